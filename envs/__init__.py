@@ -1,0 +1,1 @@
+"""Episodes of the systems and the rollout that keeps many of them in flight."""

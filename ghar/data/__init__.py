@@ -1,0 +1,1 @@
+"""Cohorts, tasks, splits and text views of electronic health records."""

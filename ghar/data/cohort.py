@@ -1,0 +1,69 @@
+"""One cohort format for every source: MEDS-shaped events, codes and visits.
+
+events: subject_id i64, time datetime[us] (null = static), code str, numeric_value f32, text_value str,
+    visit_id i64, recorded datetime[us] (when the fact became known; equals `time` where the source has no
+    better answer; discharge for ICD codes). Sorted by subject_id, time.
+codes: code str (unique), description str, parents list[str].
+visits: subject_id, visit_id, start, end, died bool, death_time; sorted by subject_id, start.
+
+Codes carry their vocabulary, because 493 strings are valid in both ICD versions (EHR.md, trap 9):
+"ICD10CM/I509", "ICD9CM/4280", "ICD10PCS/...", "ICD9PROC/...", "DRUG/metoprolol tartrate" (lower case),
+"LAB/50912", "ICU_ADMISSION/MICU", ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Events, codes and visits of one source. `counts`: repair rule -> rows it touched."""
+
+    name: str
+    events: pl.DataFrame
+    codes: pl.DataFrame
+    visits: pl.DataFrame
+    generated: bool = False
+    credentialed: bool = True
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def names(self) -> dict[str, str]:
+        """Description of every code."""
+        return dict(zip(self.codes["code"], self.codes["description"], strict=True))
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What a sample shows of one visit: code strings, in the source's order, without duplicates."""
+
+    visit_id: int
+    start: datetime
+    diagnoses: tuple[str, ...] = ()
+    procedures: tuple[str, ...] = ()
+    medications: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prediction: the observable visits, oldest first, at `prediction_time`, and the label index."""
+
+    sample_id: str
+    subject_id: int
+    visit_id: int
+    prediction_time: datetime
+    history: tuple[Visit, ...]
+    label: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """A prediction task: `question` is put to the model, `labels` are its possible answers in index order."""
+
+    name: str
+    question: str
+    labels: tuple[str, ...]

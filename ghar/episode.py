@@ -1,0 +1,185 @@
+"""The words every system shares: effects an episode yields, results it gets back, and its record.
+
+An episode is a generator. It yields an `Act` (ask an agent), a `Retrieve` (ask a corpus) or a tuple of
+both (ask for several at once) and is resumed with a `Reply`, an `Evidence` or a tuple of them. It never
+calls a model, an index or a network itself, so rollout, environments, training and audit are all views of
+the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a reply means: `value` when it could be read, `error` (a short name such as "no_label") when not."""
+
+    value: Any = None
+    error: str | None = None
+
+
+def as_text(reply: str) -> Parsed:
+    """Accept any non-empty reply as it stands."""
+    text = reply.strip()
+    return Parsed(text) if text else Parsed("", "empty")
+
+
+@dataclass(frozen=True)
+class Act:
+    """Ask `agent` ("top", "low", ...) to act.
+
+    role: which decision this is ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue",
+        "followup", "predict"); policies and reports group by it.
+    choices: when given, the reply is exactly one of these strings.
+    parse: reads the reply; never raises.
+    facts: what the prompt was made of, for policies that are not language models. Never shown to one.
+    """
+
+    agent: str
+    role: str
+    prompt: str
+    choices: tuple[str, ...] = ()
+    max_tokens: int = 64
+    parse: Callable[[str], Parsed] = field(default=as_text, compare=False, repr=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Retrieve:
+    """Ask the corpus for the `top_n` best nodes and edges per partition; `partitions=None` is the whole corpus."""
+
+    query: str
+    partitions: tuple[int, ...] | None = None
+    top_n: int = 1
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What an engine returns for one request, token ids as sampled (never re-tokenised).
+
+    prompt_ids, token_ids: ids; logprobs: behaviour log-probabilities, one per sampled token, under the
+    distribution that was really sampled from (temperature and choices included).
+    choice_ids: the token sequences the reply was restricted to, empty when free.
+    finish_reason: "stop" (end token or a whole choice) or "length".
+    version: of the weights that sampled it.
+    """
+
+    text: str
+    prompt_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    choice_ids: tuple[tuple[int, ...], ...] = ()
+    finish_reason: str = "stop"
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to an `Act`: the completion and what it was parsed to."""
+
+    completion: Completion
+    value: Any
+    error: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.completion.text
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One retrieved node or edge: `kind` is "node" or "edge", `partition` the meta-path id (-1: whole graph)."""
+
+    text: str
+    kind: str
+    partition: int
+    score: float
+    ident: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The answer to a `Retrieve`, best first, without duplicates."""
+
+    passages: tuple[Passage, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(p.text for p in self.passages)
+
+
+Effect = Act | Retrieve
+Result = Reply | Evidence
+
+
+@dataclass(frozen=True)
+class Step:
+    """One entry of the reasoning history H_rea: a sub-query and its intermediate answer (Eq. 6, GHAR).
+
+    paths: valid meta-path ids used; path_errors, path_duplicates: ids that do not exist or were repeated.
+    """
+
+    query: str
+    answer: str
+    retrieved: bool
+    paths: tuple[int, ...] = ()
+    path_errors: int = 0
+    path_duplicates: int = 0
+    evidence: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.query} {self.answer}"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an episode returns: label index (None when no answer could be read), H_rea, and whether it ran out
+    of iterations (`truncated`) instead of ending by its own decision."""
+
+    label: int | None
+    history: tuple[Step, ...] = ()
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One answered `Act`: who acted, in which iteration (`step`), on what, and whether the reply was readable.
+
+    trainable: False when the reply was forced or came from a fixed policy.
+    """
+
+    agent: str
+    role: str
+    index: int
+    step: int
+    completion: Completion
+    format_ok: bool
+    trainable: bool = True
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the audit trail: an effect and its result."""
+
+    effect: Effect
+    result: Result
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished episode. `failure` names why it could not finish; such an episode has no prediction."""
+
+    sample_id: str
+    attempt: int
+    prediction: Prediction
+    turns: tuple[Turn, ...] = ()
+    trace: tuple[Record, ...] = ()
+    failure: str | None = None
+    seconds: float = 0.0
+
+
+EpisodeGenerator = Generator[Any, Any, Prediction]

@@ -1,0 +1,1 @@
+"""Typed biomedical knowledge graphs and their meta-path partitions."""

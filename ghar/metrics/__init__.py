@@ -1,0 +1,1 @@
+"""Metrics with confidence intervals, run folders and reports."""

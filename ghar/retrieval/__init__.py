@@ -1,0 +1,1 @@
+"""Encoders, indexes and retrievers behind the `Retrieve` effect."""

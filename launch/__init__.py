@@ -1,0 +1,1 @@
+"""Entry points: each reads a configuration and calls one function."""

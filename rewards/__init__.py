@@ -1,0 +1,1 @@
+"""Reward terms as pure functions, and their composition."""

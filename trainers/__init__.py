@@ -1,0 +1,1 @@
+"""SFT warm-up, multi-agent PPO, credit assignment and checkpoints."""
