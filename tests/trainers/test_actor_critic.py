@@ -1,0 +1,223 @@
+"""Log-probs, values and reference of ActorCritic against direct forward passes on a tiny model."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from trainers.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rows import Row, allowed_ids, collate, micro_batches
+
+BUDGET = 96
+
+
+def tiny(seed: int = 0) -> Qwen2ForCausalLM:
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+    )
+    return Qwen2ForCausalLM(config).eval()
+
+
+def rows(count: int = 7, seed: int = 0) -> list[Row]:
+    """Free replies of both agents, and every third one restricted to three choices."""
+    rng = np.random.default_rng(seed)
+    choices = ((5, 6), (5, 9), (11, 12))
+    made = []
+    for i in range(count):
+        prompt = rng.integers(1, 64, rng.integers(3, 20))
+        restricted = i % 3 == 2
+        reply = np.array(choices[i % 2]) if restricted else rng.integers(1, 64, rng.integers(1, 6))
+        made.append(
+            Row(
+                tokens=np.concatenate([prompt, reply]),
+                prompt=len(prompt),
+                agent="top" if i % 2 else "low",
+                choice_ids=choices if restricted else (),
+            )
+        )
+    return made
+
+
+def perturb(actor: ActorCritic, seed: int = 1) -> ActorCritic:
+    """Move the trainable weights, so that actor and reference differ and values are not all zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in actor.trainable_parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return actor
+
+
+def direct_logp(model: torch.nn.Module, row: Row, temperature: float = 1.0) -> torch.Tensor:
+    """One unpadded forward pass, one token at a time, restriction by enumeration of the choices."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor(row.tokens)[None]).logits[0].double() / temperature
+    found = []
+    reply = [int(t) for t in row.tokens[row.prompt :]]
+    for n, token in enumerate(reply):
+        line = logits[row.prompt + n - 1]
+        if row.choice_ids:
+            ids = sorted({c[n] for c in row.choice_ids if list(c[:n]) == reply[:n]})
+            found.append(line[token] - line[ids].logsumexp(0))
+        else:
+            found.append(line[token] - line.logsumexp(0))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logp_equals_a_direct_forward_pass(finetune, temperature):
+    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(finetune=finetune, rank=4, temperature=temperature)))
+    batch = rows()
+    expected = torch.cat([direct_logp(actor.model, row, temperature) for row in batch])
+    scores = actor.evaluate(batch, BUDGET)
+    assert torch.allclose(scores.logp.double(), expected, atol=1e-5)
+    assert torch.isfinite(scores.entropy).all() and (scores.entropy >= -1e-6).all()
+    assert scores.values.shape == scores.logp.shape and scores.values.abs().max() > 0
+
+
+def test_restricted_reply_has_the_probability_of_its_choice():
+    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+    choices = ((5, 6), (5, 9), (11, 12))
+    prompt = np.array([3, 1, 4])
+    every = [Row(np.concatenate([prompt, c]), 3, "top", choices) for c in choices]
+    logp = actor.evaluate(every, BUDGET).logp.reshape(3, 2)
+    assert logp.sum(1).exp().sum() == pytest.approx(1.0, abs=1e-5)
+    assert logp[2, 1] == pytest.approx(0.0, abs=1e-6)  # only one way to go on
+    assert actor.evaluate(every, BUDGET).entropy[5] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_reply_outside_its_choices_is_an_error():
+    row = Row(np.array([1, 2, 7]), 2, "top", ((5,), (6,)))
+    with pytest.raises(ValueError, match="allowed were"):
+        allowed_ids(row)
+
+
+@pytest.mark.parametrize("finetune", ["lora", "full"])
+@pytest.mark.parametrize("critic", ["head", "adapter"])
+def test_reference_stays_the_base(finetune, critic):
+    base = tiny()
+    config = ActorCriticConfig(finetune=finetune, critic=critic, rank=4)
+    if finetune == "full" and critic == "adapter":
+        with pytest.raises(ValueError, match="finetune"):
+            ActorCritic(base, config)
+        return
+    original = copy.deepcopy(base)
+    batch = rows()
+    expected = torch.cat([direct_logp(original, row) for row in batch])
+    actor = ActorCritic(base, config)
+    assert torch.allclose(actor.evaluate(batch, BUDGET).logp.double(), expected, atol=1e-5)
+    perturb(actor)
+    assert not torch.allclose(actor.evaluate(batch, BUDGET).logp.double(), expected, atol=1e-2)
+    assert torch.allclose(actor.reference_logp(batch, BUDGET).double(), expected, atol=1e-5)
+    assert all(p.requires_grad for p in actor.trainable_parameters())
+
+
+@pytest.mark.parametrize("critic", ["head", "adapter"])
+def test_value_only_equals_evaluate(critic):
+    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(critic=critic, rank=4)))
+    batch = rows()
+    assert torch.allclose(actor.value_only(batch, BUDGET), actor.evaluate(batch, BUDGET).values, atol=1e-6)
+
+
+def test_result_does_not_depend_on_the_token_budget():
+    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+    batch = rows(11)
+    small, large = actor.evaluate(batch, 1), actor.evaluate(batch, 10_000)
+    for name in ("logp", "values", "entropy"):
+        assert torch.allclose(getattr(small, name), getattr(large, name), atol=1e-5)
+
+
+def test_critic_adapter_learns_from_the_value_loss_and_the_actor_does_not():
+    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(critic="adapter", rank=4)))
+    actor.score(rows()).values.square().sum().backward()
+    grads = {n: p.grad for n, p in actor.named_parameters() if p.requires_grad}
+    assert any(g is not None and g.abs().max() > 0 for n, g in grads.items() if "critic" in n)
+    assert all(g is None for n, g in grads.items() if ".default." in n)
+
+
+@pytest.mark.parametrize("detach", [True, False])
+def test_detach_keeps_the_value_loss_out_of_the_trunk(detach):
+    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4, detach=detach)))
+    actor.score(rows()).values.square().sum().backward()
+    trunk = [p.grad for n, p in actor.named_parameters() if "lora" in n and p.grad is not None]
+    assert bool(trunk) is not detach
+
+
+def test_merged_samples_from_the_same_policy_and_restores_the_base_exactly():
+    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+    before = {n: p.detach().clone() for n, p in actor.named_parameters()}
+    batch = rows()
+    expected = actor.evaluate(batch, BUDGET).logp
+    with actor.merged() as model:
+        merged = torch.cat([direct_logp(model, row) for row in batch])
+    assert torch.allclose(merged.float(), expected, atol=1e-5)
+    assert all(torch.equal(p, before[n]) for n, p in actor.named_parameters())
+    assert torch.allclose(actor.evaluate(batch, BUDGET).logp, expected, atol=0)
+
+
+def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch):
+    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+
+    def gradients() -> list[torch.Tensor]:
+        actor.zero_grad()
+        scores = actor.score(rows())
+        (scores.logp.sum() + 0.1 * scores.entropy.sum()).backward()
+        return [p.grad.clone() for p in actor.trainable_parameters() if p.grad is not None]
+
+    whole = gradients()
+    monkeypatch.setattr("trainers.actor_critic.HEAD_CHUNK", 4)
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole, gradients(), strict=True))
+    assert all(torch.isfinite(g).all() for g in whole)
+
+
+def test_state_travels_to_a_second_actor_and_other_shapes_are_refused():
+    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+    state = {name: value.clone() for name, value in actor.trainable_state().items()}
+    other = ActorCritic(tiny(), ActorCriticConfig(rank=4))
+    other.load_trainable_state(state)
+    assert torch.equal(other.evaluate(rows(), BUDGET).logp, actor.evaluate(rows(), BUDGET).logp)
+    with pytest.raises(ValueError, match="another model"):
+        ActorCritic(tiny(), ActorCriticConfig(rank=8)).load_trainable_state(state)
+
+
+def test_same_seed_same_adapter_whatever_the_global_generator_did():
+    first = ActorCritic(tiny(), ActorCriticConfig(rank=4, seed=3))
+    base = tiny()
+    torch.manual_seed(99)
+    second = ActorCritic(base, ActorCriticConfig(rank=4, seed=3))
+    for a, b in zip(first.trainable_parameters(), second.trainable_parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_actor_never_leaves_eval_mode():
+    actor = ActorCritic(tiny(), ActorCriticConfig(rank=4))
+    actor.train()
+    assert not any(module.training for module in actor.modules())
+
+
+def test_micro_batches_cover_every_row_within_budget():
+    lengths = [int(n) for n in np.random.default_rng(0).integers(1, 50, 200)]
+    groups = micro_batches(lengths, 120)
+    assert sorted(i for g in groups for i in g) == list(range(200))
+    assert all(len(g) * max(lengths[i] for i in g) <= 120 or len(g) == 1 for g in groups)
+    assert micro_batches([500, 1], 120) == [[0], [1]]
+    assert micro_batches([], 120) == []
+
+
+def test_rows_without_prompt_or_agent_are_refused():
+    with pytest.raises(ValueError, match="prompt tokens"):
+        collate([Row(np.array([1, 2]), 0, "top")], ("top", "low"), torch.device("cpu"))
+    with pytest.raises(ValueError, match="agent"):
+        collate([Row(np.array([1, 2]), 1, "judge")], ("top", "low"), torch.device("cpu"))
