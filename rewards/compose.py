@@ -1,0 +1,135 @@
+"""R_all of an episode (Eq. 14, GHAR): which term arrives at which turn, and which agent it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ghar.episode import Episode
+from rewards import terms
+from rewards.normalise import Running, bounds, to_range
+
+TERMS = ("reason", "path", "relevance", "orm", "rank")
+# Who is answerable for a term when the agents are optimised apart (ablation NS): Eq. 12 is Agent-Low's, the rest is
+# Agent-Top's, whose decisions the outcome follows from.
+OWNER = {"reason": "top", "path": "top", "relevance": "low", "orm": "top", "rank": "top"}
+
+
+@dataclass(frozen=True)
+class RewardSpec:
+    """How rewards are put together. Defaults: η and L from the paper's sections V and III-D.
+
+    eta: weight η of orm (Eq. 14); alpha: margin α of rank (Eq. 15); length: L of Eq. 8.
+    normalise: see rewards/normalise.py; rank: the form of Eq. 15, see rewards/terms.py.
+    composition: "shared", every agent is rewarded with all terms; "separate" (ablation NS), each with its own.
+    max_iterations, max_paths: the episode's limits, which bound reason and path.
+    """
+
+    eta: float = 5.0
+    alpha: float = 0.1
+    length: int = 3
+    normalise: Literal["range", "running", "none"] = "range"
+    rank: Literal["sound", "literal"] = "sound"
+    composition: Literal["shared", "separate"] = "shared"
+    max_iterations: int = 5
+    max_paths: int = 3
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Reasoning histories of one sample from the warm-up, as joined text: a correct one and its opposite (Eq. 15)."""
+
+    positive: str
+    negative: str
+
+
+@dataclass(frozen=True)
+class EpisodeReward:
+    """The reward of one episode.
+
+    terms: every term's episode total, normalised, before weights. total: R_all over the episode.
+    per_turn: aligned with `episode.turns`: weighted term values that arrive at the end of that turn; they add up to
+        `total`.
+    composition: as in RewardSpec.
+    """
+
+    terms: Mapping[str, float]
+    total: float
+    per_turn: tuple[Mapping[str, float], ...]
+    composition: str = "shared"
+
+    def arriving(self, agent: str | None = None) -> tuple[float, ...]:
+        """Reward at the end of each turn as `agent` is concerned; None: all of it, whoever owns it."""
+        owned = agent is not None and self.composition == "separate"
+        return tuple(sum(v for term, v in turn.items() if not owned or OWNER[term] == agent) for turn in self.per_turn)
+
+
+def costs(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]]:
+    """(turn index, term, raw value) of every cost: path at its "metapaths" turn, relevance at its "summarise" turn,
+    reason at the closing turn. A turn that did not happen (no retrieval, ablations NM and NL) costs nothing."""
+    history = episode.prediction.history
+    for index, turn in enumerate(episode.turns):
+        if turn.role == "metapaths":
+            yield index, "path", terms.path(history[turn.step])
+        elif turn.role == "summarise":
+            step = history[turn.step]
+            yield index, "relevance", terms.relevance(step.answer, step.query, step.evidence)
+    yield closing_turn(episode, spec), "reason", terms.reason(history, spec.length)
+
+
+def closing_turn(episode: Episode, spec: RewardSpec) -> int:
+    """Where reason, orm and rank arrive: the last turn, or Agent-Top's last one in the separate composition."""
+    for index in range(len(episode.turns) - 1, -1, -1):
+        if spec.composition == "shared" or episode.turns[index].agent == "top":
+            return index
+    raise ValueError(f"episode {episode.sample_id!r} has no turn that its outcome could be attributed to")
+
+
+def observe(running: Running, episodes: list[Episode], spec: RewardSpec) -> None:
+    """Show the costs of training episodes to the running normaliser; failed episodes are left out."""
+    for episode in episodes:
+        if episode.failure is None:
+            running.observe((term, value) for _, term, value in costs(episode, spec))
+
+
+def score_episode(
+    episode: Episode,
+    label: int,
+    spec: RewardSpec,
+    reference: Reference | None = None,
+    normaliser: Running | None = None,
+) -> EpisodeReward:
+    """R_all = R_cost + η R_orm + R_rank (Eqs. 14, 15, GHAR), given out to the turns that earned it.
+
+    reference: None where there is none (validation, or a sample the teacher never got right): rank is 0.
+    normaliser: needed by normalise="running" and only read; see `observe`.
+    A failed episode is worth 0 in every term and is left out of training (trainers/trajectory.py): what broke was the
+    engine or the retriever, not the policy.
+    """
+    if episode.failure is not None:
+        return EpisodeReward(dict.fromkeys(TERMS, 0.0), 0.0, tuple({} for _ in episode.turns), spec.composition)
+    totals = dict.fromkeys(TERMS, 0.0)
+    per_turn: list[dict[str, float]] = [{} for _ in episode.turns]
+    for index, term, raw in costs(episode, spec):
+        value = _normalised(term, raw, spec, normaliser)
+        totals[term] += value
+        per_turn[index][term] = value
+    totals["orm"] = terms.orm(episode, label)
+    if reference is not None:
+        history = episode.prediction.history
+        totals["rank"] = terms.rank(history, reference.positive, reference.negative, spec.alpha, spec.rank)
+    closing = per_turn[closing_turn(episode, spec)]
+    closing["orm"], closing["rank"] = spec.eta * totals["orm"], totals["rank"]
+    total = sum(sum(turn.values()) for turn in per_turn)
+    return EpisodeReward(totals, total, tuple(per_turn), spec.composition)
+
+
+def _normalised(term: str, raw: float, spec: RewardSpec, running: Running | None) -> float:
+    if spec.normalise == "none":
+        return raw
+    if spec.normalise == "range":
+        return to_range(raw, *bounds(spec.length, spec.max_iterations, spec.max_paths)[term])
+    if running is None:
+        raise ValueError('normalise="running" needs a `Running` normaliser')
+    return running(term, raw)

@@ -1,0 +1,70 @@
+"""PPO's losses as tensor functions (Eqs. 16-18, GHAR): sums over tokens divided by one global denominator.
+
+Every function takes per-token tensors of one shape [N] (or [B, L]) and `weights` of the same shape: 1 on trainable
+tokens, 0 on all others, whose entries may be anything. `denominator` is the number of trainable tokens of the whole
+update, over all micro-batches and all ranks: adding up the results of the parts then gives the result of the whole.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def weighted(x: Tensor, weights: Tensor, denominator: float) -> Tensor:
+    """Sum of weights * x over `denominator`, a scalar; x is not read where the weight is 0. Used for entropy, too."""
+    return torch.where(weights != 0, x, 0.0).mul(weights).sum() / denominator
+
+
+def policy_loss(
+    logp_new: Tensor, logp_old: Tensor, advantages: Tensor, weights: Tensor, denominator: float, clip: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Clipped surrogate to minimise, -min(r A, clip(r, 1-ε, 1+ε) A) (Eq. 16, GHAR, which maximises), and diagnostics.
+
+    r = exp(logp_new - logp_old). logp_old: behaviour log-probs, so that the clip bounds the step of this update. Eq. 16
+    is written against the reference policy; pass the reference's log-probs for that literal form. Its clip then
+    bounds the distance to where training started: once past it, gradients vanish, hence not the default.
+    Diagnostics (named as CleanRL names them, detached, additive like the loss): old_approx_kl, approx_kl, clipfrac.
+    """
+    # Untrainable entries may hold anything, infinities included: neutralised before exp, so gradients stay finite.
+    log_ratio = torch.where(weights != 0, logp_new - logp_old, 0.0)
+    ratio = log_ratio.exp()
+    surrogate = torch.min(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages)
+    with torch.no_grad():
+        diagnostics = {
+            "old_approx_kl": weighted(-log_ratio, weights, denominator),
+            "approx_kl": weighted(ratio - 1.0 - log_ratio, weights, denominator),
+            "clipfrac": weighted(((ratio - 1.0).abs() > clip).to(ratio.dtype), weights, denominator),
+        }
+    return weighted(-surrogate, weights, denominator), diagnostics
+
+
+def value_loss(
+    values: Tensor, old_values: Tensor, targets: Tensor, weights: Tensor, denominator: float, clip: float | None
+) -> Tensor:
+    """Squared error (Eq. 17, GHAR), the larger of plain and clipped, (V - R)² and (V_old + clip(V - V_old, ±ε) - R)².
+
+    targets: returns (`credit`), the sound form; or the shared reward (`episode_rewards`), Eq. 17's literal form, which
+    has no clip (None). No factor 1/2: that belongs to the caller's coefficient.
+    """
+    error = (values - targets) ** 2
+    if clip is not None:
+        near = old_values + (values - old_values).clamp(-clip, clip)
+        error = torch.max(error, (near - targets) ** 2)
+    return weighted(error, weights, denominator)
+
+
+def reference_kl(logp_new: Tensor, logp_reference: Tensor, weights: Tensor, denominator: float) -> Tensor:
+    """KL(π || π_ref) by the k3 estimator, exp(d) - d - 1 with d = logp_reference - logp_new: unbiased and never negative
+    (Schulman 2020, "Approximating KL divergence")."""
+    difference = torch.where(weights != 0, logp_reference - logp_new, 0.0)
+    return weighted(difference.exp() - difference - 1.0, weights, denominator)
+
+
+def explained_variance(values: Tensor, returns: Tensor) -> float:
+    """1 - Var(returns - values) / Var(returns) over trainable tokens [N]: 1 perfect, 0 no better than a constant.
+
+    NaN where returns do not vary. Not additive: call it once on the whole batch.
+    """
+    variance = returns.var(correction=0)
+    return float("nan") if variance == 0 else float(1.0 - (returns - values).var(correction=0) / variance)
