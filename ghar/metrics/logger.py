@@ -1,0 +1,106 @@
+"""Weights & Biases: numbers when enabled, patient text only through the privacy gate.
+
+Nothing but metrics, the configuration it is given and (on request) episode tables is handed to wandb: the console,
+git state, program arguments and host description stay here, because any of them may quote a patient or a path.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import PHASES, write_whole
+from ghar.privacy import check_destination
+
+MODES = ("disabled", "offline", "online")
+DESTINATION = "wandb"
+_COLUMNS = ("policy", "sample_id", "patient", "label", "prediction", "correct", "retrieved", "reward")
+
+
+@dataclass(frozen=True)
+class Logger:
+    """A W&B run, or none (`run=None`, mode "disabled") and then every call does nothing.
+
+    credentialed: whether the patients come from credentialed data; allow: privacy.allow.
+    """
+
+    run: Any | None = None
+    credentialed: bool = True
+    allow: Sequence[str] = ()
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Send the numbers of one metrics row, under their phase: "rl/train/loss" over "rl/step"."""
+        if self.run is not None:
+            numbers = {key: float(value) for key, value in row.items() if key != "phase" and value is not None}
+            self.run.log({f"{row['phase']}/{key}": value for key, value in numbers.items()})
+
+    def log_episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Send episodes, patient text included, as a table. Raises BadInput when privacy.allow does not permit it.
+
+        Offline runs are held to the same rule: `wandb sync` would send them later.
+        """
+        if self.run is None:
+            return
+        check_destination(self.credentialed, DESTINATION, self.allow)
+        import wandb
+
+        table = wandb.Table(columns=list(_COLUMNS), data=[[row[column] for column in _COLUMNS] for row in rows])
+        self.run.log({f"episodes/{name}": table})
+
+    def finish(self) -> None:
+        if self.run is not None:
+            self.run.finish()
+
+
+def start_logger(
+    mode: str,
+    folder: Path,
+    *,
+    project: str,
+    config: Mapping[str, Any],
+    credentialed: bool,
+    allow: Sequence[str] = (),
+) -> Logger:
+    """Start logging a run; a resumed run folder continues its W&B run. wandb is imported only when enabled.
+
+    mode: "disabled", "offline" (files under <folder>/wandb, nothing is sent) or "online". Raises BadInput for another
+    mode and when online logging has no API key.
+    """
+    if mode not in MODES:
+        raise BadInput(f"logger mode {mode!r} does not exist: use one of {', '.join(MODES)}")
+    if mode == "disabled":
+        return Logger()
+    import wandb
+
+    if mode == "online" and not (os.environ.get("WANDB_API_KEY") or wandb.api.api_key):
+        raise BadInput("online W&B logging needs an API key: set WANDB_API_KEY, run `wandb login` or use mode=offline")
+    settings = wandb.Settings(
+        console="off", disable_git=True, save_code=False, disable_code=True, disable_job_creation=True, silent=True,
+        x_disable_meta=True, x_disable_machine_info=True,
+    )
+    run = wandb.init(
+        mode=mode,  # type: ignore[arg-type]
+        project=project,
+        name=folder.name,
+        id=_run_id(folder),
+        resume="allow",
+        dir=str(folder),
+        config=dict(config),
+        settings=settings,
+    )
+    for phase in PHASES:
+        run.define_metric(f"{phase}/*", step_metric=f"{phase}/step")
+    return Logger(run, credentialed, tuple(allow))
+
+
+def _run_id(folder: Path) -> str:
+    """The W&B id of this run folder, drawn once and kept beside its files."""
+    path = folder / "wandb_id"
+    if not path.exists():
+        write_whole(path, secrets.token_hex(8))
+    return path.read_text()

@@ -1,0 +1,89 @@
+"""Every number of one policy, from its episode rows (see runfolder): what summary.json holds under policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ghar.errors import BadInput
+from ghar.metrics.bootstrap import RESAMPLES, Interval, mean_interval, paired_difference, ratio_interval
+from ghar.metrics.retrieval import when_to_retrieve
+from ghar.metrics.scores import classification, confusion_matrix
+
+Row = Mapping[str, Any]
+
+
+def policy_summary(
+    rows: Sequence[Row],
+    labels: Sequence[str],
+    scores: np.ndarray | None = None,
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> dict[str, Any]:
+    """{metric: [value, low, high], "confusion": counts, "n": patients, "failures": episodes that could not finish}.
+
+    labels: the task's label strings in index order; scores: probabilities [rows, labels] where the policy has them.
+    "format_errors" is the share of turns whose reply could not be read. Retrieval is scored against needs_retrieval
+    on the rows that know it. Raises BadInput when there are no rows or a label is not one of the task.
+    """
+    index = {label: i for i, label in enumerate(labels)}
+    truth = [_label_index(row, "label", index) for row in rows]
+    guess = [None if row["prediction"] is None else _label_index(row, "prediction", index) for row in rows]
+    draw: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    found: dict[str, Interval] = classification(truth, guess, len(labels), scores, **draw)
+    found |= {
+        "reward": mean_interval([row["reward"] for row in rows], **draw),
+        "retrieval_rate": mean_interval([row["retrieved"] for row in rows], **draw),
+        "iterations": mean_interval([row["iterations"] for row in rows], **draw),
+        "tokens": mean_interval([row["prompt_tokens"] + row["completion_tokens"] for row in rows], **draw),
+        "seconds": mean_interval([row["seconds"] for row in rows], **draw),
+    }
+    known = [[(row["needs_retrieval"], row["retrieved"])] for row in rows if row["needs_retrieval"] is not None]
+    found |= {name: value for name, value in when_to_retrieve(known, **draw).items() if name != "retrieval_rate"}
+    unreadable = [sum(not turn["format_ok"] for turn in row["turns"]) for row in rows]
+    format_errors = ratio_interval(unreadable, [len(row["turns"]) for row in rows], **draw)
+    if format_errors is not None:
+        found["format_errors"] = format_errors
+    return {
+        "n": len(rows),
+        "failures": sum(row["failure"] is not None for row in rows),
+        "confusion": confusion_matrix(truth, guess, len(labels)).tolist(),
+        **{name: interval.as_list() for name, interval in found.items()},
+    }
+
+
+def eval_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
+    """A policy summary as keys of a metrics.jsonl row: eval/<metric>, eval/<metric>_low, eval/<metric>_high."""
+    row: dict[str, float] = {}
+    for name, value in summary.items():
+        if isinstance(value, list) and name != "confusion":
+            row |= {f"eval/{name}": value[0], f"eval/{name}_low": value[1], f"eval/{name}_high": value[2]}
+    return row
+
+
+def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, list[float]]:
+    """Accuracy and reward of policy a minus policy b on the same patients, paired: {metric: [value, low, high]}.
+
+    Raises BadInput when the two were not run on the same samples.
+    """
+    second = {row["sample_id"]: row for row in b}
+    if len(second) != len(b) or {row["sample_id"] for row in a} != second.keys() or len(a) != len(b):
+        raise BadInput("two policies can only be compared on the same samples: evaluate both on one split")
+    return {
+        name: paired_difference(
+            [float(row[key]) for row in a],
+            [float(second[row["sample_id"]][key]) for row in a],
+            seed=seed,
+            resamples=resamples,
+        ).as_list()
+        for name, key in (("accuracy", "correct"), ("reward", "reward"))
+    }
+
+
+def _label_index(row: Row, key: str, index: Mapping[str, int]) -> int:
+    if row[key] not in index:
+        raise BadInput(f"sample {row['sample_id']} has {key} {row[key]!r}, which is not a label of the task")
+    return index[row[key]]

@@ -1,0 +1,144 @@
+"""How good predictions are: accuracy, balanced accuracy, macro-F1, AUROC, AUPRC, each with a 95% interval.
+
+A prediction that could not be read (None) is wrong: it has a column of its own in the confusion matrix, the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ghar.errors import BadInput
+from ghar.metrics.bootstrap import RESAMPLES, Interval, intervals, ratio
+
+Statistic = Callable[[np.ndarray], dict[str, np.ndarray]]
+
+
+def confusion_matrix(labels: Sequence[int], predictions: Sequence[int | None], n_classes: int) -> np.ndarray:
+    """Counts [n_classes, n_classes + 1]: row = label, column = prediction, last column = no readable answer.
+
+    Raises BadInput for labels or predictions outside 0..n_classes-1 and for unequal lengths.
+    """
+    cells = _cells(labels, predictions, n_classes)
+    return np.bincount(cells, minlength=n_classes * (n_classes + 1)).reshape(n_classes, n_classes + 1)
+
+
+def classification(
+    labels: Sequence[int],
+    predictions: Sequence[int | None],
+    n_classes: int,
+    scores: np.ndarray | None = None,
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> dict[str, Interval]:
+    """Metrics of one policy on one set of samples.
+
+    scores: probabilities [n, n_classes], where a policy has them; then auroc and auprc exist, of class 1 for two
+    classes and else the mean over one-against-rest. With two classes there are sensitivity (class 1) and specificity.
+    A metric that these labels leave undefined is left out (sensitivity without positives).
+    Raises BadInput as `confusion_matrix`, and for no samples or scores of the wrong shape or not finite.
+    """
+    cells = _cells(labels, predictions, n_classes)
+    if not len(cells):
+        raise BadInput("there are no samples to evaluate: use a split that is not empty")
+    parts: list[Statistic] = [_from_confusion(cells, n_classes)]
+    if scores is not None:
+        parts.append(_from_scores(np.asarray(labels), _checked(scores, len(cells), n_classes)))
+
+    def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: values for part in parts for name, values in part(weights).items()}
+
+    return intervals(statistic, len(cells), seed=seed, resamples=resamples)
+
+
+def _cells(labels: Sequence[int], predictions: Sequence[int | None], n_classes: int) -> np.ndarray:
+    """Index of each sample's cell in the flattened confusion matrix."""
+    if len(labels) != len(predictions):
+        raise BadInput(f"{len(labels)} labels and {len(predictions)} predictions: give one prediction per label")
+    truth = np.asarray(labels, dtype=np.int64)
+    guess = np.array([n_classes if p is None else p for p in predictions], dtype=np.int64)
+    if len(truth) and (truth.min() < 0 or truth.max() >= n_classes):
+        raise BadInput(f"labels run from {truth.min()} to {truth.max()}, the task has classes 0 to {n_classes - 1}")
+    outside = [p for p in predictions if p is not None and not 0 <= p < n_classes]
+    if outside:
+        raise BadInput(
+            f"prediction {outside[0]} is not a class (0 to {n_classes - 1}): use None for no answer"
+        )
+    return truth * (n_classes + 1) + guess
+
+
+def _checked(scores: np.ndarray, n: int, n_classes: int) -> np.ndarray:
+    array = np.asarray(scores, dtype=float)
+    if array.shape != (n, n_classes):
+        raise BadInput(
+            f"scores have shape {array.shape}, need ({n}, {n_classes}): one row per sample"
+        )
+    if not np.isfinite(array).all():
+        row = int(np.argmin(np.isfinite(array).all(axis=1)))
+        raise BadInput(f"scores of sample {row} are not finite: give a probability for every class")
+    return array
+
+
+def _from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
+    one_hot = np.zeros((len(cells), n_classes * (n_classes + 1)))
+    one_hot[np.arange(len(cells)), cells] = 1.0
+
+    def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
+        matrix = (weights @ one_hot).reshape(len(weights), n_classes, n_classes + 1)
+        truth, guess = matrix.sum(axis=2), matrix.sum(axis=1)[:, :n_classes]
+        hits = np.diagonal(matrix, axis1=1, axis2=2)
+        recall = ratio(hits, truth)
+        # Classes that occur neither as label nor as prediction do not count, as in scikit-learn.
+        f1 = ratio(2 * hits, truth + guess)
+        found = {
+            "accuracy": hits.sum(axis=1) / truth.sum(axis=1),
+            "balanced_accuracy": _mean_over_classes(recall),
+            "macro_f1": _mean_over_classes(f1),
+        }
+        if n_classes == 2:
+            found |= {"sensitivity": recall[:, 1], "specificity": recall[:, 0]}
+        return found
+
+    return statistic
+
+
+def _from_scores(labels: np.ndarray, scores: np.ndarray) -> Statistic:
+    classes = [1] if scores.shape[1] == 2 else range(scores.shape[1])
+    curves = [_one_against_rest(labels == c, scores[:, c]) for c in classes]
+
+    def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
+        areas = [curve(weights) for curve in curves]
+        return {
+            "auroc": _mean_over_classes(np.stack([roc for roc, _ in areas], axis=1)),
+            "auprc": _mean_over_classes(np.stack([pr for _, pr in areas], axis=1)),
+        }
+
+    return statistic
+
+
+def _one_against_rest(positive: np.ndarray, score: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Weights [r, n] -> AUROC and average precision [r] of one class; equal scores share one threshold."""
+    order = np.argsort(-score, kind="stable")
+    positive = positive[order]
+    starts = np.flatnonzero(np.diff(score[order], prepend=np.inf))
+
+    def areas(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sorted_weights = weights[:, order]
+        ups = np.add.reduceat(sorted_weights * positive, starts, axis=1)
+        downs = np.add.reduceat(sorted_weights * ~positive, starts, axis=1)
+        ups_so_far, downs_so_far = ups.cumsum(axis=1), downs.cumsum(axis=1)
+        all_ups, all_downs = ups_so_far[:, -1], downs_so_far[:, -1]
+        won = (downs * (ups_so_far - ups / 2)).sum(axis=1)
+        precision = np.nan_to_num(ratio(ups_so_far, ups_so_far + downs_so_far))
+        # A class without negatives has no ROC curve; its precision would be 1 for any scores.
+        both = np.where(all_downs > 0, all_ups, 0.0)
+        return ratio(won, all_ups * all_downs), ratio((ups * precision).sum(axis=1), both)
+
+    return areas
+
+
+def _mean_over_classes(values: np.ndarray) -> np.ndarray:
+    """Mean over the classes [r, classes] that are defined, NaN where none is."""
+    return ratio(np.nan_to_num(values).sum(axis=1), (~np.isnan(values)).sum(axis=1))
