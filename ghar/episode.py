@@ -34,6 +34,7 @@ class Act:
     role: which decision this is ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue",
         "followup", "predict"); policies and reports group by it.
     choices: when given, the reply is exactly one of these strings.
+    step: the iteration it belongs to, counted from 0.
     parse: reads the reply; never raises.
     facts: what the prompt was made of, for policies that are not language models. Never shown to one.
     """
@@ -43,6 +44,7 @@ class Act:
     prompt: str
     choices: tuple[str, ...] = ()
     max_tokens: int = 64
+    step: int = 0
     parse: Callable[[str], Parsed] = field(default=as_text, compare=False, repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 

@@ -1,0 +1,58 @@
+"""What an episode sees of a patient: the record as text, and what can be asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ghar.data.cohort import Sample, Task
+from ghar.data.views import visit_list
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample, ready to be asked about.
+
+    text: the record within the token budget. topics: what sub-queries can be about, as "disease <name>" and
+    "drug <name>" of the newest visit. label: the truth; no policy sees it.
+    """
+
+    sample_id: str
+    visit_id: int
+    text: str
+    topics: tuple[str, ...]
+    task: Task
+    label: int
+    dropped_visits: int = 0
+
+
+def build_cases(
+    samples: Sequence[Sample],
+    task: Task,
+    names: Mapping[str, str],
+    *,
+    style: Literal["full", "compact"],
+    budget: int,
+    count: Callable[[str], int],
+) -> list[Case]:
+    """Cases of `samples`; `names` gives the text of a code, `count` the tokens of a text."""
+
+    def name_of(code: str) -> str:
+        return names.get(code, code)
+
+    cases = []
+    for sample in samples:
+        view = visit_list(sample, name_of, style=style, budget=budget, count=count)
+        newest = sample.history[-1] if sample.history else None
+        topics = ()
+        if newest is not None:
+            topics = tuple(
+                dict.fromkeys(
+                    [f"disease {name_of(c)}" for c in newest.diagnoses] + [f"drug {name_of(c)}" for c in newest.medications]
+                )
+            )
+        cases.append(
+            Case(sample.sample_id, sample.visit_id, view.text, topics, task, sample.label, view.dropped_visits)
+        )
+    return cases

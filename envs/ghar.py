@@ -1,0 +1,152 @@
+"""GHAR's episode: Algorithm 1 of the paper as one generator.
+
+Agent-Top rewrites the question into sub-queries, decides for each whether to retrieve and over which meta-paths,
+and whether to go on; Agent-Low summarises what was found. Both share the model and are trained as one MDP.
+
+Ablations of Table VII are switches of the same text: "ni" (one round on the original query), "nt" (no Agent-Top:
+always retrieve, from the whole graph, never decide), "nl" (no Agent-Low: raw evidence is the answer), "nm" (whole
+graph instead of meta-paths). "ns" (separate rewards) is a matter of rewards, not of the episode.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from envs.case import Case
+from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve, Step, as_text
+from ghar.kg.metapaths import MetaPath
+from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
+from ghar.llm.prompts import load_prompts
+
+Ablation = Literal["none", "ni", "nt", "nl", "nm"]
+
+
+@dataclass(frozen=True)
+class GharSpec:
+    """Defaults of the paper: K=3 rewrites, at most 3 meta-paths, N=1 per partition. I (iterations) is left open there."""
+
+    prompts: Literal["full", "compact"]
+    rewrites: int
+    max_iterations: int
+    max_paths: int
+    top_n: int
+    ablation: Ablation
+
+
+class GharEpisodes:
+    """Makes episodes over one set of meta-paths (O_meta)."""
+
+    def __init__(self, spec: GharSpec, metapaths: Sequence[MetaPath]):
+        self.spec = spec
+        self.metapaths = tuple(metapaths)
+        self.templates = load_prompts(spec.prompts)
+        self._menu = "\n".join(f"{path.index} {path.text}" for path in self.metapaths)
+
+    def episode(self, case: Case) -> EpisodeGenerator:
+        """Algorithm 1: returns the predicted label and the reasoning history H_rea."""
+        spec, history = self.spec, ()
+        queries = deque((yield from self._queries(case)))  # Eq. 5
+        asked = set(queries)
+        while queries and len(history) < spec.max_iterations:
+            query = queries.popleft()
+            if (yield from self._wants_retrieval(case, query, history)):  # a^{T,1}, Eq. 7
+                step = yield from self._retrieve(case, query, history)
+            else:
+                answer = yield self._act(case, "top", "answer", history, query=query)
+                step = Step(query, answer.value, retrieved=False)
+            history = (*history, step)
+            if spec.ablation == "nt" or len(history) == spec.max_iterations:
+                continue
+            if (yield from self._enough(case, query, history)):  # a^{T,2}, Eqs. 7 and 13
+                break
+            follow_up = yield self._act(case, "top", "followup", history, query=query, parse=parse_query)
+            if follow_up.value and follow_up.value not in asked:
+                asked.add(follow_up.value)
+                queries.append(follow_up.value)
+        labels = case.task.labels
+        final = yield self._act(case, "top", "predict", history, parse=lambda reply: parse_label(reply, labels))
+        return Prediction(final.value, history)
+
+    def _queries(self, case: Case):
+        if self.spec.ablation == "ni":
+            return (case.text,)
+        limit = self.spec.rewrites
+        reply = yield self._act(case, "top", "rewrite", (), parse=lambda text: parse_queries(text, limit))
+        return reply.value or (case.text,)  # unreadable: the original query q^0 stands alone
+
+    def _wants_retrieval(self, case: Case, query: str, history: tuple[Step, ...]):
+        if self.spec.ablation == "nt":
+            return True
+        choices = ("yes", "no")
+        decision: Reply = yield self._act(case, "top", "retrieve", history, query=query, choices=choices)
+        return decision.value == "yes"
+
+    def _retrieve(self, case: Case, query: str, history: tuple[Step, ...]):
+        spec = self.spec
+        if spec.ablation in ("nt", "nm"):
+            chosen, partitions = PathChoice(()), None
+        else:
+            n, most = len(self.metapaths), spec.max_paths
+            reply = yield self._act(
+                case, "top", "metapaths", history, query=query, parse=lambda text: parse_path_ids(text, n, most)
+            )
+            chosen: PathChoice = reply.value
+            partitions = chosen.ids
+        evidence = Evidence()
+        if partitions is None or partitions:
+            evidence = yield Retrieve(query, partitions, spec.top_n)  # Eq. 10
+        if spec.ablation == "nl":
+            answer = evidence.text
+        else:
+            answer = (yield self._act(case, "low", "summarise", history, query=query, evidence=evidence)).value  # Eq. 11
+        return Step(query, answer, True, chosen.ids, chosen.errors, chosen.duplicates, evidence.text)
+
+    def _enough(self, case: Case, query: str, history: tuple[Step, ...]):
+        if self.spec.ablation == "ni":
+            return True
+        choices = ("terminate", "continue")
+        decision: Reply = yield self._act(case, "top", "continue", history, query=query, choices=choices)
+        return decision.value == "terminate"
+
+    def _act(
+        self,
+        case: Case,
+        agent: str,
+        role: str,
+        history: tuple[Step, ...],
+        *,
+        query: str = "",
+        evidence: Evidence | None = None,
+        choices: tuple[str, ...] = (),
+        parse: Any = as_text,
+    ) -> Act:
+        template = self.templates[role]
+        prompt = template.render(
+            task=case.task.name,
+            question=case.task.question,
+            labels=", ".join(case.task.labels),
+            patient=case.text,
+            history=self._history(history),
+            query=query,
+            metapaths=self._menu,
+            max_paths=self.spec.max_paths,
+            rewrites=self.spec.rewrites,
+            evidence="\n".join(f" {p.text}" for p in evidence.passages) if evidence else "",
+        )
+        if choices:
+            parse = _one_of(choices)
+        facts = {"case": case, "query": query, "history": history, "evidence": evidence, "metapaths": self.metapaths}
+        return Act(agent, role, prompt, choices, template.max_tokens, len(history), parse, facts)
+
+    def _history(self, history: tuple[Step, ...]) -> str:
+        if self.spec.prompts == "compact":
+            return "known: " + ("; ".join(step.answer for step in history) or "nothing")
+        lines = [f"{i}. {step.query}\n   {step.answer}" for i, step in enumerate(history, 1)]
+        return "\n".join(lines) or "(nothing yet)"
+
+
+def _one_of(choices: tuple[str, ...]):
+    return lambda reply: parse_choice(reply, choices)

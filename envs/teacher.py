@@ -1,0 +1,143 @@
+"""A scripted teacher: a policy with a rule for every decision and imperfect knowledge.
+
+It stands where the paper has a larger language model (rejection sampling by Qwen2.5-7B, section IV). What it knows
+is a grade 0..9 for some topics; how it errs is written down, so that what reinforcement learning adds can be told
+from what was imitated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.case import Case
+from ghar.episode import Act, Completion, Evidence, Step
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the teacher believes.
+
+    grades: topic -> grade of the topics it knows. doubted: known topics it looks up all the same.
+    relations: kind of topic ("disease", "drug") -> the graph relation that answers it.
+    label_of: highest grade -> label index.
+    """
+
+    grades: Mapping[str, int]
+    relations: Mapping[str, str]
+    label_of: Callable[[int], int]
+    doubted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How often (probabilities) the teacher errs: flips a retrieval, names stray or repeated meta-paths, misses the
+    right one, goes on although it knows enough, puts known topics first, guesses."""
+
+    flip: float
+    stray_path: float
+    missed_path: float
+    go_on: float
+    disorder: float
+    guess: float
+
+
+def finding(topic: str, grade: int | None) -> str:
+    """How an intermediate answer is worded."""
+    return f"{topic} unknown" if grade is None else f"{topic} grade {grade} course"
+
+
+def grades_in(text: str) -> list[int]:
+    """Grades stated in a text."""
+    return [int(g) for g in re.findall(r"grade (\d) course", text)]
+
+
+class ScriptedTeacher:
+    """Policy that follows the rules below; `opposite=True` turns every retrieval decision round (for H_neg)."""
+
+    def __init__(self, knowledge: Knowledge, habits: Habits, *, opposite: bool = False):
+        self.knowledge = knowledge
+        self.habits = habits
+        self.opposite = opposite
+        self._rules = {
+            "rewrite": self._rewrite,
+            "retrieve": self._retrieve,
+            "metapaths": self._metapaths,
+            "summarise": self._summarise,
+            "answer": self._answer,
+            "continue": self._continue,
+            "followup": self._followup,
+            "predict": self._predict,
+        }
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [
+            Completion(self._rules[act.role](act, np.random.default_rng(seed)))
+            for act, seed in zip(acts, seeds, strict=True)
+        ]
+
+    def _unknown(self, topic: str) -> bool:
+        return topic not in self.knowledge.grades
+
+    def _rewrite(self, act: Act, rng: np.random.Generator) -> str:
+        case: Case = act.facts["case"]
+        topics = [case.topics[i] for i in rng.permutation(len(case.topics))]
+        if rng.random() >= self.habits.disorder:
+            topics.sort(key=lambda t: (not self._unknown(t), -self.knowledge.grades.get(t, 0)))
+        return "; ".join(topics[:3]) or case.text
+
+    def _retrieve(self, act: Act, rng: np.random.Generator) -> str:
+        topic = act.facts["query"]
+        wanted = self._unknown(topic) or topic in self.knowledge.doubted
+        if rng.random() < self.habits.flip:
+            wanted = not wanted
+        return "yes" if wanted != self.opposite else "no"
+
+    def _metapaths(self, act: Act, rng: np.random.Generator) -> str:
+        relation = self.knowledge.relations.get(act.facts["query"].split(" ", 1)[0], "")
+        menu = act.facts["metapaths"]
+        ids = [path.index for path in menu if path.relation == relation]
+        if rng.random() < self.habits.missed_path:
+            ids = []
+        while not ids or (len(ids) < 4 and rng.random() < self.habits.stray_path):
+            ids.append(int(rng.integers(len(menu) + 1)))  # one number too many: an id that does not exist
+        return " ".join(str(ids[i]) for i in rng.permutation(len(ids)))
+
+    def _summarise(self, act: Act, rng: np.random.Generator) -> str:
+        topic, evidence = act.facts["query"], act.facts["evidence"] or Evidence()
+        name = topic.split(" ", 1)[-1]
+        own = [p.text for p in evidence.passages if p.kind == "edge" and p.text.startswith(f"{name} - ")]
+        stated = grades_in("\n".join(own))
+        if stated or not own:
+            return finding(topic, max(stated, default=None))
+        return f"{topic} {own[0].rsplit(' - ', 1)[-1]}"
+
+    def _answer(self, act: Act, rng: np.random.Generator) -> str:
+        topic = act.facts["query"]
+        return finding(topic, self.knowledge.grades.get(topic))
+
+    def _open_topics(self, case: Case, history: Sequence[Step]) -> list[str]:
+        asked = {step.query for step in history}
+        return [t for t in case.topics if self._unknown(t) and t not in asked]
+
+    def _continue(self, act: Act, rng: np.random.Generator) -> str:
+        enough = not self._open_topics(act.facts["case"], act.facts["history"])
+        return "terminate" if enough and rng.random() >= self.habits.go_on else "continue"
+
+    def _followup(self, act: Act, rng: np.random.Generator) -> str:
+        case: Case = act.facts["case"]
+        open_topics = self._open_topics(case, act.facts["history"]) or list(case.topics) or [case.text]
+        return open_topics[int(rng.integers(len(open_topics)))]
+
+    def _predict(self, act: Act, rng: np.random.Generator) -> str:
+        case: Case = act.facts["case"]
+        if rng.random() < self.habits.guess:
+            return case.task.labels[int(rng.integers(len(case.task.labels)))]
+        settled = {step.query: grades_in(step.answer) for step in act.facts["history"]}
+        grades = [
+            max(settled[t]) if settled.get(t) else self.knowledge.grades.get(t, 0) for t in case.topics
+        ]
+        return case.task.labels[self.knowledge.label_of(max(grades, default=0))]

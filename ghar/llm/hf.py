@@ -1,0 +1,140 @@
+"""Engine `hf`: batched sampling with a transformers model in this process.
+
+Behaviour log-probabilities equal what the trainer recomputes, because both see the same ids, temperature and
+choices. Draws come from a generator of the request alone (its seed), so a reply does not depend on what else is
+in the batch, up to float rounding of the logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from ghar.episode import Completion
+from ghar.llm.constraint import allowed_tokens
+from ghar.llm.engine import Request
+from ghar.llm.tokens import Tokenizer, encode_choices, encode_prompt
+
+
+@dataclass
+class _Row:
+    """One request on its way: what was sampled so far and whether it is done."""
+
+    request: Request
+    prompt_ids: tuple[int, ...]
+    choice_ids: tuple[tuple[int, ...], ...]
+    draws: np.ndarray
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: str | None = None
+
+
+class HFEngine:
+    """Samples from `model` (a causal language model of transformers) in batches of at most `max_batch` prompts.
+
+    The model object may be trained between calls; the owner raises `version` when its weights have changed.
+    """
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, max_batch: int = 64):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.max_batch = max_batch
+        self.version = 0
+
+    @torch.inference_mode()
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Replies in the order of `requests`."""
+        rows = [self._row(r) for r in requests]
+        # neighbours of similar length share a batch, so little is padded; choices end early and go together
+        order = sorted(range(len(rows)), key=lambda i: (bool(rows[i].choice_ids), len(rows[i].prompt_ids)))
+        training = self.model.training
+        self.model.eval()
+        for start in range(0, len(order), self.max_batch):
+            self._generate_batch([rows[i] for i in order[start : start + self.max_batch]])
+        self.model.train(training)
+        return [self._completion(row) for row in rows]
+
+    def _row(self, request: Request) -> _Row:
+        draws = np.random.Generator(np.random.Philox(request.seed)).random(request.max_tokens + 64)
+        return _Row(
+            request,
+            tuple(encode_prompt(self.tokenizer, request.prompt)),
+            encode_choices(self.tokenizer, request.choices) if request.choices else (),
+            draws,
+        )
+
+    def _generate_batch(self, rows: list[_Row]) -> None:
+        width = max(len(r.prompt_ids) for r in rows)
+        pad = self.tokenizer.pad_token_id
+        device = self.model.device
+        ids = torch.tensor([[pad] * (width - len(r.prompt_ids)) + list(r.prompt_ids) for r in rows], device=device)
+        mask = torch.tensor([[0] * (width - len(r.prompt_ids)) + [1] * len(r.prompt_ids) for r in rows], device=device)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        cache = DynamicCache(config=self.model.config)
+        live = rows
+        while live:
+            out = self.model(
+                input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+            )
+            self._sample(live, out.logits[:, -1, :])
+            keep = [i for i, row in enumerate(live) if row.finish is None]
+            if len(keep) < len(live):
+                live = [live[i] for i in keep]
+                if not live:
+                    break
+                index = torch.tensor(keep, device=device)
+                cache.batch_select_indices(index)
+                mask, positions = mask[index], positions[index]
+            ids = torch.tensor([[row.token_ids[-1]] for row in live], device=device)
+            mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
+            positions = positions[:, -1:] + 1
+
+    def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:
+        """Draw one token per row by inverting the distribution's cumulative sum, in float64 on the CPU."""
+        temperatures = torch.tensor([[r.request.temperature or 1.0] for r in rows], dtype=torch.float64)
+        scaled = logits.double().cpu() / temperatures
+        for i, row in enumerate(rows):
+            if row.choice_ids:
+                keep = torch.tensor(allowed_tokens(row.choice_ids, row.token_ids))
+                restricted = torch.full_like(scaled[i], -torch.inf)
+                restricted[keep] = scaled[i, keep]
+                scaled[i] = restricted
+        logp = torch.log_softmax(scaled, dim=-1)
+        cumulative = logp.exp().cumsum(-1)
+        draws = torch.tensor([[r.draws[len(r.token_ids)]] for r in rows], dtype=torch.float64)
+        sampled = torch.searchsorted(cumulative, draws * cumulative[:, -1:], right=True).squeeze(1)
+        best = logp.argmax(-1)
+        for i, row in enumerate(rows):
+            token = int(best[i]) if row.request.temperature == 0 else int(sampled[i].clamp(max=logp.shape[1] - 1))
+            row.token_ids.append(token)
+            row.logprobs.append(float(logp[i, token]))
+            self._advance(row)
+
+    def _advance(self, row: _Row) -> None:
+        if row.choice_ids:
+            # tokens that leave no alternative cost no forward pass: their log-probability is 0
+            while len(allowed := allowed_tokens(row.choice_ids, row.token_ids)) == 1:
+                row.token_ids.append(allowed[0])
+                row.logprobs.append(0.0)
+            if not allowed:
+                row.finish = "stop"
+        elif row.token_ids[-1] == self.tokenizer.eos_token_id:
+            row.finish = "stop"
+        elif len(row.token_ids) >= row.request.max_tokens:
+            row.finish = "length"
+
+    def _completion(self, row: _Row) -> Completion:
+        return Completion(
+            text=self.tokenizer.decode(row.token_ids, skip_special_tokens=True).strip(),
+            prompt_ids=row.prompt_ids,
+            token_ids=tuple(row.token_ids),
+            logprobs=tuple(row.logprobs),
+            choice_ids=row.choice_ids,
+            finish_reason=row.finish or "length",
+            version=self.version,
+        )

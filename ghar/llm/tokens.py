@@ -1,0 +1,30 @@
+"""Text to token ids, the one way prompts and replies are encoded for sampling, for SFT and for choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Tokenizer = Any  # a transformers tokenizer; typed loosely so that this module imports no transformers
+
+
+def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Token ids of a prompt; as a user message where the tokenizer has a chat template, raw otherwise."""
+    if getattr(tokenizer, "chat_template", None):
+        messages = [{"role": "user", "content": prompt}]
+        return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
+    return list(tokenizer.encode(prompt, add_special_tokens=False))
+
+
+def encode_reply(tokenizer: Tokenizer, reply: str) -> list[int]:
+    """Token ids of a free reply as a model should have said it, end token included."""
+    text = reply if getattr(tokenizer, "chat_template", None) else " " + reply
+    return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+
+
+def encode_choices(tokenizer: Tokenizer, choices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Token ids of each choice. The end token is added only where one choice begins another."""
+    ids = [tuple(encode_reply(tokenizer, choice)) for choice in choices]
+    bare = [sequence[:-1] for sequence in ids]
+    clash = any(a != b and b[: len(a)] == a for a in bare for b in bare)
+    return tuple(ids if clash else bare)
