@@ -1,0 +1,215 @@
+"""What a run can be told: every key, its type, its allowed values. Defaults stand in conf/, never here.
+
+`ghar.configure` reads a composed mapping into these classes and checks what types cannot say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a number, both included unless `above` (then the lower one is not)."""
+
+    low: float
+    high: float = float("inf")
+    above: bool = False
+
+    def __str__(self) -> str:
+        if self.high == float("inf"):
+            return f"{'above' if self.above else 'at least'} {self.low:g}"
+        return f"{'above' if self.above else 'from'} {self.low:g} {'and at most' if self.above else 'to'} {self.high:g}"
+
+    def holds(self, number: float) -> bool:
+        return (number > self.low if self.above else number >= self.low) and number <= self.high
+
+
+Count = Annotated[int, Range(1)]
+Natural = Annotated[int, Range(0)]
+Positive = Annotated[float, Range(0, above=True)]
+NotNegative = Annotated[float, Range(0)]
+Fraction = Annotated[float, Range(0, 1)]
+
+Policy = Literal["llm_only", "always_rag", "scripted", "ghar_sft", "ghar_rl"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    name: Literal["demo", "full"]  # demo: two cores, generated patients; full: the paper's setting
+
+
+@dataclass(frozen=True)
+class Data:
+    name: Literal["demo", "mimic4", "mimic3", "eicu"]  # the source, which names its file format
+    root: str | None  # folder of the source's tables; null generates the demo world
+    patients: Count  # size of the demo world
+    world_seed: Natural  # of the demo world
+    leakage: Literal["paper", "strict"]  # strict shows only what was knowable at prediction time
+    cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
+
+
+@dataclass(frozen=True)
+class Task:
+    name: Literal["los", "read", "dec"]  # length of stay, readmission, decompensation
+    anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
+    window_days: Count  # read: readmission within so many days
+    split: tuple[Fraction, Fraction, Fraction]  # shares of train, valid, test; by patient
+    split_seed: Natural
+    max_train: Count | None  # at most so many samples, null for all
+    max_valid: Count | None
+    max_test: Count | None
+
+
+@dataclass(frozen=True)
+class Kg:
+    path: str | None  # PrimeKG-format csv or csv.gz; null is the demo world's graph
+    references: str | None  # table of code to node cross-references; null links by name alone
+
+
+@dataclass(frozen=True)
+class Retriever:
+    kind: str  # tfidf, bm25, e5, bge_m3, clinical_bert, or any sentence-transformers name
+    top_n: Count  # nodes and edges per partition, N of Eq. 10
+
+
+@dataclass(frozen=True)
+class Model:
+    kind: Literal["demo", "pretrained"]  # demo: a small Qwen2 built on the spot
+    path: str | None  # pretrained: folder or hub name
+    dtype: Literal["float32", "bfloat16"]
+    finetune: Literal["lora", "full"]
+    lora_rank: Count
+    lora_alpha: Count
+    critic: Literal["head", "adapter"]  # value heads on the shared trunk, or on an adapter of their own
+    hidden: Count | None  # demo: width, layers, heads; null for a pretrained model
+    layers: Count | None
+    heads: Count | None
+    vocab: Annotated[int, Range(256)] | None  # demo: size limit of its tokenizer
+
+
+@dataclass(frozen=True)
+class Engine:
+    kind: Literal["hf"]
+    max_batch: Count  # requests per forward pass
+    temperature: Positive  # of sampling in training; evaluation is greedy
+
+
+@dataclass(frozen=True)
+class Env:
+    prompts: Literal["compact", "full"]  # template set: compact for small models
+    rewrites: Count  # queries that fill the queue at the start, K
+    max_iterations: Count  # I of Algorithm 1
+    max_paths: Count  # meta-paths per retrieval
+    history_tokens: Count  # budget of the patient text
+    ablation: Literal["none", "ni", "nt", "nl", "nm"]  # Table VII; NS is reward.composition=separate
+    in_flight: Count  # episodes running at once
+
+
+@dataclass(frozen=True)
+class Reward:
+    eta: NotNegative  # weight of R_orm, Eq. 14
+    alpha: float  # distance of Eq. 15
+    length: Count  # L of Eq. 8
+    normalise: Literal["range", "running", "none"]  # per term, before they are added
+    rank: Literal["sound", "literal"]  # literal: max(alpha, difference) as printed in Eq. 15
+    composition: Literal["shared", "separate"]  # separate: each agent its own terms (ablation NS)
+
+
+@dataclass(frozen=True)
+class Base:
+    """Gives the demo model its parametric knowledge."""
+
+    steps: Natural
+    batch: Count
+    lr: Positive
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """Rejection sampling by a teacher, then SFT."""
+
+    teacher: str  # "scripted", or the folder or hub name of a model
+    samples: Count  # training samples put to the teacher
+    attempts: Count  # per sample, until one is correct
+    epochs: Count
+    batch: Count
+    lr: Positive
+
+
+@dataclass(frozen=True)
+class Rl:
+    """Multi-agent PPO (Eqs. 16-18)."""
+
+    updates: Natural
+    episodes: Count  # per update: the one definition of a batch
+    epochs: Count  # passes over a batch
+    minibatches: Count
+    lr: Positive
+    clip: Positive  # epsilon of Eq. 16
+    value_clip: Positive
+    gamma: Fraction
+    lam: Fraction
+    credit: Literal["token", "turn", "bilevel"]
+    per_agent: bool  # GAE within each agent's own turns
+    kl: NotNegative  # weight of the KL term to the reference
+    ratio: Literal["behaviour", "reference"]  # reference: Eq. 16 as printed
+    critic_target: Literal["returns", "reward"]  # reward: Eq. 17 as printed
+    value_coef: NotNegative
+    entropy: NotNegative
+    micro_tokens: Count  # tokens per forward and backward pass; changes memory, not results
+    max_grad_norm: Positive
+    eval_every: Count  # updates
+    eval_samples: Count
+    patience: Count | None  # evaluations without a better one before stopping; null never stops early
+
+
+@dataclass(frozen=True)
+class Trainer:
+    base: Base
+    warmup: Warmup
+    rl: Rl
+
+
+@dataclass(frozen=True)
+class Eval:
+    policies: tuple[Policy, ...]
+    checkpoint: str | None  # folder; null is the latest of run_dir
+    traces: Natural  # episodes shown in the report
+    bootstrap: Count  # resamples behind a confidence interval
+
+
+@dataclass(frozen=True)
+class Logger:
+    wandb: Literal["disabled", "offline", "online"]
+    project: str
+    entity: str | None
+    group: str | None
+
+
+@dataclass(frozen=True)
+class Privacy:
+    allow: tuple[Literal["wandb"], ...]  # where text of credentialed patients may go
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a run was told; `dataclasses.asdict` gives it back as plain values."""
+
+    seed: Natural
+    threads: Count
+    run_dir: str
+    scale: Scale
+    data: Data
+    task: Task
+    kg: Kg
+    retriever: Retriever
+    model: Model
+    engine: Engine
+    env: Env
+    reward: Reward
+    trainer: Trainer
+    eval: Eval
+    logger: Logger
+    privacy: Privacy

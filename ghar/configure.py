@@ -1,0 +1,196 @@
+"""From a composed mapping to a checked `Config`: all that is wrong is reported at once, nothing is repaired."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
+
+from ghar.config import Config, Range
+from ghar.errors import BadInput
+
+
+def build(values: Mapping[str, Any]) -> Config:
+    """Check a whole configuration. Raises BadInput with one sentence a line for everything that is wrong."""
+    errors: list[str] = []
+    config = _section(Config, values, "", errors)
+    if not errors:
+        errors = list(contradictions(config))
+    if errors:
+        raise BadInput("\n".join(errors))
+    return config
+
+
+@cache
+def _types(cls: type) -> dict[str, Any]:
+    """Field name -> annotation of a schema class, resolved."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {f.name: hints[f.name] for f in fields(cls)}
+
+
+def _is_section(kind: Any) -> TypeGuard[type]:
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def leaf_keys(cls: type = Config, prefix: str = "") -> list[str]:
+    """Full names of all keys that hold a value, in the schema's order."""
+    names: list[str] = []
+    for name, kind in _types(cls).items():
+        names += leaf_keys(kind, f"{prefix}{name}.") if _is_section(kind) else [prefix + name]
+    return names
+
+
+def section_keys(cls: type = Config, prefix: str = "") -> list[str]:
+    """Full names of all sections."""
+    names: list[str] = []
+    for name, kind in _types(cls).items():
+        if _is_section(kind):
+            names += [prefix + name, *section_keys(kind, f"{prefix}{name}.")]
+    return names
+
+
+def nearest(word: str, valid: list[str]) -> str:
+    """The valid name most like `word`; for dotted names the last part counts as much as the whole."""
+
+    def likeness(name: str) -> float:
+        whole = difflib.SequenceMatcher(None, word, name).ratio()
+        last = difflib.SequenceMatcher(None, word.rpartition(".")[2], name.rpartition(".")[2]).ratio()
+        return whole + last
+
+    return max(valid, key=likeness)
+
+
+def unknown_key(key: str) -> str:
+    """The sentence for a key that does not exist."""
+    return f"There is no key {key}: did you mean {nearest(key, leaf_keys())}?"
+
+
+def _section(cls: type, values: Any, prefix: str, errors: list[str]) -> Any:
+    """Read `values` into schema class `cls`; None, and sentences in `errors`, when something is wrong."""
+    if not isinstance(values, Mapping):
+        keys = ", ".join(_types(cls))
+        errors.append(f"{prefix.rstrip('.')} is {_show(values)} but must be a section with keys {keys}.")
+        return None
+    errors += [unknown_key(prefix + str(name)) for name in values if name not in _types(cls)]
+    before, read = len(errors), {}
+    for name, kind in _types(cls).items():
+        key = prefix + name
+        if name not in values:
+            errors.append(f"{key} is missing: set {key}=... or do not remove it.")
+        elif _is_section(kind):
+            read[name] = _section(kind, values[name], key + ".", errors)
+        else:
+            read[name], wrong = _value(kind, values[name])
+            errors += [f"{key} is {_show(values[name])} but must be {wrong}."] if wrong else []
+    return None if len(errors) > before else cls(**read)
+
+
+def _value(kind: Any, value: Any) -> tuple[Any, str]:
+    """Read one value: (it, "") or (None, what it must be)."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        inner = next(a for a in args if a is not type(None))
+        if value is None:
+            return None, ""
+        read, wrong = _value(inner, value)
+        return read, wrong and f"{wrong}, or null"
+    if origin is Annotated:
+        read, wrong = _value(args[0], value)
+        bound: Range = args[1]
+        wanted = f"{_NAMES[args[0]]} {bound}"
+        return (read, "") if not wrong and bound.holds(read) else (None, wanted)
+    if origin is Literal:
+        return _choice(args, value)
+    if origin is tuple:
+        return _list(args, value)
+    return _plain(kind, value)
+
+
+_NAMES = {int: "a whole number", float: "a number", str: "a non-empty text", bool: "true or false"}
+
+
+def _plain(kind: type, value: Any) -> tuple[Any, str]:
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value), ""
+    # `type` and not `isinstance`: true is an int in Python, but no number of patients.
+    if kind is not float and type(value) is kind and value != "":
+        return value, ""
+    return None, _NAMES[kind]
+
+
+def _choice(choices: tuple[str, ...], value: Any) -> tuple[Any, str]:
+    if value in choices:
+        return value, ""
+    hint = f" (did you mean {nearest(str(value), list(choices))}?)" if len(choices) > 1 else ""
+    return None, " or ".join(choices) + hint
+
+
+def _list(args: tuple[Any, ...], value: Any) -> tuple[Any, str]:
+    """A list of any length (`args` ends in ...) or of exactly `len(args)` items."""
+    any_length = args[-1] is Ellipsis
+    if not isinstance(value, list | tuple) or not (any_length or len(value) == len(args)):
+        return None, "a list" if any_length else f"a list of {len(args)} values"
+    read = [_value(args[0], item) for item in value]
+    wrong = next((w for _, w in read if w), "")
+    return (None, f"a list whose every item is {wrong}") if wrong else (tuple(r for r, _ in read), "")
+
+
+def _show(value: Any) -> str:
+    """A value as it is written in YAML or on the command line."""
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def contradictions(c: Config) -> Iterator[str]:
+    """Sentences for values that are allowed one by one but not together."""
+    yield from _data_contradictions(c)
+    yield from _model_contradictions(c)
+    if c.trainer.rl.minibatches > c.trainer.rl.episodes:
+        yield (
+            f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
+            f"{c.trainer.rl.episodes}: every minibatch needs an episode, so lower the first or raise the second."
+        )
+    if not c.eval.policies or len(set(c.eval.policies)) < len(c.eval.policies):
+        yield "eval.policies must name at least one policy and each only once: correct the list."
+
+
+def _data_contradictions(c: Config) -> Iterator[str]:
+    if c.data.name == "demo" and c.data.root is not None:
+        yield (
+            f"data=demo generates its patients, so it cannot read data.root={c.data.root}: "
+            "choose data=mimic4 (or an experiment) or set data.root=null."
+        )
+    if c.scale.name == "full" and c.data.root is None:
+        yield "scale=full trains on real tables: set data.root to their folder, or choose scale=demo."
+    if c.data.root is not None and c.kg.path is None:
+        yield "data.root is set but kg.path is null, the demo world's graph: set kg.path to a PrimeKG csv or csv.gz."
+    if min(c.task.split) <= 0 or abs(sum(c.task.split) - 1) > 1e-6:
+        yield f"task.split={list(c.task.split)} must hold three shares above 0 that add up to 1: correct them."
+
+
+def _model_contradictions(c: Config) -> Iterator[str]:
+    shape = {"hidden": c.model.hidden, "layers": c.model.layers, "heads": c.model.heads, "vocab": c.model.vocab}
+    if c.model.kind == "demo":
+        missing = [f"model.{name}" for name, size in shape.items() if size is None]
+        if missing:
+            yield f"model.kind=demo needs a shape to build: set {', '.join(missing)} or choose model=pretrained."
+        elif c.model.hidden and c.model.heads and c.model.hidden % (2 * c.model.heads):
+            # Rotary embeddings turn pairs of dimensions, so a head needs an even number of them.
+            wanted = f"a multiple of twice model.heads={c.model.heads}"
+            yield f"model.hidden={c.model.hidden} must be {wanted}: change one of them."
+        if c.model.path is not None:
+            yield f"model.kind=demo does not read model.path={c.model.path}: choose model=pretrained or set it to null."
+        return
+    if c.model.path is None:
+        yield "model.kind=pretrained needs model.path: set it to a folder or a hub name."
+    if given := [f"model.{name}" for name, size in shape.items() if size is not None]:
+        yield f"model.kind=pretrained has its own shape: set {', '.join(given)} to null, or choose model=pretrained."
+    if c.trainer.base.steps:
+        yield (
+            f"trainer.base.steps={c.trainer.base.steps} trains the demo model from nothing and would spoil "
+            "a pretrained one: set trainer.base.steps=0."
+        )
