@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +18,7 @@ OWNER = {"reason": "top", "path": "top", "relevance": "low", "orm": "top", "rank
 
 @dataclass(frozen=True)
 class RewardSpec:
-    """How rewards are put together. Defaults: η and L from the paper's sections V and III-D.
+    """How rewards are put together. The paper sets eta=5 and length=3 and leaves the rest open.
 
     eta: weight η of orm (Eq. 14); alpha: margin α of rank (Eq. 15); length: L of Eq. 8.
     normalise: see rewards/normalise.py; rank: the form of Eq. 15, see rewards/terms.py.
@@ -26,14 +26,14 @@ class RewardSpec:
     max_iterations, max_paths: the episode's limits, which bound reason and path.
     """
 
-    eta: float = 5.0
-    alpha: float = 0.1
-    length: int = 3
-    normalise: Literal["range", "running", "none"] = "range"
-    rank: Literal["sound", "literal"] = "sound"
-    composition: Literal["shared", "separate"] = "shared"
-    max_iterations: int = 5
-    max_paths: int = 3
+    eta: float
+    alpha: float
+    length: int
+    normalise: Literal["range", "running", "none"]
+    rank: Literal["sound", "literal"]
+    composition: Literal["shared", "separate"]
+    max_iterations: int
+    max_paths: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class EpisodeReward:
     terms: Mapping[str, float]
     total: float
     per_turn: tuple[Mapping[str, float], ...]
-    composition: str = "shared"
+    composition: str
 
     def arriving(self, agent: str | None = None) -> tuple[float, ...]:
         """Reward at the end of each turn as `agent` is concerned; None: all of it, whoever owns it."""
@@ -86,7 +86,7 @@ def closing_turn(episode: Episode, spec: RewardSpec) -> int:
     raise ValueError(f"episode {episode.sample_id!r} has no turn that its outcome could be attributed to")
 
 
-def observe(running: Running, episodes: list[Episode], spec: RewardSpec) -> None:
+def observe(running: Running, episodes: Iterable[Episode], spec: RewardSpec) -> None:
     """Show the costs of training episodes to the running normaliser; failed episodes are left out."""
     for episode in episodes:
         if episode.failure is None:

@@ -116,11 +116,11 @@ def gae(values: Array, rewards: Array, group: Array, closing: Array, gamma: floa
     next_values[last] = closing[last]
     deltas = rewards + gamma * next_values - values
     by_length = np.argsort(-length, kind="stable")
-    last, length = last[by_length], length[by_length]
+    last, shortness = last[by_length], -length[by_length]
     advantages = deltas.copy()
     active = len(last)
-    for back in range(1, int(length[0])):
-        active = int(np.searchsorted(-length[:active], -back, side="left"))
+    for back in range(1, -int(shortness[0])):
+        active = int(np.searchsorted(shortness[:active], -back, side="left"))
         here = last[:active] - back
         advantages[here] += gamma * lam * advantages[here + 1]
     return advantages
@@ -160,8 +160,8 @@ def whiten(
     kept = table.trainable
     index = spans(table.start[kept], table.end[kept])
     groups = len(traj.agents) if per_agent else 1
-    group = np.repeat(table.agent[kept] if per_agent else np.zeros(int(kept.sum()), dtype=np.int64),
-                      (table.end - table.start)[kept])  # fmt: skip
+    agent = table.agent[kept] if per_agent else np.zeros_like(table.agent[kept])
+    group = np.repeat(agent, (table.end - table.start)[kept])
     x = np.asarray(advantages, dtype=np.float64)[index]
     count, total = reduce(np.stack([np.bincount(group, minlength=groups), np.bincount(group, x, minlength=groups)]))
     centred = x - (total / np.maximum(count, 1))[group]

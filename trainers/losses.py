@@ -47,16 +47,19 @@ def value_loss(
     targets: returns (`credit`), the sound form; or the shared reward (`episode_rewards`), Eq. 17's literal form, which
     has no clip (None). No factor 1/2: that belongs to the caller's coefficient.
     """
-    error = (values - targets) ** 2
+    used = weights != 0
+    error = torch.where(used, values - targets, 0.0) ** 2
     if clip is not None:
         near = old_values + (values - old_values).clamp(-clip, clip)
-        error = torch.max(error, (near - targets) ** 2)
+        error = torch.max(error, torch.where(used, near - targets, 0.0) ** 2)
     return weighted(error, weights, denominator)
 
 
 def reference_kl(logp_new: Tensor, logp_reference: Tensor, weights: Tensor, denominator: float) -> Tensor:
-    """KL(π || π_ref) by the k3 estimator, exp(d) - d - 1 with d = logp_reference - logp_new: unbiased and never negative
-    (Schulman 2020, "Approximating KL divergence")."""
+    """KL(π || π_ref) by the k3 estimator, exp(d) - d - 1 with d = logp_reference - logp_new, a scalar.
+
+    Never negative, and unbiased for samples of π (Schulman 2020, "Approximating KL divergence").
+    """
     difference = torch.where(weights != 0, logp_reference - logp_new, 0.0)
     return weighted(difference.exp() - difference - 1.0, weights, denominator)
 

@@ -225,6 +225,8 @@ def _check(turn: Turn, agents: tuple[str, ...], roles: tuple[str, ...]) -> None:
     done = turn.completion
     if turn.agent not in agents or turn.role not in roles:
         raise ValueError(f"turn {turn.index}: agent {turn.agent!r}, role {turn.role!r} not in {agents}, {roles}")
+    if done.finish_reason not in FINISH:
+        raise ValueError(f"turn {turn.index}: finish reason {done.finish_reason!r} is none of {FINISH}")
     if turn.trainable and len(done.logprobs) != len(done.token_ids):
         raise ValueError(f"turn {turn.index}: {len(done.logprobs)} log-probs for {len(done.token_ids)} sampled tokens")
 
