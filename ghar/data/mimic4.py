@@ -7,8 +7,8 @@ admissions     a discharge that is missing or earlier than the admission is unkn
                as history, counts as a readmission, and is never predicted); a death recorded as a date, or before the
                admission, is not earlier than the admission (trap 6, EHR.md).
 ICD codes      (version, code) is the key, blanks stripped; known from the discharge on (trap 2).
-prescriptions  the drug's name in lower case; a missing start is the admission time; a start before the admission or
-               after the discharge stays as it is (trap 3).
+prescriptions  the drug's name in lower case; a missing start is the admission time, known at discharge; a start before
+               the admission or after the discharge stays as it is (trap 3).
 labevents      known when stored, not when drawn (trap 4); rows without an admission keep `visit_id` null.
 icustays       an event at the start which does not carry the end (trap 5).
 """
@@ -53,8 +53,8 @@ def read_mimic4(root: Path, cache: Path | None = None) -> Cohort:
 
     The cache is keyed by name, size and modification time of the source files. `generated` is what root/manifest.json
     says; `credentialed` is False for generated patients and for the open demo (all patients in demo_subject_id.csv).
-    Raises BadInput for an absent table or column (labevents with d_labitems may be absent: counted as "absent.labevents"),
-    a file that is cut short, and a cell that is not of its type.
+    Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type. Only
+    labevents and d_labitems may be absent, which is counted as "absent.labevents".
     """
     root = Path(root)
     name = f"MIMIC-IV tables in {root}"
@@ -176,7 +176,9 @@ def _prescriptions(root: Path, visits: pl.DataFrame) -> Found:
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": drug.is_null() | (drug == "")}
     repairs = {"no_starttime": pl.col("starttime").is_null()}
     time = pl.coalesce("starttime", "start")
-    return sift(table, _join(table, visits), drops, repairs, _event(time, pl.concat_str(pl.lit("DRUG/"), drug), time))
+    known = pl.coalesce("starttime", "end", "start")  # a drug whose start is not known must not be shown early
+    result = _event(time, pl.concat_str(pl.lit("DRUG/"), drug), known)
+    return sift(table, _join(table, visits), drops, repairs, result)
 
 
 def _icu(root: Path, visits: pl.DataFrame) -> Found:

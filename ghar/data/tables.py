@@ -70,8 +70,8 @@ def sift(
     `rows` is `table.rows`, possibly joined with other frames. Counts: "rows.T" (in the file), "dropped.T.rule" and
     "repaired.T.rule", zeros left out; rows.T = rows returned + sum of dropped.T.*. A rule that is null does not hold.
     """
-    reason = pl.coalesce(pl.when(rule.fill_null(False)).then(pl.lit(i, pl.Int8)) for i, rule in enumerate(drops.values()))
-    marked = rows.with_columns(_reason=reason if drops else pl.lit(None, pl.Int8))
+    broken = [pl.when(rule.fill_null(False)).then(pl.lit(i, pl.Int8)) for i, rule in enumerate(drops.values())]
+    marked = rows.with_columns(_reason=pl.coalesce(*broken))
     tally = marked.group_by("_reason").agg(
         pl.len(), *(rule.fill_null(False).sum().alias(f"_{name}") for name, rule in repairs.items())
     )

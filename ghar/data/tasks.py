@@ -1,0 +1,214 @@
+"""The three tasks of the GHAR paper on a cohort: length of stay, readmission and 24-hour decompensation.
+
+Visits are in time order (trap 1, EHR.md). What each task predicts, when, and what it shows:
+
+task  label                                            history        predicted at, paper   predicted at, strict
+los   floor(days) of the hospital stay in 10 classes   u_1 .. u_j+1   discharge             admission
+read  next admission within the window after discharge u_1 .. u_j     discharge             discharge
+dec   in-hospital death within 24 h of the anchor      u_1 .. u_j+1   anchor                anchor
+
+leakage="paper" follows the paper's protocol and shows all codes of every visit of the history, those of the predicted
+visit included. leakage="strict" shows, in every visit, only codes whose `recorded` time is not after the prediction
+time. ICD codes are recorded at discharge: `read` may show those of the visit it predicts from, `los` and `dec` never
+show those of the visit they predict. Choices the paper leaves open:
+
+los, strict    predicts at the admission itself: from any later hour on, being still there would give class 0 away.
+dec, anchor    "discharge": 24 h before the end of the stay (the death, else the discharge), not before the admission,
+               so that every in-hospital death is positive. The default, because the paper predicts from the
+               visit-level history u_1 .. u_j+1, which is complete only then. "admission": death within 24 h after it.
+read           live discharges only; a patient's last visit is censored, not negative, and left out; a next admission
+               that began before the discharge (overlapping stays) was known at the discharge and is left out too.
+Visits with an unknown end (a counted rule of the reader) are shown, count as readmissions, and are never predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+import polars as pl
+
+from ghar.data.cohort import Cohort, Sample, Task, Visit
+from ghar.errors import BadInput
+
+TaskName = Literal["los", "read", "dec"]
+Leakage = Literal["paper", "strict"]
+Anchor = Literal["discharge", "admission"]
+
+DAY = timedelta(days=1)
+KINDS = {
+    "ICD9CM": "diagnoses",
+    "ICD10CM": "diagnoses",
+    "ICD9PROC": "procedures",
+    "ICD10PCS": "procedures",
+    "DRUG": "medications",
+}
+Known = tuple[tuple[str, datetime], ...]  # a visit's codes of one kind, each with the time it became known
+
+
+def make_samples(
+    cohort: Cohort,
+    task: TaskName,
+    *,
+    leakage: Leakage = "paper",
+    anchor: Anchor = "discharge",
+    window_days: int = 15,
+) -> tuple[Task, list[Sample]]:
+    """The task and its samples, by patient and time; `anchor` concerns dec only, `window_days` read only.
+
+    Times and choices are in the module's docstring. Raises BadInput when no visit of the cohort can be predicted.
+    """
+    if task == "los":
+        rows, about = _los(cohort.visits, leakage), los_task()
+    elif task == "read":
+        rows, about = _read(cohort.visits, window_days), read_task(window_days)
+    elif task == "dec":
+        rows, about = _dec(cohort.visits, anchor), dec_task()
+    else:
+        raise BadInput(f"There is no task {task!r}: choose los, read or dec.")
+    if leakage not in ("paper", "strict"):
+        raise BadInput(f"There is no leakage={leakage!r}: choose paper or strict.")
+    if rows.is_empty():
+        raise BadInput(f"Task {task} has no sample in the {cohort.name}: it needs more or longer-followed patients.")
+    return about, _samples(cohort, task, rows, leakage)
+
+
+def los_task() -> Task:
+    """Length of stay in the 10 classes of EHR.md ("LOS-10")."""
+    question = (
+        "How many days will this hospital stay last: 0 for less than one day, 1 to 7 for that many whole days, "
+        "8 for 8 to 14 days, 9 for more than 14 days?"
+    )
+    return Task("los", question, tuple("0123456789"))
+
+
+def read_task(window_days: int) -> Task:
+    """Readmission within `window_days` of the discharge."""
+    return Task("read", f"Will this patient be readmitted within {window_days} days of discharge?", ("no", "yes"))
+
+
+def dec_task() -> Task:
+    """In-hospital death within 24 hours."""
+    return Task("dec", "Will this patient die in hospital within the next 24 hours?", ("no", "yes"))
+
+
+def audit(cohort: Cohort, samples: Sequence[Sample]) -> pl.DataFrame:
+    """Every shown code that was recorded after the prediction time.
+
+    Columns sample_id, visit_id, code, prediction_time, recorded: the first time the code was known in that visit, null
+    for a code that the visit does not have. Empty for leakage="strict". Works from samples and events alone, not from
+    the code that made the samples.
+    """
+    shown = [
+        (sample.sample_id, visit.visit_id, code, sample.prediction_time)
+        for sample in samples
+        for visit in sample.history
+        for code in (*visit.diagnoses, *visit.procedures, *visit.medications)
+    ]
+    schema = {"sample_id": pl.String, "visit_id": pl.Int64, "code": pl.String, "prediction_time": pl.Datetime("us")}
+    first = cohort.events.lazy().group_by("visit_id", "code").agg(pl.col("recorded").min())
+    return (
+        pl.LazyFrame(shown, schema, orient="row")
+        .join(first, on=["visit_id", "code"], how="left", maintain_order="left")
+        .filter(pl.col("recorded").is_null() | (pl.col("recorded") > pl.col("prediction_time")))
+        .collect()
+    )
+
+
+def _los(visits: pl.DataFrame, leakage: Leakage) -> pl.DataFrame:
+    """Rows to predict: visit_id, predicted_at, shown_until (strict), label."""
+    days = (pl.col("end") - pl.col("start")).dt.total_days()
+    label = pl.when(days > 14).then(9).when(days > 7).then(8).otherwise(days)
+    return visits.filter(pl.col("end").is_not_null()).select(
+        "visit_id",
+        predicted_at=pl.col("end" if leakage == "paper" else "start"),
+        shown_until=_before_end(pl.col("start")),
+        label=label.cast(pl.Int64),
+    )
+
+
+def _read(visits: pl.DataFrame, window_days: int) -> pl.DataFrame:
+    gap = pl.col("start").shift(-1).over("subject_id") - pl.col("end")
+    return (
+        visits.with_columns(gap=gap)
+        .filter(~pl.col("died") & (pl.col("gap") >= pl.duration()))
+        .select(
+            "visit_id",
+            predicted_at="end",
+            shown_until="end",
+            label=(pl.col("gap") <= pl.duration(days=window_days)).cast(pl.Int64),
+        )
+    )
+
+
+def _dec(visits: pl.DataFrame, anchor: Anchor) -> pl.DataFrame:
+    if anchor == "discharge":
+        stay_end = pl.when("died").then("death_time").otherwise("end")
+        at = pl.max_horizontal(stay_end - DAY, "start")
+    elif anchor == "admission":
+        at = pl.col("start")
+    else:
+        raise BadInput(f"There is no anchor={anchor!r} for task dec: choose discharge or admission.")
+    dies = pl.col("died") & (pl.col("death_time") - at <= DAY)
+    return visits.filter(pl.col("end").is_not_null()).select(
+        "visit_id", predicted_at=at, shown_until=_before_end(at), label=dies.cast(pl.Int64)
+    )
+
+
+def _before_end(at: pl.Expr) -> pl.Expr:
+    """In a stay of no length the discharge codes are recorded at the admission; they stay hidden all the same."""
+    return pl.min_horizontal(at, pl.col("end") - timedelta(microseconds=1))
+
+
+def _samples(cohort: Cohort, task: TaskName, rows: pl.DataFrame, leakage: Leakage) -> list[Sample]:
+    """Walk through the visits in time order and collect each predicted one with its history."""
+    codes = _codes_of_visits(cohort)
+    predicted = {row[0]: row[1:] for row in rows.iter_rows()}
+    samples: list[Sample] = []
+    patient, past = None, []
+    for subject, visit_id, start in cohort.visits.select("subject_id", "visit_id", "start").iter_rows():
+        if subject != patient:
+            patient, past = subject, []
+        past.append((Visit(visit_id, start, *(_codes(known) for known in codes.get(visit_id, ()))), visit_id))
+        if visit_id not in predicted:
+            continue
+        at, until, label = predicted[visit_id]
+        history = tuple(visit for visit, _ in past)
+        if leakage == "strict":
+            history = tuple(_visible(visit, codes.get(visit.visit_id, ()), until) for visit in history)
+        samples.append(Sample(f"{task}-{subject}-{visit_id}", subject, visit_id, at, history, label))
+    return samples
+
+
+def _codes_of_visits(cohort: Cohort) -> dict[int, tuple[Known, Known, Known]]:
+    """For each visit: diagnoses, procedures, medications in the source's order, with the time each was first known."""
+    prefix = pl.col("code").str.extract("^([^/]*)/")
+    kind = prefix.replace_strict(KINDS, default=None, return_dtype=pl.String)
+    rows = (
+        cohort.events.lazy()
+        .filter(pl.col("visit_id").is_not_null())
+        .select("visit_id", "code", "recorded", kind=kind)
+        .filter(pl.col("kind").is_not_null())
+        .group_by("visit_id", "kind", "code", maintain_order=True)
+        .agg(pl.col("recorded").min())
+        .group_by("visit_id", "kind", maintain_order=True)
+        .agg("code", "recorded")
+        .collect()
+    )
+    found: dict[int, dict[str, Known]] = {}
+    for visit_id, name, codes, times in rows.iter_rows():
+        found.setdefault(visit_id, {})[name] = tuple(zip(codes, times, strict=True))
+    names = ("diagnoses", "procedures", "medications")
+    return {visit: tuple(kinds.get(name, ()) for name in names) for visit, kinds in found.items()}  # type: ignore[misc]
+
+
+def _codes(known: Known) -> tuple[str, ...]:
+    return tuple(code for code, _ in known)
+
+
+def _visible(visit: Visit, kinds: tuple[Known, ...], until: datetime) -> Visit:
+    """The visit with the codes that were known at `until`."""
+    if all(time <= until for known in kinds for _, time in known):
+        return visit
+    return Visit(visit.visit_id, visit.start, *(tuple(c for c, time in known if time <= until) for known in kinds))
