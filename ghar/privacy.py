@@ -12,7 +12,7 @@ def check_destination(cohort_credentialed: bool, destination: str, allow: Sequen
 
     Call it before the first byte is sent. destination: "wandb", or the host of an API engine; compared exactly.
     """
-    if cohort_credentialed and destination not in allow:
+    if cohort_credentialed and destination not in tuple(allow):
         raise BadInput(
             f"text of credentialed patients would be sent to {destination!r}, which privacy.allow does not name: "
             f"add it there if your data use agreement permits it, or switch that destination off"

@@ -6,7 +6,6 @@ git state, program arguments and host description stay here, because any of them
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +68,7 @@ def start_logger(
     """Start logging a run; a resumed run folder continues its W&B run. wandb is imported only when enabled.
 
     mode: "disabled", "offline" (files under <folder>/wandb, nothing is sent) or "online". Raises BadInput for another
-    mode and when online logging has no API key.
+    mode and when wandb refuses (no login, for example).
     """
     if mode not in MODES:
         raise BadInput(f"logger mode {mode!r} does not exist: use one of {', '.join(MODES)}")
@@ -77,22 +76,29 @@ def start_logger(
         return Logger()
     import wandb
 
-    if mode == "online" and not (os.environ.get("WANDB_API_KEY") or wandb.api.api_key):
-        raise BadInput("online W&B logging needs an API key: set WANDB_API_KEY, run `wandb login` or use mode=offline")
     settings = wandb.Settings(
-        console="off", disable_git=True, save_code=False, disable_code=True, disable_job_creation=True, silent=True,
-        x_disable_meta=True, x_disable_machine_info=True,
+        console="off",
+        disable_git=True,
+        save_code=False,
+        disable_code=True,
+        disable_job_creation=True,
+        silent=True,
+        x_disable_meta=True,
+        x_disable_machine_info=True,
     )
-    run = wandb.init(
-        mode=mode,  # type: ignore[arg-type]
-        project=project,
-        name=folder.name,
-        id=_run_id(folder),
-        resume="allow",
-        dir=str(folder),
-        config=dict(config),
-        settings=settings,
-    )
+    try:
+        run = wandb.init(
+            mode=mode,  # type: ignore[arg-type]
+            project=project,
+            name=folder.name,
+            id=_run_id(folder),
+            resume="allow",
+            dir=str(folder),
+            config=dict(config),
+            settings=settings,
+        )
+    except wandb.Error as error:
+        raise BadInput(f"W&B refused to start ({error}): run `wandb login`, or log in mode offline") from None
     for phase in PHASES:
         run.define_metric(f"{phase}/*", step_metric=f"{phase}/step")
     return Logger(run, credentialed, tuple(allow))

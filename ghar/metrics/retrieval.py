@@ -40,4 +40,9 @@ def when_to_retrieve(
 def _counts(patient: Sequence[Decision]) -> tuple[int, int, int, int]:
     """Retrieved and needed, retrieved only, needed only, neither."""
     kinds = [(bool(needed), bool(retrieved)) for needed, retrieved in patient]
-    return kinds.count((True, True)), kinds.count((False, True)), kinds.count((True, False)), kinds.count((False, False))
+    return (
+        kinds.count((True, True)),
+        kinds.count((False, True)),
+        kinds.count((True, False)),
+        kinds.count((False, False)),
+    )

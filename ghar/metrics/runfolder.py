@@ -94,7 +94,9 @@ class RunFolder:
         """Rows of episodes/<name>.jsonl, one at a time."""
         path = self.path / "episodes" / f"{name}.jsonl"
         if not path.exists():
-            raise BadInput(f"{path} does not exist: the run holds episodes of {', '.join(self.episode_names()) or 'nothing'}")
+            raise BadInput(
+                f"{path} does not exist: the run holds episodes of {', '.join(self.episode_names()) or 'nothing'}"
+            )
         return _read_lines(path)
 
     def episode_names(self) -> list[str]:

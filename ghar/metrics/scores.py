@@ -63,18 +63,14 @@ def _cells(labels: Sequence[int], predictions: Sequence[int | None], n_classes: 
         raise BadInput(f"labels run from {truth.min()} to {truth.max()}, the task has classes 0 to {n_classes - 1}")
     outside = [p for p in predictions if p is not None and not 0 <= p < n_classes]
     if outside:
-        raise BadInput(
-            f"prediction {outside[0]} is not a class (0 to {n_classes - 1}): use None for no answer"
-        )
+        raise BadInput(f"prediction {outside[0]} is not a class (0 to {n_classes - 1}): use None for no answer")
     return truth * (n_classes + 1) + guess
 
 
 def _checked(scores: np.ndarray, n: int, n_classes: int) -> np.ndarray:
     array = np.asarray(scores, dtype=float)
     if array.shape != (n, n_classes):
-        raise BadInput(
-            f"scores have shape {array.shape}, need ({n}, {n_classes}): one row per sample"
-        )
+        raise BadInput(f"scores have shape {array.shape}, need ({n}, {n_classes}): one row per sample")
     if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array).all(axis=1)))
         raise BadInput(f"scores of sample {row} are not finite: give a probability for every class")

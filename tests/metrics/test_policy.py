@@ -1,0 +1,57 @@
+"""A policy's numbers come from its episode rows alone."""
+
+import pytest
+
+from ghar.errors import BadInput
+from ghar.metrics.policy import compare, eval_metrics, policy_summary
+
+LABELS = ("stays", "dies")
+
+
+def episode(i, label, prediction, needs, retrieved, reward=1.0, ok=(True, True)):
+    return {
+        "sample_id": f"s{i}", "label": label, "prediction": prediction, "correct": label == prediction,
+        "needs_retrieval": needs, "retrieved": retrieved, "iterations": 2, "prompt_tokens": 90, "completion_tokens": 10,
+        "seconds": 0.5, "reward": reward, "failure": None if prediction else "no_label",
+        "turns": [{"format_ok": o} for o in ok],
+    }  # fmt: skip
+
+
+ROWS = [
+    episode(0, "dies", "dies", True, True),
+    episode(1, "dies", "stays", True, False),
+    episode(2, "stays", "stays", False, False, ok=(True, False)),
+    episode(3, "stays", None, None, True, reward=0.0),
+]
+
+
+def test_numbers_by_hand():
+    got = policy_summary(ROWS, LABELS)
+    values = {name: value[0] for name, value in got.items() if name not in ("confusion", "n", "failures")}
+    assert got["n"] == 4 and got["failures"] == 1 and got["confusion"] == [[1, 0, 1], [1, 1, 0]]
+    assert values == pytest.approx({
+        "accuracy": 0.5, "balanced_accuracy": 0.5, "macro_f1": (2 / 3 + 2 / 4) / 2, "sensitivity": 0.5,
+        "specificity": 0.5, "reward": 0.75, "retrieval_rate": 0.5, "when_precision": 1.0, "when_recall": 0.5,
+        "when_f1": 2 / 3, "iterations": 2.0, "tokens": 100.0, "seconds": 0.5, "format_errors": 1 / 8,
+    })  # fmt: skip
+
+
+def test_as_a_metrics_row():
+    row = eval_metrics({"n": 3, "confusion": [[1]], "reward": [0.5, 0.25, 0.75]})
+    assert row == {"eval/reward": 0.5, "eval/reward_low": 0.25, "eval/reward_high": 0.75}
+
+
+def test_comparison_pairs_by_sample_whatever_the_order():
+    better = [row | {"correct": True, "reward": row["reward"] + 1} for row in ROWS]
+    got = compare(better, ROWS[::-1])
+    assert got["accuracy"][0] == pytest.approx(0.5) and got["reward"] == pytest.approx([1, 1, 1])
+    for other in (ROWS[:3], [*ROWS[:3], ROWS[0]]):
+        with pytest.raises(BadInput, match="same samples"):
+            compare(ROWS, other)
+
+
+def test_unknown_label_and_no_rows():
+    with pytest.raises(BadInput, match="sample s9 has label 'lives'"):
+        policy_summary([episode(9, "lives", "dies", True, True)], LABELS)
+    with pytest.raises(BadInput, match="no samples"):
+        policy_summary([], LABELS)
