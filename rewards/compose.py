@@ -107,9 +107,9 @@ def score_episode(
     A failed episode is worth 0 in every term and is left out of training (trainers/trajectory.py): what broke was the
     engine or the retriever, not the policy.
     """
+    totals: dict[str, float] = dict.fromkeys(TERMS, 0.0)
     if episode.failure is not None:
-        return EpisodeReward(dict.fromkeys(TERMS, 0.0), 0.0, tuple({} for _ in episode.turns), spec.composition)
-    totals = dict.fromkeys(TERMS, 0.0)
+        return EpisodeReward(totals, 0.0, tuple({} for _ in episode.turns), spec.composition)
     per_turn: list[dict[str, float]] = [{} for _ in episode.turns]
     for index, term, raw in costs(episode, spec):
         value = _normalised(term, raw, spec, normaliser)

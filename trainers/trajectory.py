@@ -1,4 +1,4 @@
-"""Episodes as flat token arrays and a table of segments: what every part of MAPPO reads masks, turns and agents from."""
+"""Episodes as flat token arrays and a table of segments, from which masks, turns and agents are read."""
 
 from __future__ import annotations
 

@@ -1,0 +1,126 @@
+"""Losses: equations, clipping, masks, and independence of how a batch is cut."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainers.losses import explained_variance, policy_loss, reference_kl, value_loss, weighted
+
+numbers = st.lists(
+    st.tuples(st.floats(-3, 0), st.floats(-3, 0), st.floats(-2, 2), st.booleans()), min_size=1, max_size=12
+)
+
+
+def columns(rows: list[tuple]) -> list[torch.Tensor]:
+    return [torch.tensor(c, dtype=torch.float64) for c in zip(*rows, strict=True)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(numbers, st.floats(0.05, 0.5))
+def test_policy_loss_is_equation_16(rows: list[tuple], clip: float) -> None:
+    new, old, advantages, weights = columns(rows)
+    loss, _ = policy_loss(new, old, advantages, weights, 10.0, clip)
+    total = 0.0
+    for n, o, a, w in rows:
+        ratio = math.exp(n - o)
+        total += w * min(ratio * a, min(max(ratio, 1 - clip), 1 + clip) * a)
+    assert loss.item() == pytest.approx(-total / 10.0, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(numbers, st.none() | st.floats(0.05, 0.5))
+def test_value_loss_is_equation_17_and_its_clipped_form(rows: list[tuple], clip: float | None) -> None:
+    values, old, targets, weights = columns(rows)
+    loss = value_loss(values, old, targets, weights, 10.0, clip)
+    total = 0.0
+    for v, o, t, w in rows:
+        near = v if clip is None else o + min(max(v - o, -clip), clip)
+        total += w * max((v - t) ** 2, (near - t) ** 2)
+    assert loss.item() == pytest.approx(total / 10.0, abs=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(numbers, st.integers(1, 5))
+def test_micro_batches_add_up(rows: list[tuple], size: int) -> None:
+    new, old, third, weights = columns(rows)
+    count = max(weights.sum().item(), 1.0)
+
+    def everything(part: slice) -> torch.Tensor:
+        a, b, c, w = new[part], old[part], third[part], weights[part]
+        loss, diagnostics = policy_loss(a, b, c, w, count, 0.2)
+        value, kl = value_loss(a, b, c, w, count, 0.2), reference_kl(a, b, w, count)
+        return torch.stack([loss, value, kl, weighted(c, w, count), *diagnostics.values()])
+
+    parts = sum(everything(slice(i, i + size)) for i in range(0, len(rows), size))
+    torch.testing.assert_close(parts, everything(slice(None)))
+
+
+def test_gradients_do_not_depend_on_the_cut() -> None:
+    torch.manual_seed(0)
+    old, advantages, weights = torch.randn(20) - 2, torch.randn(20), (torch.rand(20) > 0.3).float()
+    grads = []
+    for size in (20, 7, 1):
+        new = (old + 0.1).clone().requires_grad_()
+        for i in range(0, 20, size):
+            cut = slice(i, i + size)
+            loss, _ = policy_loss(new[cut], old[cut], advantages[cut], weights[cut], weights.sum().item(), 0.2)
+            (loss + value_loss(new[cut], old[cut], advantages[cut], weights[cut], 13.0, 0.2)).backward()
+        grads.append(new.grad)
+    torch.testing.assert_close(grads[0], grads[1])
+    torch.testing.assert_close(grads[0], grads[2])
+
+
+@pytest.mark.parametrize("junk", [float("nan"), float("inf"), -float("inf")])
+def test_masked_entries_may_hold_anything(junk: float) -> None:
+    weights = torch.tensor([1.0, 0.0, 1.0])
+    clean = torch.tensor([-1.0, -1.0, -0.5])
+    dirty = torch.tensor([-1.0, junk, -0.5])
+    for x in (clean, dirty):
+        x.requires_grad_()
+        loss, diagnostics = policy_loss(x, x.detach() - 0.1, x.detach() + 1, weights, 2.0, 0.2)
+        loss = loss + value_loss(x, x.detach() + 0.3, x.detach() * 2, weights, 2.0, 0.2)
+        loss = loss + reference_kl(x, x.detach() + 0.2, weights, 2.0) + weighted(x, weights, 2.0)
+        loss.backward()
+        assert all(d.isfinite() for d in diagnostics.values()) and loss.isfinite()
+    assert dirty.grad is not None and dirty.grad[1] == 0
+    torch.testing.assert_close(dirty.grad, clean.grad)
+
+
+def test_on_policy_gradient_is_advantage() -> None:
+    new = torch.tensor([-1.0, -2.0], requires_grad=True)
+    loss, diagnostics = policy_loss(new, new.detach(), torch.tensor([2.0, -1.0]), torch.ones(2), 2.0, 0.2)
+    loss.backward()
+    torch.testing.assert_close(new.grad, torch.tensor([-1.0, 0.5]))
+    assert {name: value.item() for name, value in diagnostics.items()} == {
+        "old_approx_kl": 0.0, "approx_kl": 0.0, "clipfrac": 0.0,
+    }  # fmt: skip
+
+
+def test_clipped_tokens_stop_pushing_but_can_come_back() -> None:
+    new = torch.tensor([0.0, 0.0], requires_grad=True)
+    old = torch.tensor([-1.0, -1.0])
+    loss, diagnostics = policy_loss(new, old, torch.tensor([1.0, -1.0]), torch.ones(2), 2.0, 0.2)
+    loss.backward()
+    assert new.grad is not None and new.grad[0] == 0 and new.grad[1] > 0
+    assert diagnostics["clipfrac"] == 1.0
+    assert diagnostics["old_approx_kl"].item() == pytest.approx(-1.0)
+    assert diagnostics["approx_kl"].item() == pytest.approx(math.e - 2.0)
+
+
+def test_k3_estimates_the_divergence() -> None:
+    generator = torch.Generator().manual_seed(1)
+    p, q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.3, 0.3, 0.4])
+    drawn = torch.multinomial(p, 200_000, replacement=True, generator=generator)
+    got = reference_kl(p.log()[drawn], q.log()[drawn], torch.ones(len(drawn)), len(drawn))
+    assert got.item() == pytest.approx((p * (p / q).log()).sum().item(), abs=0.01)
+    assert reference_kl(p.log(), p.log(), torch.ones(3), 3.0) == 0.0
+
+
+def test_explained_variance() -> None:
+    returns = torch.tensor([1.0, 2.0, 3.0])
+    assert explained_variance(returns, returns) == 1.0
+    assert explained_variance(torch.zeros(3), returns) == 0.0
+    assert math.isnan(explained_variance(returns, torch.ones(3)))
