@@ -52,8 +52,7 @@ def launch(job: Callable[[Config], None]) -> None:
 
 def load(overrides: Sequence[str] = ()) -> Config:
     """The checked configuration for these overrides, as a launcher would see it. Raises BadInput."""
-    check(overrides)
-    return build(_compose(overrides))
+    return check(overrides)[0]
 
 
 def choices(group: str) -> list[str]:
@@ -66,13 +65,14 @@ def groups() -> list[str]:
     return sorted(f.name for f in CONF.iterdir() if f.is_dir())
 
 
-def check(overrides: Sequence[str], sweep: bool = False) -> None:
-    """Raise BadInput with all that is wrong with the overrides and with the configuration the good ones lead to.
+def check(overrides: Sequence[str], sweep: bool = False) -> list[Config]:
+    """The configurations these overrides lead to: one, or in a sweep (`a=1,2`) one a combination.
 
-    sweep: `a=1,2` stands for two configurations; both are checked before the first runs.
+    Raises BadInput with all that is wrong with the overrides and with what the good ones among them lead to.
     """
     errors: list[str] = []
     good: list[Override] = []
+    configs: list[Config] = []
     parser = OverridesParser.create()
     for text in overrides:
         try:
@@ -85,11 +85,12 @@ def check(overrides: Sequence[str], sweep: bool = False) -> None:
         good += [] if wrong else [override]
     for combination in _combinations(good) if sweep else [[o.input_line or "" for o in good]]:
         try:
-            build(_compose(combination))
+            configs.append(build(_compose(combination)))
         except BadInput as error:
             errors += [line for line in str(error).splitlines() if line not in errors]
     if errors:
         raise BadInput("\n".join(errors))
+    return configs
 
 
 def _wrong(override: Override) -> list[str]:
@@ -98,11 +99,12 @@ def _wrong(override: Override) -> list[str]:
     text = override.input_line or key
     if key.split(".")[0].split("/")[0] == "hydra":
         return []
+    if override.is_delete():
+        return [f"{text} removes what every run needs: leave it out."]
     if key in groups():
-        values = [v for v in _values(override) if not isinstance(v, dict)]
-        errors = [_no_choice(key, str(v)) for v in values if str(v) not in choices(key)]
+        errors = [_no_choice(key, str(v)) for v in _values(override) if str(v) not in choices(key)]
         if key == "experiment" and not override.is_add():
-            errors.append(f"{text} must be added: write +{text.lstrip('+~')}.")
+            errors.append(f"{text} must be added: write +{text}.")
         if key != "experiment" and override.is_add() and not override.is_force_add():
             errors.append(f"{text} is always set, so it cannot be added: write {text.lstrip('+')}.")
         return errors
@@ -111,7 +113,7 @@ def _wrong(override: Override) -> list[str]:
             return [f"{text} is always set, so it cannot be added: write {text.lstrip('+')}."]
         return []
     if key in section_keys():
-        return []
+        return [f"{text} sets a whole section: set its keys one by one ({key}.NAME=value)."]
     if "." not in key and _is_group_like(key):
         return [f"There is no group {key}: did you mean {nearest(key, groups())}?"]
     return [unknown_key(key)]
@@ -123,9 +125,7 @@ def _is_group_like(key: str) -> bool:
 
 
 def _values(override: Override) -> list[Any]:
-    """The value, or for a sweep each of them; none for a deletion."""
-    if override.is_delete():
-        return []
+    """The value, or for a sweep each of them."""
     if override.is_sweep_override():
         return list(override.sweep_iterator())
     return [override.value()]

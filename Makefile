@@ -1,0 +1,32 @@
+# `make demo` and `make test` set up .venv when it is missing or out of date, then do what they say.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+# The user's own command; README explains what it leaves in runs/.
+.PHONY: demo
+demo: $(READY)
+	$(BIN)/torchrun --standalone --nproc-per-node 1 launch/train_ghar.py +experiment=mimic4_los
+
+.PHONY: test
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+.PHONY: lint
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+.PHONY: setup
+setup: $(READY)
+
+# torch comes by pip, which also looks where this machine keeps local builds (find-links); uv, which does not, is quick
+# with the rest. A machine with a GPU gets the CUDA build of the same version.
+$(READY): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "GHAR needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt uv torch
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	touch $@

