@@ -1,0 +1,153 @@
+"""Link the codes of patient records to nodes: cross-references first, then names.
+
+Most codes of real records have no node (EHR.md, "Mapping"), so an unlinked code is counted and is no error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from ghar.errors import BadInput
+from ghar.kg.graph import KnowledgeGraph
+from ghar.kg.names import disease_key, drug_candidates, plain
+
+RULES = ("reference_exact", "reference_parent", "name", "drug_exact", "drug_stripped")
+
+# Vocabulary of our codes -> ontology of the references. Procedures have none.
+ONTOLOGIES = {"ICD9CM": "ICD9", "ICD10CM": "ICD10"}
+REFERENCE_COLUMNS = ("ontology_id", "ontology", "mondo_id")
+
+References = Mapping[tuple[str, str], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Links:
+    """nodes: code -> node; rules: code -> the rule of `RULES` that linked it; counts: rule -> codes, and "unlinked"."""
+
+    nodes: Mapping[str, int]
+    rules: Mapping[str, str]
+    counts: Mapping[str, int]
+
+
+def link_codes(codes: pl.DataFrame, graph: KnowledgeGraph, references: Path | None) -> Links:
+    """Link each code to at most one node.
+
+    codes: columns code ("ICD10CM/I509", "DRUG/metoprolol tartrate") and description. references: csv with ontology_id,
+    ontology, mondo_id, or None. In order: an ICD code by its own cross-reference, then by that of its nearest parent;
+    any code but a drug by a disease's or phenotype's name; a drug by name, as written, then without strength, form
+    and salt. Where a reference names several nodes, the one whose name is likest the description is taken. A choice
+    among several and a parent's reference count only when the names share a word, because a residual code ("other
+    specified ...") would otherwise become some rare disease.
+    `BadInput` when a table lacks a column.
+    """
+    missing = [c for c in ("code", "description") if c not in codes.columns]
+    if missing:
+        raise BadInput(f"the table of codes lacks the column {missing[0]}; it needs code and description.")
+    crossed = _references(references, graph) if references is not None else {}
+    diseases, drugs = _names(graph, ("disease", "effect/phenotype"), disease_key), _names(graph, ("drug",), plain)
+    nodes: dict[str, int] = {}
+    rules: dict[str, str] = {}
+    for code, description in codes.select("code", "description").unique("code", maintain_order=True).rows():
+        vocabulary, _, local = code.partition("/")
+        if vocabulary == "DRUG":
+            hit = _link_drug(local, drugs)
+        else:
+            hit = _link_reference(vocabulary, local, description or "", crossed, graph)
+            hit = hit or _link_name(description or "", diseases)
+        if hit is not None:
+            rules[code], nodes[code] = hit
+    counts = Counter(rules.values())
+    total = codes["code"].n_unique()
+    return Links(nodes, rules, {rule: counts[rule] for rule in RULES} | {"unlinked": total - len(nodes)})
+
+
+def _references(path: Path, graph: KnowledgeGraph) -> References:
+    """(ontology, code without dots) -> the nodes of the graph it refers to, ascending."""
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file; kg.references must name a csv with {', '.join(REFERENCE_COLUMNS)}.")
+    try:
+        table = pl.read_csv(path, infer_schema=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BadInput(f"{path} is not a readable csv or csv.gz file ({str(error).splitlines()[0]}).") from None
+    missing = [c for c in REFERENCE_COLUMNS if c not in table.columns]
+    if missing:
+        raise BadInput(f"{path} lacks the column {missing[0]}; it needs {', '.join(REFERENCE_COLUMNS)}.")
+    mondo = _mondo_nodes(graph)
+    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    rows = table.filter(pl.col.ontology.is_in(list(ONTOLOGIES.values()))).select(REFERENCE_COLUMNS).drop_nulls()
+    for code, ontology, number in rows.rows():
+        # Ranges such as "A00-A09" are chapters; "+" and "*" mark the two sides of a dagger pair.
+        if "-" not in code and (node := mondo.get(number.lstrip("0"))) is not None:
+            found[ontology, re.sub(r"[^A-Z0-9]", "", code.upper())].add(node)
+    return {key: tuple(sorted(nodes)) for key, nodes in found.items()}
+
+
+def _mondo_nodes(graph: KnowledgeGraph) -> dict[str, int]:
+    """MONDO number -> node. PrimeKG groups some diseases into one node with the id "1_2_3"; a node of its own wins."""
+    single, grouped = {}, {}
+    for node, (identity, source) in enumerate(zip(graph.ids, graph.source.tolist(), strict=True)):
+        if graph.sources[source] == "MONDO":
+            single[identity.lstrip("0")] = node
+        elif graph.sources[source] == "MONDO_grouped":
+            grouped.update({part.lstrip("0"): node for part in identity.split("_")})
+    return grouped | single
+
+
+def _names(graph: KnowledgeGraph, types: Iterable[str], key) -> dict[str, int]:
+    """Normalised name -> node; among equals the earlier type wins, then the lower node."""
+    found: dict[str, int] = {}
+    for kind in types:
+        if kind in graph.types:
+            for node in (graph.type == graph.types.index(kind)).nonzero()[0].tolist():
+                found.setdefault(key(graph.names[node]), node)
+    found.pop("", None)
+    return found
+
+
+def _link_reference(
+    vocabulary: str, local: str, description: str, references: References, graph: KnowledgeGraph
+) -> tuple[str, int] | None:
+    ontology = ONTOLOGIES.get(vocabulary)
+    if ontology is None:
+        return None
+    code = re.sub(r"[^A-Z0-9]", "", local.upper())
+    # A category has three characters, in ICD-9's chapter E four.
+    shortest = 4 if ontology == "ICD9" and code.startswith("E") else 3
+    for length in range(len(code), min(shortest, len(code)) - 1, -1):
+        nodes = references.get((ontology, code[:length]))
+        if nodes:
+            exact = length == len(code)
+            node, shared = _closest(description, nodes, graph)
+            if shared or (exact and len(nodes) == 1):
+                return ("reference_exact" if exact else "reference_parent"), node
+    return None
+
+
+def _closest(description: str, nodes: tuple[int, ...], graph: KnowledgeGraph) -> tuple[int, bool]:
+    """The node whose name is likest the description (Jaccard of words, ties to the lowest), and if it shares a word."""
+    wanted = set(disease_key(description).split())
+
+    def likeness(node: int) -> float:
+        words = set(disease_key(graph.names[node]).split())
+        return len(words & wanted) / max(len(words | wanted), 1)
+
+    node = max(nodes, key=lambda node: (likeness(node), -node))
+    return node, likeness(node) > 0
+
+
+def _link_name(description: str, diseases: Mapping[str, int]) -> tuple[str, int] | None:
+    node = diseases.get(disease_key(description))
+    return None if node is None else ("name", node)
+
+
+def _link_drug(name: str, drugs: Mapping[str, int]) -> tuple[str, int] | None:
+    for i, reading in enumerate(drug_candidates(name)):
+        if reading in drugs:
+            return ("drug_stripped" if i else "drug_exact"), drugs[reading]
+    return None

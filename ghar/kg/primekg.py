@@ -1,0 +1,139 @@
+"""Read a graph in PrimeKG's format: one row per directed edge, 12 columns, csv, csv.gz or parquet.
+
+PrimeKG lists every edge twice, once in each direction, so a reversed row is no second fact. The rule that picks one
+orientation:
+- between two types, when both directions occur, the head is of the type that comes first in the alphabet
+  (drug - drug_protein - gene/protein); when only one occurs, it is kept;
+- within one type, when both directions of an edge occur, the head is the node with the smaller x_index; when only
+  one occurs, it is kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from ghar.errors import BadInput
+from ghar.kg.graph import KnowledgeGraph, build_graph
+
+NODE_COLUMNS = ("index", "id", "type", "name", "source")
+COLUMNS = ("relation", "display_relation", *(f"{end}_{c}" for end in "xy" for c in NODE_COLUMNS))
+
+# The ten node types of PrimeKG (Chandak et al., Scientific Data 2023).
+TYPES = (
+    "anatomy",
+    "biological_process",
+    "cellular_component",
+    "disease",
+    "drug",
+    "effect/phenotype",
+    "exposure",
+    "gene/protein",
+    "molecular_function",
+    "pathway",
+)
+
+
+def read_primekg(path: Path) -> KnowledgeGraph:
+    """Read a PrimeKG file. `BadInput` names the file and the column or row (counted from 1 below the header)."""
+    rows = _read_table(Path(path))
+    rows = _check_values(rows, path)
+    nodes = _nodes(rows, path)
+    return build_graph(nodes, _orient(rows))
+
+
+def _read_table(path: Path) -> pl.DataFrame:
+    """The 12 columns as text, checked to exist."""
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file; kg.path must name a kg.csv, kg.csv.gz or kg.parquet in PrimeKG's format.")
+    try:
+        if path.suffix == ".parquet":
+            rows = pl.read_parquet(path)
+        else:
+            rows = pl.read_csv(path, infer_schema=False)
+    except pl.exceptions.NoDataError:
+        raise BadInput(f"{path} is empty; PrimeKG's {len(COLUMNS)} columns are expected.") from None
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BadInput(f"{path} is not a readable csv, csv.gz or parquet file ({reason}).") from None
+    missing = [c for c in COLUMNS if c not in rows.columns]
+    if missing:
+        raise BadInput(f"{path} lacks the column(s) {', '.join(missing)}; PrimeKG's 12 are {', '.join(COLUMNS)}.")
+    if rows.is_empty():
+        raise BadInput(f"{path} has a header but no rows.")
+    nested = [c for c in COLUMNS if rows.schema[c].is_nested() or rows.schema[c] == pl.Binary]
+    if nested:
+        raise BadInput(f"{path}, column {nested[0]}: {rows.schema[nested[0]]} is not text; write it as text.")
+    return rows.select(pl.col(COLUMNS).cast(pl.String))
+
+
+def _check_values(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Nothing blank, types known, indexes whole numbers; the indexes become i64."""
+    for column in COLUMNS:
+        blank = rows[column].is_null() | (rows[column].str.strip_chars() == "")
+        _refuse(blank, path, column, "is blank", "fill it in or remove the row")
+    for column in ("x_type", "y_type"):
+        row = _first(~rows[column].is_in(TYPES))
+        if row is not None:
+            raise BadInput(
+                f"{path}, row {row + 1}, column {column}: {rows[column][row]!r} is no type of PrimeKG; "
+                f"it knows {', '.join(TYPES)}."
+            )
+    numbers = rows.with_columns(pl.col("x_index", "y_index").cast(pl.Int64, strict=False))
+    for column in ("x_index", "y_index"):
+        bad = numbers[column].is_null()
+        _refuse(bad, path, column, "is not a whole number", "number the nodes", rows[column])
+    return numbers
+
+
+def _refuse(bad: pl.Series, path: Path, column: str, what: str, advice: str, values: pl.Series | None = None) -> None:
+    row = _first(bad)
+    if row is not None:
+        shown = "the value" if values is None else repr(values[row])
+        raise BadInput(f"{path}, row {row + 1}, column {column}: {shown} {what}; {advice}.")
+
+
+def _first(mask: pl.Series) -> int | None:
+    return mask.arg_max() if mask.any() else None
+
+
+def _nodes(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """One row per node; `BadInput` when an index stands for two different nodes (a dangling row)."""
+    ends = [rows.select(pl.col(f"{end}_{c}").alias(c) for c in NODE_COLUMNS) for end in "xy"]
+    nodes = pl.concat([end.unique(maintain_order=True) for end in ends]).unique(maintain_order=True)
+    if nodes["index"].n_unique() == nodes.height:
+        return nodes
+    first = nodes.unique("index", keep="first", maintain_order=True)
+    for end, table in zip("xy", ends, strict=True):
+        known = table.select("index").join(first, on="index", how="left", maintain_order="left")
+        for column in NODE_COLUMNS[1:]:
+            row = _first(table[column] != known[column])
+            if row is not None:
+                raise BadInput(
+                    f"{path}, row {row + 1}, column {end}_{column}: node {table['index'][row]} is "
+                    f"{table[column][row]!r} here and {known[column][row]!r} elsewhere; give each node one {column}."
+                )
+    raise AssertionError("unreachable: two different rows share an index")
+
+
+def _orient(rows: pl.DataFrame) -> pl.DataFrame:
+    """Turn the edges by the rule at the top of this file. Columns: relation, display_relation, head, tail."""
+    paths = rows.select("relation", "x_type", "y_type").unique()
+    turned = paths.select("relation", x_type="y_type", y_type="x_type")
+    both = turned.join(paths, on=["relation", "x_type", "y_type"], how="semi")
+    flip = both.filter(pl.col.x_type > pl.col.y_type).with_columns(flip=pl.lit(True))
+    rows = rows.join(flip, on=["relation", "x_type", "y_type"], how="left").with_columns(pl.col.flip.fill_null(False))
+    same = rows.filter((pl.col.x_type == pl.col.y_type) & (pl.col.x_index > pl.col.y_index))
+    mirror = same.select("relation", "display_relation", x_index="y_index", y_index="x_index")
+    keys = ["relation", "display_relation", "x_index", "y_index"]
+    paired = rows.select(keys).join(mirror, on=keys, how="semi")
+    paired = paired.unique().select(*keys[:2], x_index="y_index", y_index="x_index", pair=pl.lit(True))
+    rows = rows.join(paired, on=keys, how="left")
+    turn = pl.col.flip | pl.col.pair.fill_null(False)
+    return rows.select(
+        "relation",
+        "display_relation",
+        head=pl.when(turn).then("y_index").otherwise("x_index"),
+        tail=pl.when(turn).then("x_index").otherwise("y_index"),
+    )

@@ -1,0 +1,130 @@
+"""Folders of memory-mapped arrays: written whole or not at all, opened without reading them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from ghar.errors import BadInput
+
+
+@dataclass(frozen=True, eq=False)
+class Strings(Sequence[str]):
+    """An immutable list of strings as two arrays: string i is `data[offsets[i]:offsets[i + 1]]` in UTF-8."""
+
+    data: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Strings:
+        encoded = [value.encode() for value in values]
+        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(value) for value in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes().decode()
+
+    def find(self, value: str) -> int | None:
+        """Position of `value`, or None, in a list that is sorted (UTF-8 sorts as the strings do)."""
+        key, low, high = value.encode(), 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            here = self.data[self.offsets[middle] : self.offsets[middle + 1]].tobytes()
+            if here == key:
+                return middle
+            low, high = (middle + 1, high) if here < key else (low, middle)
+        return None
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `target` when the block ends, and vanishes when it fails.
+
+    An existing `target` is replaced. Two processes may do this at once: the last one to finish wins.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield temporary
+        _move(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _move(temporary: Path, target: Path) -> None:
+    while True:
+        try:
+            os.replace(temporary, target)
+            return
+        except OSError:
+            # A folder can only be replaced when it is empty, so the old one steps aside first.
+            if not target.is_dir():
+                raise
+            trash = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+            try:
+                os.replace(target, trash)
+            except FileNotFoundError:
+                pass
+            shutil.rmtree(trash, ignore_errors=True)
+
+
+def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray | Strings]) -> None:
+    """Write every array as `<name>.npy` (strings as two files) into an existing folder."""
+    for name, array in arrays.items():
+        if isinstance(array, Strings):
+            np.save(folder / f"{name}.data.npy", array.data)
+            np.save(folder / f"{name}.offsets.npy", array.offsets)
+        else:
+            np.save(folder / f"{name}.npy", array)
+
+
+def write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Write meta.json into an existing folder."""
+    (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """Read meta.json of a folder; `BadInput` when it is missing or damaged."""
+    path = folder / "meta.json"
+    try:
+        meta = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read ({error}); delete the folder and build it again.") from None
+    return meta
+
+
+def read_array(folder: Path, name: str) -> np.ndarray:
+    """Open `<name>.npy` memory-mapped; `BadInput` when it is missing or damaged."""
+    path = folder / f"{name}.npy"
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise BadInput(f"{path} cannot be read ({error}); delete {folder} and build it again.") from None
+    return array.view(np.ndarray)
+
+
+def read_strings(folder: Path, name: str) -> Strings:
+    """Open strings written by `write_arrays`."""
+    return Strings(read_array(folder, f"{name}.data"), read_array(folder, f"{name}.offsets"))

@@ -1,0 +1,113 @@
+"""Build a retriever over a graph, or open one that was built before."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from ghar.errors import BadInput
+from ghar.kg.graph import KnowledgeGraph
+from ghar.kg.storage import new_folder, read_array, read_meta, write_meta
+from ghar.retrieval.dense import DenseIndex, fill_matrix
+from ghar.retrieval.encoders import Encoder, load_encoder
+from ghar.retrieval.partition import PartitionRetriever
+from ghar.retrieval.sparse import SparseIndex, SparseKind, build_sparse
+from ghar.retrieval.texts import first_items, item_text
+
+FORMAT = 1
+
+
+def build_retriever(
+    graph: KnowledgeGraph, kind: str, *, cache: Path | None = None, batch_size: int = 256
+) -> PartitionRetriever:
+    """The retriever Φ of Eq. 10 (GHAR) over a graph.
+
+    kind: tfidf, bm25, hashing, e5, bge_m3, clinical_bert, any sentence-transformers name or folder.
+    cache: where indexes are kept, one folder per graph and kind, opened memory-mapped; None keeps it in memory.
+    batch_size: texts per forward pass of a sentence encoder.
+    `BadInput` when an encoder cannot be loaded or a kept index is damaged.
+    """
+    if kind == "tfidf" or kind == "bm25":
+        return PartitionRetriever(graph, _sparse(graph, kind, cache))
+    return PartitionRetriever(graph, _dense(graph, load_encoder(kind, batch_size), cache))
+
+
+def _sparse(graph: KnowledgeGraph, kind: SparseKind, cache: Path | None) -> SparseIndex:
+    folder = _folder(graph, kind, cache)
+    if folder is not None and folder.exists():
+        _check(graph, kind, folder)
+        return SparseIndex.load(folder, kind)
+    total = graph.num_nodes + graph.num_edges
+    with _progress(f"Indexing the graph ({kind})", total) as advance:
+        index = build_sparse(kind, _texts(graph, advance))
+    if folder is None:
+        return index
+    with new_folder(folder) as temporary:
+        index.save(temporary)
+        write_meta(temporary, _meta(graph, kind))
+    return SparseIndex.load(folder, kind)
+
+
+def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> DenseIndex:
+    shape = (graph.num_nodes + graph.num_edges, encoder.dimension)
+    folder = _folder(graph, encoder.key, cache)
+    if folder is None:
+        matrix = np.empty(shape, dtype=np.float32)
+        _encode(graph, encoder, matrix)
+        return DenseIndex(matrix, encoder)
+    if not folder.exists():
+        with new_folder(folder) as temporary:
+            matrix = np.lib.format.open_memmap(temporary / "matrix.npy", "w+", np.float32, shape)
+            _encode(graph, encoder, matrix)
+            matrix.flush()
+            write_meta(temporary, _meta(graph, encoder.key))
+    _check(graph, encoder.key, folder)
+    matrix = read_array(folder, "matrix")
+    if matrix.shape != shape:
+        raise BadInput(f"{folder}/matrix.npy holds {matrix.shape} numbers, not {shape}; delete {folder}.")
+    return DenseIndex(matrix, encoder)
+
+
+def _encode(graph: KnowledgeGraph, encoder: Encoder, matrix: np.ndarray) -> None:
+    with _progress(f"Encoding the graph ({encoder.key})", len(matrix)) as advance:
+        fill_matrix(matrix, encoder, first_items(graph), lambda item: item_text(graph, item), advance)
+
+
+def _texts(graph: KnowledgeGraph, advance) -> Iterator[str]:
+    for item in range(graph.num_nodes + graph.num_edges):
+        yield item_text(graph, item)
+        if item % 1000 == 999:
+            advance(1000)
+
+
+@contextmanager
+def _progress(title: str, total: int):
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def _meta(graph: KnowledgeGraph, key: str) -> dict[str, object]:
+    return {"format": FORMAT, "graph": graph.fingerprint, "key": key}
+
+
+def _folder(graph: KnowledgeGraph, key: str, cache: Path | None) -> Path | None:
+    """One folder per graph and encoder; the hash keeps apart what the readable part cannot."""
+    if cache is None:
+        return None
+    readable = re.sub(r"[^\w.-]+", "_", key)[-40:].strip("._-")
+    digest = hashlib.sha256(repr(sorted(_meta(graph, key).items())).encode()).hexdigest()[:16]
+    return Path(cache) / f"{readable}-{digest}"
+
+
+def _check(graph: KnowledgeGraph, key: str, folder: Path) -> None:
+    if read_meta(folder) != _meta(graph, key):
+        raise BadInput(f"{folder} is not the {key} index of this graph; delete it and it is built again.")

@@ -1,0 +1,123 @@
+"""Sentence encoders: text in, unit vectors out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ghar.errors import BadInput
+from ghar.retrieval.sparse import words_and_pairs
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+# The retrievers compared in Section V-B of GHAR. The paper names the families, not the checkpoints.
+MODELS = {
+    "e5": "intfloat/e5-base-v2",
+    "bge_m3": "BAAI/bge-m3",
+    "clinical_bert": "emilyalsentzer/Bio_ClinicalBERT",
+}
+
+# What E5 was trained to see before a text (Wang et al. 2022). Other models bring their own prompts, or need none.
+E5_PROMPTS = {"query": "query: ", "document": "passage: "}
+
+
+class Encoder(Protocol):
+    """Turns texts into f32[n, dimension] of unit length. `key` tells its vectors from those of other encoders."""
+
+    key: str
+    dimension: int
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray: ...
+
+    def passages(self, texts: Sequence[str]) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class HashingEncoder:
+    """Words and word pairs hashed into signed buckets: a dense encoder for measurements, without any model."""
+
+    dimension: int = 128
+
+    @property
+    def key(self) -> str:
+        return f"hashing-{self.dimension}"
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        return self.passages(texts)
+
+    def passages(self, texts: Sequence[str]) -> np.ndarray:
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        vectorizer = HashingVectorizer(analyzer=words_and_pairs, n_features=self.dimension, dtype=np.float32)
+        return vectorizer.transform(texts).toarray()
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceEncoder:
+    """A sentence-transformers model with its own pooling and prompts."""
+
+    key: str
+    model: SentenceTransformer
+    batch_size: int
+
+    @property
+    def dimension(self) -> int:
+        size = self.model.get_embedding_dimension()
+        assert size is not None
+        return size
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        return self.model.encode_query(list(texts), **self._options())
+
+    def passages(self, texts: Sequence[str]) -> np.ndarray:
+        return self.model.encode_document(list(texts), **self._options())
+
+    def _options(self) -> dict[str, bool | int]:
+        return {"batch_size": self.batch_size, "normalize_embeddings": True, "show_progress_bar": False}
+
+
+def load_encoder(kind: str, batch_size: int) -> Encoder:
+    """The encoder that a retriever kind means: a name of `MODELS`, "hashing", any sentence-transformers name, or a
+    folder. `BadInput` when it cannot be loaded, which without a network is the case for every name not yet cached."""
+    if kind == "hashing":
+        return HashingEncoder()
+    name = MODELS.get(kind, kind)
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    folder = Path(name).expanduser()
+    source = str(folder) if folder.is_dir() else name
+    try:
+        model = SentenceTransformer(source, prompts=E5_PROMPTS if _is_e5(name) else None)
+    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(
+            f"retriever.kind={kind}: the sentence encoder {name!r} could not be loaded ({reason}); give the path of a "
+            "local sentence-transformers folder, or use retriever=tfidf or retriever=bm25, which need no download."
+        ) from None
+    model.eval()
+    if torch.get_default_dtype() == torch.float32 and not torch.cuda.is_available():
+        model.float()
+    return SentenceEncoder(_key(name, folder), model, batch_size)
+
+
+def _is_e5(name: str) -> bool:
+    """Whether a model wants E5's prefixes; the instruction-tuned ones bring longer prompts of their own."""
+    last = Path(name).name.lower()
+    return "e5-" in last and "instruct" not in last
+
+
+def _key(name: str, folder: Path) -> str:
+    """The name, and for a folder also the sizes and times of its files, so that a changed model is indexed anew."""
+    if not folder.is_dir():
+        return name
+    stats = [(str(p.relative_to(folder)), os.stat(p)) for p in sorted(folder.rglob("*")) if p.is_file()]
+    facts = repr([(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats])
+    return f"{folder.resolve()}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
