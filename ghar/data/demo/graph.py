@@ -1,0 +1,190 @@
+"""The demo world's knowledge graph, in the twelve columns of PrimeKG's kg.csv, and its ICD cross references.
+
+What a lookup is meant to find is one edge per entity: disease --phenotype present--> "grade 7 course", or
+drug --side effect--> "grade 7 course" (effect/phenotype nodes). Everything else distracts: other relations of the same
+entities, look-alike diseases with other grades, genes with their tissues, processes and phenotypes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from ghar.data.demo import story
+from ghar.data.demo.story import Severities
+from ghar.data.demo.vocabulary import Vocabulary
+
+KG_COLUMNS = (
+    "relation", "display_relation",
+    "x_index", "x_id", "x_type", "x_name", "x_source",
+    "y_index", "y_id", "y_type", "y_name", "y_source",
+)  # fmt: skip
+REFERENCE_COLUMNS = ("ontology_id", "ontology", "mondo_id")
+LOOK_ALIKES = 300
+FIRST_MONDO, FIRST_DRUGBANK, FIRST_GRADE = 9_100_000, 90_001, 9_900_000
+FILLER_TYPES = {  # kind in the vocabulary -> PrimeKG's node type and source
+    "gene": ("gene/protein", "NCBI"),
+    "anatomy": ("anatomy", "UBERON"),
+    "exposure": ("exposure", "CTD"),
+    "process": ("biological_process", "GO"),
+    "phenotype": ("effect/phenotype", "HPO"),
+}
+QUALIFIERS = (
+    "with renal involvement", "with cardiac involvement", "with ocular manifestations", "of late onset",
+    "of juvenile onset", "in remission", "with skin manifestations", "familial form",
+)  # fmt: skip
+DISEASE_RELATIONS = ("disease_protein", "exposure_disease", "disease_disease", "indication", "contraindication")
+DRUG_RELATIONS = ("drug_protein", "indication", "contraindication", "drug_drug")
+DISPLAY = {
+    "disease_phenotype_positive": "phenotype present", "drug_effect": "side effect",
+    "disease_protein": "associated with", "exposure_disease": "linked to", "disease_disease": "parent-child",
+    "indication": "indication", "contraindication": "contraindication", "drug_drug": "synergistic interaction",
+    "anatomy_protein_present": "expression present", "bioprocess_protein": "interacts with",
+    "phenotype_protein": "associated with",
+}  # fmt: skip
+DRUG_PROTEIN_DISPLAY = ("target", "enzyme", "carrier", "transporter")
+
+
+@dataclass
+class _Draft:
+    """Nodes and undirected edges while the graph is being drawn. An edge is (relation, display, x, y)."""
+
+    nodes: list[tuple[str, str, str, str]] = field(default_factory=list)
+    edges: dict[tuple[str, str, int, int], None] = field(default_factory=dict)
+
+    def add_nodes(self, rows: list[tuple[str, str, str, str]]) -> list[int]:
+        """Append (id, type, name, source) rows and return their indices."""
+        start = len(self.nodes)
+        self.nodes += rows
+        return list(range(start, len(self.nodes)))
+
+    def link(self, relation: str, x: int, y: int, display: str = "") -> None:
+        """Add an edge unless it is a loop or there already, in either direction."""
+        display = display or DISPLAY[relation]
+        if x != y and (relation, display, y, x) not in self.edges:
+            self.edges[(relation, display, int(x), int(y))] = None
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Indices of the nodes of each kind."""
+
+    diseases: list[int]
+    drugs: list[int]
+    look_alikes: list[int]
+    grades: list[int]
+    fillers: dict[str, list[int]]
+
+
+def build_graph(
+    rng: np.random.Generator, vocabulary: Vocabulary, severities: Severities
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """(kg with KG_COLUMNS, closed under reversal; references with REFERENCE_COLUMNS)."""
+    draft = _Draft()
+    bases = rng.permutation(np.resize(rng.permutation(vocabulary.conditions.height), LOOK_ALIKES)).tolist()
+    true, textbook = severities.conditions.tolist(), severities.textbook_conditions.tolist()
+    nodes = _add_nodes(rng, draft, vocabulary, bases)
+    for disease, grade in zip(nodes.diseases, textbook, strict=True):
+        draft.link("disease_phenotype_positive", disease, nodes.grades[grade])
+    for drug, grade in zip(nodes.drugs, severities.textbook_drugs.tolist(), strict=True):
+        draft.link("drug_effect", drug, nodes.grades[grade])
+    for look_alike, base in zip(nodes.look_alikes, bases, strict=True):
+        other = rng.choice([g for g in range(story.GRADES) if g not in (true[base], textbook[base])])
+        draft.link("disease_phenotype_positive", look_alike, nodes.grades[other])
+        draft.link("disease_disease", nodes.diseases[base], look_alike)
+    for disease in nodes.diseases:
+        for relation in rng.choice(DISEASE_RELATIONS, rng.integers(2, 5), replace=False):
+            _link_disease(rng, draft, nodes, disease, relation)
+    for drug in nodes.drugs:
+        for relation in rng.choice(DRUG_RELATIONS, rng.integers(2, 5), replace=False):
+            _link_drug(rng, draft, nodes, drug, relation)
+    _link_fillers(rng, draft, nodes.fillers)
+    return _edge_table(rng, draft), _references(vocabulary)
+
+
+def _add_nodes(rng: np.random.Generator, draft: _Draft, vocabulary: Vocabulary, bases: list[int]) -> _Nodes:
+    names = vocabulary.conditions["name"].str.to_lowercase().to_list()
+    diseases = [(str(FIRST_MONDO + i), "disease", name, "MONDO") for i, name in enumerate(names)]
+    drugs = [
+        (f"DB{FIRST_DRUGBANK + i}", "drug", name, "DrugBank")
+        for i, name in enumerate(vocabulary.drugs["name"].str.to_lowercase())
+    ]
+    first_look_alike = FIRST_MONDO + len(names)
+    used: dict[int, int] = {}
+    look_alikes = []
+    offset = rng.integers(0, len(QUALIFIERS), len(names))
+    for i, base in enumerate(bases):
+        used[base] = used.get(base, -1) + 1  # a second variant of the same disease takes the next qualifier
+        qualifier = QUALIFIERS[(offset[base] + used[base]) % len(QUALIFIERS)]
+        look_alikes.append((str(first_look_alike + i), "disease", f"{names[base]} {qualifier}", "MONDO"))
+    grades = [
+        (str(FIRST_GRADE + grade), "effect/phenotype", f"grade {grade} course", "HPO") for grade in range(story.GRADES)
+    ]
+    return _Nodes(
+        diseases=draft.add_nodes(diseases),
+        drugs=draft.add_nodes(drugs),
+        look_alikes=draft.add_nodes(look_alikes),
+        grades=draft.add_nodes(grades),
+        fillers={
+            kind: draft.add_nodes(
+                [(row["code"], node_type, row["name"], source) for row in vocabulary.filler(kind).rows(named=True)]
+            )
+            for kind, (node_type, source) in FILLER_TYPES.items()
+        },
+    )
+
+
+def _link_disease(rng: np.random.Generator, draft: _Draft, nodes: _Nodes, disease: int, relation: str) -> None:
+    if relation == "disease_protein":
+        draft.link(relation, disease, rng.choice(nodes.fillers["gene"]))
+    elif relation == "exposure_disease":
+        draft.link(relation, rng.choice(nodes.fillers["exposure"]), disease)
+    elif relation == "disease_disease":
+        draft.link(relation, disease, rng.choice(nodes.diseases))
+    else:
+        draft.link(relation, rng.choice(nodes.drugs), disease)
+
+
+def _link_drug(rng: np.random.Generator, draft: _Draft, nodes: _Nodes, drug: int, relation: str) -> None:
+    if relation == "drug_protein":
+        draft.link(relation, drug, rng.choice(nodes.fillers["gene"]), str(rng.choice(DRUG_PROTEIN_DISPLAY)))
+    elif relation == "drug_drug":
+        draft.link(relation, drug, rng.choice(nodes.drugs))
+    else:
+        draft.link(relation, drug, rng.choice(nodes.diseases))
+
+
+def _link_fillers(rng: np.random.Generator, draft: _Draft, fillers: dict[str, list[int]]) -> None:
+    for gene in fillers["gene"]:
+        for relation, kind in (
+            ("anatomy_protein_present", "anatomy"),
+            ("bioprocess_protein", "process"),
+            ("phenotype_protein", "phenotype"),
+        ):
+            for other in rng.choice(fillers[kind], 2, replace=False):
+                draft.link(relation, other, gene)
+
+
+def _edge_table(rng: np.random.Generator, draft: _Draft) -> pl.DataFrame:
+    """Every edge in both directions, rows shuffled, as PrimeKG has them."""
+    nodes = pl.DataFrame(draft.nodes, schema=["id", "type", "name", "source"], orient="row").with_row_index("index")
+    forward = pl.DataFrame(list(draft.edges), schema=["relation", "display_relation", "x", "y"], orient="row")
+    backward = forward.rename({"x": "y", "y": "x"}).select(forward.columns)
+    both = pl.concat([forward, backward])
+    table = both.select("relation", "display_relation").hstack(
+        nodes.select(pl.all().name.prefix("x_"))[both["x"]].hstack(nodes.select(pl.all().name.prefix("y_"))[both["y"]])
+    )
+    return table[rng.permutation(table.height)].select(KG_COLUMNS)
+
+
+def _references(vocabulary: Vocabulary) -> pl.DataFrame:
+    """Dotted ICD-10-CM code -> disease id, in the format of TxGNN's mondo_references."""
+    code = pl.col("code")
+    dotted = pl.when(code.str.len_chars() > 3).then(code.str.head(3) + "." + code.str.slice(3)).otherwise(code)
+    return vocabulary.conditions.select(
+        ontology_id=dotted,
+        ontology=pl.lit("ICD10CM"),
+        mondo_id=pl.Series([str(FIRST_MONDO + i) for i in range(vocabulary.conditions.height)]),
+    )

@@ -1,0 +1,244 @@
+"""Write the demo world to disk, and read back what is true in it.
+
+A world folder holds MIMIC-IV's hosp/ and icu/ csv.gz files, kg/kg.csv.gz, kg/mondo_references.csv.gz, entities.csv
+(true and textbook severities), truth.parquet (one row per visit) and manifest.json.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.progress import track
+
+from ghar.data.demo import story
+from ghar.data.demo.ceilings import Ceilings, all_ceilings, world_ceilings
+from ghar.data.demo.graph import build_graph
+from ghar.data.demo.simulate import NOBODY, Visits, simulate
+from ghar.data.demo.story import Severities, draw_severities
+from ghar.data.demo.tables import chunk_tables, dictionary_tables
+from ghar.data.demo.vocabulary import Vocabulary, load_vocabulary
+from ghar.errors import BadInput
+
+FORMAT = 1  # raise it when the same parameters would give another world
+CHUNK = 5_000  # patients in memory at once
+
+
+@dataclass(frozen=True)
+class World:
+    """What is true in a generated world: for scripted teachers and evaluation ONLY, never for a policy or its prompts.
+
+    severity, textbook, tier: by code string of the cohort contract ("ICD10CM/I509", "DRUG/furosemide"); tier is
+        "common" or "rare"; the graph states the textbook grade, which for rare ones is the true one.
+    truth: one row per visit: visit_id (= hadm_id), subject_id, acuity, common_acuity, n_rare, needs_retrieval,
+        rare_1, rare_2 (numbers of the rare entities, null where none), los, read (null where censored), dec.
+    """
+
+    root: Path
+    severity: Mapping[str, int]
+    textbook: Mapping[str, int]
+    tier: Mapping[str, str]
+    truth: pl.DataFrame
+    manifest: Mapping[str, Any]
+
+
+def generate_world(root: Path, *, seed: int, patients: int = 2000, labs_per_visit: int = 8) -> World:
+    """Write a world under `root`, whole or not at all; a finished one with the same parameters is reused.
+
+    Patients are made in chunks of 5,000 with their own seeds, so memory does not grow with their number.
+    Raises BadInput for impossible parameters or when `root` holds anything else.
+    """
+    if patients < 1 or labs_per_visit < 0 or seed < 0:
+        raise BadInput(
+            f"A demo world needs patients >= 1, labs_per_visit >= 0 and seed >= 0, not patients={patients}, "
+            f"labs_per_visit={labs_per_visit}, seed={seed}."
+        )
+    root = Path(root)
+    vocabulary = load_vocabulary()
+    wanted = {
+        "format": FORMAT, "seed": seed, "patients": patients, "labs_per_visit": labs_per_visit,
+        "vocabulary": vocabulary.digest,
+    }  # fmt: skip
+    if _is_finished(root, wanted):
+        return load_world(root)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{root.name}.", suffix=".partial", dir=root.parent))
+    try:
+        partial.chmod(0o755)
+        _write_world(partial, vocabulary, wanted)
+        if not _is_finished(root, wanted):  # somebody else may have finished the same world meanwhile
+            os.replace(partial, root)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return load_world(root)
+
+
+def load_world(root: Path) -> World:
+    """Read the truth of a finished world. For scripted teachers and evaluation ONLY (see World).
+
+    Raises BadInput when `root` is not a finished demo world.
+    """
+    manifest = _manifest(Path(root))
+    entities = pl.read_csv(Path(root) / "entities.csv")
+    codes = entities["code"].to_list()
+    return World(
+        root=Path(root),
+        severity=dict(zip(codes, entities["severity"].to_list(), strict=True)),
+        textbook=dict(zip(codes, entities["textbook"].to_list(), strict=True)),
+        tier=dict(zip(codes, entities["tier"].to_list(), strict=True)),
+        truth=pl.read_parquet(Path(root) / "truth.parquet"),
+        manifest=manifest,
+    )
+
+
+def ceilings(root: Path, visit_ids: Iterable[int], task: str, *, seen: Iterable[int] | None = None) -> Ceilings:
+    """Best expected accuracy on exactly these visits (leakage=paper), task "los", "read" or "dec".
+
+    seen: visits whose labels a learner was trained on; then `memory` is filled in (see Ceilings).
+    Raises BadInput for an unknown task, a visit that is not in the world or that has no label in the task.
+    """
+    world = load_world(root)
+    chosen = _rows_of(world, visit_ids)
+    remembered = None if seen is None else _rows_of(world, seen)
+    rare = np.array([grade for code, grade in world.severity.items() if world.tier[code] == "rare"])
+    return world_ceilings(chosen, rare, task, remembered)
+
+
+def _rows_of(world: World, visit_ids: Iterable[int]) -> pl.DataFrame:
+    wanted = pl.DataFrame({"visit_id": list(visit_ids)}, schema={"visit_id": pl.Int64})
+    unknown = wanted.join(world.truth, on="visit_id", how="anti")
+    if not unknown.is_empty():
+        raise BadInput(
+            f"Visit {unknown['visit_id'][0]} is not in {world.root / 'truth.parquet'}; "
+            f"use visit ids of the cohort that was generated there."
+        )
+    return wanted.join(world.truth, on="visit_id", how="left", maintain_order="left")
+
+
+def _manifest(root: Path) -> dict[str, Any]:
+    path = root / "manifest.json"
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError) as problem:
+        raise BadInput(f"{path} is missing or unreadable, so {root} is no demo world; generate it first.") from problem
+
+
+def _is_finished(root: Path, wanted: Mapping[str, Any]) -> bool:
+    """Whether `root` holds just this world; BadInput when it holds something else."""
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        return False
+    found = _manifest(root).get("parameters", {}) if (root / "manifest.json").exists() else {}
+    differing = [key for key in wanted if found.get(key) != wanted[key]]
+    if differing:
+        raise BadInput(
+            f"{root} already holds something else (it differs in {', '.join(differing)}); "
+            f"delete it or name another folder."
+        )
+    return True
+
+
+def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, Any]) -> None:
+    seed, patients = parameters["seed"], parameters["patients"]
+    severities = draw_severities(_stream(seed, 0), vocabulary)
+    for name in ("hosp", "icu", "kg"):
+        (folder / name).mkdir()
+    kg, references = build_graph(_stream(seed, 1), vocabulary, severities)
+    sizes = {"kg_edges": _append(folder / "kg/kg.csv.gz", kg)}
+    _append(folder / "kg/mondo_references.csv.gz", references)
+    for name, table in dictionary_tables(vocabulary).items():
+        sizes[name] = _append(folder / f"{name}.csv.gz", table)
+    truths = []
+    starts = range(0, patients, CHUNK)
+    quiet = len(starts) == 1 or not sys.stdout.isatty()
+    for number, first in enumerate(track(starts, "demo patients", transient=True, disable=quiet)):
+        rng = _stream(seed, 2, number)
+        visits = simulate(rng, vocabulary, severities, first, min(CHUNK, patients - first))
+        truths.append(_truth(visits))
+        for name, table in chunk_tables(rng, vocabulary, visits, parameters["labs_per_visit"]).items():
+            sizes[name] = sizes.get(name, 0) + _append(folder / f"{name}.csv.gz", table)
+    entities = _entities(vocabulary, severities)
+    entities.write_csv(folder / "entities.csv")
+    truth = pl.concat(truths)
+    truth.write_parquet(folder / "truth.parquet")
+    manifest = _describe(parameters, sizes, truth, entities)
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def _stream(seed: int, *key: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def _append(path: Path, table: pl.DataFrame) -> int:
+    """Append the rows as one more gzip member (no time stamp in it: same seed, same bytes); returns their number."""
+    text = BytesIO()
+    table.write_csv(text, include_header=not path.exists(), datetime_format="%Y-%m-%d %H:%M:%S")
+    with path.open("ab") as file:
+        file.write(gzip.compress(text.getbuffer(), compresslevel=3, mtime=0))
+    return table.height
+
+
+def _truth(visits: Visits) -> pl.DataFrame:
+    rare = pl.DataFrame(visits.rare, schema=["rare_1", "rare_2"])
+    n_rare = (visits.rare != NOBODY).sum(axis=1)
+    return pl.DataFrame(
+        {
+            "visit_id": visits.hadm_id,
+            "subject_id": visits.subject_id,
+            "acuity": visits.acuity,
+            "common_acuity": visits.common_acuity,
+            "n_rare": n_rare,
+            "needs_retrieval": n_rare > 0,
+            **{name: rare[name].replace(NOBODY, None) for name in rare.columns},
+            "los": visits.los,
+            "read": pl.Series(visits.read).replace(NOBODY, None),
+            "dec": visits.died,
+        }
+    )
+
+
+def _entities(vocabulary: Vocabulary, severities: Severities) -> pl.DataFrame:
+    """code, name, tier, severity, textbook; rare ones in the order in which truth.parquet numbers them."""
+    conditions = vocabulary.conditions.select(
+        "name", "tier", code="ICD10CM/" + pl.col("code"), severity=pl.Series(severities.conditions),
+        textbook=pl.Series(severities.textbook_conditions),
+    )  # fmt: skip
+    drugs = vocabulary.drugs.select(
+        "name", "tier", code="DRUG/" + pl.col("name").str.to_lowercase(), severity=pl.Series(severities.drugs),
+        textbook=pl.Series(severities.textbook_drugs),
+    )  # fmt: skip
+    return pl.concat([conditions, drugs]).select("code", "name", "tier", "severity", "textbook")
+
+
+def _describe(
+    parameters: Mapping[str, Any], sizes: Mapping[str, int], truth: pl.DataFrame, entities: pl.DataFrame
+) -> dict[str, Any]:
+    los = truth["los"].value_counts().sort("los")
+    return {
+        "generated": True,
+        "seed": parameters["seed"],
+        "patients": parameters["patients"],
+        "parameters": dict(parameters),
+        "sizes": dict(sizes),
+        "rates": {
+            "needs_retrieval": truth["needs_retrieval"].mean(),
+            "los": {str(label): count / truth.height for label, count in los.rows()},
+            "read": truth["read"].mean(),
+            "dec": truth["dec"].mean(),
+        },
+        "story": story.__doc__,
+        "ceilings": {
+            c.task: {"visits": c.visits, "parametric": c.parametric, "retrieval": c.retrieval}
+            for c in all_ceilings(truth, entities.filter(pl.col("tier") == "rare")["severity"].to_numpy())
+        },
+    }
