@@ -24,7 +24,8 @@ Visits with an unknown end (a counted rule of the reader) are shown, count as re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Literal
 
 import polars as pl
@@ -44,7 +45,7 @@ KINDS = {
     "ICD10PCS": "procedures",
     "DRUG": "medications",
 }
-Known = tuple[tuple[str, datetime], ...]  # a visit's codes of one kind, each with the time it became known
+Times = dict[tuple[int, str], list[int]]  # (visit, kind) -> when each of its codes became known, in microseconds
 
 
 def make_samples(
@@ -163,26 +164,24 @@ def _before_end(at: pl.Expr) -> pl.Expr:
 
 def _samples(cohort: Cohort, task: TaskName, rows: pl.DataFrame, leakage: Leakage) -> list[Sample]:
     """Walk through the visits in time order and collect each predicted one with its history."""
-    codes = _codes_of_visits(cohort)
-    predicted = {row[0]: row[1:] for row in rows.iter_rows()}
+    codes, times = _codes_of_visits(cohort)
+    until_us = rows.with_columns(pl.col("shown_until").to_physical())
+    predicted = {visit_id: rest for visit_id, *rest in until_us.iter_rows()}
     samples: list[Sample] = []
     patient, past = None, []
     for subject, visit_id, start in cohort.visits.select("subject_id", "visit_id", "start").iter_rows():
         if subject != patient:
             patient, past = subject, []
-        past.append((Visit(visit_id, start, *(_codes(known) for known in codes.get(visit_id, ()))), visit_id))
-        if visit_id not in predicted:
-            continue
-        at, until, label = predicted[visit_id]
-        history = tuple(visit for visit, _ in past)
-        if leakage == "strict":
-            history = tuple(_visible(visit, codes.get(visit.visit_id, ()), until) for visit in history)
-        samples.append(Sample(f"{task}-{subject}-{visit_id}", subject, visit_id, at, history, label))
+        past.append(Visit(visit_id, start, **codes.get(visit_id, {})))
+        if visit_id in predicted:
+            at, until, label = predicted[visit_id]
+            history = past if leakage == "paper" else [_visible(visit, times, until) for visit in past]
+            samples.append(Sample(f"{task}-{subject}-{visit_id}", subject, visit_id, at, tuple(history), label))
     return samples
 
 
-def _codes_of_visits(cohort: Cohort) -> dict[int, tuple[Known, Known, Known]]:
-    """For each visit: diagnoses, procedures, medications in the source's order, with the time each was first known."""
+def _codes_of_visits(cohort: Cohort) -> tuple[dict[int, dict[str, tuple[str, ...]]], Times]:
+    """For each visit and kind the codes in the source's order, and beside them when each was first known."""
     prefix = pl.col("code").str.extract("^([^/]*)/")
     kind = prefix.replace_strict(KINDS, default=None, return_dtype=pl.String)
     rows = (
@@ -191,24 +190,25 @@ def _codes_of_visits(cohort: Cohort) -> dict[int, tuple[Known, Known, Known]]:
         .select("visit_id", "code", "recorded", kind=kind)
         .filter(pl.col("kind").is_not_null())
         .group_by("visit_id", "kind", "code", maintain_order=True)
-        .agg(pl.col("recorded").min())
+        .agg(pl.col("recorded").min().to_physical())  # as integers: a million datetime objects take a second
         .group_by("visit_id", "kind", maintain_order=True)
         .agg("code", "recorded")
         .collect()
     )
-    found: dict[int, dict[str, Known]] = {}
-    for visit_id, name, codes, times in rows.iter_rows():
-        found.setdefault(visit_id, {})[name] = tuple(zip(codes, times, strict=True))
-    names = ("diagnoses", "procedures", "medications")
-    return {visit: tuple(kinds.get(name, ()) for name in names) for visit, kinds in found.items()}  # type: ignore[misc]
+    codes: dict[int, dict[str, tuple[str, ...]]] = {}
+    times: Times = {}
+    for visit_id, name, known, recorded in rows.iter_rows():
+        codes.setdefault(visit_id, {})[name] = tuple(known)
+        times[visit_id, name] = recorded
+    return codes, times
 
 
-def _codes(known: Known) -> tuple[str, ...]:
-    return tuple(code for code, _ in known)
-
-
-def _visible(visit: Visit, kinds: tuple[Known, ...], until: datetime) -> Visit:
-    """The visit with the codes that were known at `until`."""
-    if all(time <= until for known in kinds for _, time in known):
-        return visit
-    return Visit(visit.visit_id, visit.start, *(tuple(c for c, time in known if time <= until) for known in kinds))
+def _visible(visit: Visit, times: Times, until: int) -> Visit:
+    """The visit with the codes that were known at `until` (microseconds, like `times`)."""
+    shown = {}
+    for name in ("diagnoses", "procedures", "medications"):
+        recorded = times.get((visit.visit_id, name), [])
+        if recorded and max(recorded) > until:
+            codes = getattr(visit, name)
+            shown[name] = tuple(code for code, time in zip(codes, recorded, strict=True) if time <= until)
+    return replace(visit, **shown) if shown else visit
