@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from trainers.rows import Batch, Row, collate, micro_batches
+from trainers.rows import Batch, collate, micro_batches
+from trainers.trajectory import AGENTS, Row
 
 HEAD_CHUNK = 1024  # positions whose logits are in memory at once; more are recomputed in the backward pass
 
@@ -52,7 +53,7 @@ class ActorCriticConfig:
     detach: bool = False
     reference: bool = True
     temperature: float = 1.0
-    agents: tuple[str, ...] = ("top", "low")
+    agents: tuple[str, ...] = AGENTS
     seed: int = 0
 
 
@@ -192,7 +193,7 @@ class ActorCritic(nn.Module):
         tick: Callable[[int], None] | None,
     ) -> list[Tensor]:
         """Run `compute` on micro-batches and put its flat results back into the order of `rows`."""
-        sizes = [row.completion for row in rows]
+        sizes = [len(row.tokens) - row.prompt for row in rows]
         pieces: list[tuple[Tensor, ...]] = [() for _ in rows]
         for index in micro_batches([len(row.tokens) for row in rows], token_budget):
             columns = compute([rows[i] for i in index])
@@ -204,7 +205,7 @@ class ActorCritic(nn.Module):
         return [torch.cat(column) for column in zip(*pieces, strict=True)] if rows else [torch.zeros(0)] * 3
 
     def _collate(self, rows: Sequence[Row]) -> Batch:
-        return collate(rows, self.cfg.agents, self.device)
+        return collate(rows, self.device)
 
     def _hidden(self, model: Any, batch: Batch) -> Tensor:
         """Trunk states [T, H] at the positions that predict completion tokens."""

@@ -1,4 +1,4 @@
-"""Rows: replies in their contexts, and the padded micro-batches a forward pass takes."""
+"""From rows (replies in their contexts) to the padded micro-batches a forward pass takes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,7 @@ import torch
 from torch import Tensor
 
 from ghar.llm.constraint import allowed_tokens
-
-
-@dataclass(frozen=True)
-class Row:
-    """One trained reply in its context.
-
-    tokens: int64 [n], prompt then completion; prompt: number of prompt tokens, at least 1; agent: whose reply it is;
-    choice_ids: token sequences the reply was restricted to, empty when free.
-    """
-
-    tokens: np.ndarray
-    prompt: int
-    agent: str
-    choice_ids: tuple[tuple[int, ...], ...] = ()
-
-    @property
-    def completion(self) -> int:
-        """Number of completion tokens."""
-        return len(self.tokens) - self.prompt
+from trainers.trajectory import Row
 
 
 @dataclass(frozen=True)
@@ -67,18 +49,18 @@ def micro_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     return batches
 
 
-def collate(rows: Sequence[Row], agents: Sequence[str], device: torch.device) -> Batch:
-    """Pad `rows` to one batch. ValueError when a row has no prompt, an unknown agent, or left its choices."""
+def collate(rows: Sequence[Row], device: torch.device) -> Batch:
+    """Pad `rows` to one batch. ValueError when a row has no prompt or left its choices."""
     lengths = np.array([len(row.tokens) for row in rows])
     tokens = np.zeros((len(rows), lengths.max()), np.int64)
     where: list[tuple[np.ndarray, ...]] = []
     allowed: list[tuple[int, ...]] = []
     for i, row in enumerate(rows):
-        if row.prompt < 1 or row.agent not in agents:
-            raise ValueError(f"row {i} has {row.prompt} prompt tokens and agent {row.agent!r}; agents: {agents}")
+        if row.prompt < 1:
+            raise ValueError(f"row {row.index} has no prompt: nothing predicts its first token")
         tokens[i, : lengths[i]] = row.tokens
         at = np.arange(row.prompt, lengths[i])
-        where.append((np.full_like(at, i), at - 1, row.tokens[at], np.full_like(at, agents.index(row.agent))))
+        where.append((np.full_like(at, i), at - 1, row.tokens[at], np.full_like(at, row.agent)))
         allowed += allowed_ids(row)
     row_index, position, target, agent = (
         torch.as_tensor(np.concatenate(c), device=device) for c in zip(*where, strict=True)
@@ -100,7 +82,7 @@ def collate(rows: Sequence[Row], agents: Sequence[str], device: torch.device) ->
 def allowed_ids(row: Row) -> list[tuple[int, ...]]:
     """For each completion token the ids it was chosen from, () when free: exactly the engine's restriction."""
     if not row.choice_ids:
-        return [()] * row.completion
+        return [()] * (len(row.tokens) - row.prompt)
     reply = tuple(int(t) for t in row.tokens[row.prompt :])
     steps = [_allowed(row.choice_ids, reply[:n]) for n in range(len(reply))]
     for n, ids in enumerate(steps):

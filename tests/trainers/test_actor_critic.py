@@ -7,27 +7,13 @@ import copy
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from tests.trainers.tiny import make_row, perturb, tiny_model
 from trainers.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.rows import Row, allowed_ids, collate, micro_batches
+from trainers.rows import allowed_ids, collate, micro_batches
+from trainers.trajectory import Row
 
 BUDGET = 96
-
-
-def tiny(seed: int = 0) -> Qwen2ForCausalLM:
-    torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        tie_word_embeddings=True,
-    )
-    return Qwen2ForCausalLM(config).eval()
 
 
 def rows(count: int = 7, seed: int = 0) -> list[Row]:
@@ -39,24 +25,8 @@ def rows(count: int = 7, seed: int = 0) -> list[Row]:
         prompt = rng.integers(1, 64, rng.integers(3, 20))
         restricted = i % 3 == 2
         reply = np.array(choices[i % 2]) if restricted else rng.integers(1, 64, rng.integers(1, 6))
-        made.append(
-            Row(
-                tokens=np.concatenate([prompt, reply]),
-                prompt=len(prompt),
-                agent="top" if i % 2 else "low",
-                choice_ids=choices if restricted else (),
-            )
-        )
+        made.append(make_row(np.concatenate([prompt, reply]), len(prompt), i % 2, choices if restricted else ()))
     return made
-
-
-def perturb(actor: ActorCritic, seed: int = 1) -> ActorCritic:
-    """Move the trainable weights, so that actor and reference differ and values are not all zero."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in actor.trainable_parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-    return actor
 
 
 def direct_logp(model: torch.nn.Module, row: Row, temperature: float = 1.0) -> torch.Tensor:
@@ -78,7 +48,7 @@ def direct_logp(model: torch.nn.Module, row: Row, temperature: float = 1.0) -> t
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logp_equals_a_direct_forward_pass(finetune, temperature):
-    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(finetune=finetune, rank=4, temperature=temperature)))
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(finetune=finetune, rank=4, temperature=temperature)))
     batch = rows()
     expected = torch.cat([direct_logp(actor.model, row, temperature) for row in batch])
     scores = actor.evaluate(batch, BUDGET)
@@ -88,10 +58,10 @@ def test_logp_equals_a_direct_forward_pass(finetune, temperature):
 
 
 def test_restricted_reply_has_the_probability_of_its_choice():
-    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
     choices = ((5, 6), (5, 9), (11, 12))
     prompt = np.array([3, 1, 4])
-    every = [Row(np.concatenate([prompt, c]), 3, "top", choices) for c in choices]
+    every = [make_row(np.concatenate([prompt, c]), 3, 0, choices) for c in choices]
     logp = actor.evaluate(every, BUDGET).logp.reshape(3, 2)
     assert logp.sum(1).exp().sum() == pytest.approx(1.0, abs=1e-5)
     assert logp[2, 1] == pytest.approx(0.0, abs=1e-6)  # only one way to go on
@@ -99,7 +69,7 @@ def test_restricted_reply_has_the_probability_of_its_choice():
 
 
 def test_reply_outside_its_choices_is_an_error():
-    row = Row(np.array([1, 2, 7]), 2, "top", ((5,), (6,)))
+    row = make_row([1, 2, 7], 2, 0, ((5,), (6,)))
     with pytest.raises(ValueError, match="allowed were"):
         allowed_ids(row)
 
@@ -107,7 +77,7 @@ def test_reply_outside_its_choices_is_an_error():
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 @pytest.mark.parametrize("critic", ["head", "adapter"])
 def test_reference_stays_the_base(finetune, critic):
-    base = tiny()
+    base = tiny_model()
     config = ActorCriticConfig(finetune=finetune, critic=critic, rank=4)
     if finetune == "full" and critic == "adapter":
         with pytest.raises(ValueError, match="finetune"):
@@ -126,13 +96,13 @@ def test_reference_stays_the_base(finetune, critic):
 
 @pytest.mark.parametrize("critic", ["head", "adapter"])
 def test_value_only_equals_evaluate(critic):
-    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(critic=critic, rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(critic=critic, rank=4)))
     batch = rows()
     assert torch.allclose(actor.value_only(batch, BUDGET), actor.evaluate(batch, BUDGET).values, atol=1e-6)
 
 
 def test_result_does_not_depend_on_the_token_budget():
-    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
     batch = rows(11)
     small, large = actor.evaluate(batch, 1), actor.evaluate(batch, 10_000)
     for name in ("logp", "values", "entropy"):
@@ -140,7 +110,7 @@ def test_result_does_not_depend_on_the_token_budget():
 
 
 def test_critic_adapter_learns_from_the_value_loss_and_the_actor_does_not():
-    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(critic="adapter", rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(critic="adapter", rank=4)))
     actor.score(rows()).values.square().sum().backward()
     grads = {n: p.grad for n, p in actor.named_parameters() if p.requires_grad}
     assert any(g is not None and g.abs().max() > 0 for n, g in grads.items() if "critic" in n)
@@ -149,14 +119,14 @@ def test_critic_adapter_learns_from_the_value_loss_and_the_actor_does_not():
 
 @pytest.mark.parametrize("detach", [True, False])
 def test_detach_keeps_the_value_loss_out_of_the_trunk(detach):
-    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4, detach=detach)))
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4, detach=detach)))
     actor.score(rows()).values.square().sum().backward()
     trunk = [p.grad for n, p in actor.named_parameters() if "lora" in n and p.grad is not None]
     assert bool(trunk) is not detach
 
 
 def test_merged_samples_from_the_same_policy_and_restores_the_base_exactly():
-    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
     before = {n: p.detach().clone() for n, p in actor.named_parameters()}
     batch = rows()
     expected = actor.evaluate(batch, BUDGET).logp
@@ -168,7 +138,7 @@ def test_merged_samples_from_the_same_policy_and_restores_the_base_exactly():
 
 
 def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch):
-    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
 
     def gradients() -> list[torch.Tensor]:
         actor.zero_grad()
@@ -183,18 +153,18 @@ def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch):
 
 
 def test_state_travels_to_a_second_actor_and_other_shapes_are_refused():
-    actor = perturb(ActorCritic(tiny(), ActorCriticConfig(rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
     state = {name: value.clone() for name, value in actor.trainable_state().items()}
-    other = ActorCritic(tiny(), ActorCriticConfig(rank=4))
+    other = ActorCritic(tiny_model(), ActorCriticConfig(rank=4))
     other.load_trainable_state(state)
     assert torch.equal(other.evaluate(rows(), BUDGET).logp, actor.evaluate(rows(), BUDGET).logp)
     with pytest.raises(ValueError, match="another model"):
-        ActorCritic(tiny(), ActorCriticConfig(rank=8)).load_trainable_state(state)
+        ActorCritic(tiny_model(), ActorCriticConfig(rank=8)).load_trainable_state(state)
 
 
 def test_same_seed_same_adapter_whatever_the_global_generator_did():
-    first = ActorCritic(tiny(), ActorCriticConfig(rank=4, seed=3))
-    base = tiny()
+    first = ActorCritic(tiny_model(), ActorCriticConfig(rank=4, seed=3))
+    base = tiny_model()
     torch.manual_seed(99)
     second = ActorCritic(base, ActorCriticConfig(rank=4, seed=3))
     for a, b in zip(first.trainable_parameters(), second.trainable_parameters(), strict=True):
@@ -202,7 +172,7 @@ def test_same_seed_same_adapter_whatever_the_global_generator_did():
 
 
 def test_actor_never_leaves_eval_mode():
-    actor = ActorCritic(tiny(), ActorCriticConfig(rank=4))
+    actor = ActorCritic(tiny_model(), ActorCriticConfig(rank=4))
     actor.train()
     assert not any(module.training for module in actor.modules())
 
@@ -216,8 +186,6 @@ def test_micro_batches_cover_every_row_within_budget():
     assert micro_batches([], 120) == []
 
 
-def test_rows_without_prompt_or_agent_are_refused():
-    with pytest.raises(ValueError, match="prompt tokens"):
-        collate([Row(np.array([1, 2]), 0, "top")], ("top", "low"), torch.device("cpu"))
-    with pytest.raises(ValueError, match="agent"):
-        collate([Row(np.array([1, 2]), 1, "judge")], ("top", "low"), torch.device("cpu"))
+def test_rows_without_prompt_are_refused():
+    with pytest.raises(ValueError, match="no prompt"):
+        collate([make_row([1, 2], 0)], torch.device("cpu"))

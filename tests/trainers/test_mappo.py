@@ -1,0 +1,213 @@
+"""The PPO update on a tiny model: it learns, it starts at ratio one, and memory settings do not change its result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from ghar.episode import Completion, Episode, Prediction, Turn
+from rewards.compose import EpisodeReward
+from tests.trainers.tiny import VOCAB, perturb, tiny_model
+from trainers.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.mappo import MappoConfig, update
+from trainers.trajectory import Trajectories, build
+
+CONFIG = MappoConfig(
+    epochs=2,
+    minibatches=2,
+    micro_tokens=64,
+    clip=0.2,
+    value_clip=10.0,
+    gamma=1.0,
+    lam=0.95,
+    credit="turn",
+    per_agent=False,
+    kl=0.0,
+    ratio="behaviour",
+    critic_target="returns",
+    value_coef=0.5,
+    entropy=0.0,
+    max_grad_norm=1.0,
+)
+WANTED = range(16)
+CHOICES = ((5, 6), (9, 10))
+
+
+def make_actor(finetune: str = "full", **kwargs) -> ActorCritic:
+    config = ActorCriticConfig(finetune=finetune, rank=8, **kwargs)  # type: ignore[arg-type]
+    return ActorCritic(tiny_model(), config)
+
+
+def adam(actor: ActorCritic, lr: float = 3e-3) -> torch.optim.Optimizer:
+    return torch.optim.Adam(actor.trainable_parameters(), lr=lr)
+
+
+@torch.no_grad()
+def sample(actor: ActorCritic, prompt: list[int], choices: tuple, length: int, rng: np.random.Generator) -> Completion:
+    """Sample by whole forward passes, as slow and as plain as possible."""
+    ids: list[int] = []
+    logprobs = []
+    while len(ids) < length:
+        line = actor.model(input_ids=torch.tensor([prompt + ids])).logits[0, -1].double()
+        allowed = sorted({c[len(ids)] for c in choices if list(c[: len(ids)]) == ids}) if choices else range(VOCAB)
+        logp = line[list(allowed)].log_softmax(0)
+        pick = int(rng.choice(len(logp), p=logp.exp().numpy() / logp.exp().sum().item()))
+        ids.append(list(allowed)[pick])
+        logprobs.append(float(logp[pick]))
+    return Completion("", tuple(prompt), tuple(ids), tuple(logprobs), choices)
+
+
+def play(actor: ActorCritic, episodes: int, rng: np.random.Generator, truncated: bool = False) -> Trajectories:
+    """Two turns: Agent-Top picks a choice, Agent-Low says a word or two; reward for the second choice and for a word of the first quarter."""
+    played, rewards = [], []
+    for i in range(episodes):
+        first = sample(actor, [1, 2, 3 + i % 2], CHOICES, 2, rng)
+        second = sample(actor, [4, *first.token_ids, 8][: 2 + i % 3], (), 1 + i % 2, rng)
+        label = None if truncated and i == 0 else 0
+        second = replace(second, finish_reason="length" if label is None else "stop")
+        turns = (Turn("top", "retrieve", 0, 0, first, True), Turn("low", "summarise", 1, 0, second, True))
+        played.append(Episode(f"s{i}", 0, Prediction(label), turns))
+        orm = 0.3 * (first.token_ids == CHOICES[1]) + 1.0 * (second.token_ids[0] in WANTED)
+        rewards.append(EpisodeReward({}, orm, ({}, {"orm": orm}), "shared"))
+    return build(played, rewards)
+
+
+def bandit(actor: ActorCritic, pulls: int, rng: np.random.Generator) -> tuple[Trajectories, float]:
+    """One prompt, one free word, reward 1 for a wanted one; and the probability of a wanted one before the update."""
+    with torch.no_grad():
+        p = actor.model(input_ids=torch.tensor([[1, 2, 3]])).logits[0, -1].double().softmax(0).numpy()
+    words = rng.choice(VOCAB, pulls, p=p / p.sum())
+    said = [Completion("", (1, 2, 3), (int(w),), (float(np.log(p[w])),)) for w in words]
+    played = [Episode(str(i), 0, Prediction(0), (Turn("top", "predict", 0, 0, c, True),)) for i, c in enumerate(said)]
+    rewards = [EpisodeReward({}, float(w in WANTED), ({"orm": float(w in WANTED)},), "shared") for w in words]
+    return build(played, rewards), float(p[WANTED].sum())
+
+
+@pytest.mark.parametrize(("finetune", "lr"), [("full", 1e-2), ("lora", 3e-2)])
+def test_update_raises_the_probability_of_what_is_rewarded(finetune, lr):
+    actor = make_actor(finetune)
+    optimizer = adam(actor, lr)
+    rng = np.random.default_rng(0)
+    seen = []
+    for _ in range(8):
+        traj, probability = bandit(actor, 64, rng)
+        seen.append(probability)
+        report = update(actor, optimizer, traj, replace(CONFIG, micro_tokens=999), rng)
+    assert seen[0] < 0.4 and seen[-1] > 0.8
+    assert "entropy/low" not in report and np.isfinite(list(report.values())).all()
+
+
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+def test_first_minibatch_has_ratio_one_and_no_mismatch(finetune):
+    actor = perturb(make_actor(finetune))
+    report = update(actor, adam(actor), play(actor, 8, np.random.default_rng(0)), CONFIG, np.random.default_rng(1))
+    assert report["ratio/first"] == pytest.approx(1.0, abs=1e-5)
+    assert report["mismatch/max"] < 1e-5
+    assert report["ess"] == pytest.approx(1.0, abs=1e-5)
+    assert report["ratio/max"] > 1.0
+
+
+def run(micro_tokens: int, seed: int = 1, **changes) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    actor = perturb(make_actor("lora"))
+    traj = play(actor, 8, np.random.default_rng(0), truncated=True)
+    config = replace(CONFIG, micro_tokens=micro_tokens, kl=0.1, entropy=0.01, **changes)
+    # SGD: Adam's first step is the sign of the gradient, which would turn rounding of tiny entries into whole steps
+    optimizer = torch.optim.SGD(actor.trainable_parameters(), lr=0.1)
+    report = update(actor, optimizer, traj, config, np.random.default_rng(seed))
+    report.pop("tokens_per_second")
+    return actor.trainable_state(), report
+
+
+@pytest.mark.parametrize("credit", ["token", "turn", "bilevel"])
+def test_micro_batch_budget_changes_nothing(credit):
+    small, report_small = run(1, credit=credit)
+    large, report_large = run(10_000, credit=credit)
+    assert all(torch.allclose(small[n], large[n], atol=1e-5) for n in small)
+    assert report_small == pytest.approx(report_large, abs=1e-4)
+
+
+def test_same_seed_same_numbers():
+    first, report = run(64)
+    second, again = run(64)
+    assert all(torch.equal(first[n], second[n]) for n in first)
+    assert report == again
+    other, _ = run(64, seed=2)
+    assert not all(torch.equal(first[n], other[n]) for n in first)
+
+
+def test_one_process_under_torch_distributed_gives_the_same_numbers(tmp_path):
+    alone, report = run(64)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        together, again = run(64)
+    finally:
+        dist.destroy_process_group()
+    assert all(torch.equal(alone[n], together[n]) for n in alone)
+    assert again == report
+
+
+def test_literal_forms_of_equations_16_and_17_run_and_differ():
+    _, sound = run(64)
+    _, literal = run(64, ratio="reference", critic_target="reward")
+    assert literal["loss/policy"] != pytest.approx(sound["loss/policy"], abs=1e-6)
+    assert literal["return/mean"] != pytest.approx(sound["return/mean"], abs=1e-6)
+
+
+def test_kl_term_holds_the_actor_at_the_reference():
+    def drift(kl: float) -> float:
+        actor = make_actor("lora")
+        rng = np.random.default_rng(0)
+        optimizer = adam(actor, 1e-2)
+        traj = play(actor, 8, rng)
+        for _ in range(4):
+            update(actor, optimizer, traj, replace(CONFIG, kl=kl, micro_tokens=999), rng)
+        rows = [row for row in traj.rows() if row.trainable]
+        return float((actor.evaluate(rows, 999).logp - actor.reference_logp(rows, 999)).abs().mean())
+
+    assert drift(20.0) < 0.75 * drift(0.0)
+
+
+def test_critic_learns_the_return():
+    actor = make_actor()
+    rng = np.random.default_rng(0)
+    traj = play(actor, 24, rng)
+    optimizer = adam(actor, 1e-2)
+    config = replace(CONFIG, epochs=15, value_coef=1.0, clip=1e-6, micro_tokens=999)
+    before = update(actor, optimizer, traj, config, rng)["explained_variance"]
+    # the state after Agent-Top's choice tells what it earned; other states know nothing of what will be said
+    assert update(actor, optimizer, traj, config, rng)["explained_variance"] > before + 0.1
+
+
+def test_truncated_episode_is_bootstrapped_from_the_critic():
+    actor = perturb(make_actor())
+    for head in actor.heads.values():
+        torch.nn.init.zeros_(head.weight)  # type: ignore[arg-type]
+        torch.nn.init.constant_(head.bias, 2.0)  # type: ignore[arg-type]
+    rng = np.random.default_rng(0)
+    cut = play(actor, 1, np.random.default_rng(0), truncated=True)
+    whole = play(actor, 1, np.random.default_rng(0))
+    config = replace(CONFIG, minibatches=1, epochs=1, lam=1.0)
+    returns = [
+        update(actor, torch.optim.SGD(actor.parameters(), 0.0), t, config, rng)["return/mean"] for t in (cut, whole)
+    ]
+    assert returns[0] - returns[1] == pytest.approx(2.0, abs=1e-5)
+
+
+def test_nothing_to_train_on_is_an_error():
+    with pytest.raises(ValueError, match="without trainable tokens"):
+        actor = make_actor()
+        update(actor, adam(actor), build([], []), CONFIG, np.random.default_rng(0))
+
+
+def test_gradient_that_is_not_finite_leaves_the_weights_alone():
+    actor = make_actor()
+    traj = play(actor, 4, np.random.default_rng(0))
+    traj.segments.reward[:] = np.nan
+    before = {n: p.clone() for n, p in actor.trainable_state().items()}
+    with pytest.raises(FloatingPointError, match="gradient norm"):
+        update(actor, adam(actor), traj, CONFIG, np.random.default_rng(0))
+    assert all(torch.equal(p, before[n]) for n, p in actor.trainable_state().items())

@@ -1,0 +1,47 @@
+"""A tiny model and rows around it, for the tests of this folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from trainers.actor_critic import ActorCritic
+from trainers.trajectory import Row
+
+VOCAB = 64
+
+
+def tiny_model(seed: int = 0, hidden: int = 32) -> Any:
+    """Two layers, 64 words, random weights."""
+    config = Qwen2Config(
+        vocab_size=VOCAB,
+        hidden_size=hidden,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Qwen2ForCausalLM(config).eval()
+
+
+def make_row(tokens: Any, prompt: int, agent: int = 0, choice_ids: tuple = ()) -> Row:
+    """A row outside any trajectory."""
+    tokens = np.asarray(tokens)
+    logprobs = np.zeros(len(tokens), np.float32)
+    return Row(0, 0, prompt, tokens, logprobs, choice_ids, agent, role=0, trainable=True)
+
+
+def perturb(actor: ActorCritic, seed: int = 1) -> ActorCritic:
+    """Move the trainable weights, so that actor and reference differ and values are not all zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in actor.trainable_parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return actor

@@ -1,0 +1,266 @@
+"""One update of multi-agent PPO (Eqs. 16-18, GHAR): from a batch of episodes to new weights and diagnostics.
+
+The paper's text leaves two things unsound, which both exist here: Eq. 16 takes the ratio against the reference policy
+(default: against the behaviour policy, with a KL term to the reference), and Eq. 17 regresses V on the shared reward
+(default: on returns).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainers import losses
+from trainers.actor_critic import ActorCritic, Scores
+from trainers.credit import credit, episode_rewards, whiten
+from trainers.rows import micro_batches
+from trainers.trajectory import Array, Row, Trajectories, spans
+
+PARTS = ("loss/total", "loss/policy", "loss/value", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
+
+
+@dataclass(frozen=True)
+class MappoConfig:
+    """Settings of an update, named as in conf/trainer (`ghar.config.Rl`).
+
+    epochs: passes over the batch; minibatches: optimiser steps a pass; micro_tokens: padded tokens a forward pass,
+    which changes memory and not results; clip: ε of Eq. 16; value_clip: the same for values, in units of reward;
+    gamma, lam, credit, per_agent: see `trainers.credit`; kl, entropy, value_coef: weights of the loss terms;
+    ratio="reference" and critic_target="reward": Eqs. 16 and 17 as printed; max_grad_norm: of the global norm.
+    """
+
+    epochs: int
+    minibatches: int
+    micro_tokens: int
+    clip: float
+    value_clip: float
+    gamma: float
+    lam: float
+    credit: Literal["token", "turn", "bilevel"]
+    per_agent: bool
+    kl: float
+    ratio: Literal["behaviour", "reference"]
+    critic_target: Literal["returns", "reward"]
+    value_coef: float
+    entropy: float
+    max_grad_norm: float
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether an update reads the reference policy (with full fine-tuning: whether to keep a copy of it)."""
+        return self.kl > 0 or self.ratio == "reference"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What one token's losses are computed from; float32 [N] over trainable tokens, rows in order."""
+
+    behaviour: Tensor
+    reference: Tensor | None
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def take(self, index: Array) -> Targets:
+        """The tokens at `index`."""
+        at = torch.as_tensor(index, device=self.values.device)
+        return Targets(
+            self.behaviour[at],
+            None if self.reference is None else self.reference[at],
+            self.values[at],
+            self.advantages[at],
+            self.returns[at],
+        )
+
+
+def update(
+    actor: ActorCritic,
+    optimizer: torch.optim.Optimizer,
+    traj: Trajectories,
+    cfg: MappoConfig,
+    rng: np.random.Generator,
+    advance: Callable[[int], Any] = lambda rows: None,
+) -> dict[str, float]:
+    """Train on one batch; returns diagnostics. `advance` is told rows as they are done, epochs x rows in all.
+
+    Every process calls it with its own episodes; losses are normalised by the trainable tokens of all. ValueError
+    when this process has none; FloatingPointError when a gradient is not finite (weights are then as before the step).
+    """
+    start = time.monotonic()
+    rows = [row for row in traj.rows() if row.trainable]
+    if not rows:
+        raise ValueError("a batch without trainable tokens: every episode failed or was played by fixed policies")
+    targets, report = prepare(actor, rows, traj, cfg)
+    sizes = np.array([len(row.tokens) - row.prompt for row in rows])
+    ends = np.cumsum(sizes)
+    steps: list[dict[str, float]] = []
+    for _ in range(cfg.epochs):
+        for part in np.array_split(rng.permutation(len(rows)), cfg.minibatches):
+            micro = [part[group] for group in micro_batches([len(rows[i].tokens) for i in part], cfg.micro_tokens)]
+            batches = [([rows[i] for i in m], targets.take(spans(ends[m] - sizes[m], ends[m]))) for m in micro]
+            steps.append(_step(actor, optimizer, batches, cfg))
+            advance(len(part))
+    report |= {name: float(np.mean([s[name] for s in steps])) for name in steps[0]}
+    report["ratio/first"] = steps[0]["ratio/max"]
+    report["ratio/max"] = max(s["ratio/max"] for s in steps)
+    seconds = time.monotonic() - start
+    report["tokens_per_second"] = cfg.epochs * sum(len(row.tokens) for row in rows) / seconds
+    return report
+
+
+def prepare(
+    actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg: MappoConfig
+) -> tuple[Targets, dict[str, float]]:
+    """Values, reference log-probs and advantages under the weights before the update, and what they tell.
+
+    `rows` are the trainable rows of `traj`.
+    """
+    index = np.concatenate([np.arange(row.start + row.prompt, row.start + len(row.tokens)) for row in rows])
+    old = actor.evaluate(rows, cfg.micro_tokens)
+    reference = actor.reference_logp(rows, cfg.micro_tokens) if cfg.needs_reference else None
+    values = np.zeros(len(traj.tokens), np.float32)
+    values[index] = old.values.cpu().numpy()
+    advantages, returns = credit(
+        traj,
+        values,
+        mode=cfg.credit,
+        per_agent=cfg.per_agent,
+        gamma=cfg.gamma,
+        lam=cfg.lam,
+        bootstrap=_bootstrap(actor, rows, traj, cfg),
+    )
+    if cfg.critic_target == "reward":
+        returns = episode_rewards(traj, per_agent=cfg.per_agent)
+    device = actor.device
+    targets = Targets(
+        behaviour=torch.as_tensor(traj.logprobs[index], device=device),
+        reference=reference,
+        values=old.values,
+        advantages=torch.as_tensor(whiten(advantages, traj, reduce=_sum_array)[index], device=device),
+        returns=torch.as_tensor(returns[index], device=device),
+    )
+    agents = np.repeat([row.agent for row in rows], [len(row.tokens) - row.prompt for row in rows])
+    return targets, _report(old, targets, agents, traj)
+
+
+def _bootstrap(actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg: MappoConfig) -> Array:
+    """[E]: value of the state a truncated episode was cut at, which is after its last trained token; 0 elsewhere."""
+    table = traj.segments
+    last = {int(table.episode[2 * row.index]): row for row in rows if table.truncated[2 * row.index]}
+    after = np.zeros(len(traj.sample_ids))
+    if last:
+        # the value of a state is read where the next token would be predicted: append one that is never looked at
+        cut = [replace(r, tokens=np.append(r.tokens, 0), prompt=len(r.tokens), choice_ids=()) for r in last.values()]
+        after[list(last)] = actor.value_only(cut, cfg.micro_tokens).cpu().numpy()
+    return after
+
+
+def _step(
+    actor: ActorCritic,
+    optimizer: torch.optim.Optimizer,
+    batches: Sequence[tuple[Sequence[Row], Targets]],
+    cfg: MappoConfig,
+) -> dict[str, float]:
+    """One optimiser step on micro-batches whose gradients add up; additive diagnostics are summed over processes."""
+    device = actor.device
+    count = torch.tensor(float(sum(len(targets.values) for _, targets in batches)), device=device, dtype=torch.float64)
+    tokens = float(_sum(count))
+    optimizer.zero_grad(set_to_none=True)
+    names = PARTS + (("kl_reference",) if cfg.needs_reference else ())
+    sums = {name: torch.zeros((), device=device) for name in names}  # the same in a process without rows
+    ratio_max = torch.zeros((), device=device)
+    for rows, targets in batches:
+        scores = actor.score(rows)
+        loss, parts = total_loss(scores, targets, tokens, cfg)
+        loss.backward()
+        for name in names:
+            sums[name] += parts[name].detach()
+        ratio_max = torch.maximum(ratio_max, (scores.logp.detach() - targets.behaviour).exp().max())
+    norm = _clipped_norm(actor.trainable_parameters(), cfg.max_grad_norm)
+    optimizer.step()
+    report = {name: float(_sum(value)) for name, value in sums.items()}
+    return {**report, "ratio/max": float(_sum(ratio_max, largest=True)), "grad_norm": norm}
+
+
+def total_loss(scores: Scores, targets: Targets, tokens: float, cfg: MappoConfig) -> tuple[Tensor, dict[str, Tensor]]:
+    """Eq. 18 with its optional terms, for one micro-batch: L_actor + c_V L_critic + c_KL KL(π || π_ref) - c_H H.
+
+    tokens: trainable tokens of the whole minibatch, over all micro-batches and processes.
+    """
+    weights = torch.ones_like(scores.logp)
+    base = targets.behaviour if cfg.ratio == "behaviour" else targets.reference
+    assert base is not None
+    policy, parts = losses.policy_loss(scores.logp, base, targets.advantages, weights, tokens, cfg.clip)
+    clip = cfg.value_clip if cfg.critic_target == "returns" else None
+    value = losses.value_loss(scores.values, targets.values, targets.returns, weights, tokens, clip)
+    entropy = losses.weighted(scores.entropy, weights, tokens)
+    total = policy + cfg.value_coef * value - cfg.entropy * entropy
+    parts |= {"loss/policy": policy, "loss/value": value, "entropy": entropy}
+    if targets.reference is not None:
+        parts["kl_reference"] = losses.reference_kl(scores.logp, targets.reference, weights, tokens)
+        total = total + cfg.kl * parts["kl_reference"]
+    return total, parts | {"loss/total": total}
+
+
+def _clipped_norm(parameters: Sequence[torch.nn.Parameter], limit: float) -> float:
+    """Add gradients over processes, clip their global norm in place and return it as it was before."""
+    if dist.is_initialized():
+        for p in parameters:  # the same collective calls in every process, whatever it had rows for
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            dist.all_reduce(p.grad)
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+    if not np.isfinite(norm):
+        raise FloatingPointError(f"gradient norm is {norm}: lower the learning rate or look at the rewards")
+    return norm
+
+
+def _report(old: Scores, targets: Targets, agents: Array, traj: Trajectories) -> dict[str, float]:
+    """What is known before the first step, over all processes.
+
+    mismatch: |trainer's log-prob - behaviour log-prob|, zero up to rounding while engine and trainer agree;
+    ess: effective sample size of the importance weights as a share of the tokens.
+    """
+    table = (old.logp - targets.behaviour, old.values, targets.returns, old.entropy)
+    here = np.concatenate([np.stack([c.cpu().double().numpy() for c in table]), agents[None]])
+    difference, values, returns, entropy, agent = _gather(here)
+    ratio = np.exp(difference)
+    report = {
+        "mismatch/mean": float(np.abs(difference).mean()),
+        "mismatch/max": float(np.abs(difference).max()),
+        "ess": float(ratio.sum() ** 2 / (len(ratio) * (ratio**2).sum())),
+        "explained_variance": losses.explained_variance(torch.as_tensor(values), torch.as_tensor(returns)),
+        "value/mean": float(values.mean()),
+        "return/mean": float(returns.mean()),
+        "tokens": float(len(ratio)),
+    }
+    for i, name in enumerate(traj.agents):
+        if (agent == i).any():
+            report[f"entropy/{name}"] = float(entropy[agent == i].mean())
+    return report
+
+
+def _sum(value: Tensor, largest: bool = False) -> Tensor:
+    """Sum (or maximum) over processes."""
+    if dist.is_initialized():
+        dist.all_reduce(value, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
+    return value
+
+
+def _sum_array(value: Array) -> Array:
+    return _sum(torch.as_tensor(value)).numpy()
+
+
+def _gather(columns: Array) -> Array:
+    """[C, N] of this process to [C, all N]."""
+    if not dist.is_initialized():
+        return columns
+    parts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, columns)
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,253 @@
+"""Supervised warm-up on token ids, with TRL (Algorithm 1's starting policy, GHAR).
+
+The ids an engine will see are the ids trained on: prompts and completions come tokenised and stay so. Only the
+completion carries a loss.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+
+from ghar.errors import BadInput
+from ghar.progress import progress
+
+IGNORE = -100  # label of a token without loss, as torch and TRL have it
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What to say after what: token ids, the completion's end token included when the reply should end there."""
+
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+
+
+@dataclass(frozen=True)
+class SFTSettings:
+    """steps: optimiser steps; batch_size: pairs a step; micro_batch: pairs a forward pass; lr: peak learning rate;
+    warmup: share of the steps it rises over before it falls linearly to zero; weight_decay, max_grad_norm: as named;
+    max_length: tokens, longer pairs are refused; log_every: steps a point of the loss curve covers;
+    finetune: "full", or "lora" with rank and alpha, merged into the model at the end."""
+
+    steps: int
+    batch_size: int
+    lr: float
+    micro_batch: int
+    warmup: float = 0.05
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    max_length: int = 4096
+    log_every: int = 20
+    finetune: Literal["full", "lora"] = "full"
+    rank: int = 16
+    alpha: int = 32
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class SFTResult:
+    """The trained model (LoRA merged) and its curve: rows with step, loss, accuracy, lr; seconds of training."""
+
+    model: Any
+    curve: tuple[dict[str, float], ...]
+    seconds: float
+
+
+def run_sft(model: Any, tokenizer: Any, pairs: Sequence[Pair], cfg: SFTSettings) -> SFTResult:
+    """Train `model` on the completions of `pairs` and return it in eval mode; no file is left behind.
+
+    Pairs are drawn in a shuffled order that depends on the seed alone, epoch after epoch, for `cfg.steps` steps.
+    BadInput when there is no pair, a completion is empty, or a pair is longer than max_length.
+    """
+    import torch
+    from datasets import Dataset
+    from transformers import PrinterCallback
+
+    _check(pairs, cfg)
+    data = Dataset.from_dict(
+        {
+            "input_ids": [[*p.prompt_ids, *p.completion_ids] for p in pairs],
+            "labels": [[IGNORE] * len(p.prompt_ids) + list(p.completion_ids) for p in pairs],
+        }
+    ).select(draw_order([len(p.prompt_ids) + len(p.completion_ids) for p in pairs], cfg))
+    with TemporaryDirectory() as scratch, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
+        trainer = _trainer_class()(
+            model=model,
+            args=_arguments(cfg, scratch, model.device.type == "cpu"),
+            data_collator=partial(collate_left, pad_id=tokenizer.pad_token_id),
+            train_dataset=data,
+            processing_class=tokenizer,
+            peft_config=_lora(cfg),
+            callbacks=[_bar(advance)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        start = time.monotonic()
+        trainer.train()
+        seconds = time.monotonic() - start
+    trained = trainer.model
+    if cfg.finetune == "lora":
+        trained = trained.merge_and_unload()
+    trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own: hand it back as it came
+    trained.zero_grad(set_to_none=True)
+    return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds)
+
+
+def draw_order(lengths: Sequence[int], cfg: SFTSettings) -> np.ndarray:
+    """Indices of the pairs in the order they are trained on, [steps * batch_size].
+
+    Epoch after epoch is shuffled; inside one optimiser step pairs are sorted by length, so that its micro-batches
+    pad little. The step's gradient does not change by that, only its cost.
+    """
+    rng = np.random.default_rng(cfg.seed)
+    total = cfg.steps * cfg.batch_size
+    epochs = -(-total // len(lengths))
+    order = np.concatenate([rng.permutation(len(lengths)) for _ in range(epochs)])[:total]
+    steps = order.reshape(cfg.steps, cfg.batch_size)
+    by_length = np.argsort(np.asarray(lengths)[steps], axis=1, kind="stable")
+    return np.take_along_axis(steps, by_length, axis=1).reshape(-1)
+
+
+def collate_left(rows: Sequence[Mapping[str, Sequence[int]]], pad_id: int) -> dict[str, Any]:
+    """Pad on the left, so that completions end together and only the last columns need logits.
+
+    input_ids, labels, attention_mask, position_ids: int64 [R, L].
+    """
+    import torch
+
+    width = max(len(row["input_ids"]) for row in rows)
+    gaps = [width - len(row["input_ids"]) for row in rows]
+    gap = torch.tensor(gaps)[:, None]
+    columns = torch.arange(width)
+    return {
+        "input_ids": torch.tensor([[pad_id] * g + list(r["input_ids"]) for g, r in zip(gaps, rows, strict=True)]),
+        "labels": torch.tensor([[IGNORE] * g + list(r["labels"]) for g, r in zip(gaps, rows, strict=True)]),
+        "attention_mask": (columns >= gap).long(),
+        "position_ids": (columns - gap).clamp(min=0),
+    }
+
+
+def _trainer_class() -> Any:
+    """TRL's trainer with a loss that computes logits for completions only.
+
+    TRL scores every position on a machine without Triton, which here is most of a step's time.
+    """
+    import torch
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    class CompletionTrainer(SFTTrainer):
+        def compute_loss(
+            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+        ) -> Any:
+            labels = inputs.pop("labels")
+            wanted = labels != IGNORE
+            keep = labels.shape[1] - int(wanted.any(0).nonzero()[0])
+            # the token in column c is predicted in column c - 1
+            logits = model(**inputs, use_cache=False, logits_to_keep=keep + 1).logits[:, :-1]
+            target = labels[:, -keep:][wanted[:, -keep:]]
+            logits = logits[wanted[:, -keep:]].float()
+            items = len(target) if num_items_in_batch is None else num_items_in_batch
+            loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum") / items
+            self._metrics["train"]["accuracy"].append(float((logits.detach().argmax(-1) == target).float().mean()))
+            # num_items_in_batch counts the tokens of all processes, whose gradients are then averaged
+            return loss * self.accelerator.num_processes if num_items_in_batch is not None else loss
+
+    return CompletionTrainer
+
+
+def _bar(advance: Callable[[], None]) -> Any:
+    from transformers import TrainerCallback
+
+    class Bar(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            advance()
+
+    return Bar()
+
+
+def _check(pairs: Sequence[Pair], cfg: SFTSettings) -> None:
+    if not pairs:
+        raise BadInput("SFT has no pair to train on; collect warm-up episodes first")
+    for i, pair in enumerate(pairs):
+        if not len(pair.prompt_ids) or not len(pair.completion_ids):
+            raise BadInput(f"SFT pair {i} has an empty prompt or completion; leave such replies out")
+        length = len(pair.prompt_ids) + len(pair.completion_ids)
+        if length > cfg.max_length:
+            raise BadInput(f"SFT pair {i} is {length} tokens long, more than max_length={cfg.max_length}")
+
+
+def _arguments(cfg: SFTSettings, scratch: str, cpu: bool) -> Any:
+    from trl.trainer.sft_config import SFTConfig
+
+    if cfg.batch_size % cfg.micro_batch:
+        raise BadInput(f"sft batch_size {cfg.batch_size} is not a multiple of micro_batch {cfg.micro_batch}")
+    return SFTConfig(
+        output_dir=scratch,
+        max_steps=cfg.steps,
+        per_device_train_batch_size=cfg.micro_batch,
+        gradient_accumulation_steps=cfg.batch_size // cfg.micro_batch,
+        learning_rate=cfg.lr,
+        lr_scheduler_type="linear",
+        warmup_steps=int(cfg.warmup * cfg.steps),
+        weight_decay=cfg.weight_decay,
+        max_grad_norm=cfg.max_grad_norm,
+        seed=cfg.seed,
+        data_seed=cfg.seed,
+        use_cpu=cpu,
+        bf16=False,
+        gradient_checkpointing=False,
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
+        train_sampling_strategy="sequential",
+        logging_strategy="steps",
+        logging_steps=cfg.log_every,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=not cpu,
+    )
+
+
+def _lora(cfg: SFTSettings) -> Any:
+    if cfg.finetune == "full":
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(r=cfg.rank, lora_alpha=cfg.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+def _curve(history: Sequence[dict[str, Any]]) -> tuple[dict[str, float], ...]:
+    return tuple(
+        {
+            "step": float(line["step"]),
+            "loss": float(line["loss"]),
+            "accuracy": float(line["accuracy"]),
+            "lr": float(line["learning_rate"]),
+        }
+        for line in history
+        if "loss" in line
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the trainer's own log lines off the screen: the progress bar and the curve say the same."""
+    names = ("transformers", "trl", "accelerate")
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
