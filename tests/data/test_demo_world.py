@@ -22,7 +22,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def read(demo: World, name: str) -> pl.DataFrame:
-    return pl.read_csv(demo.root / f"{name}.csv.gz", infer_schema_length=None, try_parse_dates=True)
+    return pl.read_csv(demo.root / f"{name}.csv.gz", infer_schema_length=1000, try_parse_dates=True)
 
 
 def entities_by_visit(demo: World) -> pl.DataFrame:
@@ -205,7 +205,7 @@ def test_labs_become_known_after_they_are_drawn(demo: World):
     labs = read(demo, "hosp/labevents")
     delay = (labs["storetime"] - labs["charttime"]).dt.total_minutes() / 60
     assert delay.min() > 0 and 0.8 < delay.median() < 1.5
-    assert labs.select("hadm_id", "storetime", "valuenum").null_count().row(0) > (0, 0, 0)
+    assert all(labs[blank].null_count() > 0 for blank in ("hadm_id", "storetime", "valuenum"))
 
 
 def test_common_severities_can_be_learned_from_the_training_patients(demo: World):
@@ -221,7 +221,7 @@ def test_common_severities_can_be_learned_from_the_training_patients(demo: World
     los[visit] = rows["los"].to_numpy()
     guess = np.zeros(len(codes), dtype=int)
     grades = np.arange(10)
-    for _ in range(8):
+    for _ in range(4):
         for entity in range(len(codes)):
             mine = has[:, entity]
             others = np.where(has[mine] & (np.arange(len(codes)) != entity), guess, 0).max(axis=1)

@@ -185,6 +185,6 @@ def _references(vocabulary: Vocabulary) -> pl.DataFrame:
     dotted = pl.when(code.str.len_chars() > 3).then(code.str.head(3) + "." + code.str.slice(3)).otherwise(code)
     return vocabulary.conditions.select(
         ontology_id=dotted,
-        ontology=pl.lit("ICD10CM"),
+        ontology=pl.lit("ICD10"),  # as the real file names ICD-10-CM codes too
         mondo_id=pl.Series([str(FIRST_MONDO + i) for i in range(vocabulary.conditions.height)]),
     )
