@@ -225,7 +225,8 @@ def _report(old: Scores, targets: Targets, agents: Array, traj: Trajectories) ->
     """What is known before the first step, over all processes.
 
     mismatch: |trainer's log-prob - behaviour log-prob|, zero up to rounding while engine and trainer agree;
-    ess: effective sample size of the importance weights as a share of the tokens.
+    ess: effective sample size of the importance weights as a share of the tokens; explained_variance is left out where
+    all returns are equal, an agent's entropy where it did not act.
     """
     table = (old.logp - targets.behaviour, old.values, targets.returns, old.entropy)
     here = np.concatenate([np.stack([c.cpu().double().numpy() for c in table]), agents[None]])
@@ -235,11 +236,13 @@ def _report(old: Scores, targets: Targets, agents: Array, traj: Trajectories) ->
         "mismatch/mean": float(np.abs(difference).mean()),
         "mismatch/max": float(np.abs(difference).max()),
         "ess": float(ratio.sum() ** 2 / (len(ratio) * (ratio**2).sum())),
-        "explained_variance": losses.explained_variance(torch.as_tensor(values), torch.as_tensor(returns)),
         "value/mean": float(values.mean()),
         "return/mean": float(returns.mean()),
         "tokens": float(len(ratio)),
     }
+    explained = losses.explained_variance(torch.as_tensor(values), torch.as_tensor(returns))
+    if np.isfinite(explained):
+        report["explained_variance"] = explained
     for i, name in enumerate(traj.agents):
         if (agent == i).any():
             report[f"entropy/{name}"] = float(entropy[agent == i].mean())

@@ -62,7 +62,10 @@ def sample(actor: ActorCritic, prompt: list[int], choices: tuple, length: int, r
 
 
 def play(actor: ActorCritic, episodes: int, rng: np.random.Generator, truncated: bool = False) -> Trajectories:
-    """Two turns: Agent-Top picks a choice, Agent-Low says a word or two; reward for the second choice and for a word of the first quarter."""
+    """Two turns: Agent-Top picks a choice, Agent-Low says a word or two.
+
+    Reward for the second choice and for a first word of the first quarter.
+    """
     played, rewards = [], []
     for i in range(episodes):
         first = sample(actor, [1, 2, 3 + i % 2], CHOICES, 2, rng)

@@ -25,6 +25,7 @@ def tiny_model(seed: int = 0, hidden: int = 32) -> Any:
         num_key_value_heads=2,
         max_position_embeddings=128,
         tie_word_embeddings=True,
+        initializer_range=0.2,  # with the usual 0.02 the frozen head of a LoRA model cannot tell words apart
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -1,0 +1,183 @@
+"""Checkpoints come back as they were, and damaged or foreign ones are refused by name."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ghar.errors import BadInput
+from tests.trainers.tiny import perturb, tiny_model
+from trainers.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.checkpoint import FILES, Checkpoint, find, identity, load, random_state, restore_random, save
+
+MODEL = {"architecture": "a", "tokenizer": "t", "base": "b"}
+
+
+def some(step: int = 1, **state: Any) -> Checkpoint:
+    weights = {"w": torch.arange(6.0).reshape(2, 3), "transposed": torch.arange(6.0).reshape(2, 3).T}
+    optimizer = {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    return Checkpoint(weights, optimizer, random_state(), state, step)
+
+
+class Words:
+    """A tokenizer as far as its identity goes."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def get_vocab(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words)}
+
+
+def test_comes_back_as_saved(tmp_path):
+    state = {"best": 0.25, "normaliser": {"reason": [1, 2.5]}, "kl": 0.1}
+    saved = some(7, **state)
+    step = save(tmp_path, saved, MODEL)
+    assert step.name == "step-7" and find(tmp_path) == step and find(tmp_path, "best") is None
+    loaded = load(step, MODEL)
+    assert loaded.step == 7 and loaded.state == state
+    assert all(torch.equal(loaded.weights[n], saved.weights[n]) for n in saved.weights)
+    assert loaded.optimizer["param_groups"] == saved.optimizer["param_groups"]
+
+
+def test_random_generators_go_on_where_they_were(tmp_path):
+    rng = np.random.default_rng(5)
+    rng.random(3)
+    step = save(tmp_path, replace(some(), random=random_state(minibatches=rng)), MODEL)
+    expected = rng.random(4), torch.rand(4)
+    other = np.random.default_rng(99)
+    restore_random(load(step, MODEL).random, minibatches=other)
+    assert np.array_equal(other.random(4), expected[0]) and torch.equal(torch.rand(4), expected[1])
+
+
+def test_keeps_best_and_last_only(tmp_path):
+    for step in (1, 2, 3, 4):
+        save(tmp_path, some(step), MODEL, best=step == 2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["best", "latest", "step-2", "step-4"]
+    assert find(tmp_path, "best") == tmp_path / "step-2"
+    assert find(tmp_path) == tmp_path / "step-4"
+
+
+def test_nothing_saved_is_no_error(tmp_path):
+    assert find(tmp_path / "checkpoints") is None
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_file_is_named(tmp_path, name):
+    step = save(tmp_path, some(), MODEL)
+    data = bytearray((step / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (step / name).write_bytes(data)
+    with pytest.raises(BadInput, match=f"{name} is damaged"):
+        load(step, MODEL)
+
+
+def test_missing_file_and_manifest_are_named(tmp_path):
+    step = save(tmp_path, some(), MODEL)
+    (step / "optimizer.pt").unlink()
+    with pytest.raises(BadInput, match=r"optimizer\.pt is missing"):
+        load(step, MODEL)
+    (step / "manifest.json").unlink()
+    with pytest.raises(BadInput, match=r"manifest\.json is missing or unreadable"):
+        load(step, MODEL)
+
+
+def test_pointer_to_nowhere_is_named(tmp_path):
+    (tmp_path / "latest").write_text("step-9\n")
+    with pytest.raises(BadInput, match="latest names step-9"):
+        find(tmp_path)
+
+
+@pytest.mark.parametrize("key", MODEL)
+def test_checkpoint_of_another_model_says_what_differs(tmp_path, key):
+    step = save(tmp_path, some(), MODEL)
+    with pytest.raises(BadInput, match=f"of another model: its {key} is"):
+        load(step, {**MODEL, key: "other"})
+
+
+def test_identity_follows_architecture_tokenizer_base_and_training():
+    words = Words("a", "b")
+    same = identity(tiny_model(0), words, "base", {"rank": 4})
+    assert identity(tiny_model(1), words, "base", {"rank": 4}) == same  # weights are not part of it
+    changed = {
+        "architecture": identity(tiny_model(hidden=16), words, "base", {"rank": 4}),
+        "tokenizer": identity(tiny_model(), Words("b", "a"), "base", {"rank": 4}),
+        "base": identity(tiny_model(), words, "other", {"rank": 4}),
+        "trained": identity(tiny_model(), words, "base", {"rank": 8}),
+    }
+    for key, other in changed.items():
+        assert {k for k in same if same[k] != other[k]} == {key}
+
+
+@pytest.mark.parametrize("deadly", ["os.rename", "os.replace", "torch.save", "os.fsync"])
+def test_kill_during_a_save_leaves_the_former_latest_whole(tmp_path, monkeypatch, deadly):
+    save(tmp_path, some(1), MODEL)
+
+    def killed(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deadly, killed)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, some(2), MODEL)
+    step = find(tmp_path)
+    assert step is not None and load(step, MODEL).step == 1
+    save(tmp_path, some(2), MODEL)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step-2"]
+
+
+def test_kill_between_the_renames_of_the_same_step_is_repaired(tmp_path, monkeypatch):
+    save(tmp_path, some(1, best=1), MODEL)
+    rename = os.rename
+    calls: list[Path] = []
+
+    def second_fails(source: Path, target: Path) -> None:
+        calls.append(source)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", second_fails)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, some(1, best=2), MODEL)
+    step = find(tmp_path)
+    assert step is not None and load(step, MODEL).state == {"best": 1}
+
+
+def test_actor_and_optimizer_continue_exactly(tmp_path):
+    def build() -> tuple[ActorCritic, torch.optim.Optimizer]:
+        actor = ActorCritic(tiny_model(), ActorCriticConfig(rank=4))
+        return actor, torch.optim.AdamW(actor.trainable_parameters(), lr=0.01)
+
+    def train(actor: ActorCritic, optimizer: torch.optim.Optimizer, steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            sum(p.square().sum() for p in actor.trainable_parameters()).backward()  # type: ignore[union-attr]
+            optimizer.step()
+
+    actor, optimizer = build()
+    perturb(actor)
+    train(actor, optimizer, 2)
+    step = save(tmp_path, Checkpoint(actor.trainable_state(), optimizer.state_dict(), random_state(), {}, 2), MODEL)
+    train(actor, optimizer, 2)
+    again, resumed = build()
+    loaded = load(step, MODEL)
+    again.load_trainable_state(loaded.weights)
+    resumed.load_state_dict(loaded.optimizer)
+    train(again, resumed, 2)
+    theirs = again.trainable_state()
+    assert all(torch.equal(value, theirs[name]) for name, value in actor.trainable_state().items())
+
+
+def test_manifest_lists_every_file(tmp_path):
+    step = save(tmp_path, some(), MODEL)
+    assert sorted(json.loads((step / "manifest.json").read_text())) == sorted(FILES)
+    assert sorted(p.name for p in step.iterdir()) == sorted((*FILES, "manifest.json"))

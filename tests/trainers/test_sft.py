@@ -1,0 +1,128 @@
+"""Warm-up on token ids: what it learns, what it leaves alone, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from ghar.errors import BadInput
+from tests.trainers.tiny import VOCAB, tiny_model
+from trainers.sft import IGNORE, Pair, SFTSettings, collate_left, draw_order, run_sft
+
+SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    words = {"<pad>": 0, "<eos>": 1, **{f"w{i}": i for i in range(2, VOCAB)}}
+    core = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="<eos>")
+
+
+def pairs(count: int = 40) -> list[Pair]:
+    """The reply is the prompt's first word plus one, then the end token; prompts of many lengths."""
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(2, VOCAB - 1, rng.integers(1, 12)).tolist() for _ in range(count)]
+    return [Pair(prompt, [2 + prompt[0] % 4, 1]) for prompt in prompts]
+
+
+def test_learns_and_hands_the_model_back_as_it_came(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = tiny_model()
+    forward = type(model).forward
+    result = run_sft(model, tokenizer(), pairs(), replace(SETTINGS, steps=40))
+    assert result.curve[-1]["loss"] < 0.7 * result.curve[0]["loss"]
+    assert [line["step"] for line in result.curve] == list(range(4, 41, 4))
+    assert 0 <= result.curve[-1]["accuracy"] <= 1
+    assert "forward" not in result.model.__dict__ and type(result.model).forward is forward
+    assert not result.model.training and all(p.requires_grad for p in result.model.parameters())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+def test_one_step_equals_a_plain_loop(finetune):
+    """Loss of the first step is the mean over completion tokens of the whole batch, micro-batches or not."""
+    data = pairs(8)
+    model = tiny_model()
+    logp = []
+    with torch.no_grad():
+        for pair in data:
+            ids = torch.tensor([[*pair.prompt_ids, *pair.completion_ids]])
+            lines = model(input_ids=ids).logits[0].log_softmax(-1)
+            n = len(pair.prompt_ids)
+            logp += [lines[n - 1 + k, token].item() for k, token in enumerate(pair.completion_ids)]
+    settings = replace(SETTINGS, steps=1, log_every=1, finetune=finetune, rank=4)
+    for micro in (8, 2):
+        result = run_sft(tiny_model(), tokenizer(), data, replace(settings, micro_batch=micro))
+        assert result.curve[0]["loss"] == pytest.approx(-np.mean(logp), abs=1e-4)
+
+
+def test_gradient_is_of_completions_only_and_independent_of_micro_batches():
+    def weights(micro: int) -> torch.Tensor:
+        settings = replace(SETTINGS, steps=3, micro_batch=micro, warmup=0.0)
+        return run_sft(tiny_model(), tokenizer(), pairs(), settings).model.model.layers[0].mlp.up_proj.weight.detach()
+
+    assert torch.allclose(weights(8), weights(2), atol=2e-4)
+
+
+def test_lora_is_merged_into_the_base():
+    before = tiny_model()
+    result = run_sft(tiny_model(), tokenizer(), pairs(), replace(SETTINGS, finetune="lora", rank=4))
+    assert type(result.model) is type(before)
+    assert not any("lora" in name for name, _ in result.model.named_parameters())
+    changed = {n for n, p in result.model.named_parameters() if not torch.equal(p, before.state_dict()[n])}
+    assert changed and all("proj" in name for name in changed)
+
+
+def test_same_seed_same_weights_whatever_the_global_generators_did():
+    def run(seed: int) -> dict[str, Any]:
+        torch.rand(3)
+        np.random.rand(2)
+        settings = replace(SETTINGS, steps=4, seed=seed, finetune="lora", rank=4)
+        return run_sft(tiny_model(), tokenizer(), pairs(), settings).model.state_dict()
+
+    first, second, other = run(1), run(1), run(2)
+    assert all(torch.equal(first[n], second[n]) for n in first)
+    assert not all(torch.equal(first[n], other[n]) for n in first)
+
+
+def test_global_torch_generator_is_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    run_sft(tiny_model(), tokenizer(), pairs(), replace(SETTINGS, steps=1))
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_order_shuffles_epochs_and_sorts_inside_a_step():
+    lengths = np.random.default_rng(0).integers(1, 50, 24)
+    order = draw_order(lengths.tolist(), replace(SETTINGS, steps=6))
+    assert sorted(order[:24]) == sorted(order[24:]) == list(range(24))
+    assert order[:24].tolist() != order[24:].tolist()
+    for step in order.reshape(6, 8):
+        assert (np.diff(lengths[step]) >= 0).all()
+
+
+def test_padding_is_on_the_left_and_carries_no_loss():
+    rows = [{"input_ids": [5, 6, 7], "labels": [IGNORE, 6, 7]}, {"input_ids": [8], "labels": [8]}]
+    batch = collate_left(rows, pad_id=0)
+    assert batch["input_ids"].tolist() == [[5, 6, 7], [0, 0, 8]]
+    assert batch["labels"].tolist() == [[IGNORE, 6, 7], [IGNORE, IGNORE, 8]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
+    assert batch["position_ids"].tolist() == [[0, 1, 2], [0, 0, 0]]
+
+
+def test_bad_pairs_are_named():
+    def refused(data: list[Pair], message: str, **changes: Any) -> None:
+        with pytest.raises(BadInput, match=message):
+            run_sft(tiny_model(), tokenizer(), data, replace(SETTINGS, **changes))
+
+    refused([], "no pair")
+    refused([Pair([1], [2]), Pair([1], [])], "pair 1 has an empty")
+    refused([Pair([1] * 9, [2])], "pair 0 is 10 tokens long", max_length=9)
+    refused([Pair([1], [2])], "not a multiple of micro_batch", micro_batch=3)
