@@ -91,7 +91,8 @@ def _read(root: Path, name: str) -> Cohort:
             counts |= more
         advance()
         # Stable: at one time diagnoses come first, in seq_num order, then procedures, drugs, ICU stays, labs.
-        events = pl.concat(parts).sort("subject_id", "time", maintain_order=True)
+        # Two stable sorts of one key take half the time of one sort by two keys.
+        events = pl.concat(parts).sort("time", maintain_order=True).sort("subject_id", maintain_order=True)
         codes, more = _codes(root, events)
         advance()
     generated = _generated(root)
@@ -207,7 +208,7 @@ def _labs(root: Path, visits: pl.DataFrame, patients: pl.DataFrame) -> Found:
     }
     code = pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String))
     # Most texts repeat the number; only the others are worth their memory.
-    text = pl.when(value.cast(pl.Float64, strict=False).ne_missing(number)).then(value)
+    text = pl.when((value.cast(pl.Float64, strict=False) != number).fill_null(True)).then(value)
     result = _event(pl.coalesce(drawn, stored), code, pl.max_horizontal(stored, drawn), number.cast(pl.Float32), text)
     known = patients.lazy().select("subject_id", known=True)
     rows = _join(table, visits).join(known, on="subject_id", how="left", maintain_order="left")

@@ -1,0 +1,86 @@
+"""Text views fit their budget, drop the oldest first, and say what they dropped."""
+
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghar.data.cohort import Sample, Visit
+from ghar.data.views import visit_list
+from ghar.errors import BadInput
+
+VISITS = (
+    Visit(1, datetime(2180, 1, 2), ("ICD/a",), (), ("DRUG/x",)),
+    Visit(2, datetime(2180, 5, 1), ("ICD/b", "ICD/c"), ("PROC/p",), ("DRUG/y", "DRUG/z")),
+)
+
+
+def sample_of(visits):
+    return Sample("s", 1, visits[-1].visit_id, visits[-1].start, tuple(visits), 0)
+
+
+def words(text):
+    return len(text.split())
+
+
+def name_of(code):
+    return code.split("/")[1]
+
+
+def view(visits, style, budget):
+    return visit_list(sample_of(visits), name_of, style=style, budget=budget, count=words)
+
+
+def test_full_view():
+    got = view(VISITS, "full", 99)
+    assert got.text == (
+        "Visit 1 of 2 (2180-01-02): Conditions: a. Medications: x.\n"
+        "Visit 2 of 2 (2180-05-01): Conditions: b; c. Procedures: p. Medications: y; z."
+    )
+    assert (got.dropped_visits, got.dropped_codes) == (0, 0)
+
+
+def test_compact_view_has_no_dates_and_no_procedures():
+    assert view(VISITS, "compact", 99).text == "before: a\nconditions: b; c | drugs: y; z"
+
+
+def test_oldest_visit_goes_first():
+    got = view(VISITS, "full", 15)
+    assert got.text.startswith("Visit 2 of 2") and (got.dropped_visits, got.dropped_codes) == (1, 0)
+
+
+def test_newest_visit_is_cut_from_its_end_only_when_alone_too_long():
+    got = view(VISITS, "full", 10)
+    assert got.text == "Visit 2 of 2 (2180-05-01): Conditions: b; c. Procedures: p."
+    assert (got.dropped_visits, got.dropped_codes) == (1, 2)
+    compact = view(VISITS, "compact", 6)  # procedures are not part of this style and do not count as dropped
+    assert compact.text == "conditions: b; c | drugs: y" and compact.dropped_codes == 1
+
+
+def test_visit_without_codes():
+    empty = [Visit(1, datetime(2180, 1, 2))]
+    assert view(empty, "full", 99).text == "Visit 1 of 1 (2180-01-02): nothing recorded."
+    assert view(empty, "compact", 99).text == "conditions: none | drugs: none"
+    for style in ("full", "compact"):
+        with pytest.raises(BadInput, match="budget of 2 tokens"):
+            view(empty, style, 2)
+
+
+CODES = st.lists(st.sampled_from([f"C/{c}" for c in "abcdefgh"]), max_size=6, unique=True).map(tuple)
+VISIT = st.builds(lambda d, p, m: Visit(1, datetime(2180, 1, 1), d, p, m), CODES, CODES, CODES)
+
+
+@given(st.lists(VISIT, min_size=1, max_size=6), st.sampled_from(["full", "compact"]), st.integers(9, 80))
+def test_view_is_the_longest_that_fits(visits, style, budget):
+    """Against a direct search: the fewest visits, then the fewest codes dropped, that fit the budget."""
+    got = view(visits, style, budget)
+    assert words(got.text) <= budget
+    everything = view(visits, style, 10_000).text.splitlines()
+    fits = [n for n in range(len(visits)) if words("\n".join(everything[n:])) <= budget]
+    if fits:
+        assert (got.dropped_visits, got.dropped_codes) == (fits[0], 0)
+        assert got.text == "\n".join(everything[fits[0] :])
+    else:
+        assert got.dropped_visits == len(visits) - 1 and got.dropped_codes > 0
+        assert words(view(visits[-1:], style, 10_000).text) > budget
