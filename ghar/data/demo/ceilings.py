@@ -16,7 +16,8 @@ from ghar.data.demo import story
 from ghar.errors import BadInput
 
 TASKS = ("los", "read", "dec")
-_SPLIT = (story.N_RARE_CONDITIONS, story.N_RARE_DRUGS)
+_RARE_CONDITIONS = story.N_RARE_CONDITIONS  # rare entities are numbered conditions first, then drugs
+_SLICE = 50_000  # visits whose laws are in memory at once
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,16 @@ def world_ceilings(
             f"Visit {unlabelled['visit_id'][0]} has no {task} label (the patient died or never came back); "
             f"ask only for visits of that task."
         )
-    common, rare = truth["common_acuity"].to_numpy(), rare_numbers(truth)
-    acuity = truth["acuity"].to_numpy()
-    prior = acuity_law(common, prior_cdf(rare_severity, rare))
-    known = np.eye(story.GRADES)[acuity]
-    memory = float("nan")
-    if seen is not None:
-        remembered = remembered_cdf(seen.filter(pl.col(task).is_not_null()), rare_severity, task)
-        memory = _best_accuracy(acuity_law(common, _product_cdf(remembered, rare)), task)
-    return Ceilings(task, len(acuity), _best_accuracy(prior, task), _best_accuracy(known, task), memory)
+    remembered = None if seen is None else remembered_cdf(seen.filter(pl.col(task).is_not_null()), rare_severity, task)
+    parametric, retrieval, memory = 0.0, 0.0, 0.0
+    for part in truth.iter_slices(_SLICE):
+        common, rare = part["common_acuity"].to_numpy(), rare_numbers(part)
+        parametric += _expected_hits(acuity_law(common, prior_cdf(rare_severity, rare)), task)
+        retrieval += _expected_hits(np.eye(story.GRADES)[part["acuity"].to_numpy()], task)
+        if remembered is not None:
+            memory += _expected_hits(acuity_law(common, _product_cdf(remembered, rare)), task)
+    n = truth.height
+    return Ceilings(task, n, parametric / n, retrieval / n, float("nan") if remembered is None else memory / n)
 
 
 def rare_numbers(truth: pl.DataFrame) -> np.ndarray:
@@ -79,8 +81,9 @@ def prior_cdf(rare_severity: np.ndarray, rare: np.ndarray) -> np.ndarray:
     C(m) (C(m) - 1) ... / (N (N - 1) ...), k factors each.
     """
     result = np.ones((len(rare), story.GRADES))
-    is_drug = rare >= _SPLIT[0]
-    groups = ((rare_severity[: _SPLIT[0]], (rare >= 0) & ~is_drug), (rare_severity[_SPLIT[0] :], is_drug))
+    is_drug = rare >= _RARE_CONDITIONS
+    conditions, drugs = np.split(rare_severity, [_RARE_CONDITIONS])
+    groups = ((conditions, (rare >= 0) & ~is_drug), (drugs, is_drug))
     for severity, member in groups:
         at_most = (severity[:, None] <= np.arange(story.GRADES)).sum(axis=0)
         drawn = member.sum(axis=1)
@@ -117,7 +120,7 @@ def remembered_cdf(seen: pl.DataFrame, rare_severity: np.ndarray, task: str) -> 
     acuity = np.maximum(single["common_acuity"].to_numpy()[:, None], severity)
     likelihood = _label_likelihood(task)[acuity, single[task].to_numpy()[:, None]]
     logs = np.concatenate(
-        [np.tile(_log_frequency(part), (len(part), 1)) for part in np.split(rare_severity, [_SPLIT[0]])]
+        [np.tile(_log_frequency(part), (len(part), 1)) for part in np.split(rare_severity, [_RARE_CONDITIONS])]
     )
     np.add.at(logs, single["rare_1"].to_numpy(), np.log(np.maximum(likelihood, 1e-30)))  # 1e-30: no -inf minus -inf
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -148,8 +151,9 @@ def _binary(positive: np.ndarray) -> np.ndarray:
     return np.stack([1 - positive, positive], axis=1)
 
 
-def _best_accuracy(acuity: np.ndarray, task: str) -> float:
-    return float(label_law(acuity, task).max(axis=1).mean())
+def _expected_hits(acuity: np.ndarray, task: str) -> float:
+    """How many of the visits the most probable label is expected to get right."""
+    return float(label_law(acuity, task).max(axis=1).sum())
 
 
 def all_ceilings(truth: pl.DataFrame, rare_severity: np.ndarray) -> Sequence[Ceilings]:

@@ -56,7 +56,7 @@ class World:
 def generate_world(root: Path, *, seed: int, patients: int = 2000, labs_per_visit: int = 8) -> World:
     """Write a world under `root`, whole or not at all; a finished one with the same parameters is reused.
 
-    Patients are made in chunks of 5,000 with their own seeds, so memory does not grow with their number.
+    Patients are made in chunks of 5,000 with their own seeds; only the truth (about 80 bytes a visit) is held whole.
     Raises BadInput for impossible parameters or when `root` holds anything else.
     """
     if patients < 1 or labs_per_visit < 0 or seed < 0:
