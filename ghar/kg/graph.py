@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -141,7 +142,7 @@ def build_graph(nodes: pl.DataFrame, edges: pl.DataFrame) -> KnowledgeGraph:
     path, head, tail = (table[c].to_numpy() for c in ("path", "head", "tail"))
     in_edge = np.lexsort((head, tail, path)).astype(np.int32)
     path_start = np.searchsorted(path, np.arange(len(keys) + 1))
-    slices = [slice(a, b) for a, b in zip(path_start[:-1], path_start[1:], strict=True)]
+    slices = [slice(a, b) for a, b in pairwise(path_start)]
     members = [np.unique(np.concatenate([head[s], tail[s]])) for s in slices]
 
     arrays = {

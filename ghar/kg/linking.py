@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def _mondo_nodes(graph: KnowledgeGraph) -> dict[str, int]:
     return grouped | single
 
 
-def _names(graph: KnowledgeGraph, types: Iterable[str], key) -> dict[str, int]:
+def _names(graph: KnowledgeGraph, types: Iterable[str], key: Callable[[str], str]) -> dict[str, int]:
     """Normalised name -> node; among equals the earlier type wins, then the lower node."""
     found: dict[str, int] = {}
     for kind in types:

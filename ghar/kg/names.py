@@ -7,25 +7,26 @@ import unicodedata
 
 # Words of code systems that name no disease of their own ("Heart failure, unspecified").
 FILLERS = frozenset(
-    "a an and as at by classifiable classified disease disorder elsewhere for in nec nos not of on or other otherwise "
-    "site specified stated status the to type unspecified".split()
+    "a an and as at by classifiable classified disease disorder elsewhere for in nec nos not of on or other "
+    "otherwise site specified stated status the to type unspecified".split()
 )
 
 FORMS = frozenset(
-    "aerosol bag bolus buffered cap caplet capsule capsules chew chewable concentrate cream crushed delayed desensitization "
-    "disintegrating dose drip drops effervescent elixir emulsion enema enteric extended flush foam for gel granules "
-    "human immediate im in inhalation inhaler inj injectable injection ir iv jelly kit liposomal liquid lotion lozenge "
-    "mini mist nasal neb nebulizer ointment ophth ophthalmic oral otic packet partial patch paste pf piggyback po powder "
-    "premix preservative premixed prefilled rectal release replacement scale shampoo sliding soln solution spray sr sublingual "
-    "subcutaneous suppository susp suspension syringe syrup sustained swish tab tablet tablets topical transdermal "
-    "vaginal vial wafer xl xr er dr ec sr cr la odt".split()
+    "aerosol bag bolus buffered cap caplet capsule capsules chew chewable concentrate cr cream crushed "
+    "delayed desensitization disintegrating dose dr drip drops ec effervescent elixir emulsion enema enteric "
+    "er extended flush foam for gel granules human im immediate in inhalation inhaler inj injectable "
+    "injection ir iv jelly kit la liposomal liquid lotion lozenge mini mist nasal neb nebulizer odt ointment "
+    "ophth ophthalmic oral otic packet partial paste patch pf piggyback po powder prefilled premix premixed "
+    "preservative rectal release replacement scale shampoo sliding soln solution spray sr subcutaneous "
+    "sublingual suppository susp suspension sustained swish syringe syrup tab tablet tablets topical "
+    "transdermal vaginal vial wafer xl xr".split()
 )
 
 SALTS = frozenset(
-    "acetate acetonide anhydrous besylate bitartrate bromide calcium chloride citrate dihydrate dipropionate disodium fumarate "
-    "furoate gluconate hcl hemihydrate hydrobromide hydrochloride hyclate lactate magnesium maleate mesylate monohydrate "
-    "mononitrate nitrate palmitate phosphate potassium propionate proxetil sod sodium succinate sulfate sulphate tartrate "
-    "trihydrate tromethamine valerate xinafoate".split()
+    "acetate acetonide anhydrous besylate bitartrate bromide calcium chloride citrate dihydrate dipropionate "
+    "disodium fumarate furoate gluconate hcl hemihydrate hyclate hydrobromide hydrochloride lactate magnesium "
+    "maleate mesylate monohydrate mononitrate nitrate palmitate phosphate potassium propionate proxetil sod "
+    "sodium succinate sulfate sulphate tartrate trihydrate tromethamine valerate xinafoate".split()
 )
 
 # Names that hospitals use and DrugBank does not.

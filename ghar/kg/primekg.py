@@ -46,7 +46,7 @@ def read_primekg(path: Path) -> KnowledgeGraph:
 def _read_table(path: Path) -> pl.DataFrame:
     """The 12 columns as text, checked to exist."""
     if not path.is_file():
-        raise BadInput(f"{path}: no such file; kg.path must name a kg.csv, kg.csv.gz or kg.parquet in PrimeKG's format.")
+        raise BadInput(f"{path}: no such file; kg.path must name a csv, csv.gz or parquet file in PrimeKG's format.")
     try:
         if path.suffix == ".parquet":
             rows = pl.read_parquet(path)

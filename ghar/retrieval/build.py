@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
 
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.storage import new_folder, read_array, read_meta, write_meta
+from ghar.progress import progress, track
 from ghar.retrieval.dense import DenseIndex, fill_matrix
 from ghar.retrieval.encoders import Encoder, load_encoder
 from ghar.retrieval.partition import PartitionRetriever
@@ -44,9 +41,8 @@ def _sparse(graph: KnowledgeGraph, kind: SparseKind, cache: Path | None) -> Spar
     if folder is not None and folder.exists():
         _check(graph, kind, folder)
         return SparseIndex.load(folder, kind)
-    total = graph.num_nodes + graph.num_edges
-    with _progress(f"Indexing the graph ({kind})", total) as advance:
-        index = build_sparse(kind, _texts(graph, advance))
+    items = track(range(graph.num_nodes + graph.num_edges), f"Index the graph ({kind})")
+    index = build_sparse(kind, (item_text(graph, item) for item in items))
     if folder is None:
         return index
     with new_folder(folder) as temporary:
@@ -76,23 +72,8 @@ def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> Dense
 
 
 def _encode(graph: KnowledgeGraph, encoder: Encoder, matrix: np.ndarray) -> None:
-    with _progress(f"Encoding the graph ({encoder.key})", len(matrix)) as advance:
+    with progress(len(matrix), f"Encode the graph ({encoder.key})") as advance:
         fill_matrix(matrix, encoder, first_items(graph), lambda item: item_text(graph, item), advance)
-
-
-def _texts(graph: KnowledgeGraph, advance) -> Iterator[str]:
-    for item in range(graph.num_nodes + graph.num_edges):
-        yield item_text(graph, item)
-        if item % 1000 == 999:
-            advance(1000)
-
-
-@contextmanager
-def _progress(title: str, total: int):
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda done: progress.advance(task, done)
 
 
 def _meta(graph: KnowledgeGraph, key: str) -> dict[str, object]:

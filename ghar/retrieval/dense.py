@@ -33,7 +33,10 @@ class DenseIndex:
             return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
         wanted = min(top_n + SPARE, len(items))
         stacked = np.stack(queries)
-        near, scores = (_in_range if isinstance(items, range) else _in_list)(stacked, self.matrix, items, wanted)
+        if isinstance(items, range):
+            near, scores = _in_range(stacked, self.matrix, items, wanted)
+        else:
+            near, scores = _in_list(stacked, self.matrix, items, wanted)
         results = []
         for query, rows, approximate in zip(queries, near, scores, strict=True):
             # A full list whose end still ties with place top_n may have cut ties off: then look at every item.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -31,8 +31,11 @@ E5_PROMPTS = {"query": "query: ", "document": "passage: "}
 class Encoder(Protocol):
     """Turns texts into f32[n, dimension] of unit length. `key` tells its vectors from those of other encoders."""
 
-    key: str
-    dimension: int
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def dimension(self) -> int: ...
 
     def queries(self, texts: Sequence[str]) -> np.ndarray: ...
 
@@ -55,8 +58,10 @@ class HashingEncoder:
     def passages(self, texts: Sequence[str]) -> np.ndarray:
         from sklearn.feature_extraction.text import HashingVectorizer
 
-        vectorizer = HashingVectorizer(analyzer=words_and_pairs, n_features=self.dimension, dtype=np.float32)
-        return vectorizer.transform(texts).toarray()
+        # scikit-learn's types allow neither a function nor a sparse result.
+        options: dict[str, Any] = {"analyzer": words_and_pairs, "dtype": np.float32}
+        vectors: Any = HashingVectorizer(n_features=self.dimension, **options).transform(texts)
+        return vectors.toarray()
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +84,7 @@ class SentenceEncoder:
     def passages(self, texts: Sequence[str]) -> np.ndarray:
         return self.model.encode_document(list(texts), **self._options())
 
-    def _options(self) -> dict[str, bool | int]:
+    def _options(self) -> dict[str, Any]:
         return {"batch_size": self.batch_size, "normalize_embeddings": True, "show_progress_bar": False}
 
 
@@ -89,7 +94,6 @@ def load_encoder(kind: str, batch_size: int) -> Encoder:
     if kind == "hashing":
         return HashingEncoder()
     name = MODELS.get(kind, kind)
-    import torch
     from sentence_transformers import SentenceTransformer
 
     folder = Path(name).expanduser()
@@ -102,9 +106,6 @@ def load_encoder(kind: str, batch_size: int) -> Encoder:
             f"retriever.kind={kind}: the sentence encoder {name!r} could not be loaded ({reason}); give the path of a "
             "local sentence-transformers folder, or use retriever=tfidf or retriever=bm25, which need no download."
         ) from None
-    model.eval()
-    if torch.get_default_dtype() == torch.float32 and not torch.cuda.is_available():
-        model.float()
     return SentenceEncoder(_key(name, folder), model, batch_size)
 
 

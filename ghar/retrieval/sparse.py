@@ -1,7 +1,10 @@
 """TF-IDF and BM25 over postings: both score a text by adding up one stored weight per query term it contains.
 
-The weights come from scikit-learn (TF-IDF of words and word pairs, unit length) and bm25s (BM25, Lucene's form); a
-query then reads only the postings of its own terms inside the partition, straight from disk.
+The weights come from scikit-learn (TF-IDF, unit length) and bm25s (BM25, Lucene's form); a query then reads only the
+postings of its own terms inside the partition, straight from disk.
+
+TF-IDF's terms are words, word pairs and whole names. Without the names, an edge of "familial sepsis" with a short
+tail can beat the edge of "sepsis" with a long one, because the tail makes the vector longer.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,6 +25,9 @@ from ghar.retrieval.ranking import best
 
 SparseKind = Literal["tfidf", "bm25"]
 WORD = re.compile(r"\w+")
+PARTS = re.compile(r" - | \(")  # "head - relation - tail", "name (type)"
+NAME = "="  # begins a term that is a whole name
+LONGEST_NAME = 16  # words
 Query = tuple[np.ndarray, np.ndarray]
 
 
@@ -34,7 +41,16 @@ def words(text: str) -> list[str]:
 def words_and_pairs(text: str) -> list[str]:
     """Words, and neighbouring words joined by a space."""
     single = words(text)
-    return single + [f"{a} {b}" for a, b in zip(single, single[1:], strict=False)]
+    return single + [f"{a} {b}" for a, b in pairwise(single)]
+
+
+def passage_terms(text: str) -> list[str]:
+    """TF-IDF's terms of a node's or edge's text: of each of its parts the words, the pairs, and the part as a name."""
+    terms = []
+    for part in PARTS.split(text):
+        terms += words_and_pairs(part)
+        terms.append(NAME + " ".join(words(part)))
+    return terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +72,23 @@ class SparseIndex:
         return [self._encode(query) for query in queries]
 
     def _encode(self, query: str) -> Query:
-        counts = Counter(words_and_pairs(query) if self.kind == "tfidf" else words(query))
+        counts = Counter(words_and_pairs(query) + self._name(query) if self.kind == "tfidf" else words(query))
         found = {t: n for word, n in sorted(counts.items()) if (t := self.terms.find(word)) is not None}
         terms = np.fromiter(found, dtype=np.int64)
         weights = np.fromiter(found.values(), dtype=np.float64) * self.importance[terms]
         if self.kind == "tfidf" and len(terms):
             weights /= np.linalg.norm(weights)
         return terms, weights
+
+    def _name(self, query: str) -> list[str]:
+        """The longest name in the query that the graph knows; the first of equally long ones."""
+        single = words(query)
+        for length in range(min(len(single), LONGEST_NAME), 0, -1):
+            for begin in range(len(single) - length + 1):
+                name = NAME + " ".join(single[begin : begin + length])
+                if self.terms.find(name) is not None:
+                    return [name]
+        return []
 
     def search(self, queries: Sequence[Query], items: range | np.ndarray, top_n: int) -> list[Query]:
         """For each query the `top_n` best of `items` (a range, or ascending numbers) and their scores.
@@ -109,7 +135,8 @@ def build_sparse(kind: SparseKind, texts: Iterable[str]) -> SparseIndex:
 def _build_tfidf(texts: Iterable[str]) -> SparseIndex:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    vectorizer = TfidfVectorizer(analyzer=words_and_pairs, dtype=np.float32)
+    options: dict[str, Any] = {"analyzer": passage_terms, "dtype": np.float32}  # scikit-learn's types allow neither
+    vectorizer = TfidfVectorizer(**options)
     matrix = vectorizer.fit_transform(texts).tocsc()
     matrix.sort_indices()
     terms = Strings.of(vectorizer.get_feature_names_out().tolist())
@@ -125,7 +152,8 @@ def _build_bm25(texts: Iterable[str]) -> SparseIndex:
     engine.index([words(text) for text in texts], show_progress=False)
     known = sorted(term for term in engine.vocab_dict if term)
     parts = engine.scores
-    matrix = csc_matrix((parts["data"], parts["indices"], parts["indptr"]), shape=(parts["num_docs"], len(parts["indptr"]) - 1))
+    shape = (parts["num_docs"], len(parts["indptr"]) - 1)
+    matrix = csc_matrix((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
     matrix = matrix[:, [engine.vocab_dict[term] for term in known]]
     matrix.sort_indices()
     ones = np.ones(len(known))
