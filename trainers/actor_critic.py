@@ -74,11 +74,7 @@ class ActorCritic(nn.Module):
             self.policy = base
             if cfg.reference:
                 self.reference = copy.deepcopy(base).requires_grad_(False)
-        self.heads = nn.ModuleDict({agent: nn.Linear(hidden.shape[1], 1) for agent in cfg.agents})
-        for head in self.heads.values():  # V = 0 at the start: the first advantages are the plain returns
-            nn.init.zeros_(head.weight)
-            nn.init.zeros_(head.bias)
-        self.heads.to(hidden.device)
+        self.heads = nn.ModuleDict({agent: _zero_head(hidden.shape[1]) for agent in cfg.agents}).to(hidden.device)
         self._trainable = [p for p in self.parameters() if p.requires_grad]
         if cfg.finetune == "lora" and cfg.critic == "adapter":
             self._trainable += [p for n, p in self.policy.named_parameters() if ".critic." in n and not p.requires_grad]
@@ -263,6 +259,14 @@ def _add_adapters(base: Any, cfg: ActorCriticConfig) -> Any:
             model.add_adapter("critic", copy.deepcopy(lora))
             model.set_adapter("default")
     return model
+
+
+def _zero_head(width: int) -> nn.Module:
+    """V = 0 at the start: the first advantages are the plain returns, and no random number is drawn."""
+    head = nn.utils.skip_init(nn.Linear, width, 1)
+    for parameter in head.parameters():
+        nn.init.zeros_(parameter)
+    return head
 
 
 def _plain(model: Any) -> Any:

@@ -169,6 +169,8 @@ def _bar(advance: Callable[[], None]) -> Any:
     class Bar(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             advance()
+            if state.global_step == args.max_steps:  # the last, perhaps shorter, stretch of the curve
+                control.should_log = True
 
     return Bar()
 

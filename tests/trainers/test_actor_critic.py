@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 
-from tests.trainers.tiny import make_row, perturb, tiny_model
+from ghar.llm.engine import Request
+from ghar.llm.hf import HFEngine
+from tests.trainers.tiny import make_row, perturb, tiny_model, tiny_tokenizer
 from trainers.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rows import allowed_ids, collate, micro_batches
 from trainers.trajectory import Row
@@ -72,6 +75,23 @@ def test_reply_outside_its_choices_is_an_error():
     row = make_row([1, 2, 7], 2, 0, ((5,), (6,)))
     with pytest.raises(ValueError, match="allowed were"):
         allowed_ids(row)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.8])
+def test_behaviour_logp_of_the_engine_equals_the_trainers(merged, temperature):
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4, temperature=temperature)))
+    requests = [
+        Request("w3 w4 w5", 6, seed=1, temperature=temperature),
+        Request("w9", 4, seed=2, temperature=temperature),
+        Request("w7 w8 w2 w3", 4, ("w5 w6", "w5 w9", "w11"), 3, temperature),
+        Request("w6 w6", 4, ("w5", "w5 w9"), 4, temperature),  # one choice begins the other: the end token decides
+    ]
+    with actor.merged() if merged else nullcontext(actor.model) as model:
+        replies = HFEngine(model, tiny_tokenizer(), max_batch=3).generate(requests)
+    done = [make_row(r.prompt_ids + r.token_ids, len(r.prompt_ids), 0, r.choice_ids) for r in replies]
+    sampled = torch.tensor([p for r in replies for p in r.logprobs])
+    assert torch.allclose(actor.evaluate(done, BUDGET).logp, sampled, atol=1e-5)
 
 
 @pytest.mark.parametrize("finetune", ["lora", "full"])

@@ -8,20 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
 
 from ghar.errors import BadInput
-from tests.trainers.tiny import VOCAB, tiny_model
+from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
 from trainers.sft import IGNORE, Pair, SFTSettings, collate_left, draw_order, run_sft
 
 SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    words = {"<pad>": 0, "<eos>": 1, **{f"w{i}": i for i in range(2, VOCAB)}}
-    core = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
-    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="<eos>")
 
 
 def pairs(count: int = 40) -> list[Pair]:
@@ -35,9 +27,9 @@ def test_learns_and_hands_the_model_back_as_it_came(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = tiny_model()
     forward = type(model).forward
-    result = run_sft(model, tokenizer(), pairs(), replace(SETTINGS, steps=40))
+    result = run_sft(model, tiny_tokenizer(), pairs(), replace(SETTINGS, steps=42))
     assert result.curve[-1]["loss"] < 0.7 * result.curve[0]["loss"]
-    assert [line["step"] for line in result.curve] == list(range(4, 41, 4))
+    assert [line["step"] for line in result.curve] == [*range(4, 41, 4), 42]
     assert 0 <= result.curve[-1]["accuracy"] <= 1
     assert "forward" not in result.model.__dict__ and type(result.model).forward is forward
     assert not result.model.training and all(p.requires_grad for p in result.model.parameters())
@@ -58,21 +50,23 @@ def test_one_step_equals_a_plain_loop(finetune):
             logp += [lines[n - 1 + k, token].item() for k, token in enumerate(pair.completion_ids)]
     settings = replace(SETTINGS, steps=1, log_every=1, finetune=finetune, rank=4)
     for micro in (8, 2):
-        result = run_sft(tiny_model(), tokenizer(), data, replace(settings, micro_batch=micro))
+        result = run_sft(tiny_model(), tiny_tokenizer(), data, replace(settings, micro_batch=micro))
         assert result.curve[0]["loss"] == pytest.approx(-np.mean(logp), abs=1e-4)
 
 
-def test_gradient_is_of_completions_only_and_independent_of_micro_batches():
+def test_weights_do_not_depend_on_micro_batches():
     def weights(micro: int) -> torch.Tensor:
         settings = replace(SETTINGS, steps=3, micro_batch=micro, warmup=0.0)
-        return run_sft(tiny_model(), tokenizer(), pairs(), settings).model.model.layers[0].mlp.up_proj.weight.detach()
+        return (
+            run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings).model.model.layers[0].mlp.up_proj.weight.detach()
+        )
 
     assert torch.allclose(weights(8), weights(2), atol=2e-4)
 
 
 def test_lora_is_merged_into_the_base():
     before = tiny_model()
-    result = run_sft(tiny_model(), tokenizer(), pairs(), replace(SETTINGS, finetune="lora", rank=4))
+    result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), replace(SETTINGS, finetune="lora", rank=4))
     assert type(result.model) is type(before)
     assert not any("lora" in name for name, _ in result.model.named_parameters())
     changed = {n for n, p in result.model.named_parameters() if not torch.equal(p, before.state_dict()[n])}
@@ -84,7 +78,7 @@ def test_same_seed_same_weights_whatever_the_global_generators_did():
         torch.rand(3)
         np.random.rand(2)
         settings = replace(SETTINGS, steps=4, seed=seed, finetune="lora", rank=4)
-        return run_sft(tiny_model(), tokenizer(), pairs(), settings).model.state_dict()
+        return run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings).model.state_dict()
 
     first, second, other = run(1), run(1), run(2)
     assert all(torch.equal(first[n], second[n]) for n in first)
@@ -95,7 +89,7 @@ def test_global_torch_generator_is_left_alone():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    run_sft(tiny_model(), tokenizer(), pairs(), replace(SETTINGS, steps=1))
+    run_sft(tiny_model(), tiny_tokenizer(), pairs(), replace(SETTINGS, steps=1))
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -120,7 +114,7 @@ def test_padding_is_on_the_left_and_carries_no_loss():
 def test_bad_pairs_are_named():
     def refused(data: list[Pair], message: str, **changes: Any) -> None:
         with pytest.raises(BadInput, match=message):
-            run_sft(tiny_model(), tokenizer(), data, replace(SETTINGS, **changes))
+            run_sft(tiny_model(), tiny_tokenizer(), data, replace(SETTINGS, **changes))
 
     refused([], "no pair")
     refused([Pair([1], [2]), Pair([1], [])], "pair 1 has an empty")

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from trainers.actor_critic import ActorCritic
 from trainers.trajectory import Row
@@ -30,6 +31,14 @@ def tiny_model(seed: int = 0, hidden: int = 32) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return Qwen2ForCausalLM(config).eval()
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """Words w2 ... w63 between spaces."""
+    words = {"<pad>": 0, "<eos>": 1, **{f"w{i}": i for i in range(2, VOCAB)}}
+    core = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="<eos>")
 
 
 def make_row(tokens: Any, prompt: int, agent: int = 0, choice_ids: tuple = ()) -> Row:
