@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ghar.data.cohort import Sample, Task
+from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.views import visit_list
 
 
@@ -24,7 +24,6 @@ class Case:
     topics: tuple[str, ...]
     task: Task
     label: int
-    dropped_visits: int = 0
 
 
 def build_cases(
@@ -45,14 +44,12 @@ def build_cases(
     for sample in samples:
         view = visit_list(sample, name_of, style=style, budget=budget, count=count)
         newest = sample.history[-1] if sample.history else None
-        topics = ()
-        if newest is not None:
-            topics = tuple(
-                dict.fromkeys(
-                    [f"disease {name_of(c)}" for c in newest.diagnoses] + [f"drug {name_of(c)}" for c in newest.medications]
-                )
-            )
-        cases.append(
-            Case(sample.sample_id, sample.visit_id, view.text, topics, task, sample.label, view.dropped_visits)
-        )
+        topics = _topics(newest, name_of) if newest is not None else ()
+        cases.append(Case(sample.sample_id, sample.visit_id, view.text, topics, task, sample.label))
     return cases
+
+
+def _topics(visit: Visit, name_of: Callable[[str], str]) -> tuple[str, ...]:
+    diseases = [f"disease {name_of(code)}" for code in visit.diagnoses]
+    drugs = [f"drug {name_of(code)}" for code in visit.medications]
+    return tuple(dict.fromkeys(diseases + drugs))

@@ -26,7 +26,7 @@ Ablation = Literal["none", "ni", "nt", "nl", "nm"]
 
 @dataclass(frozen=True)
 class GharSpec:
-    """Defaults of the paper: K=3 rewrites, at most 3 meta-paths, N=1 per partition. I (iterations) is left open there."""
+    """The paper sets K=3 rewrites, at most 3 meta-paths and N=1 per partition, and leaves the iterations I open."""
 
     prompts: Literal["full", "compact"]
     rewrites: int
@@ -101,7 +101,8 @@ class GharEpisodes:
         if spec.ablation == "nl":
             answer = evidence.text
         else:
-            answer = (yield self._act(case, "low", "summarise", history, query=query, evidence=evidence)).value  # Eq. 11
+            summary = yield self._act(case, "low", "summarise", history, query=query, evidence=evidence)  # Eq. 11
+            answer = summary.value
         return Step(query, answer, True, chosen.ids, chosen.errors, chosen.duplicates, evidence.text)
 
     def _enough(self, case: Case, query: str, history: tuple[Step, ...]):

@@ -56,12 +56,11 @@ def grades_in(text: str) -> list[int]:
 
 
 class ScriptedTeacher:
-    """Policy that follows the rules below; `opposite=True` turns every retrieval decision round (for H_neg)."""
+    """Policy that follows the rules below."""
 
-    def __init__(self, knowledge: Knowledge, habits: Habits, *, opposite: bool = False):
+    def __init__(self, knowledge: Knowledge, habits: Habits):
         self.knowledge = knowledge
         self.habits = habits
-        self.opposite = opposite
         self._rules = {
             "rewrite": self._rewrite,
             "retrieve": self._retrieve,
@@ -94,7 +93,7 @@ class ScriptedTeacher:
         wanted = self._unknown(topic) or topic in self.knowledge.doubted
         if rng.random() < self.habits.flip:
             wanted = not wanted
-        return "yes" if wanted != self.opposite else "no"
+        return "yes" if wanted else "no"
 
     def _metapaths(self, act: Act, rng: np.random.Generator) -> str:
         relation = self.knowledge.relations.get(act.facts["query"].split(" ", 1)[0], "")

@@ -1,7 +1,7 @@
-"""A small Qwen2-architecture model and its tokenizer, built on the spot so that nothing is downloaded.
+"""A small Qwen2 model and its tokenizer, built on the spot so that nothing is downloaded.
 
-The tokenizer is a byte-level BPE over the demo's own prompts in which frequent names of conditions, drugs and
-graph nodes are single tokens (with their leading space): a 1M-parameter model then spends its capacity on
+The tokenizer is Qwen2's pipeline (byte-level BPE) trained on the demo's own prompts, in which names of conditions,
+drugs and graph nodes are single tokens (with their leading space): a 1M-parameter model then spends its capacity on
 deciding instead of spelling. Real models keep their own tokenizer.
 """
 
@@ -11,30 +11,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from tokenizers import AddedToken
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-PAD, EOS = "<pad>", "<eos>"
-
-
-def build_tokenizer(texts: Iterable[str], names: Sequence[str], vocab: int) -> PreTrainedTokenizerFast:
-    """BPE of at most `vocab` entries over `texts`, with `names` as whole tokens (as many as fit)."""
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    kept = list(dict.fromkeys(names))[: max(0, vocab - 1024)]
-    trainer = trainers.BpeTrainer(
-        vocab_size=min(1024, vocab),
-        special_tokens=[PAD, EOS],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    core.train_from_iterator(texts, trainer)
-    core.add_tokens([AddedToken(" " + name, normalized=False) for name in kept])
-    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token=PAD, eos_token=EOS, clean_up_tokenization_spaces=False)
+PAD = "<|pad|>"
+SPELLING = 1024  # entries for spelling; the rest of the vocabulary is names
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, *, hidden: int, layers: int, heads: int, seed: int) -> Any:
+def build_tokenizer(texts: Iterable[str], names: Sequence[str], vocab: int) -> Any:
+    """BPE of at most `SPELLING` entries over `texts`, and as many of `names` as fit into `vocab` as whole tokens."""
+    untrained = Qwen2Tokenizer(pad_token=PAD)
+    tokenizer = untrained.train_new_from_iterator(texts, min(SPELLING, vocab), show_progress=False)
+    kept = list(dict.fromkeys(names))[: max(0, vocab - len(tokenizer))]
+    tokenizer.add_tokens([AddedToken(" " + name, normalized=False) for name in kept])
+    return tokenizer
+
+
+def build_model(tokenizer: Any, *, hidden: int, layers: int, heads: int, seed: int) -> Any:
     """A randomly initialised Qwen2 for causal language modelling, tied embeddings, float32."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),

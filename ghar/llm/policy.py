@@ -42,3 +42,17 @@ class ForcedPolicy:
         answered = self.inner.answer([acts[i] for i in free], [seeds[i] for i in free]) if free else []
         replies = {i: reply for i, reply in zip(free, answered, strict=True)}
         return [replies[i] if i in replies else Completion(self.decisions[act.role]) for i, act in enumerate(acts)]
+
+
+class OppositePolicy:
+    """`inner` with every retrieve-or-not decision turned round: the opposite decisions of Eq. 15's negative paths."""
+
+    def __init__(self, inner: Policy):
+        self.inner = inner
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        replies = self.inner.answer(acts, seeds)
+        return [
+            Completion("no" if reply.text.strip().lower() == "yes" else "yes") if act.role == "retrieve" else reply
+            for act, reply in zip(acts, replies, strict=True)
+        ]

@@ -1,0 +1,196 @@
+"""What the demo needs and a real run does not: a teacher's knowledge, and a base model made on the spot.
+
+A large language model brings reading, recall of common facts and the habit of combining them. The demo model gets
+them here, before anything of the paper starts: it imitates a teacher on made-up patients, over a graph whose grades are
+redrawn at every look-up. So it learns to read and to combine, and to recall what the teacher knows, but no
+grade of a rare entity, and its decisions (look up? which meta-paths? go on?) are those of an undecided teacher.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from envs.case import Case
+from envs.rollout import derive_seed
+from envs.teacher import Habits, Knowledge, ScriptedTeacher
+from ghar.data.cohort import Sample, Visit
+from ghar.data.demo import story
+from ghar.episode import Act, Episode, Evidence, Retrieve
+from ghar.llm.demo_model import build_model, build_tokenizer
+from ghar.progress import track
+from trainers.play import play, tokenised
+from trainers.sft import Pair, SFTSettings, run_sft
+from trainers.study import Study
+
+TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.65, disorder=0.3, guess=0.03)
+UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.6, guess=0.0)
+WRONG, DOUBTED = 0.03, 0.3  # shares of the common topics whose grade the teacher has wrong, or looks up needlessly
+SHARES = {  # of the base exercises, by decision: reading and combining need the most practice
+    "predict": 0.35, "summarise": 0.22, "rewrite": 0.11, "answer": 0.10, "retrieve": 0.07, "metapaths": 0.05,
+    "continue": 0.05, "followup": 0.05,
+}  # fmt: skip
+PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
+SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
+RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}
+
+
+def teacher_knowledge(study: Study, train: Sequence[Case]) -> Knowledge:
+    """In the demo world: the true severities of common entities, a few of them wrong. For real patients, where no
+    truth is at hand: the mean label of the training patients with a topic, for topics seen often."""
+    rng = np.random.default_rng(derive_seed(study.config.seed, "teacher"))
+    top = len(study.task.labels) - 1
+    if study.world is None:
+        grades = _mean_labels(train, top)
+        return Knowledge(grades, RELATIONS, lambda grade: round(grade * top / 9))
+    world = study.world
+    grades = {}
+    for code, tier in world.tier.items():
+        if tier == "common" and code in study.names:
+            wrong = rng.random() < WRONG
+            grades[topic_of(code, study.names[code])] = int(rng.integers(10)) if wrong else world.severity[code]
+    doubted = frozenset(topic for topic in grades if rng.random() < DOUBTED)
+    thresholds = {"dec": story.DEATH_FROM_ACUITY, "read": story.READ_FROM_ACUITY}
+    threshold = thresholds.get(study.config.task.name)
+    label_of = (lambda grade: grade) if threshold is None else (lambda grade: int(grade >= threshold))
+    return Knowledge(grades, RELATIONS, label_of, doubted)
+
+
+def topic_of(code: str, name: str) -> str:
+    """How a sub-query names a code."""
+    return f"{'drug' if code.startswith('DRUG/') else 'disease'} {name}"
+
+
+def _mean_labels(train: Sequence[Case], top: int) -> dict[str, int]:
+    labels = defaultdict(list)
+    for case in train:
+        for topic in case.topics:
+            labels[topic].append(case.label)
+    return {t: round(float(np.mean(v)) * 9 / top) for t, v in labels.items() if len(v) >= SEEN_OFTEN}
+
+
+@dataclass(frozen=True)
+class RedrawnGrades:
+    """The corpus with every stated grade replaced by a random one, a function of the query and `seed` alone."""
+
+    inner: Any
+    seed: int
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        found = self.inner.retrieve(requests)
+        return [
+            Evidence(tuple(replace(p, text=self._redraw(p.text, request.query)) for p in evidence.passages))
+            for request, evidence in zip(requests, found, strict=True)
+        ]
+
+    def _redraw(self, text: str, query: str) -> str:
+        def grade(_: re.Match[str]) -> str:
+            return f"grade {derive_seed(self.seed, query, text) % story.GRADES} course"
+
+        return re.sub(r"grade \d course", grade, text)
+
+
+def made_up_samples(study: Study, knowledge: Knowledge, count: int, seed: int) -> tuple[list[Sample], dict[str, str]]:
+    """Patients of random conditions and drugs, known topics and other nodes of the graph; and their codes' names."""
+    rng = np.random.default_rng(seed)
+    known: dict[str, list[str]] = {"disease": [], "drug": []}
+    other: dict[str, list[str]] = {"disease": [], "drug": []}
+    for topic in knowledge.grades:
+        kind, name = topic.split(" ", 1)
+        known[kind].append(name)
+    for kind in known:
+        skip = set(known[kind])
+        other[kind] = [n.replace(";", ",") for n in _nodes_of_type(study, kind) if n not in skip]
+    names: dict[str, str] = {}
+
+    def draw(kind: str, pool: Sequence[str], n: int) -> tuple[str, ...]:
+        picked: list[str] = [pool[i] for i in rng.permutation(len(pool))[:n]]
+        codes = tuple(f"{'DRUG' if kind == 'drug' else 'NODE'}/{name}" for name in picked)
+        names.update(dict(zip(codes, picked, strict=True)))
+        return codes
+
+    samples = []
+    for i in range(count):
+        rare = rng.choice(["disease", "disease", "drug"], size=rng.choice(3, p=[0.4, 0.4, 0.2]))
+        lists = {}
+        for kind, most in (("disease", 7), ("drug", 5)):
+            codes = draw(kind, known[kind] or other[kind], int(rng.integers(1, most)))
+            codes += draw(kind, other[kind], int((rare == kind).sum())) if other[kind] else ()
+            lists[kind] = tuple(codes[j] for j in rng.permutation(len(codes)))
+        when = datetime(2100, 1, 1)
+        earlier = Visit(-1, when, draw("disease", known["disease"] + other["disease"], int(rng.integers(2, 6))))
+        newest = Visit(i, when, lists["disease"], (), lists["drug"])
+        history = (earlier, newest) if rng.random() < 0.5 else (newest,)
+        samples.append(Sample(f"made-up-{i}", -1, i, when, history, 0))
+    return samples, names
+
+
+def _nodes_of_type(study: Study, kind: str) -> list[str]:
+    graph = study.graph
+    if kind not in graph.types:
+        return []
+    return [graph.names[int(node)] for node in np.flatnonzero(graph.type == graph.types.index(kind))]
+
+
+def build_base(study: Study, knowledge: Knowledge, log: Any) -> tuple[Any, Any]:
+    """Tokenizer and base model, trained for `trainer.base.steps` steps. Returns (model, tokenizer)."""
+    config, base = study.config, study.config.trainer.base
+    count = max(64, int(base.steps * base.batch * SHARES["predict"] / PASSES))
+    samples, names = made_up_samples(study, knowledge, count, derive_seed(config.seed, "made-up"))
+    world = replace(study, names=names | dict(study.names))
+    teacher = ScriptedTeacher(knowledge, UNDECIDED)
+    corpus = RedrawnGrades(study.retriever, derive_seed(config.seed, "grades"))
+    episodes = play(world, world.cases(samples, None), teacher, seed=config.seed, corpus=corpus, title="Base exercises")
+    texts = [text for episode in episodes[:500] for text in _texts(episode.trace)]
+    tokenizer = build_tokenizer(texts, _token_names(study, knowledge), config.model.vocab or 0)
+    size = {"hidden": config.model.hidden, "layers": config.model.layers, "heads": config.model.heads}
+    model = build_model(tokenizer, seed=config.seed, **{k: v or 0 for k, v in size.items()})
+    if base.steps == 0:
+        return model, tokenizer
+    pairs = _exercises(tokenizer, episodes, base.steps * base.batch, config.seed)
+    settings = SFTSettings(base.steps, base.batch, base.lr, base.batch, seed=config.seed)
+    return _logged(run_sft(model, tokenizer, pairs, settings), "base", log), tokenizer
+
+
+def _exercises(tokenizer: Any, episodes: Sequence[Episode], total: int, seed: int) -> list[Pair]:
+    """`total` replies in the proportions of `SHARES`, each decision's repeated as often as it takes."""
+    by_role: dict[str, list[Pair]] = {role: [] for role in SHARES}
+    for episode in track(episodes, "Tokenising"):
+        for role, pair in tokenised(tokenizer, episode):
+            by_role[role].append(pair)
+    rng = np.random.default_rng(derive_seed(seed, "exercises"))
+    chosen: list[Pair] = []
+    for role, share in SHARES.items():
+        pool, wanted = by_role[role], round(share * total)
+        if not pool:
+            continue
+        rounds = [rng.permutation(len(pool)) for _ in range(-(-wanted // len(pool)))]
+        chosen += [pool[i] for i in np.concatenate(rounds)[:wanted]]
+    return chosen
+
+
+def _logged(result: Any, phase: str, log: Any) -> Any:
+    for row in result.curve:
+        log({"phase": phase, "step": int(row["step"]), "train/loss": row["loss"], "train/accuracy": row["accuracy"]})
+    return result.model
+
+
+def _texts(trace: Iterable[Any]) -> Iterable[str]:
+    for record in trace:
+        if isinstance(record.effect, Act):
+            yield f"{record.effect.prompt} {record.result.text}"
+
+
+def _token_names(study: Study, knowledge: Knowledge) -> list[str]:
+    """Names worth a token of their own: the topics', the cohort's, the menu's, the grades, then the graph's."""
+    grades = [f"grade {g} course" for g in range(story.GRADES)]
+    topics = [topic.split(" ", 1)[1] for topic in knowledge.grades]
+    menu = [part for path in study.episodes.metapaths for part in (path.head_type, path.label, path.tail_type)]
+    cohort = [study.names[code] for code in study.cohort.codes["code"] if not code.startswith(("LAB/", "ICU"))]
+    return [*grades, *topics, *menu, *cohort, *study.graph.names]

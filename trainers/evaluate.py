@@ -1,0 +1,166 @@
+"""Evaluation: policies by name on a split, their numbers, their episodes, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from envs.case import Case
+from envs.teacher import ScriptedTeacher
+from ghar.config import Config
+from ghar.data.demo.world import ceilings
+from ghar.errors import BadInput
+from ghar.llm.hf import HFEngine
+from ghar.llm.policy import EnginePolicy, ForcedPolicy, Policy
+from ghar.metrics.policy import compare, policy_summary
+from ghar.metrics.report import write_report
+from ghar.metrics.runfolder import RunFolder
+from rewards.compose import score_episode
+from rewards.normalise import Running
+from trainers import checkpoint
+from trainers.demo import TEACHER, teacher_knowledge
+from trainers.models import SFT, identity, load_sft, make_actor
+from trainers.play import episode_row, needs_retrieval, play
+from trainers.study import Study, prepare
+
+CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
+
+
+def score_policy(
+    study: Study, cases: Sequence[Case], policy: Policy, name: str, split: str, running: Running | None = None
+) -> list[dict[str, Any]]:
+    """Play `cases` and return their episode rows. Rewards leave out R_rank, which needs references."""
+    episodes = play(study, cases, policy, seed=study.config.seed, title=f"Evaluating {name}")
+    needs = needs_retrieval(study, cases)
+    return [
+        episode_row(
+            case,
+            episode,
+            score_episode(episode, case.label, study.rewards, None, running),
+            needs[case.sample_id],
+            policy=name,
+            split=split,
+        )
+        for case, episode in zip(cases, episodes, strict=True)
+    ]
+
+
+def summarise(study: Study, rows: Sequence[dict[str, Any]], resamples: int) -> dict[str, Any]:
+    """The numbers of one policy."""
+    return policy_summary(rows, study.task.labels, seed=study.config.seed, resamples=resamples)
+
+
+def evaluate(config: Config) -> dict[str, Any]:
+    """Evaluate `eval.policies` of a trained run on its test split; rewrites summary.json, episodes/ and report.html.
+
+    Weights come from `eval.checkpoint` (a step folder), by default the run's best one. Returns the summary.
+    """
+    torch.set_num_threads(config.threads)
+    study = prepare(config)
+    folder = RunFolder.open(Path(config.run_dir))
+    summary = {**(folder.summary() or {}), **evaluate_study(study, folder)}
+    folder.write_summary(summary)
+    print(table(summary))
+    print(f"Report: {write_report(folder.path)}")
+    return summary
+
+
+def evaluate_study(study: Study, folder: RunFolder) -> dict[str, Any]:
+    """The parts of summary.json that an evaluation fills in."""
+    config = study.config
+    checkpoints = folder.path / "checkpoints"
+    step = _step(config, checkpoints)
+    home = step.parent if step is not None else checkpoints
+    base, tokenizer = load_sft(config, home)
+    cases = study.cases(study.splits.test, tokenizer)
+    engine = HFEngine(base, tokenizer, config.engine.max_batch)
+    teacher = ScriptedTeacher(teacher_knowledge(study, study.cases(study.splits.train, tokenizer)), TEACHER)
+    rows: dict[str, list[dict[str, Any]]] = {}
+
+    def run(names: Sequence[str], running: Running | None) -> None:
+        learned = EnginePolicy(engine, temperature=0)
+        policies: dict[str, Policy] = {
+            "scripted": teacher,
+            "ghar_sft": learned,
+            "ghar_rl": learned,
+            "llm_only": ForcedPolicy(learned, {"retrieve": "no"}),
+            "always_rag": ForcedPolicy(learned, {"retrieve": "yes"}),
+        }
+        for name in names:
+            rows[name] = score_policy(study, cases, policies[name], name, "test", running)
+            folder.write_episodes(name, rows[name])
+
+    running = Running() if config.reward.normalise == "running" else None
+    wanted = config.eval.policies
+    if step is None:
+        if "ghar_rl" in wanted:
+            raise BadInput(f"{checkpoints} holds no checkpoint of RL: train it, or leave ghar_rl out of eval.policies.")
+        run(wanted, running)
+    else:
+        actor = make_actor(config, base)
+        found = checkpoint.load(step, identity(config, actor, tokenizer))
+        if running is not None:
+            running.load_state_dict(found.state["running"])
+        run([name for name in wanted if name in ("scripted", "ghar_sft")], running)
+        actor.load_trainable_state(found.weights)
+        with actor.merged() as merged:
+            engine.model = merged
+            run([name for name in wanted if name not in ("scripted", "ghar_sft")], running)
+    return {
+        "generated": study.cohort.generated,
+        "scale": config.scale.name,
+        "experiment": f"{config.task.name} on {config.data.name}",
+        "seed": config.seed,
+        "task": {"name": study.task.name, "labels": list(study.task.labels)},
+        "ceilings": _ceilings(study, cases),
+        "data": dict(study.counts),
+        "policies": {name: summarise(study, rows[name], config.eval.bootstrap) for name in wanted},
+        "differences": _differences(config, rows),
+    }
+
+
+def _differences(config: Config, rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """ghar_rl against every other policy, paired by patient."""
+    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
+    others = [name for name in rows if name != "ghar_rl"] if "ghar_rl" in rows else []
+    return {f"ghar_rl - {other}": compare(rows["ghar_rl"], rows[other], **draw) for other in others}
+
+
+def _step(config: Config, checkpoints: Path) -> Path | None:
+    if config.eval.checkpoint is None:
+        return checkpoint.find(checkpoints, "best")
+    step = Path(config.eval.checkpoint)
+    if not (step / "manifest.json").is_file() and not (step.parent / SFT).is_dir():
+        raise BadInput(f"eval.checkpoint={step} is no checkpoint: name a folder such as RUN/checkpoints/step-10.")
+    return step
+
+
+def _ceilings(study: Study, cases: Sequence[Case]) -> dict[str, float] | None:
+    """Best possible accuracy on exactly these cases; known for the demo world under leakage=paper only."""
+    if study.world is None or study.config.data.leakage != "paper":
+        return None
+    found = ceilings(study.world.root, [case.visit_id for case in cases], study.config.task.name)
+    return {"parametric": found.parametric, "retrieval": found.retrieval}
+
+
+def table(summary: dict[str, Any]) -> str:
+    """The policies' main numbers as text."""
+    columns = ("accuracy", "macro_f1", "reward", "retrieval_rate", "when_f1", "iterations", "tokens")
+    lines = [f"{'policy':12}" + "".join(f"{c:>24}" for c in columns)]
+    for name, numbers in summary["policies"].items():
+        cells = [_cell(numbers.get(c)) for c in columns]
+        lines.append(f"{name:12}" + "".join(f"{cell:>24}" for cell in cells))
+    if summary.get("ceilings"):
+        lines.append("ceilings on accuracy: " + ", ".join(f"{k} {v:.3f}" for k, v in summary["ceilings"].items()))
+    if summary["generated"]:
+        lines.append("These patients are generated; the numbers say nothing about real ones.")
+    return "\n".join(lines)
+
+
+def _cell(interval: Sequence[float] | None) -> str:
+    return "-" if interval is None else "{:.3f} [{:.3f}, {:.3f}]".format(*interval)
+
+

@@ -1,0 +1,198 @@
+"""GHAR from raw tables to an evaluated policy: the whole recipe, top to bottom (section IV of the paper).
+
+    1. cohort, task, splits, graph, retriever           trainers/study.py
+    2. a base model (demo: made on the spot)            trainers/demo.py, trainers/models.py
+    3. warm-up: teacher, rejection sampling, SFT        trainers/warmup.py, trainers/sft.py
+    4. multi-agent PPO                                  trainers/rl.py, trainers/mappo.py
+    5. evaluation and report                            trainers/evaluate.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from envs.teacher import ScriptedTeacher
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.llm.hf import HFEngine
+from ghar.llm.policy import EnginePolicy, Policy
+from ghar.metrics.logger import Logger, start_logger
+from ghar.metrics.report import write_report
+from ghar.metrics.runfolder import RunFolder
+from trainers.demo import TEACHER, build_base, teacher_knowledge
+from trainers.evaluate import evaluate_study, table
+from trainers.models import load_pretrained, make_actor, save_sft
+from trainers.play import tokenised
+from trainers.rl import Patients, reinforce
+from trainers.sft import SFTSettings, run_sft
+from trainers.study import Study, prepare
+from trainers.warmup import Warmup, sample_references
+
+
+def train(config: Config) -> None:
+    """Run every phase into `config.run_dir`; a run that is already there, finished, is only reported."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadInput("Training runs in one process so far: use torchrun --nproc-per-node 1.")
+    torch.set_num_threads(config.threads)
+    torch.manual_seed(config.seed)
+    folder = _open(config)
+    if folder is None:
+        return
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "data"):
+        study = prepare(config)
+    logger = _logger(study, folder)
+    log = _log_to(folder, logger)
+    _banner(study)
+    with _timed(seconds, "base"):
+        model, tokenizer = _start_model(study, log)
+    train_cases = study.cases(study.splits.train, tokenizer)
+    with _timed(seconds, "teacher"):
+        warmup = sample_references(study, train_cases, _teacher(study, train_cases))
+    print(f"The teacher was right on {warmup.rate:.1%} of the samples it tried.")
+    with _timed(seconds, "sft"):
+        model = _imitate(study, model, tokenizer, warmup, log)
+    save_sft(model, tokenizer, folder.path / "checkpoints")
+    patients = Patients(train_cases, study.cases(study.splits.valid, tokenizer), warmup.references)
+    with _timed(seconds, "rl"):
+        reinforce(study, make_actor(config, model), tokenizer, patients, log, folder.path / "checkpoints")
+    with _timed(seconds, "evaluation"):
+        summary = evaluate_study(study, folder)
+    for name in config.eval.policies:
+        if config.logger.wandb != "disabled":
+            logger.log_episodes(name, folder.episodes(name))
+    logger.finish()
+    folder.write_summary({**summary, "time": seconds, "memory_gb": _peak_memory(), "commit": _commit()})
+    print(table(summary))
+    print(f"Report: {write_report(folder.path)}")
+
+
+def _open(config: Config) -> RunFolder | None:
+    """The run folder, emptied of an unfinished run; None when it holds this very run, finished."""
+    path, text = Path(config.run_dir), yaml.safe_dump(json.loads(json.dumps(asdict(config))), sort_keys=False)
+    folder = RunFolder.open(path)
+    kept = path / "config.yaml"
+    if kept.exists() and kept.read_text() != text:
+        raise BadInput(f"{path} holds a run of another configuration: choose another run_dir, or delete the folder.")
+    if kept.exists() and folder.summary() is not None:
+        print(f"{path} holds this run, finished; delete the folder to train again.\nReport: {write_report(path)}")
+        return None
+    folder.metrics_path.unlink(missing_ok=True)
+    folder.write_config(text)
+    return folder
+
+
+def _start_model(study: Study, log: Callable[[Mapping[str, Any]], None]) -> tuple[Any, Any]:
+    model = study.config.model
+    if model.kind == "pretrained":
+        assert model.path is not None  # ghar.configure asks for it
+        return load_pretrained(model.path, model.dtype)
+    plain_cases = study.cases(study.splits.train, None)
+    return build_base(study, teacher_knowledge(study, plain_cases), log)
+
+
+def _teacher(study: Study, train_cases: Any) -> Policy:
+    name = study.config.trainer.warmup.teacher
+    if name == "scripted":
+        return ScriptedTeacher(teacher_knowledge(study, train_cases), TEACHER)
+    model, tokenizer = load_pretrained(name, study.config.model.dtype)
+    return EnginePolicy(HFEngine(model, tokenizer, study.config.engine.max_batch), study.config.engine.temperature)
+
+
+def _imitate(
+    study: Study, model: Any, tokenizer: Any, warmup: Warmup, log: Callable[[Mapping[str, Any]], None]
+) -> Any:
+    """SFT on the replies of the accepted episodes, `trainer.warmup.epochs` times over."""
+    cfg, settings = study.config, study.config.trainer.warmup
+    pairs = [pair for episode in warmup.accepted for _, pair in tokenised(tokenizer, episode)]
+    steps = max(1, settings.epochs * len(pairs) // settings.batch)
+    result = run_sft(
+        model,
+        tokenizer,
+        pairs,
+        SFTSettings(
+            steps,
+            settings.batch,
+            settings.lr,
+            settings.batch,
+            finetune=cfg.model.finetune,
+            rank=cfg.model.lora_rank,
+            alpha=cfg.model.lora_alpha,
+            seed=cfg.seed,
+        ),
+    )
+    for row in result.curve:
+        log({"phase": "sft", "step": int(row["step"]), "train/loss": row["loss"], "train/accuracy": row["accuracy"]})
+    return result.model
+
+
+def _logger(study: Study, folder: RunFolder) -> Logger:
+    config = study.config
+    return start_logger(
+        config.logger.wandb,
+        folder.path,
+        project=config.logger.project,
+        config=asdict(config),
+        credentialed=study.cohort.credentialed,
+        allow=config.privacy.allow,
+    )
+
+
+def _log_to(folder: RunFolder, logger: Logger) -> Callable[[Mapping[str, Any]], None]:
+    def log(row: Mapping[str, Any]) -> None:
+        folder.log(row)
+        logger.log(row)
+        if row["phase"] == "rl" and "eval/reward" in row:
+            numbers = [f"{name} {row[f'eval/{name}']:.3f}" for name in ("reward", "accuracy", "retrieval_rate")]
+            print(f"update {row['step']:3d}  validation: {'  '.join(numbers)}")
+
+    return log
+
+
+def _banner(study: Study) -> None:
+    if study.cohort.generated:
+        print("These patients are GENERATED (demo world); nothing below says anything about real ones.")
+    counts = study.counts
+    sizes = "/".join(str(counts[f"{split} samples"]) for split in ("train", "validation", "test"))
+    paths = len(study.episodes.metapaths)
+    print(f"{study.task.name}: {sizes} samples; graph of {counts['graph nodes']} nodes in {paths} meta-paths")
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    seconds[phase] = time.monotonic() - start
+
+
+def _peak_memory() -> float:
+    """Peak resident memory of this process in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def _commit() -> str | None:
+    """The code's commit, where it is a git checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,100 @@
+"""Where models come from and go to: the start of a run, the warmed-up policy on disk, the actor around it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from trainers import checkpoint
+from trainers.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.mappo import MappoConfig
+
+SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
+
+
+def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
+    """Model and tokenizer of transformers from a folder or hub name. BadInput when they cannot be had."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"model.path={path} cannot be loaded ({reason}): give a folder that holds the model.") from None
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    device: Any = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device).eval(), tokenizer
+
+
+def save_sft(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write the warmed-up policy as a plain transformers folder, whole or not at all."""
+    target, partial = folder / SFT, folder / f".{SFT}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(partial, target)
+
+
+def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:
+    """The warmed-up policy of a run. BadInput when the run has none."""
+    if not (folder / SFT / "config.json").is_file():
+        raise BadInput(f"{folder / SFT} holds no model: train the run first, or point eval.checkpoint at one that has.")
+    return load_pretrained(str(folder / SFT), config.model.dtype)
+
+
+def make_actor(config: Config, base: Any) -> ActorCritic:
+    """Actor, critic and reference around `base`, as the configuration says."""
+    model = config.model
+    return ActorCritic(
+        base,
+        ActorCriticConfig(
+            finetune=model.finetune,
+            rank=model.lora_rank,
+            alpha=model.lora_alpha,
+            critic=model.critic,
+            reference=mappo_config(config).needs_reference,
+            temperature=config.engine.temperature,
+            seed=config.seed,
+        ),
+    )
+
+
+def mappo_config(config: Config) -> MappoConfig:
+    """The update's settings."""
+    rl = config.trainer.rl
+    return MappoConfig(
+        epochs=rl.epochs,
+        minibatches=rl.minibatches,
+        micro_tokens=rl.micro_tokens,
+        clip=rl.clip,
+        value_clip=rl.value_clip,
+        gamma=rl.gamma,
+        lam=rl.lam,
+        credit=rl.credit,
+        per_agent=rl.per_agent,
+        kl=rl.kl,
+        ratio=rl.ratio,
+        critic_target=rl.critic_target,
+        value_coef=rl.value_coef,
+        entropy=rl.entropy,
+        max_grad_norm=rl.max_grad_norm,
+    )
+
+
+def identity(config: Config, actor: ActorCritic, tokenizer: Any) -> dict[str, str]:
+    """What a checkpoint's weights must fit (see trainers.checkpoint)."""
+    model = config.model
+    trained = {"finetune": model.finetune, "critic": model.critic}
+    if model.finetune == "lora":
+        trained |= {"rank": str(model.lora_rank), "alpha": str(model.lora_alpha)}
+    return checkpoint.identity(actor.model, tokenizer, model.path or "demo", trained)

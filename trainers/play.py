@@ -1,0 +1,111 @@
+"""Playing cases: policies by name, rollouts over a study, and episodes as token pairs and report rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from envs.case import Case
+from envs.rollout import Corpus, Job, rollout
+from ghar.episode import Act, Episode, Evidence, Record
+from ghar.llm.policy import Policy
+from ghar.llm.tokens import Tokenizer, encode_choices, encode_prompt, encode_reply
+from ghar.progress import progress
+from rewards.compose import EpisodeReward
+from trainers.sft import Pair
+from trainers.study import Study
+
+
+def play(
+    study: Study,
+    cases: Sequence[Case],
+    policy: Policy,
+    *,
+    seed: int,
+    title: str,
+    attempt: int = 0,
+    corpus: Corpus | None = None,
+) -> list[Episode]:
+    """One episode per case; both agents are answered by `policy` (they share parameters, section IV of the paper)."""
+    jobs = [Job(case.sample_id, attempt, _starter(study, case)) for case in cases]
+    with progress(len(jobs), title) as advance:
+        return rollout(
+            jobs,
+            {"top": policy, "low": policy},
+            corpus or study.retriever,
+            seed=seed,
+            in_flight=study.config.env.in_flight,
+            on_done=advance,
+        )
+
+
+def _starter(study: Study, case: Case):
+    return lambda: study.episodes.episode(case)
+
+
+def tokenised(tokenizer: Tokenizer, episode: Episode) -> Iterator[tuple[str, Pair]]:
+    """What was said after what, as (role, token ids), for supervised training on the replies."""
+    for record in episode.trace:
+        act = record.effect
+        if isinstance(act, Act):
+            said = record.result.text.strip()
+            reply = list(encode_choices(tokenizer, act.choices)[act.choices.index(said)]) if act.choices else None
+            yield act.role, Pair(encode_prompt(tokenizer, act.prompt), reply or encode_reply(tokenizer, said))
+
+
+def needs_retrieval(study: Study, cases: Sequence[Case]) -> dict[str, bool | None]:
+    """Sample -> whether its newest visit needs a look-up; None for real patients, where nobody knows."""
+    if study.world is None:
+        return {case.sample_id: None for case in cases}
+    truth = dict(study.world.truth.select("visit_id", pl.col("needs_retrieval")).iter_rows())
+    return {case.sample_id: bool(truth[case.visit_id]) for case in cases}
+
+
+def episode_row(
+    case: Case, episode: Episode, reward: EpisodeReward, needs: bool | None, *, policy: str, split: str
+) -> dict[str, Any]:
+    """One row of episodes/<policy>.jsonl (schema: ghar.metrics.runfolder)."""
+    labels, prediction = case.task.labels, episode.prediction.label
+    return {
+        "policy": policy,
+        "split": split,
+        "sample_id": case.sample_id,
+        "patient": case.text,
+        "label": labels[case.label],
+        "prediction": None if prediction is None else labels[prediction],
+        "correct": prediction == case.label,
+        "needs_retrieval": needs,
+        "retrieved": any(step.retrieved for step in episode.prediction.history),
+        "iterations": len(episode.prediction.history),
+        "prompt_tokens": sum(len(turn.completion.prompt_ids) for turn in episode.turns),
+        "completion_tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
+        "seconds": episode.seconds,
+        "rewards": dict(reward.terms),
+        "reward": reward.total,
+        "failure": episode.failure,
+        "turns": _turn_rows(episode),
+    }
+
+
+def _turn_rows(episode: Episode) -> list[dict[str, Any]]:
+    acts: list[Record] = [record for record in episode.trace if isinstance(record.effect, Act)]
+    # a failed episode has answered acts whose effects were never completed: they have no record
+    return [
+        _turn_row(record.effect, record.result, turn.format_ok)
+        for record, turn in zip(acts, episode.turns, strict=False)
+    ]
+
+
+def _turn_row(act: Any, reply: Any, format_ok: bool) -> dict[str, Any]:
+    evidence: Evidence | None = act.facts.get("evidence")
+    return {
+        "agent": act.agent,
+        "role": act.role,
+        "step": act.step,
+        "prompt": act.prompt,
+        "reply": reply.text,
+        "format_ok": format_ok,
+        "evidence": evidence.text if evidence is not None else None,
+    }

@@ -1,0 +1,154 @@
+"""From a configuration to what every phase needs: task, patients, graph, retriever. No model yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envs.case import Case, build_cases
+from envs.ghar import GharEpisodes, GharSpec
+from ghar.config import Config
+from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.demo.world import World, generate_world, load_world
+from ghar.data.mimic4 import read_mimic4
+from ghar.data.splits import Splits, split_by_patient
+from ghar.data.tasks import make_samples
+from ghar.errors import BadInput
+from ghar.kg.graph import KnowledgeGraph
+from ghar.kg.linking import link_codes
+from ghar.kg.metapaths import metapaths
+from ghar.kg.primekg import read_primekg
+from ghar.llm.tokens import Tokenizer, encode_prompt
+from ghar.retrieval.build import build_retriever
+from ghar.retrieval.partition import PartitionRetriever
+from rewards.compose import RewardSpec
+
+
+@dataclass(frozen=True)
+class Study:
+    """One task on one cohort with one graph.
+
+    names: text of every code: the linked node's name, else the code's description. world: the truth of a generated
+    cohort, None for real patients. counts: what was read, linked and repaired, for the report.
+    """
+
+    config: Config
+    cohort: Cohort
+    task: Task
+    splits: Splits
+    names: Mapping[str, str]
+    graph: KnowledgeGraph
+    retriever: PartitionRetriever
+    episodes: GharEpisodes
+    rewards: RewardSpec
+    world: World | None
+    counts: Mapping[str, int]
+
+    def cases(self, samples: Sequence[Sample], tokenizer: Tokenizer | None) -> list[Case]:
+        """Cases within the token budget as `tokenizer` counts (None: words, to train a tokenizer on)."""
+        env = self.config.env
+        return build_cases(
+            samples,
+            self.task,
+            self.names,
+            style=env.prompts,
+            budget=env.history_tokens,
+            count=(lambda text: len(text.split())) if tokenizer is None else _counter(tokenizer),
+        )
+
+
+def prepare(config: Config) -> Study:
+    """Read, link, split and index. BadInput names what is missing or does not fit."""
+    cache = Path(config.data.cache)
+    root, graph_path, references = _sources(config, cache)
+    cohort = _read(config, root, cache)
+    task, samples = make_samples(
+        cohort,
+        config.task.name,
+        leakage=config.data.leakage,
+        anchor=config.task.anchor,
+        window_days=config.task.window_days,
+    )
+    splits = split_by_patient(samples, config.task.split, config.task.split_seed)
+    limits = config.task
+    splits = Splits(
+        splits.train[: limits.max_train], splits.valid[: limits.max_valid], splits.test[: limits.max_test]
+    )
+    graph = read_primekg(graph_path)
+    links = link_codes(cohort.codes, graph, references)
+    names = cohort.names() | {code: graph.names[node] for code, node in links.nodes.items()}
+    env, reward = config.env, config.reward
+    spec = GharSpec(env.prompts, env.rewrites, env.max_iterations, env.max_paths, config.retriever.top_n, env.ablation)
+    return Study(
+        config=config,
+        cohort=cohort,
+        task=task,
+        splits=splits,
+        names={code: name.replace(";", ",") for code, name in names.items()},  # ";" parts a list of names
+        graph=graph,
+        retriever=build_retriever(graph, config.retriever.kind, cache=cache / "indexes"),
+        episodes=GharEpisodes(spec, metapaths(graph)),
+        rewards=RewardSpec(
+            reward.eta,
+            reward.alpha,
+            reward.length,
+            reward.normalise,
+            reward.rank,
+            reward.composition,
+            env.max_iterations,
+            env.max_paths,
+        ),
+        world=load_world(root) if cohort.generated else None,
+        counts=_counts(cohort, splits, graph, links.counts),
+    )
+
+
+def _sources(config: Config, cache: Path) -> tuple[Path, Path, Path | None]:
+    """Folder of the tables, the graph, and its cross-references; generates the demo world where none is named."""
+    data, kg = config.data, config.kg
+    if data.root is None:
+        root = cache / "worlds" / f"seed{data.world_seed}-patients{data.patients}"
+        generate_world(root, seed=data.world_seed, patients=data.patients)
+    else:
+        root = Path(data.root)
+        if not root.is_dir():
+            raise BadInput(f"data.root={data.root} is not a folder: point it at the folder that holds hosp/ and icu/.")
+    inside = root / "kg" / "kg.csv.gz"
+    path = Path(kg.path) if kg.path else inside
+    if not path.exists():
+        raise BadInput(f"kg.path={path} does not exist: set kg.path to a PrimeKG-format csv or csv.gz.")
+    references = Path(kg.references) if kg.references else root / "kg" / "mondo_references.csv.gz"
+    if not references.exists():
+        if kg.references:
+            raise BadInput(f"kg.references={references} does not exist: correct it, or leave it out to link by name.")
+        references = None
+    return root, path, references
+
+
+def _read(config: Config, root: Path, cache: Path) -> Cohort:
+    if config.data.name in ("mimic3", "eicu"):
+        raise BadInput(
+            f"data={config.data.name} has no reader yet: MIMIC-IV is read (data=mimic4 data.root=...), "
+            "MIMIC-III and eICU come with the issue on clinical data."
+        )
+    return read_mimic4(root, cache / "cohorts")
+
+
+def _counts(cohort: Cohort, splits: Splits, graph: KnowledgeGraph, links: Mapping[str, int]) -> dict[str, int]:
+    return {
+        "patients": cohort.visits["subject_id"].n_unique(),
+        "visits": len(cohort.visits),
+        "events": len(cohort.events),
+        "train samples": len(splits.train),
+        "validation samples": len(splits.valid),
+        "test samples": len(splits.test),
+        "graph nodes": graph.num_nodes,
+        "graph edges": graph.num_edges,
+        **{f"codes linked, {rule}" if rule != "unlinked" else "codes unlinked": n for rule, n in links.items()},
+        **{rule: n for rule, n in cohort.counts.items() if n and not rule.startswith("rows.")},
+    }
+
+
+def _counter(tokenizer: Tokenizer):
+    return lambda text: len(encode_prompt(tokenizer, text))
