@@ -45,7 +45,8 @@ def parse_path_ids(reply: str, n_paths: int, max_paths: int) -> Parsed:
     """
     ids: list[int] = []
     errors = duplicates = 0
-    numbers = [int(number[:9]) for number in re.findall(r"\d+", reply)]
+    # nine digits are more than any graph has paths, and int() refuses thousands of them
+    numbers = [int(number[:9]) for number in re.findall(r"0*([0-9]+)", reply)]
     for number in numbers:
         if number in ids:
             duplicates += 1
@@ -66,7 +67,7 @@ def parse_queries(reply: str, limit: int) -> Parsed:
     """
     queries: list[str] = []
     for part in re.split(r"[;\n]", reply):
-        query = re.sub(r"^\s*(?:[-*]|\d+[.)])\s*", "", part).strip()
+        query = re.sub(r"^\s*(?:[-*]|\d+[.)](?!\d))\s*", "", part).strip()
         if query and query not in queries:
             queries.append(query)
     return Parsed(tuple(queries[:limit]), None if queries else "no_query")

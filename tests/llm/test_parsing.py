@@ -1,0 +1,135 @@
+"""Whatever a model says is read as a value or as a named error; nothing raises."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ghar.episode import as_text
+from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
+
+STAYS = tuple(str(i) for i in range(10))
+NAMED = {"empty", "no_label", "ambiguous_label", "no_ids", "no_valid_id", "no_query", "not_a_choice"}
+ANYTHING = st.one_of(
+    st.text(max_size=60),
+    st.lists(st.sampled_from(["answer:", "yes", "no", "0", "7", "12", " ", "\n", ";", "1.", "-", "*", "٣", "²"])).map(
+        "".join
+    ),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANYTHING, st.integers(1, 40), st.integers(1, 5))
+@example("9" * 5000, 10, 3)
+@example("\x00\ud800", 10, 3)
+@example("", 1, 1)
+def test_any_text_is_a_value_or_a_named_error(reply, n_paths, limit):
+    for labels in (STAYS, ("no", "yes")):
+        label = parse_label(reply, labels)
+        assert (label.error is None and label.value in range(len(labels))) or (
+            label.value is None and label.error in NAMED
+        )
+    paths = parse_path_ids(reply, n_paths, limit)
+    ids = paths.value.ids
+    assert len(set(ids)) == len(ids) <= limit and all(0 <= i < n_paths for i in ids)
+    assert (paths.error is None) == bool(ids) and paths.error in {None, "no_ids", "no_valid_id"}
+    queries = parse_queries(reply, limit)
+    assert len(set(queries.value)) == len(queries.value) <= limit
+    assert all(q == q.strip() != "" and not re.search(r"[;\n]", q) for q in queries.value)
+    assert queries.error == (None if queries.value else "no_query")
+    assert parse_query(reply).value == (queries.value[0] if queries.value else "")
+    choice = parse_choice(reply, ("yes", "no"))
+    assert choice.value in ("yes", "no") if choice.error is None else choice.error in NAMED
+    assert (as_text(reply).error is None) == bool(as_text(reply).value)
+
+
+@pytest.mark.parametrize("reply, value, error", [
+    ("4", 4, None),
+    (" 4.\n", 4, None),
+    ("**answer: 4**", 4, None),
+    ("It is 3 days on paper, but 7 codes.\nAnswer: 4", 4, None),
+    ("answer: 3\nOn reflection, answer: 4", 4, None),
+    ("answer: class 4, a long stay", 4, None),
+    ("I would say 4", 4, None),
+    ("4 or 5", None, "ambiguous_label"),
+    ("answer: 4 to 5", None, "ambiguous_label"),
+    ("answer: 14", None, "no_label"),
+    ("answer:", None, "no_label"),
+    ("soon", None, "no_label"),
+    (" \n\t", None, "empty"),
+])  # fmt: skip
+def test_labels(reply, value, error):
+    found = parse_label(reply, STAYS)
+    assert (found.value, found.error) == (value, error)
+
+
+def test_a_label_inside_a_word_is_no_label():
+    assert parse_label("answer: unknown, nobody can say", ("no", "yes")).error == "no_label"
+    assert parse_label("Answer: YES", ("no", "yes")).value == 1
+
+
+@pytest.mark.parametrize("label", STAYS)
+def test_every_label_is_read_back(label):
+    assert parse_label(label, STAYS).value == parse_label(f"answer: {label}", STAYS).value == int(label)
+
+
+@pytest.mark.parametrize("reply, choice, error", [
+    ("1 2 3", PathChoice((1, 2, 3)), None),
+    ("3, 3 and 12", PathChoice((3,), errors=1, duplicates=1), None),
+    ("1 2 3 4 5", PathChoice((1, 2, 3), errors=2), None),
+    ("[0]", PathChoice((0,)), None),
+    ("12 12", PathChoice((), errors=2), "no_valid_id"),
+    ("none of them", PathChoice(()), "no_ids"),
+    ("0000000000005", PathChoice((5,)), None),
+    ("1" * 6000, PathChoice((), errors=1), "no_valid_id"),
+])  # fmt: skip
+def test_meta_path_ids(reply, choice, error):
+    found = parse_path_ids(reply, n_paths=10, max_paths=3)
+    assert (found.value, found.error) == (choice, error)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 14), max_size=8), st.integers(1, 12), st.integers(1, 4))
+def test_meta_path_ids_against_a_plain_count(numbers, n_paths, most):
+    """Eq. 8's counts: every number is a correct id, an erroneous one or a repetition, and none is counted twice."""
+    found = parse_path_ids(" ".join(map(str, numbers)), n_paths, most).value
+    ids: list[int] = []
+    errors = repeated = 0
+    for number in numbers:
+        if number in ids:
+            repeated += 1
+        elif number < n_paths and len(ids) < most:
+            ids.append(number)
+        else:
+            errors += 1
+    assert found == PathChoice(tuple(ids), errors, repeated)
+    assert len(found.ids) + found.errors + found.duplicates == len(numbers)
+
+
+@pytest.mark.parametrize("reply, queries", [
+    ("drug a; disease b", ("drug a", "disease b")),
+    ("1. drug a\n2) disease b\n", ("drug a", "disease b")),
+    ("- a\n* b\n- a\n\n;;", ("a", "b")),
+    ("1.what now?", ("what now?",)),
+    ("2.5 mg of warfarin a day: safe?", ("2.5 mg of warfarin a day: safe?",)),
+    ("a; b; c; d", ("a", "b", "c")),
+    (" ; \n-\n", ()),
+])  # fmt: skip
+def test_queries(reply, queries):
+    assert parse_queries(reply, 3).value == queries
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.from_regex(r"[a-z][a-z ]{0,10}[a-z]", fullmatch=True), unique=True, min_size=1, max_size=5))
+def test_joined_queries_come_back_in_order(queries):
+    for joined in ("; ".join(queries), "\n".join(f"{i}. {q}" for i, q in enumerate(queries, 1))):
+        found = parse_queries(joined, 3).value
+        assert found == tuple(queries[:3])
+        assert all(queries.index(a) < queries.index(b) for a, b in pairwise(found))
+
+
+def test_choices():
+    assert parse_choice(" Yes\n", ("yes", "no")).value == "yes"
+    assert parse_choice("yes please", ("yes", "no")).error == "not_a_choice"
