@@ -60,13 +60,10 @@ class HFEngine:
         return [self._completion(row) for row in rows]
 
     def _row(self, request: Request) -> _Row:
-        draws = np.random.Generator(np.random.Philox(request.seed)).random(request.max_tokens + 64)
-        return _Row(
-            request,
-            tuple(encode_prompt(self.tokenizer, request.prompt)),
-            encode_choices(self.tokenizer, request.choices) if request.choices else (),
-            draws,
-        )
+        choice_ids = encode_choices(self.tokenizer, request.choices) if request.choices else ()
+        longest = max(map(len, choice_ids), default=request.max_tokens)
+        draws = np.random.Generator(np.random.Philox(request.seed)).random(longest)
+        return _Row(request, tuple(encode_prompt(self.tokenizer, request.prompt)), choice_ids, draws)
 
     def _generate_batch(self, rows: list[_Row]) -> None:
         width = max(len(r.prompt_ids) for r in rows)
@@ -117,12 +114,13 @@ class HFEngine:
 
     def _advance(self, row: _Row) -> None:
         if row.choice_ids:
-            # tokens that leave no alternative cost no forward pass: their log-probability is 0
-            while len(allowed := allowed_tokens(row.choice_ids, row.token_ids)) == 1:
-                row.token_ids.append(allowed[0])
-                row.logprobs.append(0.0)
+            # once one choice is left, the rest of it costs no forward pass: its log-probability is 0
+            reply = list(row.token_ids)
+            while len(allowed := allowed_tokens(row.choice_ids, reply)) == 1:
+                reply.append(allowed[0])
             if not allowed:
-                row.finish = "stop"
+                row.logprobs += [0.0] * (len(reply) - len(row.token_ids))
+                row.token_ids, row.finish = reply, "stop"
         elif row.token_ids[-1] == self.tokenizer.eos_token_id:
             row.finish = "stop"
         elif len(row.token_ids) >= row.request.max_tokens:
