@@ -1,0 +1,67 @@
+"""Templates: what each says, how long its reply may be, and that both sets cover the same decisions."""
+
+import string
+from pathlib import Path
+
+import pytest
+
+import ghar.llm.prompts as module
+from ghar.llm.prompts import ROLES, load_prompts
+from trainers.trajectory import ROLES as TRAINED_ROLES
+
+SETS = ("full", "compact")
+# Inputs of Figs. 12-15. "patient" and "task" stand for the original query q^0, which the paper passes as one text.
+PAPER = {
+    "rewrite": {"patient", "question"},
+    "retrieve": {"query", "history"},
+    "metapaths": {"query", "history", "metapaths"},
+    "answer": {"query", "history"},
+    "summarise": {"query", "history", "evidence"},
+    "continue": {"patient", "question", "history"},
+    "followup": {"patient", "question", "query", "history"},
+    "predict": {"patient", "question", "history", "labels"},
+}
+# A small model is told the task's name instead of its question and labels, and nothing that its decision does not
+# turn on in the demo world: what is known does not change what a graph says about another topic.
+COMPACT = {
+    "rewrite": {"patient", "task"},
+    "retrieve": {"query", "history"},
+    "metapaths": {"query", "metapaths"},
+    "answer": {"query"},
+    "summarise": {"query", "evidence"},
+    "continue": {"patient", "task", "history"},
+    "followup": {"patient", "task", "history"},
+    "predict": {"patient", "task", "history"},
+}
+LIMITS = {"rewrites", "max_paths"}
+
+
+def fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_has_one_template_per_role_and_nothing_else(name):
+    templates = load_prompts(name)
+    files = (Path(module.__file__).parent / "prompts" / name).iterdir()
+    assert set(templates) == set(ROLES) == set(TRAINED_ROLES) == {file.stem for file in files}
+    for template in templates.values():
+        assert template.max_tokens > 0 and template.text.strip() and "max_tokens" not in template.text
+
+
+@pytest.mark.parametrize("name, wanted", [("full", PAPER), ("compact", COMPACT)])
+def test_every_input_of_a_decision_is_shown(name, wanted):
+    for role, template in load_prompts(name).items():
+        assert fields(template.text) - LIMITS == wanted[role], role
+
+
+def test_the_limits_are_said_to_models_that_can_count():
+    full = load_prompts("full")
+    assert "{rewrites}" in full["rewrite"].text and "{max_paths}" in full["metapaths"].text
+    assert "answer: <one of {labels}>" in full["predict"].text
+
+
+def test_braces_in_a_patients_record_are_text():
+    template = load_prompts("compact")["predict"]
+    shown = template.render(patient="{history} {0} {", task="los", history="known: nothing")
+    assert "{history} {0} {" in shown
