@@ -24,7 +24,7 @@ def save_cohort(cohort: Cohort, folder: Path) -> None:
     try:
         for name in FRAMES:
             getattr(cohort, name).write_parquet(half / f"{name}.parquet", compression="lz4")
-        about = {key: getattr(cohort, key) for key in ("name", "generated", "credentialed")}
+        about = {key: getattr(cohort, key) for key in ("name", "generated", "credentialed", "stay")}
         (half / "cohort.json").write_text(json.dumps(about | {"counts": dict(cohort.counts)}, indent=1))
         if not folder.exists():
             os.replace(half, folder)

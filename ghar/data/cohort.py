@@ -4,11 +4,14 @@ events: subject_id i64, time datetime[us] (null = static), code str, numeric_val
     visit_id i64, recorded datetime[us] (when the fact became known; equals `time` where the source has no
     better answer; discharge for ICD codes). Sorted by subject_id, time.
 codes: code str (unique), description str, parents list[str].
-visits: subject_id, visit_id, start, end, died bool, death_time; sorted by subject_id, start.
+visits: subject_id, visit_id, start, end, died bool, death_time; sorted by subject_id, start. Optional column `group`
+    (i64): where it is present, visits of one patient have a known order only inside a group; they are sorted by
+    subject_id, group, start, and no history, gap or "next visit" may cross a group. eICU needs it: its visits are ICU
+    stays, its groups hospital stays, and hospital stays of one patient in a year have no known order (trap 7).
 
 Codes carry their vocabulary, because 493 strings are valid in both ICD versions (EHR.md, trap 9):
 "ICD10CM/I509", "ICD9CM/4280", "ICD10PCS/...", "ICD9PROC/...", "DRUG/metoprolol tartrate" (lower case),
-"LAB/50912", "ICU_ADMISSION/MICU", ...
+"LAB/50912", "VITAL/heart rate", "ICU_ADMISSION/MICU", "AGE", "GENDER/F" (static), ...
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 import polars as pl
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Events, codes and visits of one source. `counts`: repair rule -> rows it touched."""
+    """Events, codes and visits of one source. `counts`: repair rule -> rows it touched. `stay`: what a visit is."""
 
     name: str
     events: pl.DataFrame
@@ -31,6 +35,7 @@ class Cohort:
     generated: bool = False
     credentialed: bool = True
     counts: Mapping[str, int] = field(default_factory=dict)
+    stay: Literal["hospital", "ICU"] = "hospital"
 
     def names(self) -> dict[str, str]:
         """Description of every code."""

@@ -3,7 +3,7 @@
 Visits are in time order (trap 1, EHR.md). What each task predicts, when, and what it shows:
 
 task  label                                            history        predicted at, paper   predicted at, strict
-los   floor(days) of the hospital stay in 10 classes   u_1 .. u_j+1   discharge             admission
+los   floor(days) of the stay in 10 classes            u_1 .. u_j+1   discharge             admission
 read  next admission within the window after discharge u_1 .. u_j     discharge             discharge
 dec   in-hospital death within 24 h of the anchor      u_1 .. u_j+1   anchor                anchor
 
@@ -18,6 +18,8 @@ dec, anchor    "discharge": 24 h before the end of the stay (the death, else the
                visit-level history u_1 .. u_j+1, which is complete only then. "admission": death within 24 h after it.
 read           live discharges only; a patient's last visit is censored, not negative, and left out; a next admission
                that began before the discharge (overlapping stays) was known at the discharge and is left out too.
+A stay is a hospital stay in MIMIC and an ICU stay in eICU (EHR.md). Where visits have groups (`Cohort`), history and
+next visit stay inside the group: for eICU, `read` is the return to the ICU within the same hospital stay.
 Visits with an unknown end (a counted rule of the reader) are shown, count as readmissions, and are never predicted.
 """
 
@@ -36,6 +38,7 @@ from ghar.errors import BadInput
 TaskName = Literal["los", "read", "dec"]
 Leakage = Literal["paper", "strict"]
 Anchor = Literal["discharge", "admission"]
+Stay = Literal["hospital", "ICU"]
 
 DAY = timedelta(days=1)
 KINDS = {
@@ -44,6 +47,8 @@ KINDS = {
     "ICD9PROC": "procedures",
     "ICD10PCS": "procedures",
     "DRUG": "medications",
+    "EICU_DIAGNOSIS": "diagnoses",
+    "EICU_TREATMENT": "procedures",
 }
 Times = dict[tuple[int, str], list[int]]  # (visit, kind) -> when each of its codes became known, in microseconds
 
@@ -61,11 +66,11 @@ def make_samples(
     Times and choices are in the module's docstring. Raises BadInput when no visit of the cohort can be predicted.
     """
     if task == "los":
-        rows, about = _los(cohort.visits, leakage), los_task()
+        rows, about = _los(cohort.visits, leakage), los_task(cohort.stay)
     elif task == "read":
-        rows, about = _read(cohort.visits, window_days), read_task(window_days)
+        rows, about = _read(cohort.visits, window_days), read_task(window_days, cohort.stay)
     elif task == "dec":
-        rows, about = _dec(cohort.visits, anchor), dec_task()
+        rows, about = _dec(cohort.visits, anchor), dec_task(cohort.stay)
     else:
         raise BadInput(f"There is no task {task!r}: choose los, read or dec.")
     if leakage not in ("paper", "strict"):
@@ -75,23 +80,28 @@ def make_samples(
     return about, _samples(cohort, task, rows, leakage)
 
 
-def los_task() -> Task:
+def los_task(stay: Stay = "hospital") -> Task:
     """Length of stay in the 10 classes of EHR.md ("LOS-10")."""
     question = (
-        "How many days will this hospital stay last: 0 for less than one day, 1 to 7 for that many whole days, "
+        f"How many days will this {stay} stay last: 0 for less than one day, 1 to 7 for that many whole days, "
         "8 for 8 to 14 days, 9 for more than 14 days?"
     )
     return Task("los", question, tuple("0123456789"))
 
 
-def read_task(window_days: int) -> Task:
+def read_task(window_days: int, stay: Stay = "hospital") -> Task:
     """Readmission within `window_days` of the discharge."""
-    return Task("read", f"Will this patient be readmitted within {window_days} days of discharge?", ("no", "yes"))
+    questions = {
+        "hospital": f"Will this patient be readmitted within {window_days} days of discharge?",
+        "ICU": f"Will this patient return to an ICU within {window_days} days, before leaving the hospital?",
+    }
+    return Task("read", questions[stay], ("no", "yes"))
 
 
-def dec_task() -> Task:
-    """In-hospital death within 24 hours."""
-    return Task("dec", "Will this patient die in hospital within the next 24 hours?", ("no", "yes"))
+def dec_task(stay: Stay = "hospital") -> Task:
+    """Death in the stay within 24 hours."""
+    place = {"hospital": "in hospital", "ICU": "in the ICU"}[stay]
+    return Task("dec", f"Will this patient die {place} within the next 24 hours?", ("no", "yes"))
 
 
 def audit(cohort: Cohort, samples: Sequence[Sample]) -> pl.DataFrame:
@@ -130,7 +140,7 @@ def _los(visits: pl.DataFrame, leakage: Leakage) -> pl.DataFrame:
 
 
 def _read(visits: pl.DataFrame, window_days: int) -> pl.DataFrame:
-    gap = pl.col("start").shift(-1).over("subject_id") - pl.col("end")
+    gap = pl.col("start").shift(-1).over(_ordered_within(visits)) - pl.col("end")
     return (
         visits.with_columns(gap=gap)
         .filter(~pl.col("died") & (pl.col("gap") >= pl.duration()))
@@ -157,6 +167,11 @@ def _dec(visits: pl.DataFrame, anchor: Anchor) -> pl.DataFrame:
     )
 
 
+def _ordered_within(visits: pl.DataFrame) -> list[str]:
+    """Columns within which visits have an order."""
+    return ["subject_id", "group"] if "group" in visits.columns else ["subject_id"]
+
+
 def _before_end(at: pl.Expr) -> pl.Expr:
     """In a stay of no length the discharge codes are recorded at the admission; they stay hidden all the same."""
     return pl.min_horizontal(at, pl.col("end") - timedelta(microseconds=1))
@@ -168,10 +183,12 @@ def _samples(cohort: Cohort, task: TaskName, rows: pl.DataFrame, leakage: Leakag
     until_us = rows.with_columns(pl.col("shown_until").to_physical())
     predicted = {visit_id: rest for visit_id, *rest in until_us.iter_rows()}
     samples: list[Sample] = []
-    patient, past = None, []
-    for subject, visit_id, start in cohort.visits.select("subject_id", "visit_id", "start").iter_rows():
-        if subject != patient:
-            patient, past = subject, []
+    within = _ordered_within(cohort.visits)
+    current, past = None, []
+    for visit_id, start, *owner in cohort.visits.select("visit_id", "start", *within).iter_rows():
+        subject = owner[0]
+        if owner != current:
+            current, past = owner, []
         past.append(Visit(visit_id, start, **codes.get(visit_id, {})))
         if visit_id in predicted:
             at, until, label = predicted[visit_id]

@@ -1,6 +1,7 @@
 """Labels of the three tasks, recounted from the raw tables, and what each leakage mode shows."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -241,3 +242,21 @@ def test_bad_requests():
     for options in ({"task": "guess"}, {"task": "los", "leakage": "some"}, {"task": "dec", "anchor": "noon"}):
         with pytest.raises(BadInput, match="choose"):
             make_samples(cohort, **options)
+
+
+def test_no_history_and_no_next_visit_across_groups():
+    """Trap 7: hospital stays of one patient in a year have no order, and their ICU stays may seem to interleave."""
+    visits = [
+        (1, 10, START, START + DAY, None),
+        (1, 11, START + 2 * DAY, START + 3 * DAY, None),
+        (1, 20, START + DAY, START + 2 * DAY, None),
+        (1, 21, START + 5 * DAY, START + 6 * DAY, None),
+    ]
+    plain = make_cohort(visits)
+    frame = plain.visits.with_columns(group=pl.col("visit_id") // 10).sort("subject_id", "group", "start")
+    cohort = replace(plain, visits=frame, stay="ICU")
+    shown = {s.visit_id: [v.visit_id for v in s.history] for s in make_samples(cohort, "los")[1]}
+    assert shown == {10: [10], 11: [10, 11], 20: [20], 21: [20, 21]}
+    assert [(s.visit_id, s.label) for s in make_samples(cohort, "read", window_days=2)[1]] == [(10, 1), (20, 0)]
+    for task, word in (("los", "this ICU stay"), ("read", "return to an ICU"), ("dec", "die in the ICU")):
+        assert word in make_samples(cohort, task)[0].question and word not in make_samples(plain, task)[0].question
