@@ -1,0 +1,132 @@
+"""Visits of a MEDS folder that comes without a table of them: from the events that open and close a stay.
+
+A stay is opened by a code like HOSPITAL_ADMISSION//..., HOSPITALIZATION_START, ENCOUNTER_ADMIT or ADMISSION//..., and
+closed by HOSPITAL_DISCHARGE//..., ENCOUNTER_END, DISCHARGE//... (MIMIC_IV_MEDS and its kin). An OMOP-like inpatient
+event (Visit/IP, Visit/ERIP) with a time in the column `end` is both; outpatient ones are no visits. Rules, in order:
+
+which belong together   events with the same visit_id (or hadm_id, encounter_id, visit_occurrence_id) are one stay: its
+                        first opening, its last closing. Without an identifier an opening goes with the first closing
+                        at or after it and not after the subject's next opening; several openings at one time are one.
+unknown end             no closing, or one before the opening ("visits_without_discharge"): `end` is null.
+death                   died in the stay when MEDS_DEATH comes after its start, not after the day of its end (discharges
+                        are often dated to the midnight before the death) and before the next stay, or when the closing
+                        code says DIED, EXPIRED or DECEASED. A death at midnight is a date and stands for the whole day.
+events                  belong to the stay their identifier names, else to the last one that began at or before them and
+                        had not ended; static events and all others to none ("events_without_visit").
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import polars as pl
+
+KEYS = ("visit_id", "hadm_id", "encounter_id", "visit_occurrence_id")
+OPENS = r"(?i)^(((HOSPITAL|HOSPITALIZATION|ENCOUNTER|INPATIENT)[_/]+(ADMISSION|ADMIT|START))|ADMISSION)([_/]|$)"
+CLOSES = r"(?i)^(((HOSPITAL|HOSPITALIZATION|ENCOUNTER|INPATIENT)[_/]+(DISCHARGE|END|STOP))|DISCHARGE)([_/]|$)"
+SPANS = r"(?i)^VISIT/(IP|ERIP)$"
+DEADLY = r"(?i)DIED|EXPIRED|DECEASED"
+DEATH = r"^MEDS_DEATH"
+WHOLE_DAY = timedelta(hours=23, minutes=59, seconds=59)
+Found = tuple[pl.DataFrame, dict[str, int]]
+
+
+def visits_from_events(events: pl.DataFrame) -> Found:
+    """`Cohort.visits` by the rules of this module, and counts; no such event means no visit."""
+    rows = events.filter(pl.col("time").is_not_null()).with_columns(key=_key(events))
+    opens, closes = pl.col("code").str.contains(OPENS), pl.col("code").str.contains(CLOSES)
+    starts = rows.filter(opens | pl.col("code").str.contains(SPANS)).with_columns(
+        own_end=pl.col("end") if "end" in rows.columns else pl.lit(None, pl.Datetime("us"))
+    )
+    ends = rows.filter(closes).with_columns(deadly=pl.col("code").str.contains(DEADLY))
+    stays = pl.concat([_by_key(starts, ends), _by_order(starts, ends)])
+    unused = stays.select(pl.col("key").max().fill_null(0) + 1).item()
+    stays = stays.sort("subject_id", "start", "key").with_columns(
+        visit_id=pl.coalesce("key", unused + pl.int_range(pl.len())),
+        end=pl.when(pl.col("end") >= pl.col("start")).then("end"),
+    )
+    visits = _with_deaths(stays, events)
+    no_end = visits["end"].null_count()
+    counts = {"visits_derived": visits.height, "visits_without_discharge": no_end}
+    return visits, {rule: n for rule, n in counts.items() if n}
+
+
+def place_events(events: pl.DataFrame, visits: pl.DataFrame) -> Found:
+    """`events` with the visit_id of `visits` they belong to."""
+    spans = visits.select("subject_id", "start", "end", _by_time="visit_id").sort("start")
+    known = visits.select("subject_id", key="visit_id", _by_key="visit_id").unique()
+    rows = events.with_row_index("_row").with_columns(key=_key(events))
+    timed = rows.filter(pl.col("time").is_not_null()).select("_row", "subject_id", "time").sort("time")
+    inside = timed.join_asof(
+        spans, left_on="time", right_on="start", by="subject_id", strategy="backward", check_sortedness=False
+    ).filter((pl.col("time") <= pl.col("end")).fill_null(pl.col("_by_time").is_not_null()))
+    placed = (
+        rows.join(inside.select("_row", "_by_time"), on="_row", how="left")
+        .join(known, on=["subject_id", "key"], how="left")
+        .sort("_row")
+        .with_columns(visit_id=pl.coalesce("_by_key", "_by_time"))
+        .drop("_row", "key", "_by_key", "_by_time")
+    )
+    return placed, {"events_without_visit": placed["visit_id"].null_count()}
+
+
+def _key(events: pl.DataFrame) -> pl.Expr:
+    return pl.coalesce(name for name in KEYS if name in events.columns)
+
+
+def _by_key(starts: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Stays whose events carry an identifier: subject_id, key, start, end, deadly."""
+    keyed = pl.col("key").is_not_null()
+    opened = starts.filter(keyed).group_by("subject_id", "key").agg(pl.min("time").alias("start"), pl.max("own_end"))
+    closed = ends.filter(keyed).group_by("subject_id", "key").agg(pl.max("time").alias("end"), pl.any("deadly"))
+    stays = opened.join(closed, on=["subject_id", "key"], how="left")
+    return stays.select("subject_id", "key", "start", end=pl.coalesce("end", "own_end"), deadly="deadly")
+
+
+def _by_order(starts: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Stays whose events carry none: each opening with the first closing after it, up to the next opening."""
+    bare, subject = pl.col("key").is_null(), "subject_id"
+    opened = starts.filter(bare).group_by(subject, pl.col("time").alias("start")).agg(pl.max("own_end"))
+    opened = opened.sort(subject, "start").with_columns(next=pl.col("start").shift(-1).over(subject))
+    closed = ends.filter(bare).group_by(subject, pl.col("time").alias("end")).agg(pl.any("deadly")).sort("end")
+    stays = opened.sort("start").join_asof(
+        closed,
+        left_on="start",
+        right_on="end",
+        by=subject,
+        strategy="forward",
+        allow_exact_matches=False,
+        check_sortedness=False,
+    )
+    mine = (pl.col("end") <= pl.col("next")).fill_null(pl.col("end").is_not_null())
+    stays = stays.sort(subject, "start").with_columns(
+        end=pl.when(mine).then("end"), deadly=pl.when(mine).then("deadly")
+    )
+    # A closing at the minute of an opening ends the stay before, where there is one; else this stay had no length.
+    taken = (pl.col("end").shift().over(subject) == pl.col("start")).fill_null(False)
+    at_once = closed.select(subject, start="end", _end="end", _deadly="deadly")
+    stays = stays.with_columns(taken=taken).join(at_once, on=[subject, "start"], how="left", maintain_order="left")
+    late = pl.col("end").is_null() & ~pl.col("taken")
+    return stays.select(
+        subject,
+        key=pl.lit(None, pl.Int64),
+        start="start",
+        end=pl.coalesce("own_end", pl.when(late).then("_end").otherwise("end")),
+        deadly=pl.when(late).then("_deadly").otherwise("deadly"),
+    )
+
+
+def _with_deaths(stays: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    deaths = events.filter(pl.col("code").str.contains(DEATH)).group_by("subject_id").agg(pl.min("time").alias("death"))
+    death, start, end = pl.col("death"), pl.col("start"), pl.col("end")
+    is_date = death == death.dt.truncate("1d")
+    latest = pl.when(is_date).then(pl.min_horizontal(death + WHOLE_DAY, end)).otherwise(death)
+    in_time = (death.dt.date() <= end.dt.date()).fill_null(True) & (death < pl.col("next")).fill_null(True)
+    inside = (in_time & (pl.when(is_date).then(death + WHOLE_DAY).otherwise(death) >= start)).fill_null(False)
+    died = inside | pl.col("deadly").fill_null(False)
+    at = pl.max_horizontal(pl.when(inside).then(latest).otherwise(end), start)
+    joined = stays.with_columns(next=start.shift(-1).over("subject_id"))
+    joined = joined.join(deaths, on="subject_id", how="left", maintain_order="left")
+    return joined.select("subject_id", "visit_id", "start", "end", died=died, death_time=pl.when(died).then(at)).sort(
+        "subject_id", "start", "visit_id"
+    )

@@ -1,0 +1,237 @@
+"""MEDS folders: what goes out comes back, what others wrote is read, and nothing disappears without a count."""
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ghar.data.cohort import Cohort
+from ghar.data.meds import read_labels, read_meds, read_subject_splits, write_meds
+from ghar.data.mimic4 import read_mimic4
+from ghar.data.tasks import make_samples
+from ghar.errors import BadInput
+
+T0 = datetime(2150, 1, 1, 12)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+US = pl.Datetime("us")
+
+
+def shard(root: Path, rows, name: str = "train/0", **columns) -> Path:
+    """One data file: rows of (subject, time, code), and further columns."""
+    path = root / "data" / f"{name}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame = pl.DataFrame(rows, {"subject_id": pl.Int64, "time": US, "code": pl.String}, orient="row")
+    frame.with_columns(**{name: pl.Series(values) for name, values in columns.items()}).write_parquet(path)
+    return root
+
+
+@pytest.fixture(scope="module")
+def cohort(demo) -> Cohort:
+    return read_mimic4(demo)
+
+
+@pytest.fixture(scope="module")
+def exported(cohort, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("meds") / "out"
+    write_meds(cohort, root, shard_size=30)
+    return root
+
+
+def test_the_demo_comes_back_whole(cohort, exported):
+    back = read_meds(exported)
+    for frame in ("events", "codes", "visits"):
+        assert getattr(back, frame).equals(getattr(cohort, frame)), frame
+    assert (back.generated, back.credentialed) == (cohort.generated, cohort.credentialed)
+    # 100 patients have at least one event; 131,182 rows counted in the source's own files
+    assert back.counts["rows.meds"] == 4506 + 722 + 18087 + 107727 + 140 == cohort.events.height
+    assert cohort.counts.items() <= back.counts.items()
+    for task in ("los", "read", "dec"):
+        assert make_samples(back, task) == make_samples(cohort, task)
+
+
+def test_the_files_have_the_types_of_meds(exported):
+    files = sorted((exported / "data").glob("*.parquet"))
+    assert [f.name for f in files] == ["0.parquet", "1.parquet", "2.parquet", "3.parquet"]
+    want = {"subject_id": "int64", "time": "timestamp[us]", "code": "string", "numeric_value": "float"}
+    seen: set[int] = set()
+    for file in files:
+        types = {field.name: str(field.type) for field in pq.read_schema(file)}
+        assert types == want | {"text_value": "large_string", "visit_id": "int64", "recorded": "timestamp[us]"}
+        subjects = pl.read_parquet(file)["subject_id"]
+        assert not seen & set(subjects) and subjects.is_sorted()  # a subject in one file, contiguous
+        seen |= set(subjects)
+    assert len(seen) == 100
+    types = {field.name: str(field.type) for field in pq.read_schema(exported / "metadata/codes.parquet")}
+    assert types["parent_codes"].startswith("list<") and (types["code"], types["description"]) == ("string", "string")
+    assert json.loads((exported / "metadata/dataset.json").read_text())["meds_version"] == "0.4.1"
+
+
+def test_the_schema_of_the_meds_package_agrees(exported):
+    meds = pytest.importorskip("meds", reason="the package meds is not installed")
+    meds.DataSchema.validate(pq.read_table(exported / "data/0.parquet"))
+    meds.CodeMetadataSchema.validate(pq.read_table(exported / "metadata/codes.parquet"))
+
+
+events = st.lists(
+    st.tuples(
+        st.integers(1, 4),
+        st.none() | st.integers(0, 50).map(lambda h: T0 + h * HOUR),
+        st.sampled_from(["LAB/1", "DRUG/a b", "ICD10CM/I509", "x"]),
+        st.none() | st.floats(width=32, allow_nan=False),
+        st.none() | st.text(max_size=3),
+        st.none() | st.integers(1, 9),
+        st.none() | st.integers(0, 60).map(lambda h: T0 + h * HOUR),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(events, st.integers(1, 3))
+def test_every_event_comes_back(tmp_path_factory, rows, shard_size):
+    columns = {"subject_id": pl.Int64, "time": US, "code": pl.String, "numeric_value": pl.Float32}
+    columns |= {"text_value": pl.String, "visit_id": pl.Int64, "recorded": US}
+    frame = pl.DataFrame(rows, columns, orient="row").sort("subject_id", "time", maintain_order=True)
+    codes = frame.select(pl.col("code").unique().sort(), description=pl.lit("name"))
+    codes = codes.with_columns(parents=pl.lit(["p"], pl.List(pl.String)))
+    visits = pl.DataFrame(
+        [(1, 1, T0, None, False, None)],
+        {"subject_id": pl.Int64, "visit_id": pl.Int64, "start": US, "end": US, "died": pl.Boolean, "death_time": US},
+        orient="row",
+    )
+    root = tmp_path_factory.mktemp("any") / "out"
+    visits = visits.with_columns(group=pl.lit(5, pl.Int64))
+    write_meds(Cohort("any", frame, codes, visits, True, counts={"rows.x": 3}, stay="ICU"), root, shard_size)
+    back = read_meds(root)
+    assert back.stay == "ICU"
+    assert back.events.equals(frame) and back.codes.equals(codes) and back.visits.equals(visits)
+    assert back.generated and back.counts["rows.x"] == 3 and back.counts["rows.meds"] == len(rows)
+
+
+def test_visits_are_derived_from_admissions_and_discharges(cohort, tmp_path):
+    """The demo's visits as MIMIC_IV_MEDS would write them, once with hadm_id and once without."""
+    visits = cohort.visits
+    start = visits.select("subject_id", time="start", code=pl.lit("HOSPITAL_ADMISSION//URGENT//ER"), hadm_id="visit_id")
+    end = visits.select("subject_id", time="end", code=pl.lit("HOSPITAL_DISCHARGE//HOME"), hadm_id="visit_id")
+    deaths = visits.filter("died").select("subject_id", time="death_time", code=pl.lit("MEDS_DEATH"))
+    rows = pl.concat([start, end, deaths.with_columns(hadm_id=pl.lit(None, pl.Int64))]).sort("subject_id", "time")
+    for name, frame in (("keyed", rows), ("bare", rows.drop("hadm_id"))):
+        (tmp_path / name / "data").mkdir(parents=True)
+        frame.write_parquet(tmp_path / name / "data" / "0.parquet")
+        found = read_meds(tmp_path / name)
+        assert found.visits.drop("visit_id").equals(visits.drop("visit_id"))
+        assert found.counts["visits_derived"] == 275
+        assert found.events.filter(pl.col("code") == "HOSPITAL_ADMISSION//URGENT//ER")["visit_id"].null_count() == 0
+        if name == "keyed":
+            assert found.visits["visit_id"].equals(visits["visit_id"])
+
+
+def test_rules_of_derived_visits(tmp_path):
+    rows = [
+        (1, None, "GENDER//F"),
+        (1, T0, "ENCOUNTER_START"),
+        (1, T0 + HOUR, "LAB/1"),
+        (1, T0 + 2 * HOUR, "ENCOUNTER_END//HOME"),
+        (1, T0 + 5 * HOUR, "LAB/1"),
+        (1, T0 + DAY, "ENCOUNTER_START"),  # never closed
+        (1, T0 + DAY + HOUR, "LAB/1"),
+        (2, T0, "ADMISSION//ER"),
+        (2, T0 + 2 * HOUR, "DISCHARGE//DIED"),
+        (3, T0, "ADMISSION"),
+        (3, datetime(2150, 1, 2), "MEDS_DEATH"),  # a date, before the discharge on that day
+        (3, datetime(2150, 1, 2, 9), "DISCHARGE"),
+        (4, T0, "ICU_ADMISSION/MICU"),
+    ]
+    found = read_meds(shard(tmp_path, rows))
+    assert found.visits.drop("visit_id").rows() == [
+        (1, T0, T0 + 2 * HOUR, False, None),
+        (1, T0 + DAY, None, False, None),
+        (2, T0, T0 + 2 * HOUR, True, T0 + 2 * HOUR),
+        (3, T0, datetime(2150, 1, 2, 9), True, datetime(2150, 1, 2, 9)),
+    ]
+    first, second = found.visits["visit_id"][:2]
+    labs = found.events.filter(pl.col("code") == "LAB/1")["visit_id"].to_list()
+    assert labs == [first, None, second]
+    assert found.counts["visits_without_discharge"] == 1 and found.counts["events_without_visit"] == 3
+    assert found.codes.filter(pl.col("code") == "GENDER//F")["description"].to_list() == ["F"]
+
+
+def test_inpatient_events_with_an_end_are_visits(tmp_path):
+    rows = [(1, T0, "Visit/IP"), (1, T0 + HOUR, "SNOMED/1"), (1, T0 + 9 * DAY, "Visit/OP")]
+    ends = pl.Series([T0 + DAY, None, T0 + 9 * DAY], dtype=US)
+    found = read_meds(shard(tmp_path, rows, end=ends, visit_id=[7, 7, 8], unit=["", "g/dL", None]))
+    assert found.visits.select("visit_id", "start", "end").rows() == [(7, T0, T0 + DAY)]
+    assert found.events["visit_id"].to_list() == [7, 7, None] and "unit" in found.events.columns
+
+
+def test_untidy_folders_are_put_right_and_counted(tmp_path):
+    shard(tmp_path, [(1, T0 + HOUR, "b"), (1, T0, "a"), (None, T0, "x"), (1, T0, None)])
+    shard(tmp_path, [(1, T0 + DAY, "c"), (2, None, "s")], "tuning/0", numeric_value=[1, 2])
+    found = read_meds(tmp_path)
+    assert found.events["code"].to_list() == ["a", "b", "c", "s"]
+    wanted = {"rows.meds": 6, "dropped.meds.no_subject": 1, "dropped.meds.no_code": 1}
+    wanted |= {"repaired.meds.out_of_order": 1, "repaired.meds.subject_in_several_files": 1}
+    assert wanted.items() <= found.counts.items()
+    assert found.events["recorded"].equals(found.events["time"].alias("recorded"))
+    assert found.credentialed and not found.generated
+
+
+def test_the_cache_notices_a_changed_file(tmp_path):
+    root = shard(tmp_path / "meds", [(1, T0, "a")])
+    assert read_meds(root, tmp_path / "cache").events.height == 1
+    shard(root, [(1, T0, "a"), (1, T0, "b")])
+    assert read_meds(root, tmp_path / "cache").events.height == 2
+    assert read_meds(root, tmp_path / "cache").events.equals(read_meds(root).events)
+
+
+def test_refused_folders(tmp_path, cohort, exported):
+    with pytest.raises(BadInput, match="has no data"):
+        read_meds(tmp_path)
+    with pytest.raises(BadInput, match="is not empty"):
+        write_meds(cohort, exported)
+    with pytest.raises(BadInput, match="shard_size=0"):
+        write_meds(cohort, tmp_path / "new", shard_size=0)
+    path = tmp_path / "a" / "data" / "0.parquet"
+    path.parent.mkdir(parents=True)
+    pl.DataFrame({"patient_id": [1], "time": [T0], "code": ["a"]}).write_parquet(path)
+    with pytest.raises(BadInput, match="no column subject_id"):
+        read_meds(tmp_path / "a")
+    pl.DataFrame({"subject_id": ["p1"], "time": [T0], "code": ["a"]}).write_parquet(path)
+    with pytest.raises(BadInput, match="column subject_id is String"):
+        read_meds(tmp_path / "a")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_meds(tmp_path / "a")
+
+
+def test_labels(tmp_path):
+    path = tmp_path / "labels.parquet"
+    frame = pl.DataFrame({"subject_id": [2, 1], "prediction_time": [T0, T0 + DAY], "boolean_value": [True, False]})
+    frame.with_columns(integer_value=pl.lit(None, pl.Int64)).write_parquet(path)
+    labels = read_labels(path)
+    assert labels.columns == ["subject_id", "prediction_time", "boolean_value"]
+    assert labels.rows() == [(1, T0 + DAY, False), (2, T0, True)]
+    frame.with_columns(boolean_value=pl.lit(None, pl.Boolean)).write_parquet(path)
+    with pytest.raises(BadInput, match="2 rows without subject, time or value"):
+        read_labels(path)
+    with pytest.raises(BadInput, match="no label file"):
+        read_labels(tmp_path / "nowhere.parquet")
+
+
+def test_splits_that_come_with_the_folder(tmp_path):
+    with pytest.raises(BadInput, match="comes without a split"):
+        read_subject_splits(tmp_path)
+    (tmp_path / "metadata").mkdir()
+    path = tmp_path / "metadata" / "subject_splits.parquet"
+    pl.DataFrame({"subject_id": [1, 2], "split": ["train", "held_out"]}).write_parquet(path)
+    assert read_subject_splits(tmp_path) == {1: "train", 2: "held_out"}
+    pl.DataFrame({"subject_id": [1, 1], "split": ["train", "held_out"]}).write_parquet(path)
+    with pytest.raises(BadInput, match="names a subject twice"):
+        read_subject_splits(tmp_path)
