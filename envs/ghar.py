@@ -68,7 +68,7 @@ class GharEpisodes:
                 queries.append(follow_up.value)
         labels = case.task.labels
         final = yield self._act(case, "top", "predict", history, parse=lambda reply: parse_label(reply, labels))
-        return Prediction(final.value, history)
+        return Prediction(final.value, history, truncated=len(history) == spec.max_iterations)
 
     def _queries(self, case: Case):
         if self.spec.ablation == "ni":
