@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from threading import Thread
 from typing import Any, Protocol
 
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Record, Reply, Retrieve, Turn
@@ -80,34 +81,31 @@ def rollout(
     """Play every job to its end; episodes come back in the order of `jobs`.
 
     A retrieval that raises or outlasts `timeout` seconds is tried `tries` times; then the episodes that wait for it
-    fail (`Episode.failure`), and no failure text is ever shown to a policy.
+    fail (`Episode.failure`), and no failure text is ever shown to a policy. One that hangs is left behind on its
+    thread, so a corpus may be asked again while an earlier call has not returned.
     """
     flights: list[_Flight] = []
     live: list[_Flight] = []
     lookup: _Lookup | None = None
-    pool = ThreadPoolExecutor(1)
-    try:
-        while len(flights) < len(jobs) or live:
-            while len(flights) < len(jobs) and len(live) < in_flight:
-                job = jobs[len(flights)]
-                flight = _Flight(job, job.start(), time.perf_counter())
-                _resume(flight, None)
-                flights.append(flight)
-                live.append(flight)
-            if lookup is None:
-                lookup = _start_lookup(live, corpus, pool, timeout)
-            answered = _answer_acts(live, policies, seed)
-            if lookup is not None and (not answered or lookup.future.done()):
-                lookup = _finish_lookup(lookup, corpus, pool, timeout, tries)
-            for flight in live:
-                if flight.episode is None and len(flight.results) == len(flight.effects):
-                    results = tuple(flight.results[i] for i in range(len(flight.effects)))
-                    _resume(flight, results[0] if flight.single else results)
-                if flight.episode is not None:
-                    on_done()
-            live = [flight for flight in live if flight.episode is None]
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    while len(flights) < len(jobs) or live:
+        while len(flights) < len(jobs) and len(live) < in_flight:
+            job = jobs[len(flights)]
+            flight = _Flight(job, job.start(), time.perf_counter())
+            _resume(flight, None)
+            flights.append(flight)
+            live.append(flight)
+        if lookup is None:
+            lookup = _start_lookup(live, corpus, timeout)
+        answered = _answer_acts(live, policies, seed)
+        if lookup is not None and (not answered or lookup.future.done()):
+            lookup = _finish_lookup(lookup, corpus, timeout, tries)
+        for flight in live:
+            if flight.episode is None and len(flight.results) == len(flight.effects):
+                results = tuple(flight.results[i] for i in range(len(flight.effects)))
+                _resume(flight, results[0] if flight.single else results)
+            if flight.episode is not None:
+                on_done()
+        live = [flight for flight in live if flight.episode is None]
     return [flight.episode for flight in flights if flight.episode is not None]
 
 
@@ -122,6 +120,8 @@ def _resume(flight: _Flight, value: Any) -> None:
     flight.single = not isinstance(effect, tuple)
     flight.effects = (effect,) if flight.single else effect
     flight.results = {}
+    for wrong in (e for e in flight.effects if not isinstance(e, Act | Retrieve)):
+        raise TypeError(f"episode {flight.job.sample_id} yielded {wrong!r}, which is neither an Act nor a Retrieve")
 
 
 def _end(flight: _Flight, prediction: Prediction, failure: str | None = None) -> None:
@@ -135,17 +135,22 @@ def _end(flight: _Flight, prediction: Prediction, failure: str | None = None) ->
 
 def _answer_acts(live: Sequence[_Flight], policies: Mapping[str, Policy], seed: int) -> bool:
     """Answer every pending act, one batch per distinct policy. True when there was any."""
-    batches: dict[int, list[tuple[_Flight, int]]] = {}
-    for flight in live:
-        for i in flight.pending(Act):
-            batches.setdefault(id(policies[flight.effects[i].agent]), []).append((flight, i))
+    asked = [
+        (flight, i, derive_seed(seed, flight.job.sample_id, flight.job.attempt, len(flight.turns), i))
+        for flight in live
+        for i in flight.pending(Act)
+    ]
+    batches: dict[int, list[tuple[_Flight, int, int]]] = {}
+    for flight, i, own_seed in asked:
+        batches.setdefault(id(policies[flight.effects[i].agent]), []).append((flight, i, own_seed))
+    answers: dict[tuple[_Flight, int], Completion] = {}
     for batch in batches.values():
-        acts = [flight.effects[i] for flight, i in batch]
-        seeds = [derive_seed(seed, f.job.sample_id, f.job.attempt, len(f.turns), i) for f, i in batch]
-        completions = policies[acts[0].agent].answer(acts, seeds)
-        for (flight, i), act, completion in zip(batch, acts, completions, strict=True):
-            flight.results[i] = _read(flight, act, completion)
-    return bool(batches)
+        acts = [flight.effects[i] for flight, i, _ in batch]
+        completions = policies[acts[0].agent].answer(acts, [own_seed for _, _, own_seed in batch])
+        answers |= {(flight, i): done for (flight, i, _), done in zip(batch, completions, strict=True)}
+    for flight, i, _ in asked:  # turns in the order of the effects, whichever policy was asked first
+        flight.results[i] = _read(flight, flight.effects[i], answers[flight, i])
+    return bool(asked)
 
 
 def _read(flight: _Flight, act: Act, completion: Completion) -> Reply:
@@ -163,29 +168,33 @@ def _read(flight: _Flight, act: Act, completion: Completion) -> Reply:
     return Reply(completion, parsed.value, parsed.error)
 
 
-def _start_lookup(
-    live: Sequence[_Flight], corpus: Corpus, pool: ThreadPoolExecutor, timeout: float
-) -> _Lookup | None:
+def _start_lookup(live: Sequence[_Flight], corpus: Corpus, timeout: float) -> _Lookup | None:
     waiting = [(flight, i) for flight in live for i in flight.pending(Retrieve)]
-    return _submit(waiting, corpus, pool, timeout, 1) if waiting else None
+    return _submit(waiting, corpus, timeout, 1) if waiting else None
 
 
-def _submit(
-    waiting: list[tuple[_Flight, int]], corpus: Corpus, pool: ThreadPoolExecutor, timeout: float, tries: int
-) -> _Lookup:
-    future = pool.submit(corpus.retrieve, [flight.effects[i] for flight, i in waiting])
+def _submit(waiting: list[tuple[_Flight, int]], corpus: Corpus, timeout: float, tries: int) -> _Lookup:
+    """Ask on a thread of its own: one that hangs blocks neither the next try nor the end of the process."""
+    requests = [flight.effects[i] for flight, i in waiting]
+    future: Future[list[Evidence]] = Future()
+
+    def ask() -> None:
+        try:
+            future.set_result(corpus.retrieve(requests))
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=ask, name="retrieval", daemon=True).start()
     return _Lookup(future, waiting, tries, time.monotonic() + timeout)
 
 
-def _finish_lookup(
-    lookup: _Lookup, corpus: Corpus, pool: ThreadPoolExecutor, timeout: float, tries: int
-) -> _Lookup | None:
+def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int) -> _Lookup | None:
     """Hand out what came back. After a failure: the next try, or the end of the episodes that wait."""
     try:
         found = lookup.future.result(timeout=max(0.0, lookup.deadline - time.monotonic()))
     except Exception as error:  # any failure of a corpus is an episode's typed failure, counted by the caller
         if lookup.tries < tries:
-            return _submit(lookup.waiting, corpus, pool, timeout, lookup.tries + 1)
+            return _submit(lookup.waiting, corpus, timeout, lookup.tries + 1)
         for flight, _ in lookup.waiting:
             flight.effects = ()
             _end(flight, Prediction(None), failure=f"retrieval: {type(error).__name__}: {error}")
