@@ -4,8 +4,8 @@ A folder holds data/**/*.parquet (a subject in one file, contiguous, sorted by t
 the data set comes with a split, metadata/subject_splits.parquet. `write_meds` adds what MEDS has no place for: the
 columns visit_id and recorded, visits.parquet, and ghar.json (generated, credentialed, stay, counts). Reading keeps
 every event but those of two counted rules ("dropped.meds.no_subject", "dropped.meds.no_code"), in the order of the
-files; rows that are not sorted by time are sorted ("repaired.meds.out_of_order"), a subject spread over files is put together
-("repaired.meds.subject_in_several_files"). A column `unit` is kept beside the events.
+files; rows that are not sorted by time are sorted ("repaired.meds.out_of_order"), a subject spread over files is put
+together ("repaired.meds.subject_in_several_files"). A column `unit` is kept beside the events.
 
 Field types: schema.py of the package meds 0.4.1; https://github.com/Medical-Event-Data-Standard/meds
 """

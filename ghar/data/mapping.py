@@ -1,0 +1,107 @@
+"""A cohort in other code systems (CCS, ATC), and the report of what did not map and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from ghar.data.codes import CodeSystems
+from ghar.data.cohort import Cohort
+from ghar.data.tables import find_table, open_table
+from ghar.errors import BadInput
+
+TOP = 10  # unmapped codes listed for each vocabulary
+PRESCRIPTIONS = ("hosp/prescriptions", "prescriptions")  # MIMIC-IV, MIMIC-III
+TEXT = pl.String()
+
+
+@dataclass(frozen=True)
+class MappingReport:
+    """by_rule: vocabulary, rule (null: unmapped), codes, events. unmapped: vocabulary, code, description, events."""
+
+    by_rule: pl.DataFrame
+    unmapped: pl.DataFrame
+
+    def text(self) -> str:
+        """For reading: shares of codes and of events by rule, and the commonest unmapped codes."""
+        lines = []
+        for (vocabulary,), part in self.by_rule.group_by("vocabulary", maintain_order=True):
+            codes, events = part["codes"].sum(), part["events"].sum()
+            lines.append(f"{vocabulary}: {codes:,} codes, {events:,} events")
+            for rule, c, e in part.select("rule", "codes", "events").iter_rows():
+                share = f"{c:>8,} codes ({c / codes:6.1%}) {e:>10,} events ({e / events:6.1%})"
+                lines.append(f"  {rule or 'unmapped':<13}{share}")
+            worst = self.unmapped.filter(pl.col("vocabulary") == vocabulary)
+            for code, name, e in worst.select("code", "description", "events").iter_rows():
+                lines.append(f"    {e:>8,} x {code} {name}")
+        return "\n".join(lines)
+
+
+def mapping_report(cohort: Cohort, mapping: pl.DataFrame) -> MappingReport:
+    """What `map_codes` did to the codes of a cohort, counted in codes and in events."""
+    uses = cohort.events.lazy().group_by("code").agg(pl.len().alias("events")).collect()
+    rows = mapping.join(uses, on="code").with_columns(vocabulary=pl.col("code").str.extract("^([^/]*)/"))
+    by_rule = (
+        rows.group_by("vocabulary", "rule")
+        .agg(pl.len().alias("codes"), pl.sum("events").cast(pl.Int64))
+        .with_columns(pl.col("codes").cast(pl.Int64))
+        .sort("vocabulary", "events", "rule", descending=[False, True, False])
+    )
+    worst = (
+        rows.filter(pl.col("target").is_null())
+        .join(cohort.codes.select("code", "description"), on="code", how="left")
+        .sort("vocabulary", "events", "code", descending=[False, True, False])
+        .group_by("vocabulary", maintain_order=True)
+        .head(TOP)
+        .select("vocabulary", "code", "description", pl.col("events").cast(pl.Int64))
+    )
+    return MappingReport(by_rule, worst)
+
+
+def map_cohort(
+    cohort: Cohort, mapping: pl.DataFrame, systems: CodeSystems, vocabularies: Collection[str] | None = None
+) -> Cohort:
+    """The cohort with mapped codes in place of its own; every event stays, an unmapped code keeps its own.
+
+    vocabularies: only these (("DRUG",) is GHAR's Table III: ICD as it is, drugs as ATC level 3), None for all.
+    """
+    used = mapping.drop_nulls("target").select("code", "target")
+    if vocabularies is not None:
+        used = used.filter(pl.col("code").str.extract("^([^/]*)/").is_in(list(vocabularies)))
+    swap = pl.col("code").replace(used["code"], used["target"])
+    kept = cohort.codes.join(used, on="code", how="anti")
+    targets = used["target"].unique().sort()
+    names = [systems.names.get(target, target.partition("/")[2]) for target in targets]
+    added = pl.DataFrame({"code": targets, "description": names}, {"code": TEXT, "description": TEXT})
+    added = added.with_columns(parents=pl.lit([], pl.List(TEXT)))
+    codes = pl.concat([kept.select(added.columns), added]).unique("code", keep="first").sort("code")
+    return replace(cohort, events=cohort.events.with_columns(swap), codes=codes)
+
+
+def add_names(cohort: Cohort, systems: CodeSystems) -> Cohort:
+    """The cohort with names for codes that had none but their own (ICD codes missing from a source's dictionary)."""
+    own = pl.col("code").str.replace("^[^/]*/", "")
+    known = pl.col("code").replace_strict(systems.names, default=None, return_dtype=TEXT)
+    nameless = pl.col("description").is_null() | (pl.col("description") == own)
+    named = pl.when(nameless).then(pl.coalesce(known, "description")).otherwise("description")
+    return replace(cohort, codes=cohort.codes.with_columns(description=named))
+
+
+def drug_keys(root: Path) -> pl.DataFrame:
+    """GSN and NDC of each drug name in a MIMIC folder: code ("DRUG/..."), gsn, ndc (text, may be null), rows.
+
+    A `Cohort` holds names only, so this reads three columns of the prescriptions again, once, streaming.
+    """
+    name = next((table for table in PRESCRIPTIONS if find_table(Path(root), table)), None)
+    if name is None:
+        raise BadInput(f"{root} has no prescriptions table, where GSN and NDC stand: leave drugs to their names.")
+    table = open_table(Path(root), name, {"drug": TEXT, "gsn": TEXT, "ndc": TEXT})
+    drug = pl.col("drug").str.strip_chars().str.to_lowercase()
+    keys = table.rows.filter(drug.is_not_null() & (drug != "")).select(
+        pl.concat_str(pl.lit("DRUG/"), drug).alias("code"), "gsn", "ndc"
+    )
+    counted = keys.group_by("code", "gsn", "ndc").agg(pl.len().cast(pl.Int64).alias("rows"))
+    return counted.collect(engine="streaming").sort("code", "gsn", "ndc")
