@@ -130,6 +130,7 @@ def test_bad_rows_are_dropped_or_repaired_and_counted(tmp_path, write_tables):
         "dropped.labevents.no_time": 1,
         "dropped.icustays.no_intime": 1,
         "repaired.icustays.no_careunit": 1,
+        "absent.chartevents": 1,
         "codes_without_name": 0,
     }
     assert cohort.visits["end"].to_list() == [None, None]
@@ -194,6 +195,27 @@ def test_labs_may_be_absent(tmp_path, write_tables):
         (write_tables(tmp_path / name) / "hosp/labevents.csv").unlink()
     cohort = read_mimic4(tmp_path / "labevents")
     assert cohort.counts["absent.labevents"] == 1 and of(cohort, "LAB/").is_empty()
+
+
+def test_chart_measurements(tmp_path, write_tables):
+    lines = [
+        "subject_id,hadm_id,stay_id,charttime,storetime,itemid,value,valuenum",
+        "1,90,7,2150-01-01 12:00:00,2150-01-01 12:20:00,223761,98.6,98.6",
+        "1,90,7,2150-01-01 12:00:00,,220045,80,80",
+        "1,90,7,2150-01-01 12:00:00,,226228,80,80",
+    ]
+    (write_tables(tmp_path) / "icu/chartevents.csv").write_text("\n".join(lines) + "\n")
+    cohort = read_mimic4(tmp_path)
+    vitals = of(cohort, "VITAL/").select("code", "numeric_value", "visit_id", "recorded").rows()
+    assert vitals == [
+        ("VITAL/temperature", 37, 90, datetime(2150, 1, 1, 12, 20)),
+        ("VITAL/heart rate", 80, 90, datetime(2150, 1, 1, 12)),
+    ]
+    assert cohort.counts["rows.chartevents"] == 3 and cohort.counts["dropped.chartevents.other_item"] == 1
+    assert cohort.names()["VITAL/heart rate"] == "heart rate (beats/min)"
+    without = read_mimic4(tmp_path, charts=False)
+    assert of(without, "VITAL/").is_empty() and "absent.chartevents" not in without.counts
+    assert of(without, "LAB/").equals(of(cohort, "LAB/"))
 
 
 def test_missing_column(tmp_path, write_tables):
