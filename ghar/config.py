@@ -42,11 +42,12 @@ class Scale:
 
 @dataclass(frozen=True)
 class Data:
-    name: Literal["demo", "mimic4", "mimic3", "eicu"]  # the source, which names its file format
+    name: Literal["demo", "mimic4", "mimic3", "eicu", "meds"]  # the source, which names its file format
     root: str | None  # folder of the source's tables; null generates the demo world
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
     leakage: Literal["paper", "strict"]  # strict shows only what was knowable at prediction time
+    codes: str | None  # folder of code tables (ghar/data/codes.py lists them); null maps nothing
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
 
 
@@ -135,6 +136,7 @@ class Warmup:
     attempts: Count  # per sample, until one is correct
     epochs: Count
     batch: Count
+    micro_batch: Count  # replies a forward pass, here and in the base stage; changes memory and time, not results
     lr: Positive
 
 
@@ -175,7 +177,7 @@ class Trainer:
 @dataclass(frozen=True)
 class Eval:
     policies: tuple[Policy, ...]
-    checkpoint: str | None  # folder; null is the latest of run_dir
+    checkpoint: str | None  # folder; null is the best of run_dir
     traces: Natural  # episodes shown in the report
     bootstrap: Count  # resamples behind a confidence interval
 

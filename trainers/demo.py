@@ -38,6 +38,7 @@ SHARES = {  # of the base exercises, by decision: reading and combining need the
 }  # fmt: skip
 PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
+GRADE = re.compile(r"grade \d course")
 RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}
 
 
@@ -77,7 +78,8 @@ def _mean_labels(train: Sequence[Case], top: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class RedrawnGrades:
-    """The corpus with every stated grade replaced by a random one, a function of the query and `seed` alone."""
+    """The corpus with every stated grade replaced by a random one, a function of `seed`, the query and the rest of
+    the passage alone: whatever grades the graph states, the same ones are shown."""
 
     inner: Any
     seed: int
@@ -90,10 +92,8 @@ class RedrawnGrades:
         ]
 
     def _redraw(self, text: str, query: str) -> str:
-        def grade(_: re.Match[str]) -> str:
-            return f"grade {derive_seed(self.seed, query, text) % story.GRADES} course"
-
-        return re.sub(r"grade \d course", grade, text)
+        without = GRADE.sub("", text)
+        return GRADE.sub(f"grade {derive_seed(self.seed, query, without) % story.GRADES} course", text)
 
 
 def made_up_samples(study: Study, knowledge: Knowledge, count: int, seed: int) -> tuple[list[Sample], dict[str, str]]:
@@ -110,7 +110,7 @@ def made_up_samples(study: Study, knowledge: Knowledge, count: int, seed: int) -
     names: dict[str, str] = {}
 
     def draw(kind: str, pool: Sequence[str], n: int) -> tuple[str, ...]:
-        picked: list[str] = [pool[i] for i in rng.permutation(len(pool))[:n]]
+        picked: list[str] = [pool[int(i)] for i in rng.permutation(len(pool))[:n]]
         codes = tuple(f"{'DRUG' if kind == 'drug' else 'NODE'}/{name}" for name in picked)
         names.update(dict(zip(codes, picked, strict=True)))
         return codes
@@ -154,7 +154,7 @@ def build_base(study: Study, knowledge: Knowledge, log: Any) -> tuple[Any, Any]:
     if base.steps == 0:
         return model, tokenizer
     pairs = _exercises(tokenizer, episodes, base.steps * base.batch, config.seed)
-    settings = SFTSettings(base.steps, base.batch, base.lr, base.batch, seed=config.seed)
+    settings = SFTSettings(base.steps, base.batch, base.lr, config.trainer.warmup.micro_batch, seed=config.seed)
     return _logged(run_sft(model, tokenizer, pairs, settings), "base", log), tokenizer
 
 
@@ -191,6 +191,6 @@ def _token_names(study: Study, knowledge: Knowledge) -> list[str]:
     """Names worth a token of their own: the topics', the cohort's, the menu's, the grades, then the graph's."""
     grades = [f"grade {g} course" for g in range(story.GRADES)]
     topics = [topic.split(" ", 1)[1] for topic in knowledge.grades]
-    menu = [part for path in study.episodes.metapaths for part in (path.head_type, path.label, path.tail_type)]
+    menu = [part for path in study.episodes.metapaths for part in (path.text, path.label)]
     cohort = [study.names[code] for code in study.cohort.codes["code"] if not code.startswith(("LAB/", "ICU"))]
     return [*grades, *topics, *menu, *cohort, *study.graph.names]

@@ -126,7 +126,7 @@ def _imitate(
             steps,
             settings.batch,
             settings.lr,
-            settings.batch,
+            settings.micro_batch,
             finetune=cfg.model.finetune,
             rank=cfg.model.lora_rank,
             alpha=cfg.model.lora_alpha,

@@ -60,9 +60,14 @@ class Study:
 
 def prepare(config: Config) -> Study:
     """Read, link, split and index. BadInput names what is missing or does not fit."""
+    if config.data.name in ("mimic3", "eicu"):
+        raise BadInput(
+            f"data={config.data.name} has no reader yet: MIMIC-IV is read (data=mimic4 data.root=...), "
+            "MIMIC-III and eICU come with the issue on clinical data."
+        )
     cache = Path(config.data.cache)
     root, graph_path, references = _sources(config, cache)
-    cohort = _read(config, root, cache)
+    cohort = read_mimic4(root, cache / "cohorts")
     task, samples = make_samples(
         cohort,
         config.task.name,
@@ -124,15 +129,6 @@ def _sources(config: Config, cache: Path) -> tuple[Path, Path, Path | None]:
             raise BadInput(f"kg.references={references} does not exist: correct it, or leave it out to link by name.")
         references = None
     return root, path, references
-
-
-def _read(config: Config, root: Path, cache: Path) -> Cohort:
-    if config.data.name in ("mimic3", "eicu"):
-        raise BadInput(
-            f"data={config.data.name} has no reader yet: MIMIC-IV is read (data=mimic4 data.root=...), "
-            "MIMIC-III and eICU come with the issue on clinical data."
-        )
-    return read_mimic4(root, cache / "cohorts")
 
 
 def _counts(cohort: Cohort, splits: Splits, graph: KnowledgeGraph, links: Mapping[str, int]) -> dict[str, int]:

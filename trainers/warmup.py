@@ -40,23 +40,35 @@ def sample_references(study: Study, cases: Sequence[Case], teacher: Policy) -> W
     rng = np.random.default_rng(derive_seed(cfg.seed, "warmup"))
     chosen = [cases[i] for i in sorted(rng.permutation(len(cases))[: cfg.trainer.warmup.samples])]
     accepted: dict[str, Episode] = {}
+    references: dict[str, Reference] = {}
     for attempt in range(cfg.trainer.warmup.attempts):
         open_cases = [case for case in chosen if case.sample_id not in accepted]
         title = f"Teacher, attempt {attempt + 1}"
-        for case, episode in zip(
-            open_cases, play(study, open_cases, teacher, seed=cfg.seed, title=title, attempt=attempt), strict=True
-        ):
-            if episode.failure is None and episode.prediction.label == case.label:
-                accepted[case.sample_id] = episode
+        episodes = play(study, open_cases, teacher, seed=cfg.seed, title=title, attempt=attempt)
+        right = [
+            (case, episode)
+            for case, episode in zip(open_cases, episodes, strict=True)
+            if episode.failure is None and episode.prediction.label == case.label
+        ]
+        accepted |= {case.sample_id: episode for case, episode in right}
+        references |= _references(study, right, teacher, attempt)
     if not accepted:
         raise BadInput(
             f"trainer.warmup.teacher={cfg.trainer.warmup.teacher} answered none of {len(chosen)} samples correctly: "
             "raise trainer.warmup.attempts or samples, or choose another teacher."
         )
-    positive = [case for case in chosen if case.sample_id in accepted]
-    opposite = play(study, positive, OppositePolicy(teacher), seed=cfg.seed, title="Opposite decisions")
-    references = {
-        case.sample_id: Reference(chain(accepted[case.sample_id].prediction.history), chain(other.prediction.history))
-        for case, other in zip(positive, opposite, strict=True)
-    }
     return Warmup(tuple(accepted.values()), references, len(accepted) / len(chosen))
+
+
+def _references(
+    study: Study, right: Sequence[tuple[Case, Episode]], teacher: Policy, attempt: int
+) -> dict[str, Reference]:
+    """Correct episodes and their opposites, from the same attempt: so they differ by the decisions turned round and
+    by what follows from them, not by other draws. Where the opposite failed there is no reference."""
+    cases, policy = [case for case, _ in right], OppositePolicy(teacher)
+    opposite = play(study, cases, policy, seed=study.config.seed, title="Opposite decisions", attempt=attempt)
+    return {
+        case.sample_id: Reference(chain(episode.prediction.history), chain(other.prediction.history))
+        for (case, episode), other in zip(right, opposite, strict=True)
+        if other.failure is None
+    }

@@ -1,0 +1,119 @@
+"""The whole recipe, shortened: from tables to an evaluated policy, on generated and on real patients."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from launch.entry import load
+from trainers.evaluate import evaluate
+from trainers.ghar import train
+
+SHORT = [
+    "+experiment=mimic4_los",
+    "threads=1",
+    "model.hidden=32",
+    "model.layers=2",
+    "model.heads=2",
+    "model.vocab=1600",
+    "trainer.base.steps=2",
+    "trainer.base.batch=16",
+    "trainer.warmup.samples=40",
+    "trainer.warmup.epochs=1",
+    "trainer.rl.updates=2",
+    "trainer.rl.episodes=8",
+    "trainer.rl.eval_every=1",
+    "trainer.rl.eval_samples=8",
+    "task.max_test=8",
+    "eval.bootstrap=50",
+]
+
+
+def short(tmp_path: Path, cache: Path, *overrides: str) -> Config:
+    return load([*SHORT, f"run_dir={tmp_path / 'run'}", f"data.cache={cache}", *overrides])
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    """metrics.jsonl without what depends on the clock."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    clock = ("time/", "train/tokens_per_second", "eval/seconds")
+    return [{k: v for k, v in row.items() if not k.startswith(clock)} for row in rows]
+
+
+def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]):
+    config = short(tmp_path, cache, "data.patients=120")
+    train(config)
+    run = tmp_path / "run"
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["generated"] and "GENERATED" in capsys.readouterr().out
+    assert set(summary["policies"]) == {"llm_only", "always_rag", "scripted", "ghar_sft", "ghar_rl"}
+    assert summary["policies"]["llm_only"]["retrieval_rate"][0] == 0
+    assert summary["policies"]["always_rag"]["retrieval_rate"][0] == 1
+    assert 0 < summary["ceilings"]["parametric"] < summary["ceilings"]["retrieval"] < 1
+    assert [row["step"] for row in metrics(run) if row["phase"] == "rl"] == [0, 1, 2]
+    assert "generated" in (run / "report.html").read_text().lower()
+    first = [json.loads(line) for line in (run / "episodes" / "ghar_rl.jsonl").read_text().splitlines()]
+    assert len(first) == 8 and all(row["turns"] for row in first)
+
+    again = evaluate(config)  # from the checkpoint on disk: the numbers of the run itself
+    for name, numbers in again["policies"].items():
+        assert numbers["reward"] == summary["policies"][name]["reward"], name
+
+    train(config)
+    assert "finished" in capsys.readouterr().out
+    with pytest.raises(BadInput, match="another configuration"):
+        train(short(tmp_path, cache, "data.patients=120", "seed=7"))
+
+
+def test_same_seed_same_numbers(tmp_path: Path, cache: Path):
+    for name in ("a", "b"):
+        train(short(tmp_path / name, cache, "data.patients=120", "eval.policies=[ghar_rl]", "trainer.rl.updates=1"))
+    assert metrics(tmp_path / "a" / "run") == metrics(tmp_path / "b" / "run")
+
+
+def test_lora_running_normaliser_and_separate_rewards(tmp_path: Path, cache: Path):
+    config = short(
+        tmp_path,
+        cache,
+        "data.patients=120",
+        "model.finetune=lora",
+        "reward.normalise=running",
+        "reward.composition=separate",
+        "trainer.rl.per_agent=true",
+        "trainer.rl.credit=bilevel",
+        "trainer.rl.updates=1",
+        "task=read",
+    )
+    train(config)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert evaluate(config)["policies"]["ghar_rl"]["reward"] == summary["policies"]["ghar_rl"]["reward"]
+
+
+def test_real_tables(tmp_path: Path, cache: Path, shared_data: Path):
+    graph = shared_data / "kg" / "primekg-subset"
+    config = short(
+        tmp_path,
+        cache,
+        f"data.root={shared_data / 'mimic-iv-demo-2.2'}",
+        f"kg.path={graph / 'merged_kg_12col.csv.gz'}",
+        f"kg.references={graph / 'txgnn_mondo_references.csv.gz'}",
+        "trainer.rl.updates=1",
+        "trainer.warmup.attempts=3",
+    )
+    train(config)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert not summary["generated"] and summary["ceilings"] is None
+    assert summary["policies"]["ghar_rl"]["n"] == 8
+    assert summary["data"]["patients"] == 100
+
+
+def test_evaluating_a_run_that_was_never_trained(tmp_path: Path, cache: Path):
+    with pytest.raises(BadInput, match="sft holds no model"):
+        evaluate(short(tmp_path, cache, "data.patients=120"))
