@@ -166,8 +166,6 @@ def _data_contradictions(c: Config) -> Iterator[str]:
         )
     if c.scale.name == "full" and c.data.root is None:
         yield "scale=full trains on real tables: set data.root to their folder, or choose scale=demo."
-    if c.data.root is not None and c.kg.path is None:
-        yield "data.root is set but kg.path is null, the demo world's graph: set kg.path to a PrimeKG csv or csv.gz."
     if min(c.task.split) <= 0 or abs(sum(c.task.split) - 1) > 1e-6:
         yield f"task.split={list(c.task.split)} must hold three shares above 0 that add up to 1: correct them."
 

@@ -121,7 +121,6 @@ def test_a_missing_key_and_a_missing_section_are_named() -> None:
 
 @pytest.mark.parametrize("values, named", [
     ({"data__root": "tables", "kg__path": "kg.csv"}, "data=demo"),
-    ({"data__name": "mimic4", "data__root": "tables"}, "kg.path"),
     ({"data__name": "mimic4", "scale__name": "full"}, "set data.root"),
     ({"task__split": [0.6, 0.2, 0.3]}, "task.split"),
     ({"task__split": [0.8, 0.2, 0.0]}, "task.split"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.data.codes import CodeSystems
+from ghar.data.codes import CodeSystems, map_codes, read_code_systems
 from ghar.data.cohort import Cohort
 from ghar.data.tables import find_table, open_table
 from ghar.errors import BadInput
@@ -88,6 +88,20 @@ def add_names(cohort: Cohort, systems: CodeSystems) -> Cohort:
     nameless = pl.col("description").is_null() | (pl.col("description") == own)
     named = pl.when(nameless).then(pl.coalesce(known, "description")).otherwise("description")
     return replace(cohort, codes=cohort.codes.with_columns(description=named))
+
+
+def map_source(cohort: Cohort, folder: Path, root: str | None) -> tuple[MappingReport, dict[str, Cohort]]:
+    """Report on mapping `cohort` with the code tables of `folder`, and the cohort as the papers map it.
+
+    GHAR keeps ICD codes and maps drugs; KARE maps everything. root: the MIMIC folder with GSN and NDC, which are used
+    where it has prescriptions.
+    """
+    systems = read_code_systems(folder)
+    there = root is not None and any(find_table(Path(root), table) for table in PRESCRIPTIONS)
+    keys = drug_keys(Path(root)) if root is not None and there else None
+    mapping = map_codes(cohort.codes["code"], systems, keys)
+    whole, drugs = map_cohort(cohort, mapping, systems), map_cohort(cohort, mapping, systems, ("DRUG",))
+    return mapping_report(cohort, mapping), {"as in GHAR": drugs, "as in KARE": whole}
 
 
 def drug_keys(root: Path) -> pl.DataFrame:

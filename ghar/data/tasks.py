@@ -47,6 +47,9 @@ KINDS = {
     "ICD9PROC": "procedures",
     "ICD10PCS": "procedures",
     "DRUG": "medications",
+    "CCSCM": "diagnoses",
+    "CCSPROC": "procedures",
+    "ATC": "medications",
     "EICU_DIAGNOSIS": "diagnoses",
     "EICU_TREATMENT": "procedures",
 }

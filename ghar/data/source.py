@@ -1,0 +1,32 @@
+"""The cohort that data=... names, through the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ghar.config import Data
+from ghar.data.cohort import Cohort
+from ghar.data.meds import read_meds
+from ghar.data.mimic3 import read_mimic3
+from ghar.data.mimic4 import read_mimic4
+from ghar.errors import BadInput
+
+
+def read_source(data: Data) -> Cohort:
+    """Read the tables under data.root with the reader of data.name; data=demo generates them first.
+
+    Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
+    """
+    cache = Path(data.cache)
+    if data.root is None:
+        if data.name != "demo":
+            raise BadInput(f"data={data.name} reads real tables: set data.root to their folder, or choose data=demo.")
+        from ghar.data.demo import generate_world  # only where patients are generated
+
+        root = cache / "worlds" / f"seed{data.world_seed}-patients{data.patients}"
+        generate_world(root, seed=data.world_seed, patients=data.patients)
+        return read_mimic4(root, cache / "cohorts")
+    readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "meds": read_meds}
+    if data.name not in readers:
+        raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {', '.join(readers)}.")
+    return readers[data.name](Path(data.root), cache / "cohorts")

@@ -1,0 +1,90 @@
+"""The paper's table of a data set: patients, visits, codes per visit, and the labels of each task (GHAR, Table III).
+
+"codes shown" counts, as the paper's "history per visit" does, all codes of the visits a sample shows, averaged over the
+samples of the length-of-stay task, which excludes least; "codes per visit" counts those of one visit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.tasks import KINDS, audit
+
+KIND_NAMES = ("diagnoses", "procedures", "medications")
+Table = dict[str, Any]
+
+
+def dataset_table(cohort: Cohort, tasks: Mapping[str, tuple[Task, Sequence[Sample]]]) -> Table:
+    """Everything the text shows, as plain values: patients, visits, codes by kind, tasks, and the reader's counts."""
+    visits = cohort.visits
+    uses = _uses(cohort)
+    shown = _shown(tasks["los"][1]) if "los" in tasks else {}
+    return {
+        "name": cohort.name,
+        "generated": cohort.generated,
+        "patients": visits["subject_id"].n_unique(),
+        "visits": visits.height,
+        "visits per patient": visits.height / max(visits["subject_id"].n_unique(), 1),
+        "events": cohort.events.height,
+        "codes": {
+            kind: {
+                "different": uses.filter(kind=kind)["code"].n_unique(),
+                "per visit": uses.filter(kind=kind).height / max(visits.height, 1),
+                "shown": shown.get(kind),
+            }
+            for kind in KIND_NAMES
+        },
+        "tasks": {name: task_row(cohort, task, samples) for name, (task, samples) in tasks.items()},
+        "counts": dict(cohort.counts),
+    }
+
+
+def task_row(cohort: Cohort, task: Task, samples: Sequence[Sample]) -> Table:
+    """Samples, patients, label balance, visits shown, and how many codes are shown before they were recorded."""
+    labels = Counter(sample.label for sample in samples)
+    return {
+        "samples": len(samples),
+        "patients": len({sample.subject_id for sample in samples}),
+        "visits shown": sum(len(sample.history) for sample in samples) / max(len(samples), 1),
+        "labels": {label: labels[i] for i, label in enumerate(task.labels)},
+        "codes shown too early": audit(cohort, samples).height,
+    }
+
+
+def text(table: Table) -> str:
+    """The table for reading."""
+    lines = [f"{table['name']}{' (generated patients)' if table['generated'] else ''}"]
+    lines.append(f"  patients {table['patients']:,}   visits {table['visits']:,}   events {table['events']:,}")
+    lines.append(f"  visits per patient {table['visits per patient']:.4f}")
+    for kind, row in table["codes"].items():
+        shown = "" if row["shown"] is None else f"   shown per sample (los) {row['shown']:.4f}"
+        lines.append(f"  {kind:<12} different {row['different']:>7,}   per visit {row['per visit']:.4f}{shown}")
+    for name, row in table["tasks"].items():
+        balance = "  ".join(f"{label}: {n:,} ({n / row['samples']:.1%})" for label, n in row["labels"].items())
+        lines.append(f"  task {name}: {row['samples']:,} samples of {row['patients']:,} patients")
+        lines.append(f"    {row['visits shown']:.2f} visits shown, {row['codes shown too early']:,} codes too early")
+        lines.append(f"    {balance}")
+    rules = {rule: n for rule, n in table["counts"].items() if not rule.startswith("rows.") and n}
+    lines += [f"  {rule}: {n:,}" for rule, n in rules.items()]
+    return "\n".join(lines)
+
+
+def _uses(cohort: Cohort) -> pl.DataFrame:
+    """Different (visit, kind, code)."""
+    prefix = pl.col("code").str.extract("^([^/]*)/")
+    kind = prefix.replace_strict(KINDS, default=None, return_dtype=pl.String)
+    rows = cohort.events.lazy().select("visit_id", "code", kind=kind).drop_nulls().unique()
+    return rows.collect(engine="streaming")
+
+
+def _shown(samples: Sequence[Sample]) -> dict[str, float]:
+    """Codes a sample shows on average, by kind."""
+    return {
+        kind: sum(len(getattr(visit, kind)) for sample in samples for visit in sample.history) / max(len(samples), 1)
+        for kind in KIND_NAMES
+    }

@@ -1,0 +1,67 @@
+"""Print and save a data set's statistics: python launch/prepare_data.py data=mimic4 data.root=/path/to/mimic-iv
+
+Leaves dataset.json and dataset.txt in run_dir: patients, visits, codes per visit, the labels of every task, what the
+reader dropped or repaired and, with data.codes=FOLDER, how codes map to CCS and ATC.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ghar.config import Config
+
+
+def run(config: Config) -> None:
+    import json
+    import os
+
+    from ghar.data.mapping import map_source
+    from ghar.data.source import read_source
+    from ghar.data.statistics import dataset_table, text
+
+    cohort = read_source(config.data)
+    tasks, refused = _tasks(cohort, config)
+    table: dict[str, Any] = dataset_table(cohort, tasks)
+    lines = [text(table), *refused]
+    if config.data.codes is not None:
+        report, mapped = map_source(cohort, Path(config.data.codes), config.data.root)
+        table["mapping"] = {"by_rule": report.by_rule.to_dicts(), "unmapped": report.unmapped.to_dicts()}
+        table["mapped"] = {name: dataset_table(other, {})["codes"] for name, other in mapped.items()}
+        lines += ["", "Mapping to CCS and ATC level 3", report.text(), ""]
+        for name, codes in table["mapped"].items():
+            sizes = ", ".join(f"{row['different']:,} {kind}" for kind, row in codes.items())
+            lines.append(f"{name}: {sizes}")
+    whole = "\n".join(lines)
+    print(whole)
+    folder = Path(config.run_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in (("dataset.json", json.dumps(table, indent=1)), ("dataset.txt", whole + "\n")):
+        half = folder / f".{name}.tmp"
+        half.write_text(content)
+        os.replace(half, folder / name)
+
+
+def _tasks(cohort: Any, config: Config) -> tuple[dict[str, Any], list[str]]:
+    """Every task that has samples, and for each of the others the reason why it has none."""
+    from ghar.data.tasks import make_samples
+    from ghar.errors import BadInput
+
+    options = {"leakage": config.data.leakage, "anchor": config.task.anchor, "window_days": config.task.window_days}
+    tasks, refused = {}, []
+    for name in ("los", "read", "dec"):
+        try:
+            tasks[name] = make_samples(cohort, name, **options)
+        except BadInput as error:
+            refused.append(f"  {error}")
+    return tasks, refused
+
+
+if __name__ == "__main__":
+    # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    from launch.entry import launch
+
+    launch(run)

@@ -1,0 +1,63 @@
+"""The dataset table of the demo, counted again from its files, and the one reader of all sources."""
+
+import dataclasses
+
+import polars as pl
+import pytest
+
+from ghar.data.mimic4 import read_mimic4
+from ghar.data.source import read_source
+from ghar.data.statistics import dataset_table, text
+from ghar.data.tasks import make_samples
+from ghar.errors import BadInput
+from launch.entry import load
+
+
+@pytest.fixture(scope="module")
+def table(demo):
+    cohort = read_mimic4(demo)
+    return dataset_table(cohort, {task: make_samples(cohort, task) for task in ("los", "read", "dec")})
+
+
+def test_codes_of_the_demo(table, demo):
+    assert (table["patients"], table["visits"], table["visits per patient"]) == (100, 275, 2.75)
+    for kind, name in (("diagnoses", "diagnoses_icd"), ("procedures", "procedures_icd")):
+        rows = pl.read_csv(demo / f"hosp/{name}.csv.gz", infer_schema=False).unique(
+            ["hadm_id", "icd_code", "icd_version"]
+        )
+        different = rows.select(pl.struct("icd_version", "icd_code").n_unique()).item()
+        assert table["codes"][kind]["different"] == different
+        assert table["codes"][kind]["per visit"] == pytest.approx(rows.height / 275)
+    drugs = pl.read_csv(demo / "hosp/prescriptions.csv.gz", infer_schema=False)
+    names = drugs.with_columns(pl.col("drug").str.strip_chars().str.to_lowercase()).unique(["hadm_id", "drug"])
+    assert table["codes"]["medications"]["different"] == names["drug"].n_unique() == 598
+    assert table["codes"]["medications"]["per visit"] == pytest.approx(names.height / 275)
+    # A visit's codes are shown in the sample of that visit and in those of all later ones.
+    stays = pl.read_csv(demo / "hosp/admissions.csv.gz", infer_schema=False).sort("subject_id", "admittime")
+    left = stays.select("hadm_id", times=pl.len().over("subject_id") - pl.int_range(pl.len()).over("subject_id"))
+    expected = names.join(left, on="hadm_id")["times"].sum() / 275
+    assert table["codes"]["medications"]["shown"] == pytest.approx(expected)
+
+
+def test_labels_and_leaks_of_the_demo(table, demo):
+    assert table["tasks"]["read"]["labels"] == {"no": 137, "yes": 38}
+    assert table["tasks"]["dec"]["labels"] == {"no": 260, "yes": 15}
+    assert table["tasks"]["los"]["samples"] == 275 and table["tasks"]["los"]["patients"] == 100
+    assert all(row["codes shown too early"] > 0 for row in table["tasks"].values())
+    cohort = read_mimic4(demo)
+    strict = {"read": make_samples(cohort, "read", leakage="strict")}
+    assert dataset_table(cohort, strict)["tasks"]["read"]["codes shown too early"] == 0
+    shown = text(table)
+    assert "patients 100   visits 275" in shown and "no: 137 (78.3%)  yes: 38 (21.7%)" in shown
+
+
+def test_a_source_is_read_by_its_name(demo, tmp_path, write_tables):
+    data = dataclasses.replace(load().data, cache=str(tmp_path / "cache"), patients=20)
+    assert read_source(data).generated
+    for name, text_ in (("mimic4", "set data.root"), ("meds", "set data.root")):
+        with pytest.raises(BadInput, match=text_):
+            read_source(dataclasses.replace(data, name=name))
+    root = str(write_tables(tmp_path / "tables"))
+    assert read_source(dataclasses.replace(data, name="mimic4", root=root)).visits.height == 3
+    with pytest.raises(BadInput, match="has no data"):
+        read_source(dataclasses.replace(data, name="meds", root=root))

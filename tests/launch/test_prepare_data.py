@@ -1,0 +1,37 @@
+"""prepare_data from outside: what it prints and leaves behind."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def prepare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    script = [sys.executable, str(ROOT / "launch" / "prepare_data.py"), f"data.cache={folder / 'cache'}", *arguments]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(script, capture_output=True, text=True, cwd=folder, env=env, timeout=120)
+
+
+def test_the_demo_tables(shared_data: Path, tmp_path: Path) -> None:
+    tables, codes = f"data.root={shared_data / 'mimic-iv-demo-2.2'}", f"data.codes={shared_data / 'codes'}"
+    done = prepare(tmp_path, "data=mimic4", tables, codes, "run_dir=out")
+    assert done.returncode == 0, done.stderr
+    assert "patients 100   visits 275" in done.stdout and "no: 137 (78.3%)" in done.stdout
+    assert (tmp_path / "out" / "dataset.txt").read_text() == done.stdout
+    table = json.loads((tmp_path / "out" / "dataset.json").read_text())
+    assert table["tasks"]["dec"]["labels"] == {"no": 260, "yes": 15}
+    drugs = {row["rule"]: row["events"] for row in table["mapping"]["by_rule"] if row["vocabulary"] == "DRUG"}
+    assert drugs == {"name": 17003, None: 1084}
+    assert table["mapped"]["as in GHAR"]["medications"]["different"] == 158
+    assert sorted(f.name for f in (tmp_path / "out").iterdir()) == ["dataset.json", "dataset.txt"]
+
+
+@pytest.mark.parametrize("arguments", [("data=mimic4",), ("data=meds", "data.root=nowhere")])
+def test_what_is_missing_is_said_in_a_sentence(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = prepare(tmp_path, *arguments)
+    assert done.returncode == 2 and "data.root" in done.stderr and "Traceback" not in done.stderr
