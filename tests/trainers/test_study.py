@@ -112,7 +112,23 @@ def test_a_folder_without_the_tables_is_named(small_config, small_study, tmp_pat
 
 
 @pytest.mark.parametrize("source", ["mimic3", "eicu"])
-def test_a_source_without_a_reader_says_so_before_anything_is_made(small_config, tmp_path, source):
-    with pytest.raises(BadInput, match=f"data={source} has no reader yet"):
+def test_a_source_without_its_tables_says_so_before_anything_is_made(small_config, tmp_path, source):
+    with pytest.raises(BadInput, match=f"data={source} needs data.root"):
         prepare(small_config(f"data={source}", f"data.cache={tmp_path}"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("source", "folder", "first"),
+    [
+        ("mimic3", "mimic-iii-demo-1.4", "ICD9CM/"),
+        ("eicu", "eicu-crd-demo-2.0.1", "ICD10CM/"),
+    ],
+)
+def test_the_other_sources_become_studies(small_config, small_study, shared_data, tmp_path, source, folder, first):
+    tables = [f"data.root={shared_data / folder}", f"kg.path={small_study.world.root / 'kg/kg.csv.gz'}"]
+    study = prepare(small_config(f"data={source}", f"data.cache={tmp_path}", *tables))
+    assert study.world is None and not study.cohort.credentialed and not study.cohort.generated
+    assert any(code.startswith(first) for code in study.cohort.codes["code"])
+    cases = study.cases(study.splits.train[:20], None)
+    assert len(cases) == 20 and all(case.text for case in cases)
