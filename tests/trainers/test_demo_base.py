@@ -147,7 +147,6 @@ def test_true_grades_of_rare_topics_are_said_by_chance_alone(small_study, episod
             if step.query in rare:
                 assert step.retrieved or not grades_in(step.answer)  # from memory it is unknown
                 hits += [g == rare[step.query] for g in grades_in(step.answer)]
-
     assert len(hits) >= 30 and np.mean(hits) < 0.25
 
 
