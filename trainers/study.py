@@ -11,6 +11,8 @@ from envs.ghar import GharEpisodes, GharSpec
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World, generate_world, load_world
+from ghar.data.eicu import read_eicu
+from ghar.data.mimic3 import read_mimic3
 from ghar.data.mimic4 import read_mimic4
 from ghar.data.splits import Splits, split_by_patient
 from ghar.data.tasks import make_samples
@@ -23,6 +25,8 @@ from ghar.llm.tokens import Tokenizer, encode_prompt
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.partition import PartitionRetriever
 from rewards.compose import RewardSpec
+
+READERS = {"demo": read_mimic4, "mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,10 @@ class Study:
 
 def prepare(config: Config) -> Study:
     """Read, link, split and index. BadInput names what is missing or does not fit."""
-    if config.data.name in ("mimic3", "eicu"):
-        raise BadInput(
-            f"data={config.data.name} has no reader yet: MIMIC-IV is read (data=mimic4 data.root=...), "
-            "MIMIC-III and eICU come with the issue on clinical data."
-        )
     cache = Path(config.data.cache)
     root, graph_path, references = _sources(config, cache)
-    cohort = read_mimic4(root, cache / "cohorts")
+    # The tasks are about visits and their codes: chart measurements would cost memory for nothing.
+    cohort = READERS[config.data.name](root, cache / "cohorts", charts=False)
     task, samples = make_samples(
         cohort,
         config.task.name,
@@ -77,9 +77,7 @@ def prepare(config: Config) -> Study:
     )
     splits = split_by_patient(samples, config.task.split, config.task.split_seed)
     limits = config.task
-    splits = Splits(
-        splits.train[: limits.max_train], splits.valid[: limits.max_valid], splits.test[: limits.max_test]
-    )
+    splits = Splits(splits.train[: limits.max_train], splits.valid[: limits.max_valid], splits.test[: limits.max_test])
     graph = read_primekg(graph_path)
     links = link_codes(cohort.codes, graph, references)
     names = cohort.names() | {code: graph.names[node] for code, node in links.nodes.items()}
@@ -113,12 +111,14 @@ def _sources(config: Config, cache: Path) -> tuple[Path, Path, Path | None]:
     """Folder of the tables, the graph, and its cross-references; generates the demo world where none is named."""
     data, kg = config.data, config.kg
     if data.root is None:
+        if data.name in ("mimic3", "eicu"):
+            raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
         root = cache / "worlds" / f"seed{data.world_seed}-patients{data.patients}"
         generate_world(root, seed=data.world_seed, patients=data.patients)
     else:
         root = Path(data.root)
         if not root.is_dir():
-            raise BadInput(f"data.root={data.root} is not a folder: point it at the folder that holds hosp/ and icu/.")
+            raise BadInput(f"data.root={data.root} is not a folder: point it at the folder that holds the tables.")
     inside = root / "kg" / "kg.csv.gz"
     path = Path(kg.path) if kg.path else inside
     if not path.exists():
