@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envs.case import Case, build_cases
@@ -11,9 +11,7 @@ from envs.ghar import GharEpisodes, GharSpec
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World, generate_world, load_world
-from ghar.data.eicu import read_eicu
-from ghar.data.mimic3 import read_mimic3
-from ghar.data.mimic4 import read_mimic4
+from ghar.data.source import read_source
 from ghar.data.splits import Splits, split_by_patient
 from ghar.data.tasks import make_samples
 from ghar.errors import BadInput
@@ -25,8 +23,6 @@ from ghar.llm.tokens import Tokenizer, encode_prompt
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.partition import PartitionRetriever
 from rewards.compose import RewardSpec
-
-READERS = {"demo": read_mimic4, "mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,8 @@ def prepare(config: Config) -> Study:
     cache = Path(config.data.cache)
     root, graph_path, references = _sources(config, cache)
     # The tasks are about visits and their codes: chart measurements would cost memory for nothing.
-    cohort = READERS[config.data.name](root, cache / "cohorts", charts=False)
+    name = "mimic4" if config.data.name == "demo" else config.data.name
+    cohort = read_source(replace(config.data, name=name, root=str(root)), charts=False)
     task, samples = make_samples(
         cohort,
         config.task.name,
@@ -111,7 +108,7 @@ def _sources(config: Config, cache: Path) -> tuple[Path, Path, Path | None]:
     """Folder of the tables, the graph, and its cross-references; generates the demo world where none is named."""
     data, kg = config.data, config.kg
     if data.root is None:
-        if data.name in ("mimic3", "eicu"):
+        if data.name not in ("demo", "mimic4"):
             raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
         root = cache / "worlds" / f"seed{data.world_seed}-patients{data.patients}"
         generate_world(root, seed=data.world_seed, patients=data.patients)

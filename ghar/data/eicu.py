@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -64,7 +63,7 @@ def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
         raise BadInput(f"There is no folder {root}: point data.root to the folder that contains patient.csv.gz.")
     name = f"eICU tables in {root}"
     files = [find_table(root, table) for table in (*TABLES, *(CHARTS if charts else ()))]
-    return through_cache(partial(_read, root, name, charts), name, cache, "eicu", files, f"{VERSION}-{charts}")
+    return through_cache(lambda: _read(root, name, charts), name, cache, "eicu", files, f"{VERSION}-{charts}")
 
 
 def _read(root: Path, name: str, charts: bool) -> Cohort:

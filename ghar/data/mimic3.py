@@ -23,7 +23,19 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.data.events import I64, TEXT, TIME, Found, code_table, dictionary, drug_code, event, in_order, through_cache
+from ghar.data.events import (
+    F64,
+    I64,
+    TEXT,
+    TIME,
+    Found,
+    code_table,
+    dictionary,
+    drug_code,
+    event,
+    in_order,
+    through_cache,
+)
 from ghar.data.mimic import (
     DEMOGRAPHIC_NAMES,
     KEYS,
@@ -73,7 +85,7 @@ def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True) -
     name = f"MIMIC-III tables in {root}"
     tables = [table for table in TABLES if charts or table != "chartevents"]
     files = [find_table(root, table) for table in tables]
-    return through_cache(partial(_read, root, name, charts), name, cache, "mimic3", files, f"{VERSION}-{charts}")
+    return through_cache(lambda: _read(root, name, charts), name, cache, "mimic3", files, f"{VERSION}-{charts}")
 
 
 def _read(root: Path, name: str, charts: bool) -> Cohort:
@@ -88,7 +100,7 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
             partial(_icd, root, visits, "procedures_icd", "ICD9PROC", names[1]),
             partial(_prescriptions, root, visits),
             partial(read_icu, root, "icustays", visits),
-            partial(demographics, patients, visits, (pl.col("start") - pl.col("dob")).dt.total_days() / 365.25),
+            partial(demographics, patients, visits, _birthdays(pl.col("dob"), pl.col("start"))),
         ]
         for table in OPTIONAL:
             if table == "chartevents" and not charts:
@@ -164,6 +176,12 @@ def _prescriptions(root: Path, visits: pl.DataFrame) -> Found:
     last_second = day.dt.truncate("1d") + pl.duration(hours=23, minutes=59, seconds=59)
     known = pl.coalesce(last_second, "end", "start")  # a drug whose start is not known must not be shown early
     return sift(table, join_visits(table, visits), drops, repairs, event(pl.coalesce(day, "start"), code, known))
+
+
+def _birthdays(born: pl.Expr, now: pl.Expr) -> pl.Expr:
+    """Whole years between two dates."""
+    day, birthday = (time.dt.month().cast(I64) * 100 + time.dt.day() for time in (now, born))
+    return (now.dt.year() - born.dt.year() - (day < birthday).cast(I64)).cast(F64)
 
 
 def _open_demo(patients: pl.DataFrame) -> bool:

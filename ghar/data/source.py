@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ghar.config import Data
 from ghar.data.cohort import Cohort
+from ghar.data.eicu import read_eicu
 from ghar.data.meds import read_meds
 from ghar.data.mimic3 import read_mimic3
 from ghar.data.mimic4 import read_mimic4
 from ghar.errors import BadInput
 
 
-def read_source(data: Data) -> Cohort:
+def read_source(data: Data, *, charts: bool = True) -> Cohort:
     """Read the tables under data.root with the reader of data.name; data=demo generates them first.
 
+    `charts=False` leaves out chart measurements, where the source keeps them in tables of their own.
     Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
     """
     cache = Path(data.cache)
@@ -25,8 +28,9 @@ def read_source(data: Data) -> Cohort:
 
         root = cache / "worlds" / f"seed{data.world_seed}-patients{data.patients}"
         generate_world(root, seed=data.world_seed, patients=data.patients)
-        return read_mimic4(root, cache / "cohorts")
-    readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "meds": read_meds}
+        return read_mimic4(root, cache / "cohorts", charts=charts)
+    readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
+    readers = {name: partial(read, charts=charts) for name, read in readers.items()} | {"meds": read_meds}
     if data.name not in readers:
         raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {', '.join(readers)}.")
     return readers[data.name](Path(data.root), cache / "cohorts")
