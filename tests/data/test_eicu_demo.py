@@ -1,0 +1,94 @@
+"""The open eICU demo: every row accounted for, and label counts recounted from the raw table."""
+
+import shutil
+from collections import Counter
+
+import polars as pl
+import pytest
+
+from ghar.data.audit import audit
+from ghar.data.eicu import read_eicu
+from ghar.data.tasks import make_samples
+from tests.data.eicu_tables import assert_conserved, write
+
+
+@pytest.fixture(scope="module")
+def demo_eicu(shared_data):
+    return shared_data / "eicu-crd-demo-2.0.1"
+
+
+@pytest.fixture(scope="module")
+def cohort(demo_eicu, tmp_path_factory):
+    """The open demo, with the lab table that is there for 174 of its stays."""
+    root = tmp_path_factory.mktemp("eicu")
+    for path in demo_eicu.glob("*.csv.gz"):
+        (root / path.name).symlink_to(path)
+    (root / "lab.csv.gz").symlink_to(demo_eicu / "subset_174_stays/lab.csv.gz")
+    return read_eicu(root)
+
+
+def test_real_demo_keeps_every_row(cohort, demo_eicu):
+    assert not cohort.credentialed and not cohort.generated
+    assert_conserved(cohort)
+    # SOURCE.md and EHR.md: 1,841 patients, 2,520 ICU stays; blank drug names 30,661 of 75,604
+    assert cohort.visits.height == 2520 and cohort.visits["subject_id"].n_unique() == 1841
+    counts = cohort.counts
+    rows = {"diagnosis": 24978, "medication": 75604, "treatment": 38290, "lab": 29961, "vitalaperiodic": 3 * 274088}
+    assert {name: counts[f"rows.{name}"] for name in rows} == rows
+    assert counts["dropped.medication.blank_drug"] == 30661
+    raw = pl.read_csv(demo_eicu / "medication.csv.gz", infer_schema=False)
+    cancelled = raw.filter(pl.col("drugordercancelled") == "Yes")
+    named = cancelled.filter(pl.col("drugname").str.strip_chars() != "")
+    assert cancelled.height == 2636 and counts["dropped.medication.cancelled"] == named.height == 1522
+    # No visit number contradicts the minutes; units say Expired for five patients whose hospital says Alive
+    assert "repaired.patient.visit_number_not_in_time_order" not in counts
+    assert counts["repaired.patient.expired_but_hospital_says_alive"] == 5 and cohort.visits["died"].sum() == 126
+    assert counts["repaired.patient.age_over_89"] == 98
+    # 17,282 rows repeat a (stay, code) of EHR.md; a visit shows each code once all the same
+    assert all(len(v.diagnoses) == len(set(v.diagnoses)) for s in make_samples(cohort, "los")[1] for v in s.history)
+
+
+def test_a_part_of_the_demo_counts_as_credentialed(tmp_path, demo_eicu):
+    root = write(tmp_path)
+    (root / "patient.csv").unlink()
+    shutil.copy(demo_eicu / "subset_174_stays/patient.csv.gz", root / "patient.csv.gz")
+    assert read_eicu(root).credentialed
+    (root / "patient.csv.gz").unlink()
+    pl.read_csv(demo_eicu / "patient.csv.gz", infer_schema=False).reverse().write_csv(root / "patient.csv")
+    assert not read_eicu(root).credentialed
+
+
+def labels(samples):
+    return dict(Counter(sample.label for sample in samples))
+
+
+def test_label_counts_of_the_demo(cohort, demo_eicu):
+    frame = pl.read_csv(demo_eicu / "patient.csv.gz", infer_schema_length=None)
+    # LOS-10 of the ICU stay (EHR.md): whole days; 8..14 -> 8, more -> 9; no stay of the demo is negative
+    expected = Counter(9 if d > 14 else 8 if d > 7 else d for d in frame["unitdischargeoffset"] // 1440)
+    for leakage in ("paper", "strict"):
+        assert labels(make_samples(cohort, "los", leakage=leakage)[1]) == expected
+    assert expected == {0: 893, 1: 695, 2: 383, 3: 185, 4: 101, 5: 69, 6: 49, 7: 32, 8: 73, 9: 40}
+    # READ: a next ICU stay in the same hospital stay. Minutes since the hospital admission make them comparable.
+    # 2,520 - 2,174 hospital stays = 346 have a next one, nobody left them dead; all but three came within 15 days
+    order = frame.with_columns(since=-pl.col("hospitaladmitoffset")).sort(
+        "patienthealthsystemstayid", "unitvisitnumber"
+    )
+    gap = pl.col("since").shift(-1).over("patienthealthsystemstayid") - pl.col("since") - pl.col("unitdischargeoffset")
+    following = order.with_columns(gap=gap).drop_nulls("gap")
+    assert following.height == 346 and (following["gap"] >= 0).all()
+    assert "Expired" not in following["unitdischargestatus"]
+    soon = following.filter(pl.col("gap") <= 15 * 1440).height
+    assert labels(make_samples(cohort, "read")[1]) == {0: 346 - soon, 1: soon} == {0: 3, 1: 343}
+    # DEC: deaths in the unit, not those the hospital reports for all of its ICU stays (trap 7: 212 stays)
+    deaths = frame.filter(pl.col("unitdischargestatus") == "Expired")
+    assert frame.filter(pl.col("hospitaldischargestatus") == "Expired").height == 212
+    assert labels(make_samples(cohort, "dec")[1]) == {0: 2520 - deaths.height, 1: deaths.height} == {0: 2394, 1: 126}
+    early = deaths.filter(pl.col("unitdischargeoffset") <= 1440).height
+    assert labels(make_samples(cohort, "dec", anchor="admission")[1]) == {0: 2520 - early, 1: early} == {0: 2473, 1: 47}
+
+
+@pytest.mark.parametrize("task", ["los", "read", "dec"])
+def test_strict_shows_nothing_that_was_recorded_later(cohort, task):
+    assert audit(cohort, make_samples(cohort, task, leakage="strict")[1]).is_empty()
+    assert audit(cohort, make_samples(cohort, task)[1]).height > 0
