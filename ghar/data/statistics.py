@@ -12,8 +12,9 @@ from typing import Any
 
 import polars as pl
 
+from ghar.data.audit import audit
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.tasks import KINDS, audit
+from ghar.data.tasks import KINDS
 
 KIND_NAMES = ("diagnoses", "procedures", "medications")
 Table = dict[str, Any]

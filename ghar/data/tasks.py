@@ -25,7 +25,6 @@ Visits with an unknown end (a counted rule of the reader) are shown, count as re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
@@ -80,7 +79,7 @@ def make_samples(
         raise BadInput(f"There is no leakage={leakage!r}: choose paper or strict.")
     if rows.is_empty():
         raise BadInput(f"Task {task} has no sample in the {cohort.name}: it needs more or longer-followed patients.")
-    return about, _samples(cohort, task, rows, leakage)
+    return about, collect_samples(cohort, task, rows, leakage)
 
 
 def los_task(stay: Stay = "hospital") -> Task:
@@ -107,29 +106,6 @@ def dec_task(stay: Stay = "hospital") -> Task:
     return Task("dec", f"Will this patient die {place} within the next 24 hours?", ("no", "yes"))
 
 
-def audit(cohort: Cohort, samples: Sequence[Sample]) -> pl.DataFrame:
-    """Every shown code that was recorded after the prediction time.
-
-    Columns sample_id, visit_id, code, prediction_time, recorded: the first time the code was known in that visit, null
-    for a code that the visit does not have. Empty for leakage="strict". Works from samples and events alone, not from
-    the code that made the samples.
-    """
-    shown = [
-        (sample.sample_id, visit.visit_id, code, sample.prediction_time)
-        for sample in samples
-        for visit in sample.history
-        for code in (*visit.diagnoses, *visit.procedures, *visit.medications)
-    ]
-    schema = {"sample_id": pl.String, "visit_id": pl.Int64, "code": pl.String, "prediction_time": pl.Datetime("us")}
-    first = cohort.events.lazy().group_by("visit_id", "code").agg(pl.col("recorded").min())
-    return (
-        pl.LazyFrame(shown, schema, orient="row")
-        .join(first, on=["visit_id", "code"], how="left", maintain_order="left")
-        .filter(pl.col("recorded").is_null() | (pl.col("recorded") > pl.col("prediction_time")))
-        .collect()
-    )
-
-
 def _los(visits: pl.DataFrame, leakage: Leakage) -> pl.DataFrame:
     """Rows to predict: visit_id, predicted_at, shown_until (strict), label."""
     days = (pl.col("end") - pl.col("start")).dt.total_days()
@@ -143,7 +119,7 @@ def _los(visits: pl.DataFrame, leakage: Leakage) -> pl.DataFrame:
 
 
 def _read(visits: pl.DataFrame, window_days: int) -> pl.DataFrame:
-    gap = pl.col("start").shift(-1).over(_ordered_within(visits)) - pl.col("end")
+    gap = pl.col("start").shift(-1).over(ordered_within(visits)) - pl.col("end")
     return (
         visits.with_columns(gap=gap)
         .filter(~pl.col("died") & (pl.col("gap") >= pl.duration()))
@@ -170,7 +146,7 @@ def _dec(visits: pl.DataFrame, anchor: Anchor) -> pl.DataFrame:
     )
 
 
-def _ordered_within(visits: pl.DataFrame) -> list[str]:
+def ordered_within(visits: pl.DataFrame) -> list[str]:
     """Columns within which visits have an order."""
     return ["subject_id", "group"] if "group" in visits.columns else ["subject_id"]
 
@@ -180,13 +156,16 @@ def _before_end(at: pl.Expr) -> pl.Expr:
     return pl.min_horizontal(at, pl.col("end") - timedelta(microseconds=1))
 
 
-def _samples(cohort: Cohort, task: TaskName, rows: pl.DataFrame, leakage: Leakage) -> list[Sample]:
-    """Walk through the visits in time order and collect each predicted one with its history."""
+def collect_samples(cohort: Cohort, task: str, rows: pl.DataFrame, leakage: Leakage) -> list[Sample]:
+    """Walk through the visits in time order and collect each predicted one with its history.
+
+    rows: visit_id, predicted_at, shown_until (what strict shows), label. `task` begins the sample ids.
+    """
     codes, times = _codes_of_visits(cohort)
     until_us = rows.with_columns(pl.col("shown_until").to_physical())
     predicted = {visit_id: rest for visit_id, *rest in until_us.iter_rows()}
     samples: list[Sample] = []
-    within = _ordered_within(cohort.visits)
+    within = ordered_within(cohort.visits)
     current, past = None, []
     for visit_id, start, *owner in cohort.visits.select("visit_id", "start", *within).iter_rows():
         subject = owner[0]

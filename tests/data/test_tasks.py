@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 import polars as pl
 import pytest
 
+from ghar.data.audit import audit
 from ghar.data.cohort import Cohort
 from ghar.data.mimic4 import read_mimic4
-from ghar.data.tasks import audit, make_samples
+from ghar.data.tasks import make_samples
 from ghar.errors import BadInput
 
 DAY = timedelta(days=1)

@@ -1,0 +1,41 @@
+"""Samples of the tasks that show more than visits of codes: all events (EHR-RAG) and time series (GraphWalker)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import polars as pl
+
+
+@dataclass(frozen=True, eq=False)
+class EventSample:
+    """One prediction from everything that was recorded: `events` has the columns of `Cohort.events`, in time order."""
+
+    sample_id: str
+    subject_id: int
+    prediction_time: datetime
+    label: int
+    events: pl.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class TimeSeriesSample:
+    """One prediction from a table of T steps by F features.
+
+    hours: [T], end of each step in hours since the admission. features: F codes. values: float32 [T, F], the last value
+    of the step, else the last one before it (LOCF); NaN before the first. source: int64 [T, F], the row of
+    `Cohort.events` a value is from, -1 for none. observed: bool [T, F], whether it was measured in that step.
+    """
+
+    sample_id: str
+    subject_id: int
+    visit_id: int
+    prediction_time: datetime
+    label: int
+    features: tuple[str, ...]
+    hours: np.ndarray
+    values: np.ndarray
+    source: np.ndarray
+    observed: np.ndarray

@@ -1,0 +1,174 @@
+"""GraphWalker's tasks: labels counted again from the demos, the arrays against a slow direct evaluation, leaks."""
+
+from datetime import timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ghar.data.audit import audit
+from ghar.data.mimic3 import read_mimic3
+from ghar.data.mimic4 import read_mimic4
+from ghar.data.tasks_series import TASKS, series_samples
+from ghar.errors import BadInput
+from tests.data.small import DAY, HOUR, START, balance, small_cohort
+
+TWO_DAYS, MONTH = pl.duration(hours=48), pl.duration(days=30)
+CREATININE = ("LAB/50912",)
+
+
+@pytest.fixture(scope="module")
+def cohort(demo):
+    return read_mimic4(demo)
+
+
+@pytest.fixture(scope="module")
+def creatinine(demo, demo_admissions) -> pl.DataFrame:
+    """Hours after the admission and values of creatinine, of the admission or without one, from the file itself."""
+    labs = pl.read_csv(demo / "hosp/labevents.csv.gz", infer_schema=False).filter(itemid="50912")
+    labs = labs.filter(pl.col("valuenum").is_not_null()).select(
+        pl.col("subject_id").cast(int), lab_hadm=pl.col("hadm_id").cast(int), at=pl.col("charttime").str.to_datetime()
+    )
+    rows = labs.join(demo_admissions, on="subject_id")
+    return rows.filter((pl.col("lab_hadm") == pl.col("hadm_id")) | pl.col("lab_hadm").is_null())
+
+
+def test_labels_of_the_demo(cohort, demo_admissions, creatinine):
+    start, end, at = pl.col("admittime"), pl.col("dischtime"), pl.col("at")
+    died = pl.col("hospital_expire_flag")
+    long = creatinine.filter((end - start >= TWO_DAYS) & (at >= start) & (at <= start + TWO_DAYS))
+    counts = dict(long.unique("hadm_id").group_by("hospital_expire_flag").len().sort("hospital_expire_flag").rows())
+    for step in (1, 24):
+        samples = series_samples(cohort, "mortality", features=CREATININE, step_hours=step)[1]
+        assert balance(samples) == counts and all(s.values.shape == (48 // step, 1) for s in samples)
+    assert counts == {0: 202, 1: 13}
+
+    # The reader knows no deaths after a discharge, so positive means readmitted (or dead in a later stay, likewise).
+    deaths = demo_admissions.filter(died == 1).group_by("subject_id").agg(pl.col("deathtime").max().alias("death"))
+    live = demo_admissions.filter(died == 0).join(deaths, on="subject_id", how="left")
+    known = live.filter(pl.col("next").is_not_null() | pl.col("death").is_not_null())
+    measured = creatinine.filter((at >= start) & (at <= end)).select("hadm_id").unique()
+    known = known.join(measured, on="hadm_id").with_columns(back=(pl.col("next") - end <= MONTH).cast(int))
+    expected = dict(known.group_by("back").len().sort("back").rows())
+    assert balance(series_samples(cohort, "readmission", features=CREATININE)[1]) == expected == {0: 101, 1: 50}
+
+    days = demo_admissions.join(measured, on="hadm_id").select(d=(end - start).dt.total_seconds() / 86400)["d"]
+    expected = {
+        i: sum(low <= d < high for d in days) for i, (low, high) in enumerate([(0, 3), (3, 7), (7, 14), (14, 999)])
+    }
+    assert balance(series_samples(cohort, "los", features=CREATININE)[1]) == expected
+
+
+@pytest.fixture(scope="module")
+def charted(shared_data):
+    return read_mimic3(shared_data / "mimic-iii-demo-1.4")
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_strict_shows_nothing_that_was_stored_later(cohort, charted, task):
+    for source in (cohort, charted):
+        features = tuple(c for c in source.codes["code"] if c.startswith(("LAB/509", "VITAL/")))
+        paper = series_samples(source, task, features=features)[1]
+        strict = series_samples(source, task, features=features, leakage="strict")[1]
+        assert audit(source, paper).height > 0 and audit(source, strict).is_empty()
+        assert {s.sample_id for s in strict} <= {s.sample_id for s in paper}
+        if task == "los":
+            assert all(s.values.shape[0] == 1 for s in strict)  # 24 h, whatever the stay
+
+
+times = st.integers(-3, 80)
+readings = st.lists(
+    st.tuples(
+        times, st.integers(0, 10), st.sampled_from("ab"), st.none() | st.integers(0, 9), st.sampled_from([1, None])
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(readings, st.integers(1, 75), st.sampled_from([1, 7, 24]), st.integers(1, 6), st.booleans())
+def test_values_against_their_plain_reading(rows, stay, step, keep, strict):
+    end = START + stay * HOUR
+    events = [
+        (1, visit, f"VITAL/{code}", START + t * HOUR, START + (t + late) * HOUR, value)
+        for t, late, code, value, visit in rows
+    ]
+    visits = [(1, 1, START, end, None), (1, 2, end + 3 * DAY, end + 4 * DAY, None)]
+    cohort = small_cohort(visits, [*events, (1, 2, "VITAL/a", end + 3 * DAY, end + 3 * DAY, 1.0)])
+    mode = "strict" if strict else "paper"
+    options = {"features": ("VITAL/a", "VITAL/b"), "step_hours": step, "last_steps": keep, "leakage": mode}
+    try:
+        samples = {s.visit_id: s for s in series_samples(cohort, "readmission", **options)[1]}
+    except BadInput:
+        samples = {}
+    shown = [
+        (e[3], i, e[5], e[2])
+        for i, e in enumerate(
+            cohort.events.select("subject_id", "visit_id", "code", "time", "recorded", "numeric_value").rows()
+        )
+        if START <= e[3] <= end and e[1] in (1, None) and e[5] is not None and (not strict or e[4] <= end)
+    ]
+    if not shown:
+        assert 1 not in samples
+        return
+    sample = samples[1]
+    steps = max(-(-stay // step), 1)
+    assert sample.values.shape == (min(steps, keep), 2) and sample.hours[-1] == stay
+    for row, number in enumerate(range(steps)[-keep:]):
+        last = number == steps - 1
+        for column, code in enumerate(options["features"]):
+            until = START + (number + 1) * step * HOUR
+            before = [r for r in shown if r[3] == code and (r[0] < until or last)]
+            seen = any(r[0] >= until - step * HOUR for r in before)
+            if before:
+                assert sample.values[row, column] == before[-1][2] and sample.source[row, column] == before[-1][1]
+            else:
+                assert np.isnan(sample.values[row, column]) and sample.source[row, column] == -1
+            assert sample.observed[row, column] == seen
+
+
+@pytest.mark.parametrize(
+    "stay, death, label",
+    [(48 * HOUR, None, 0), (47 * HOUR, None, None), (72 * HOUR, 72 * HOUR, 1), (72 * HOUR, 47 * HOUR, None)],
+)
+def test_mortality(stay, death, label):
+    visits = [(1, 1, START, START + stay, START + death if death else None)]
+    other = (2, 2, START, START + 3 * DAY, None)
+    events = [(v[0], v[1], "VITAL/ph", START + HOUR, START + HOUR, 7.0) for v in (*visits, other)]
+    found = {s.visit_id: s for s in series_samples(small_cohort([*visits, other], events), "mortality")[1]}
+    assert (found[1].label if 1 in found else None) == label and found[2].prediction_time == START + 2 * DAY
+
+
+def test_readmission_and_death_after_discharge():
+    end = START + DAY
+    visits = [(p, p, START, end, None) for p in (1, 2, 3, 4)] + [(1, 9, end + 30 * DAY, end + 40 * DAY, None)]
+    visits += [(5, 5, START, end, end)]
+    events = [(p, p, "VITAL/ph", START, START, 7.0) for p in (1, 2, 3, 4, 5)]
+    events += [(2, None, "MEDS_DEATH", end + 30 * DAY), (3, None, "MEDS_DEATH", end + 31 * DAY)]
+    samples = series_samples(small_cohort(visits, events), "readmission")[1]
+    assert {s.visit_id: s.label for s in samples} == {1: 1, 2: 1, 3: 0}  # 4 is censored, 5 died in hospital
+
+
+@pytest.mark.parametrize("hours, label", [(71, 0), (72, 1), (7 * 24, 2), (14 * 24 - 1, 2), (14 * 24, 3)])
+def test_los_classes(hours, label):
+    cohort = small_cohort(
+        [(1, 1, START, START + timedelta(hours=hours), None)], [(1, 1, "VITAL/ph", START, START, 7.0)]
+    )
+    for leakage, at in (("paper", timedelta(hours=hours)), ("strict", DAY)):
+        [sample] = series_samples(cohort, "los", leakage=leakage)[1]
+        assert sample.label == label and sample.prediction_time == START + at
+
+
+def test_bad_requests():
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], [(1, 1, "VITAL/ph", START, START, 7.0)])
+    with pytest.raises(BadInput, match="has no sample"):
+        series_samples(cohort, "mortality")
+    for options in ({"task": "dec"}, {"task": "los", "leakage": "some"}):
+        with pytest.raises(BadInput, match="choose"):
+            series_samples(cohort, **options)
+    with pytest.raises(BadInput, match="must be 1 or more"):
+        series_samples(cohort, "los", step_hours=0)
+    with pytest.raises(BadInput, match="each only once"):
+        series_samples(cohort, "los", features=("VITAL/ph", "VITAL/ph"))
