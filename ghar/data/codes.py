@@ -21,13 +21,15 @@ ICD   exact; children: all codes that begin with it agree; parent: the longest k
       characters (two for ICD-9 procedures); leading_zero: for an ICD-9 code of digits, the one known code that it is
       when lost zeros are put back.
 DRUG  name; gsn; ndc (EHR.md, "Mapping": 94%, 86%, 60% of rows). GSN and NDC of a name are those of its
-      prescriptions, the class most of its rows lead to; ties go to the first in the alphabet.
+      prescriptions, the class most of its rows lead to; ties go to the first in the alphabet. Last, part: the longest
+      known name of five letters or more among the words of this one ("acetaminophen 325 mg po tabs", eICU).
 """
 
 from __future__ import annotations
 
 import ast
 import gzip
+import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -54,7 +56,8 @@ NAMES = {  # vocabulary -> (file, code, name)
 }
 SHORTEST = {"ICD9CM": 3, "ICD10CM": 3, "ICD9PROC": 2, "ICD10PCS": 3}
 LEVEL3 = 4  # characters of an ATC class of level 3, such as C03C
-DRUG_RULES = ("name", "gsn", "ndc")
+SHORTEST_PART = 5  # letters; "bag" and "vial" are in the table of names
+WORD = re.compile(r"[^\s,;:()/]+")
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,7 @@ def map_codes(codes: Iterable[str], systems: CodeSystems, keys: pl.DataFrame | N
         if vocabulary in ICD:
             rows.append((code, *_icd_target(vocabulary, plain(local), systems)))
         elif vocabulary == "DRUG":
-            by_name = systems.drugs["name"].get(drug_name(local))
-            rows.append((code, by_name, "name") if by_name else (code, *votes.get(code, (None, None))))
+            rows.append((code, *_drug_target(code, drug_name(local), systems, votes)))
     return pl.DataFrame(rows, {"code": pl.String, "target": pl.String, "rule": pl.String}, orient="row")
 
 
@@ -167,6 +169,20 @@ def _icd_target(vocabulary: str, code: str, systems: CodeSystems) -> tuple[str |
         if len(padded) == 1:
             return table[padded[0]], "leading_zero"
     return None, None
+
+
+def _drug_target(
+    code: str, name: str, systems: CodeSystems, votes: Mapping[str, tuple[str, str]]
+) -> tuple[str | None, str | None]:
+    names = systems.drugs["name"]
+    if name in names:
+        return names[name], "name"
+    if code in votes:
+        return votes[code]
+    words = WORD.findall(name)
+    parts = (" ".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1))
+    known = [part for part in parts if part in names and sum(map(str.isalpha, part)) >= SHORTEST_PART]
+    return (names[max(known, key=len)], "part") if known else (None, None)
 
 
 def _votes(keys: pl.DataFrame, systems: CodeSystems) -> dict[str, tuple[str, str]]:

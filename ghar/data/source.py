@@ -8,7 +8,6 @@ from pathlib import Path
 from ghar.config import Data
 from ghar.data.cohort import Cohort
 from ghar.data.eicu import read_eicu
-from ghar.data.eicu import read_eicu
 from ghar.data.meds import read_meds
 from ghar.data.mimic3 import read_mimic3
 from ghar.data.mimic4 import read_mimic4

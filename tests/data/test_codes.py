@@ -56,6 +56,8 @@ def test_rules_for_drugs():
     )
     assert found == {"DRUG/aspirin": "name", "DRUG/digoxin": "gsn", "DRUG/x": "ndc", "DRUG/none": None}
     assert rule_of("DRUG/digoxin", systems()) == (None, None)
+    assert rule_of("DRUG/20 ml vial: aspirin (rectal) 1%", systems()) == ("ATC/B01A", "part")
+    assert rule_of("DRUG/aspirinol", systems()) == (None, None)
     assert (ndc("0"), ndc("?"), ndc("0042-1"), gsn(""), gsn("15")) == ("", "", "00000000421", "", "000015")
 
 
@@ -119,7 +121,7 @@ def test_the_demo_mapped(real, demo, shared_data):
     assert mapped.names()["CCSCM/108"].startswith("Congestive") and "DRUG/bag" in mapped.names()
     only = map_cohort(cohort, mapping, real, vocabularies=("DRUG",))
     changed = (only.events["code"] != cohort.events["code"]).sum()
-    assert changed == 17003 and only.events["code"].str.starts_with("ICD9CM/").sum() == 2193
+    assert changed == 17003 + 451 and only.events["code"].str.starts_with("ICD9CM/").sum() == 2193
 
 
 def test_names_from_the_tables_for_codes_without_one(real, write_tables, tmp_path):

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.data.cohort import Sample
-from ghar.data.splits import split_by_patient
+from ghar.data.cohort import Sample, Visit
+from ghar.data.splits import out_of_distribution, split_as_given, split_by_patient, split_stratified, split_together
+from ghar.data.subsets import few_shot, rarity_groups, sample_patients
 from ghar.errors import BadInput
 
 
@@ -44,3 +45,100 @@ def test_bad_splits():
         split_by_patient(samples_of([1, 1, 2]))
     with pytest.raises(BadInput, match="add up to 1"):
         split_by_patient(samples_of(range(9)), ratios=(0.6, 0.2, 0.1))
+
+
+def labelled(pairs):
+    return [Sample(f"{p}-{i}", p, i, datetime(2150, 1, 1), (), label) for i, (p, label) in enumerate(pairs)]
+
+
+def patients_of(part):
+    return {sample.subject_id for sample in part}
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 2)), min_size=1, max_size=150), st.integers(0, 5))
+def test_a_stratified_split_has_the_share_of_every_class(pairs, seed):
+    samples = labelled(pairs)
+    last = dict(pairs)
+    try:
+        splits = split_stratified(samples, seed=seed)
+    except BadInput:
+        return  # a class of four patients leaves nothing for validation and test
+    parts = [patients_of(part) for part in (splits.train, splits.valid, splits.test)]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == len(last)
+    for label in set(last.values()):
+        total = sum(own == label for own in last.values())
+        for part, share in zip(parts, (0.8, 0.1, 0.1), strict=True):
+            assert abs(sum(last[p] == label for p in part) - share * total) <= 1
+
+
+def test_a_stratified_split_of_a_rare_class():
+    splits = split_stratified(labelled([(p, int(p < 20)) for p in range(200)]))
+    assert [sum(s.label for s in part) for part in (splits.train, splits.valid, splits.test)] == [16, 2, 2]
+    assert splits == split_stratified(labelled([(p, int(p < 20)) for p in range(200)]))
+
+
+def test_a_split_that_comes_with_the_data():
+    samples = samples_of([1, 2, 3, 1])
+    splits = split_as_given(samples, {1: "train", 2: "tuning", 3: "held_out", 4: "train"})
+    assert [len(p) for p in (splits.train, splits.valid, splits.test)] == [2, 1, 1]
+    with pytest.raises(BadInput, match="Patient 3 has split None"):
+        split_as_given(samples, {1: "train", 2: "tuning"})
+    with pytest.raises(BadInput, match="empty split"):
+        split_as_given(samples, {1: "train", 2: "tuning", 3: "tuning"})
+
+
+def test_cross_task_pairs_share_no_patient():
+    read, dec = samples_of(range(40)), samples_of(range(20, 80))
+    parts = split_together({"read": read, "dec": dec})
+    pair = out_of_distribution(parts["read"], parts["dec"], same_cohort=True)
+    assert pair.train == parts["read"].train and pair.test == parts["dec"].test
+    assert not patients_of(pair.train + pair.valid) & patients_of(pair.test)
+    alone = (split_by_patient(read), split_by_patient(dec))
+    with pytest.raises(BadInput, match="use split_together"):
+        out_of_distribution(*alone, same_cohort=True)
+    assert out_of_distribution(*alone, same_cohort=False).test == alone[1].test
+
+
+@given(st.integers(1, 8), st.integers(0, 9))
+def test_few_shots_are_nested_and_balanced(shots, seed):
+    samples = labelled([(p, p % 3) for p in range(60)])
+    small, large = few_shot(samples, shots, seed), few_shot(samples, 2 * shots, seed)
+    assert [sum(s.label == k for s in small) for k in range(3)] == [shots] * 3
+    assert set(small) <= set(large) and small == few_shot(samples, shots, seed)
+
+
+def test_too_few_for_a_subset():
+    samples = labelled([(1, 0), (2, 0), (3, 1)])
+    with pytest.raises(BadInput, match="Class 1 has 1 samples, not 2"):
+        few_shot(samples, 2)
+    with pytest.raises(BadInput, match="choose 1 or more"):
+        few_shot(samples, 0)
+    assert len(patients_of(sample_patients(samples, 2))) == 2
+    with pytest.raises(BadInput, match="4 of 3 patients"):
+        sample_patients(samples, 4)
+
+
+def with_diseases(rows):
+    return [
+        Sample(str(i), p, i, datetime(2150, 1, 1), (Visit(i, datetime(2150, 1, 1), tuple(codes)),), 0)
+        for i, (p, codes) in enumerate(rows)
+    ]
+
+
+diseases = st.lists(st.tuples(st.integers(1, 9), st.sets(st.sampled_from("abcde"))), max_size=20)
+
+
+@given(diseases, diseases)
+def test_rarity_groups(train_rows, rows):
+    train, samples = with_diseases(train_rows), with_diseases(rows)
+    groups = rarity_groups(train, samples)
+    patients = {code: {p for p, codes in train_rows if code in codes} for code in "abcde"}
+    common = {str(i): sum(len(patients[c]) for c in codes) / len(codes) for i, (_, codes) in enumerate(rows) if codes}
+    for number, name in enumerate(("G1", "G2", "G3")):
+        for sample in groups[name]:
+            own = common.pop(sample.sample_id)
+            others = [sum(len(patients[c]) for c in codes) / len(codes) for _, codes in rows if codes]
+            below, equal = sum(o < own for o in others), sum(o == own for o in others)
+            middle = (below + equal / 2) / len(others)  # where the equally common ones stand, from 0 to 1
+            assert number / 3 - 1e-9 <= middle <= (number + 1) / 3 + 1e-9
+    assert not common  # nobody with a diagnosis is left out

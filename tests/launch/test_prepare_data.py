@@ -26,8 +26,8 @@ def test_the_demo_tables(shared_data: Path, tmp_path: Path) -> None:
     table = json.loads((tmp_path / "out" / "dataset.json").read_text())
     assert table["tasks"]["dec"]["labels"] == {"no": 260, "yes": 15}
     drugs = {row["rule"]: row["events"] for row in table["mapping"]["by_rule"] if row["vocabulary"] == "DRUG"}
-    assert drugs == {"name": 17003, None: 1084}
-    assert table["mapped"]["as in GHAR"]["medications"]["different"] == 158
+    assert drugs == {"name": 17003, "part": 451, None: 633}
+    assert table["mapped"]["as in GHAR"]["medications"]["different"] == 147
     assert sorted(f.name for f in (tmp_path / "out").iterdir()) == ["dataset.json", "dataset.txt"]
 
 
