@@ -16,11 +16,13 @@ Render = Callable[[Sequence[Visit], int, Callable[[str], str]], str]  # kept vis
 
 @dataclass(frozen=True)
 class TextView:
-    """The text, and what did not fit: whole visits (the oldest), and codes of the newest visit."""
+    """The text, and what did not fit, oldest first: whole visits, codes of the newest visit, events, time steps."""
 
     text: str
     dropped_visits: int = 0
     dropped_codes: int = 0
+    dropped_events: int = 0
+    dropped_steps: int = 0
 
 
 def visit_list(
@@ -41,18 +43,18 @@ def visit_list(
     )
     if dropped < len(visits) or not visits:
         return TextView(render(visits[dropped:], len(visits), name_of), dropped)
-    return _cut_newest(visits, lambda kept: render(kept, len(visits), name_of), style, budget, count)
+    return cut_newest(visits, lambda kept: render(kept, len(visits), name_of), style, budget, count)
 
 
-def _cut_newest(
+def cut_newest(
     visits: Sequence[Visit],
     text: Callable[[Sequence[Visit]], str],
-    style: Style,
+    style: str,
     budget: int,
     count: Callable[[str], int],
 ) -> TextView:
     """The newest visit alone, with as many of its codes as fit."""
-    newest = visits[-1] if style == "full" else replace(visits[-1], procedures=())
+    newest = replace(visits[-1], procedures=()) if style == "compact" else visits[-1]
     total = len(newest.diagnoses) + len(newest.procedures) + len(newest.medications)
     cut = bisect_left(range(total + 1), True, key=lambda n: count(text([_first(newest, total - n)])) <= budget)
     if cut > total:
