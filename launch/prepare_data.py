@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ghar.config import Config
+    from ghar.data.cohort import Cohort
 
 
 def run(config: Config) -> None:
@@ -25,6 +26,7 @@ def run(config: Config) -> None:
     cohort = read_source(config.data)
     tasks, refused = _tasks(cohort, config)
     table: dict[str, Any] = dataset_table(cohort, tasks)
+    table["tasks"] |= _labels(cohort, config)
     lines = [text(table), *refused]
     if config.data.codes is not None:
         report, mapped = map_source(cohort, Path(config.data.codes), config.data.root)
@@ -44,19 +46,40 @@ def run(config: Config) -> None:
         os.replace(half, folder / name)
 
 
-def _tasks(cohort: Any, config: Config) -> tuple[dict[str, Any], list[str]]:
-    """Every task that has samples, and for each of the others the reason why it has none."""
+def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
+    """GHAR's and KARE's tasks that have samples, and for each of the others the reason why it has none."""
+    from functools import partial
+
     from ghar.data.tasks import make_samples
+    from ghar.data.tasks_kare import kare_samples
     from ghar.errors import BadInput
 
-    options = {"leakage": config.data.leakage, "anchor": config.task.anchor, "window_days": config.task.window_days}
+    leakage, anchor, days = config.data.leakage, config.task.anchor, config.task.window_days
+    make = partial(make_samples, cohort, leakage=leakage, anchor=anchor, window_days=days)
+    makers = {name: partial(make, name) for name in ("los", "read", "dec")}
+    makers |= {
+        f"kare-{name}": partial(kare_samples, cohort, name, leakage=leakage) for name in ("mortality", "readmission")
+    }
     tasks, refused = {}, []
-    for name in ("los", "read", "dec"):
+    for name, maker in makers.items():
         try:
-            tasks[name] = make_samples(cohort, name, **options)
+            tasks[name] = maker()
         except BadInput as error:
             refused.append(f"  {error}")
     return tasks, refused
+
+
+def _labels(cohort: Cohort, config: Config) -> dict[str, Any]:
+    """GraphWalker's and EHRSHOT's tasks from their labels, without building what a model is shown."""
+    from ghar.data.statistics import label_row
+    from ghar.data.tasks_ehrshot import TASKS as EHRSHOT
+    from ghar.data.tasks_ehrshot import ehrshot_labels
+    from ghar.data.tasks_series import TASKS as SERIES
+    from ghar.data.tasks_series import series_labels
+
+    leakage = config.data.leakage
+    rows = {about.name: label_row(about, series_labels(cohort, name, leakage)) for name, about in SERIES.items()}
+    return rows | {name: label_row(about, *ehrshot_labels(cohort, name)) for name, about in EHRSHOT.items()}
 
 
 if __name__ == "__main__":

@@ -160,7 +160,9 @@ def _read(root: Path, files: list[Path]) -> Cohort:
     if (root / "visits.parquet").exists():
         path = root / "visits.parquet"
         group = {"group": pl.Int64()} if "group" in _schema(path) else {}
-        visits = _scan(path, VISIT_TYPES, group).collect()
+        visits = (
+            _scan(path, VISIT_TYPES, group).select(c for c in _schema(path) if c in {**VISIT_TYPES, **group}).collect()
+        )
     else:
         visits, more = visits_from_events(events)
         counts |= more
@@ -185,8 +187,9 @@ def _events(root: Path, files: list[Path]) -> tuple[pl.DataFrame, dict[str, int]
     drops = {"no_subject": pl.col("subject_id").is_null(), "no_code": pl.col("code").is_null()}
     frame, counts = sift(table, table.rows, drops, {}, [pl.all().exclude("_reason")])
     spread = frame.group_by("subject_id").agg(pl.col("_file").n_unique() > 1)["_file"].sum()
-    late = (pl.col("subject_id") == pl.col("subject_id").shift()) & (pl.col("time") < pl.col("time").shift())
-    unsorted = frame.select((late | (late.is_null() & pl.col("time").is_null())).sum()).item()
+    time, before = pl.col("time"), pl.col("time").shift()
+    late = (time < before).fill_null(time.is_null() & before.is_not_null())
+    unsorted = frame.select((late & (pl.col("subject_id") == pl.col("subject_id").shift())).sum()).item()
     found = {"repaired.meds.subject_in_several_files": spread, "repaired.meds.out_of_order": unsorted}
     frame = frame.drop("_file").sort("time", maintain_order=True).sort("subject_id", maintain_order=True)
     if "recorded" not in frame.columns:

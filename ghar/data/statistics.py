@@ -57,6 +57,17 @@ def task_row(cohort: Cohort, task: Task, samples: Sequence[Sample]) -> Table:
     }
 
 
+def label_row(about: Task, labels: pl.DataFrame, left_out: Mapping[str, int] | None = None) -> Table:
+    """Samples, patients and label balance of a task from its labels alone (subject_id, label), and what is left out."""
+    counts = dict(labels.group_by("label").len().rows())
+    return {
+        "samples": labels.height,
+        "patients": labels["subject_id"].n_unique(),
+        "labels": {label: counts.get(i, 0) for i, label in enumerate(about.labels)},
+        "left out": dict(left_out or {}),
+    }
+
+
 def text(table: Table) -> str:
     """The table for reading."""
     lines = [f"{table['name']}{' (generated patients)' if table['generated'] else ''}"]
@@ -66,9 +77,15 @@ def text(table: Table) -> str:
         shown = "" if row["shown"] is None else f"   shown per sample (los) {row['shown']:.4f}"
         lines.append(f"  {kind:<12} different {row['different']:>7,}   per visit {row['per visit']:.4f}{shown}")
     for name, row in table["tasks"].items():
-        balance = "  ".join(f"{label}: {n:,} ({n / row['samples']:.1%})" for label, n in row["labels"].items())
+        total = max(row["samples"], 1)
+        balance = "  ".join(f"{label}: {n:,} ({n / total:.1%})" for label, n in row["labels"].items())
         lines.append(f"  task {name}: {row['samples']:,} samples of {row['patients']:,} patients")
-        lines.append(f"    {row['visits shown']:.2f} visits shown, {row['codes shown too early']:,} codes too early")
+        if "visits shown" in row:
+            lines.append(
+                f"    {row['visits shown']:.2f} visits shown, {row['codes shown too early']:,} codes too early"
+            )
+        if row.get("left out"):
+            lines.append(f"    left out: {', '.join(f'{rule} {n:,}' for rule, n in row['left out'].items())}")
         lines.append(f"    {balance}")
     rules = {rule: n for rule, n in table["counts"].items() if not rule.startswith("rows.") and n}
     lines += [f"  {rule}: {n:,}" for rule, n in rules.items()]

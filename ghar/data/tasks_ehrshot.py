@@ -46,7 +46,7 @@ INFARCTION, INFARCTION_ICD = "SNOMED/57054005", r"^(ICD9CM/410|ICD10CM/I2[12])"
 HAEMOGLOBIN, HAEMOGLOBIN_LEAVES = "LOINC/LP392452-1", ("LOINC/718-7",)
 IN_G_DL = ("LAB/50811", "LAB/51222", "LAB/51640")
 TO_G_L = {"g/dl": 10.0, "mg/dl": 0.01, "g/l": 1.0}  # unit (lower case) -> grams a litre
-TASKS = {
+TASKS: dict[EhrshotTask, Task] = {
     "guo_los": Task("guo_los", "Will this hospital stay last seven days or longer?", ("no", "yes")),
     "guo_readmission": Task(
         "guo_readmission", "Will this patient be readmitted to the hospital within 30 days of discharge?", ("no", "yes")

@@ -39,7 +39,7 @@ from ghar.errors import BadInput
 SeriesTask = Literal["mortality", "readmission", "los"]
 VITALS = tuple(f"VITAL/{name}" for name in VARIABLES)
 DAY, TWO_DAYS, MONTH = timedelta(days=1), timedelta(days=2), timedelta(days=30)
-TASKS = {
+TASKS: dict[SeriesTask, Task] = {
     "mortality": Task("series-mortality", "Will this patient die in this hospital stay?", ("no", "yes")),
     "readmission": Task(
         "series-readmission", "Will this patient be readmitted or die within 30 days of discharge?", ("no", "yes")
@@ -69,7 +69,7 @@ def series_samples(
         )
     if step_hours < 1 or last_steps < 1:
         raise BadInput(f"step_hours={step_hours} and last_steps={last_steps} must be 1 or more: correct them.")
-    windows = _windows(cohort, task, leakage)
+    windows = series_labels(cohort, task, leakage)
     measured = _measured(cohort, windows, tuple(features), leakage, step_hours)
     keep = -(-48 // step_hours) if task == "mortality" else last_steps
     samples = _fill(windows, measured, tuple(features), TASKS[task].name, step_hours, keep)
@@ -78,8 +78,8 @@ def series_samples(
     return TASKS[task], samples
 
 
-def _windows(cohort: Cohort, task: SeriesTask, leakage: Leakage) -> pl.DataFrame:
-    """subject_id, visit_id, start, until (shown and predicted), label; a row a stay that can be predicted."""
+def series_labels(cohort: Cohort, task: SeriesTask, leakage: Leakage = "paper") -> pl.DataFrame:
+    """subject_id, visit_id, start, until (shown and predicted), label; a row a stay, measured or not."""
     start, end = pl.col("start"), pl.col("end")
     visits = cohort.visits.filter(end.is_not_null())
     if task == "mortality":

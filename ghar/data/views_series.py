@@ -47,8 +47,9 @@ def time_series(
     units: Mapping[str, str] = UNITS,
     usual: Mapping[str, str] = USUAL,
 ) -> TextView:
-    """The prompt in at most `budget` tokens; the oldest steps of the patient go first. Unmeasured features have no list.
+    """The prompt in at most `budget` tokens; the oldest steps of the patient go first.
 
+    A feature that was never measured has no list.
     examples: patients with their labels as text, shown before the patient and never cut. Raises BadInput when not even
     the newest step fits.
     """

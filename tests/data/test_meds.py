@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Cohort
+from ghar.data.eicu import read_eicu
 from ghar.data.meds import read_labels, read_meds, read_subject_splits, write_meds
+from ghar.data.mimic3 import read_mimic3
 from ghar.data.mimic4 import read_mimic4
 from ghar.data.tasks import make_samples
 from ghar.errors import BadInput
@@ -55,6 +57,18 @@ def test_the_demo_comes_back_whole(cohort, exported):
     assert cohort.counts.items() <= back.counts.items()
     for task in ("los", "read", "dec"):
         assert make_samples(back, task) == make_samples(cohort, task)
+
+
+@pytest.mark.parametrize("source", ["mimic3", "eicu"])
+def test_the_other_sources_come_back_whole(shared_data, tmp_path, source):
+    folder = {"mimic3": "mimic-iii-demo-1.4", "eicu": "eicu-crd-demo-2.0.1"}[source]
+    cohort = {"mimic3": read_mimic3, "eicu": read_eicu}[source](shared_data / folder, charts=False)
+    write_meds(cohort, tmp_path / "out")
+    back = read_meds(tmp_path / "out")
+    for frame in ("events", "codes", "visits"):
+        assert getattr(back, frame).equals(getattr(cohort, frame)), frame
+    assert not any(rule.startswith(("dropped.meds", "repaired.meds")) for rule in back.counts)
+    assert back.stay == cohort.stay and make_samples(back, "read") == make_samples(cohort, "read")
 
 
 def test_the_files_have_the_types_of_meds(exported):
@@ -175,11 +189,16 @@ def test_inpatient_events_with_an_end_are_visits(tmp_path):
 
 def test_untidy_folders_are_put_right_and_counted(tmp_path):
     shard(tmp_path, [(1, T0 + HOUR, "b"), (1, T0, "a"), (None, T0, "x"), (1, T0, None)])
-    shard(tmp_path, [(1, T0 + DAY, "c"), (2, None, "s")], "tuning/0", numeric_value=[1, 2])
+    shard(
+        tmp_path,
+        [(1, T0 + DAY, "c"), (2, None, "s"), (2, T0, "t"), (2, None, "u")],
+        "tuning/0",
+        numeric_value=[1, 2, 3, 4],
+    )
     found = read_meds(tmp_path)
-    assert found.events["code"].to_list() == ["a", "b", "c", "s"]
-    wanted = {"rows.meds": 6, "dropped.meds.no_subject": 1, "dropped.meds.no_code": 1}
-    wanted |= {"repaired.meds.out_of_order": 1, "repaired.meds.subject_in_several_files": 1}
+    assert found.events["code"].to_list() == ["a", "b", "c", "s", "u", "t"]
+    wanted = {"rows.meds": 8, "dropped.meds.no_subject": 1, "dropped.meds.no_code": 1}
+    wanted |= {"repaired.meds.out_of_order": 2, "repaired.meds.subject_in_several_files": 1}
     assert wanted.items() <= found.counts.items()
     assert found.events["recorded"].equals(found.events["time"].alias("recorded"))
     assert found.credentialed and not found.generated

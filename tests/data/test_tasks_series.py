@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ghar.data.audit import audit
 from ghar.data.mimic3 import read_mimic3
 from ghar.data.mimic4 import read_mimic4
-from ghar.data.tasks_series import TASKS, series_samples
+from ghar.data.tasks_series import TASKS, series_labels, series_samples
 from ghar.errors import BadInput
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
 
@@ -44,6 +44,9 @@ def test_labels_of_the_demo(cohort, demo_admissions, creatinine):
         samples = series_samples(cohort, "mortality", features=CREATININE, step_hours=step)[1]
         assert balance(samples) == counts and all(s.values.shape == (48 // step, 1) for s in samples)
     assert counts == {0: 202, 1: 13}
+    stays = demo_admissions.filter(end - start >= TWO_DAYS)  # measured or not
+    assert dict(series_labels(cohort, "mortality").group_by("label").len().rows()) == {0: 207, 1: 13}
+    assert (stays.height, stays["hospital_expire_flag"].sum()) == (220, 13)
 
     # The reader knows no deaths after a discharge, so positive means readmitted (or dead in a later stay, likewise).
     deaths = demo_admissions.filter(died == 1).group_by("subject_id").agg(pl.col("deathtime").max().alias("death"))
