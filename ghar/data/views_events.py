@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
@@ -55,22 +56,19 @@ def event_text(
     Raises BadInput when the static facts alone do not fit.
     """
     static = sample.events["time"].null_count()  # they come first
-    timed = sample.events.height - static
-    low, high = 0, timed if last is None else min(last, timed)
-    if count("\n".join(rows_of(sample.events[:static], name_of))) > budget:
+    timed = sample.events[static:]
+    facts = rows_of(sample.events[:static], name_of)
+    if count("\n".join(facts)) > budget:
         raise BadInput(f"A budget of {budget} tokens is too small for the {static} static facts: raise the budget.")
+    most = timed.height if last is None else min(last, timed.height)
     # Most patients have more events than fit: double from a few, so that the cost follows the text and not the patient.
-    reach = 32
-    while reach < high and count(_text(sample.events, static, reach, name_of)) <= budget:
-        low, reach = reach, 2 * reach
-    high = min(high, reach)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count(_text(sample.events, static, middle, name_of)) <= budget:
-            low = middle
-        else:
-            high = middle - 1
-    return TextView(_text(sample.events, static, low, name_of), dropped_events=timed - low)
+    reach = min(32, most)
+    rows = rows_of(timed[timed.height - reach :], name_of)
+    while reach < most and count("\n".join([*facts, *rows])) <= budget:
+        reach = min(2 * reach, most)
+        rows = rows_of(timed[timed.height - reach :], name_of)
+    dropped = bisect_left(range(reach), True, key=lambda n: count("\n".join([*facts, *rows[n:]])) <= budget)
+    return TextView("\n".join([*facts, *rows[dropped:]]), dropped_events=timed.height - reach + dropped)
 
 
 def chunks(rows: Sequence[str], size: int = 100, overlap: int = 5) -> list[str]:
@@ -79,10 +77,6 @@ def chunks(rows: Sequence[str], size: int = 100, overlap: int = 5) -> list[str]:
         raise BadInput(f"Chunks of {size} rows cannot overlap by {overlap}: choose an overlap below the size.")
     step = size - overlap
     return ["\n".join(rows[i : i + size]) for i in range(0, max(len(rows) - overlap, 1), step)] if rows else []
-
-
-def _text(events: pl.DataFrame, static: int, newest: int, name_of: Callable[[str], str]) -> str:
-    return "\n".join(rows_of(pl.concat([events[:static], events[events.height - newest :]]), name_of))
 
 
 def _vocabulary(code: str) -> str:
