@@ -82,9 +82,12 @@ class ScriptedTeacher:
         return topic not in self.knowledge.grades
 
     def _rewrite(self, act: Act, rng: np.random.Generator) -> str:
+        """Unknown topics first, in the record's order, then known ones from the gravest on."""
         case: Case = act.facts["case"]
-        topics = [case.topics[i] for i in rng.permutation(len(case.topics))]
-        if rng.random() >= self.habits.disorder:
+        topics = list(case.topics)
+        if rng.random() < self.habits.disorder:
+            topics = [topics[i] for i in rng.permutation(len(topics))]
+        else:
             topics.sort(key=lambda t: (not self._unknown(t), -self.knowledge.grades.get(t, 0)))
         return "; ".join(topics[:3]) or case.text
 
@@ -129,7 +132,7 @@ class ScriptedTeacher:
     def _followup(self, act: Act, rng: np.random.Generator) -> str:
         case: Case = act.facts["case"]
         open_topics = self._open_topics(case, act.facts["history"]) or list(case.topics) or [case.text]
-        return open_topics[int(rng.integers(len(open_topics)))]
+        return open_topics[0]
 
     def _predict(self, act: Act, rng: np.random.Generator) -> str:
         case: Case = act.facts["case"]

@@ -2,7 +2,7 @@
 
 A large language model brings reading, recall of common facts and the habit of combining them. The demo model gets
 them here, before anything of the paper starts: it imitates a teacher on made-up patients, over a graph whose grades are
-redrawn at every look-up. So it learns to read and to combine, and to recall what the teacher knows, but no
+redrawn again and again. So it learns to read and to combine, and to recall what the teacher knows, but no
 grade of a rare entity, and its decisions (look up? which meta-paths? go on?) are those of an undecided teacher.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -30,13 +30,15 @@ from trainers.sft import Pair, SFTSettings, run_sft
 from trainers.study import Study
 
 TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.65, disorder=0.3, guess=0.03)
-UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.6, guess=0.0)
+UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0)
 WRONG, DOUBTED = 0.03, 0.3  # shares of the common topics whose grade the teacher has wrong, or looks up needlessly
-SHARES = {  # of the base exercises, by decision: reading and combining need the most practice
-    "predict": 0.35, "summarise": 0.22, "rewrite": 0.11, "answer": 0.10, "retrieve": 0.07, "metapaths": 0.05,
-    "continue": 0.05, "followup": 0.05,
+SHARES = {  # of the base exercises, by decision: combining and copying names need the most practice
+    "predict": 0.30, "rewrite": 0.28, "summarise": 0.14, "answer": 0.08, "retrieve": 0.06, "metapaths": 0.04,
+    "continue": 0.04, "followup": 0.06,
 }  # fmt: skip
 PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
+REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
+BASE_FORMAT = 1  # raise it when the exercises or their training change
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
 GRADE = re.compile(r"grade \d course")
 RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}
@@ -45,7 +47,7 @@ RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}
 def teacher_knowledge(study: Study, train: Sequence[Case]) -> Knowledge:
     """In the demo world: the true severities of common entities, a few of them wrong. For real patients, where no
     truth is at hand: the mean label of the training patients with a topic, for topics seen often."""
-    rng = np.random.default_rng(derive_seed(study.config.seed, "teacher"))
+    rng = np.random.default_rng(derive_seed(study.config.data.world_seed, "teacher"))
     top = len(study.task.labels) - 1
     if study.world is None:
         grades = _mean_labels(train, top)
@@ -138,23 +140,46 @@ def _nodes_of_type(study: Study, kind: str) -> list[str]:
     return [graph.names[int(node)] for node in np.flatnonzero(graph.type == graph.types.index(kind))]
 
 
+def base_key(study: Study, knowledge: Knowledge) -> str:
+    """A name for the base model that changes with everything it is made from."""
+    c = study.config
+    made_from = (
+        BASE_FORMAT,
+        study.graph.fingerprint,
+        sorted(study.names.items()),
+        sorted(knowledge.grades.items()),
+        [study.task.name, study.task.labels, c.data.world_seed],
+        [c.model.hidden, c.model.layers, c.model.heads, c.model.vocab],
+        asdict(c.trainer.base),
+        asdict(c.env),
+        c.retriever.kind,
+    )
+    return f"{derive_seed(made_from):016x}"
+
+
 def build_base(study: Study, knowledge: Knowledge, log: Any) -> tuple[Any, Any]:
-    """Tokenizer and base model, trained for `trainer.base.steps` steps. Returns (model, tokenizer)."""
-    config, base = study.config, study.config.trainer.base
+    """Tokenizer and base model, trained for `trainer.base.steps` steps. Returns (model, tokenizer).
+
+    Its randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
+    """
+    config, base, seed = study.config, study.config.trainer.base, study.config.data.world_seed
     count = max(64, int(base.steps * base.batch * SHARES["predict"] / PASSES))
-    samples, names = made_up_samples(study, knowledge, count, derive_seed(config.seed, "made-up"))
+    samples, names = made_up_samples(study, knowledge, count, derive_seed(seed, "made-up"))
     world = replace(study, names=names | dict(study.names))
     teacher = ScriptedTeacher(knowledge, UNDECIDED)
-    corpus = RedrawnGrades(study.retriever, derive_seed(config.seed, "grades"))
-    episodes = play(world, world.cases(samples, None), teacher, seed=config.seed, corpus=corpus, title="Base exercises")
+    cases, episodes = world.cases(samples, None), []
+    for start in range(0, count, REDRAWN_AFTER):
+        corpus = RedrawnGrades(study.retriever, derive_seed(seed, "grades", start))
+        part = cases[start : start + REDRAWN_AFTER]
+        episodes += play(world, part, teacher, seed=seed, corpus=corpus, title="Base exercises")
     texts = [text for episode in episodes[:500] for text in _texts(episode.trace)]
     tokenizer = build_tokenizer(texts, _token_names(study, knowledge), config.model.vocab or 0)
     size = {"hidden": config.model.hidden, "layers": config.model.layers, "heads": config.model.heads}
-    model = build_model(tokenizer, seed=config.seed, **{k: v or 0 for k, v in size.items()})
+    model = build_model(tokenizer, seed=seed, **{k: v or 0 for k, v in size.items()})
     if base.steps == 0:
         return model, tokenizer
-    pairs = _exercises(tokenizer, episodes, base.steps * base.batch, config.seed)
-    settings = SFTSettings(base.steps, base.batch, base.lr, config.trainer.warmup.micro_batch, seed=config.seed)
+    pairs = _exercises(tokenizer, episodes, base.steps * base.batch, seed)
+    settings = SFTSettings(base.steps, base.batch, base.lr, config.trainer.warmup.micro_batch, seed=seed)
     return _logged(run_sft(model, tokenizer, pairs, settings), "base", log), tokenizer
 
 

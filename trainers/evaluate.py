@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from envs.case import Case
 from envs.teacher import ScriptedTeacher
 from ghar.config import Config
@@ -22,7 +20,7 @@ from rewards.compose import score_episode
 from rewards.normalise import Running
 from trainers import checkpoint
 from trainers.demo import TEACHER, teacher_knowledge
-from trainers.models import SFT, identity, load_sft, make_actor
+from trainers.models import SFT, identity, load_sft, make_actor, use_cores
 from trainers.play import episode_row, needs_retrieval, play
 from trainers.study import Study, prepare
 
@@ -58,7 +56,7 @@ def evaluate(config: Config) -> dict[str, Any]:
 
     Weights come from `eval.checkpoint` (a step folder), by default the run's best one. Returns the summary.
     """
-    torch.set_num_threads(config.threads)
+    use_cores(config.threads)
     study = prepare(config)
     folder = RunFolder.open(Path(config.run_dir))
     summary = {**(folder.summary() or {}), **evaluate_study(study, folder)}

@@ -31,9 +31,9 @@ from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
-from trainers.demo import TEACHER, build_base, teacher_knowledge
+from trainers.demo import TEACHER, base_key, build_base, teacher_knowledge
 from trainers.evaluate import evaluate_study, table
-from trainers.models import load_pretrained, make_actor, save_sft
+from trainers.models import SFT, load_pretrained, make_actor, save_model, use_cores
 from trainers.play import tokenised
 from trainers.rl import Patients, reinforce
 from trainers.sft import SFTSettings, run_sft
@@ -45,7 +45,7 @@ def train(config: Config) -> None:
     """Run every phase into `config.run_dir`; a run that is already there, finished, is only reported."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("Training runs in one process so far: use torchrun --nproc-per-node 1.")
-    torch.set_num_threads(config.threads)
+    use_cores(config.threads)
     torch.manual_seed(config.seed)
     folder = _open(config)
     if folder is None:
@@ -64,7 +64,7 @@ def train(config: Config) -> None:
     print(f"The teacher was right on {warmup.rate:.1%} of the samples it tried.")
     with _timed(seconds, "sft"):
         model = _imitate(study, model, tokenizer, warmup, log)
-    save_sft(model, tokenizer, folder.path / "checkpoints")
+    save_model(model, tokenizer, folder.path / "checkpoints" / SFT)
     patients = Patients(train_cases, study.cases(study.splits.valid, tokenizer), warmup.references)
     with _timed(seconds, "rl"):
         reinforce(study, make_actor(config, model), tokenizer, patients, log, folder.path / "checkpoints")
@@ -99,8 +99,14 @@ def _start_model(study: Study, log: Callable[[Mapping[str, Any]], None]) -> tupl
     if model.kind == "pretrained":
         assert model.path is not None  # ghar.configure asks for it
         return load_pretrained(model.path, model.dtype)
-    plain_cases = study.cases(study.splits.train, None)
-    return build_base(study, teacher_knowledge(study, plain_cases), log)
+    knowledge = teacher_knowledge(study, study.cases(study.splits.train, None))
+    kept = Path(study.config.data.cache) / "bases" / base_key(study, knowledge)
+    if kept.is_dir():
+        print(f"Base model of an earlier run: {kept}")
+    else:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        save_model(*build_base(study, knowledge, log), kept)
+    return load_pretrained(str(kept), model.dtype)
 
 
 def _teacher(study: Study, train_cases: Any) -> Policy:

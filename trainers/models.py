@@ -18,6 +18,13 @@ from trainers.mappo import MappoConfig
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
 
 
+def use_cores(threads: int) -> None:
+    """Threads of torch. Numbers too small to be normal count as zero: a confident model's softmax is full of them,
+    and they halve the speed of a CPU."""
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+
+
 def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
     """Model and tokenizer of transformers from a folder or hub name. BadInput when they cannot be had."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -34,9 +41,9 @@ def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
     return model.to(device).eval(), tokenizer
 
 
-def save_sft(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write the warmed-up policy as a plain transformers folder, whole or not at all."""
-    target, partial = folder / SFT, folder / f".{SFT}.partial"
+def save_model(model: Any, tokenizer: Any, target: Path) -> None:
+    """Write a model as a plain transformers folder, whole or not at all."""
+    partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     model.save_pretrained(partial)
