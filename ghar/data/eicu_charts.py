@@ -15,7 +15,7 @@ import polars as pl
 from ghar.data.eicu_stays import at, with_stay
 from ghar.data.events import F64, I64, TEXT, Found, event
 from ghar.data.tables import Table, open_table, sift
-from ghar.data.vitals import celsius, fraction, implausible, vital_code
+from ghar.data.vitals import OXYGEN, celsius, fraction, implausible, variables_of
 
 PERIODIC = {
     "temperature": "temperature",
@@ -52,12 +52,12 @@ NURSE = {  # label / name
     "score (glasgow coma scale)/value": "glasgow coma scale total",
     "bedside glucose/bedside glucose": "glucose",
 }
-RESPIRATORY = {"fio2": "fraction inspired oxygen", "fio2 (%)": "fraction inspired oxygen"}
+RESPIRATORY = {"fio2": OXYGEN, "fio2 (%)": OXYGEN}
 EICU_LABS = {
     "LAB/glucose": "glucose",
     "LAB/bedside glucose": "glucose",
     "LAB/pH": "ph",
-    "LAB/FiO2": "fraction inspired oxygen",
+    "LAB/FiO2": OXYGEN,
     "LAB/O2 Sat (%)": "oxygen saturation",
 }
 
@@ -66,9 +66,8 @@ def _monitor(name: str, columns: Mapping[str, str], root: Path, stays: pl.DataFr
     """A table with a column for each variable, known when observed."""
     table = open_table(root, name, {"patientunitstayid": I64, "observationoffset": I64, **dict.fromkeys(columns, F64)})
     cells = table.rows.unpivot(list(columns), index=["patientunitstayid", "observationoffset"], variable_name="label")
-    variable = pl.col("label").replace_strict(columns, default=None, return_dtype=TEXT)
-    rows = cells.with_columns(variable=variable, number=pl.col("value"), entered=pl.lit(None, I64))
-    return _sifted(table, rows.rename({"observationoffset": "offset"}), stays)
+    rows = cells.with_columns(number=pl.col("value"), entered=pl.lit(None, I64))
+    return _sifted(table, rows.rename({"observationoffset": "offset"}), columns, stays)
 
 
 def _nurse(root: Path, stays: pl.DataFrame) -> Found:
@@ -84,44 +83,39 @@ def _nurse(root: Path, stays: pl.DataFrame) -> Found:
     where = pl.concat_str(pl.col("label").str.strip_chars(), pl.lit("/"), pl.col("name").str.strip_chars())
     number = pl.col("value").str.strip_chars().cast(F64, strict=False)
     fahrenheit = pl.col("name").str.contains("(F)", literal=True)
-    rows = rows.with_columns(
-        variable=where.str.to_lowercase().replace_strict(NURSE, default=None, return_dtype=TEXT),
-        number=pl.when(fahrenheit).then(celsius(number)).otherwise(number),
-    )
-    return _sifted(table, rows, stays)
+    number = pl.when(fahrenheit).then(celsius(number)).otherwise(number)
+    return _sifted(table, rows.with_columns(label=where.str.to_lowercase(), number=number), NURSE, stays)
 
 
 def _respiratory(root: Path, stays: pl.DataFrame) -> Found:
     """Inspired oxygen charted by respiratory therapists, known when entered."""
     columns = {"respchartvaluelabel": TEXT, "respchartvalue": TEXT, "respchartoffset": I64, "respchartentryoffset": I64}
     table = open_table(root, "respiratorycharting", {"patientunitstayid": I64, **columns})
-    label = pl.col("respchartvaluelabel").str.strip_chars().str.to_lowercase()
     rows = table.rows.with_columns(
-        variable=label.replace_strict(RESPIRATORY, default=None, return_dtype=TEXT),
+        label=pl.col("respchartvaluelabel").str.strip_chars().str.to_lowercase(),
         number=pl.col("respchartvalue").str.strip_chars(" %").cast(F64, strict=False),
         offset=pl.col("respchartoffset"),
         entered=pl.col("respchartentryoffset"),
     )
-    return _sifted(table, rows, stays)
+    return _sifted(table, rows, RESPIRATORY, stays)
 
 
-def _sifted(table: Table, rows: pl.LazyFrame, stays: pl.DataFrame) -> Found:
-    """Events of rows with patientunitstayid, variable, number, offset and entered (may be null)."""
+def _sifted(table: Table, rows: pl.LazyFrame, labels: Mapping[str, str], stays: pl.DataFrame) -> Found:
+    """Events of rows with patientunitstayid, label, number, offset and entered (may be null)."""
     variable, value, offset, entered = (pl.col(c) for c in ("variable", "_value", "offset", "entered"))
     drops = {
         "other_item": variable.is_null(),
         "no_value": value.is_null(),
         "unknown_stay": pl.col("subject_id").is_null(),
         "no_time": offset.is_null(),
-        "implausible": implausible(variable, value),
+        "implausible": implausible(value),
     }
-    oxygen = (variable == "fraction inspired oxygen") & (pl.col("number") > 1)
-    repairs = {"entered_before_charted": entered < offset, "oxygen_in_percent": oxygen}
-    rows = with_stay(rows.with_columns(_value=fraction(variable, pl.col("number"))), stays)
+    in_percent = (variable == OXYGEN) & (pl.col("number") > 1)
+    repairs = {"entered_before_charted": entered < offset, "oxygen_in_percent": in_percent}
+    named = rows.join(variables_of(labels, "label"), on="label", how="left", maintain_order="left")
     known = at(pl.max_horizontal(offset, entered))
-    return sift(
-        table, rows, drops, repairs, event(at(offset), vital_code(variable), known, value, visit="patientunitstayid")
-    )
+    result = event(at(offset), pl.col("vital"), known, value, visit="patientunitstayid")
+    return sift(table, with_stay(named.with_columns(_value=fraction(pl.col("number"))), stays), drops, repairs, result)
 
 
 CHARTS: dict[str, Callable[[Path, pl.DataFrame], Found]] = {

@@ -8,7 +8,7 @@ import polars as pl
 
 from ghar.data.events import F64, I64, TEXT, TIME, Found, event
 from ghar.data.tables import open_table, sift
-from ghar.data.vitals import implausible, vital_code
+from ghar.data.vitals import implausible, variables_of
 from ghar.errors import BadInput
 
 EPOCH = 2014  # the year of a hospital stay of unknown year; eICU holds 2014 and 2015
@@ -122,14 +122,15 @@ def stay_events(stays: pl.DataFrame) -> tuple[list[pl.DataFrame], dict[str, int]
 def body_measures(stays: pl.DataFrame) -> Found:
     """Height and weights of the table patient as vital events; rows are counted as those of "patient_body"."""
     cells = stays.unpivot(list(BODY), index=["subject_id", "visit_id", "start", "end"], variable_name="field")
-    variable, value = pl.col("field").replace_strict(BODY, return_dtype=TEXT), pl.col("value")
+    cells = cells.join(variables_of(BODY, "field").collect(), on="field", maintain_order="left")
+    value = pl.col("value")
     time = pl.when(pl.col("field") == "dischargeweight").then(pl.coalesce("end", "start")).otherwise("start")
-    wrong = implausible(variable, value).fill_null(False)
+    wrong = implausible(value).fill_null(False)
     kept = cells.filter(value.is_not_null() & ~wrong)
     counts = {
         "rows.patient_body": cells.height,
         "dropped.patient_body.no_value": cells["value"].null_count(),
         "dropped.patient_body.implausible": cells.select(wrong.sum()).item(),
     }
-    events = kept.select(event(time, vital_code(variable), time, value, visit="visit_id"))
+    events = kept.select(event(time, pl.col("vital"), time, value, visit="visit_id"))
     return events, {rule: n for rule, n in counts.items() if n}

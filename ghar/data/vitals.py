@@ -78,17 +78,14 @@ MIMIC_ITEMS: Mapping[str, tuple[int, ...]] = {
     "temperature": (676, 677, 678, 679, 3654, 3655, 223761, 223762),
     "weight": (762, 763, 3580, 3581, 3693, 224639, 226512, 226531),
 }
+OXYGEN = "fraction inspired oxygen"
 FAHRENHEIT, POUNDS, INCHES = (678, 679, 3654, 223761), (3581, 226531), (920, 1394, 3486, 4187, 226707)
 MIMIC_LABS = {
     **dict.fromkeys(("LAB/50809", "LAB/50931", "LAB/52027", "LAB/52569"), "glucose"),
-    "LAB/50816": "fraction inspired oxygen",
+    "LAB/50816": OXYGEN,
     "LAB/50817": "oxygen saturation",
     "LAB/50820": "ph",
 }
-
-
-def vital_code(variable: pl.Expr) -> pl.Expr:
-    return pl.concat_str(pl.lit("VITAL/"), variable)
 
 
 def vital_names() -> pl.DataFrame:
@@ -97,16 +94,23 @@ def vital_names() -> pl.DataFrame:
     return pl.DataFrame(rows, {"code": pl.String, "description": pl.String}, orient="row")
 
 
-def fraction(variable: pl.Expr, value: pl.Expr) -> pl.Expr:
+def variables_of(labels: Mapping[int, str] | Mapping[str, str], key: str) -> pl.LazyFrame:
+    """Columns `key`, variable, vital (its code), low and high, to be joined to rows.
+
+    A lookup inside an expression would not stream, and codes put together row by row would not share their memory.
+    """
+    rows = [(label, name, f"VITAL/{name}", VARIABLES[name].low, VARIABLES[name].high) for label, name in labels.items()]
+    return pl.LazyFrame(rows, [key, "variable", "vital", "low", "high"], orient="row")
+
+
+def fraction(value: pl.Expr) -> pl.Expr:
     """The value, inspired oxygen as a fraction: sources mix fractions and percentages, which do not overlap."""
-    return pl.when((variable == "fraction inspired oxygen") & (value > 1)).then(value / 100).otherwise(value)
+    return pl.when((pl.col("variable") == OXYGEN) & (value > 1)).then(value / 100).otherwise(value)
 
 
-def implausible(variable: pl.Expr, value: pl.Expr) -> pl.Expr:
-    """Whether a value is outside the limits of its variable; null where one of them is null."""
-    low = variable.replace_strict({name: v.low for name, v in VARIABLES.items()}, default=None, return_dtype=F64)
-    high = variable.replace_strict({name: v.high for name, v in VARIABLES.items()}, default=None, return_dtype=F64)
-    return ~value.is_between(low, high) | value.is_nan()
+def implausible(value: pl.Expr) -> pl.Expr:
+    """Whether a value is outside the limits that `variables_of` joined; null where there is none."""
+    return ~value.is_between("low", "high") | value.is_nan()
 
 
 def celsius(value: pl.Expr) -> pl.Expr:
@@ -122,9 +126,8 @@ def mimic_charts(root: Path, name: str, visits: pl.DataFrame, patients: pl.DataF
     columns = {"subject_id": I64, "hadm_id": I64, "itemid": I64, "charttime": TIME, "storetime": TIME}
     columns |= {"value": TEXT, "valuenum": F64} | ({"error": I64} if marked else {})
     table = open_table(root, name, columns)
-    item, charted, stored, text = (pl.col(c) for c in ("itemid", "charttime", "storetime", "value"))
-    items = {item: variable for variable, items in MIMIC_ITEMS.items() for item in items}
-    variable, value, shown = pl.col("variable"), pl.col("_value"), text.str.strip_chars()
+    item, charted, stored, variable = (pl.col(c) for c in ("itemid", "charttime", "storetime", "variable"))
+    value, shown = pl.col("_value"), pl.col("value").str.strip_chars()
     number = pl.coalesce("valuenum", shown.cast(F64, strict=False), _refill(shown))
     number = pl.when(item.is_in(FAHRENHEIT)).then(celsius(number)).otherwise(number)
     number = pl.when(item.is_in(POUNDS)).then(number * 0.45359237).otherwise(number)
@@ -136,27 +139,28 @@ def mimic_charts(root: Path, name: str, visits: pl.DataFrame, patients: pl.DataF
         **({"marked_error": pl.col("error") == 1} if marked else {}),
         "no_time": charted.is_null() & stored.is_null(),
         "no_value": value.is_null(),
-        "implausible": implausible(variable, value),
+        "implausible": implausible(value),
     }
     repairs = {
         "no_charttime": charted.is_null(),
         "no_storetime": stored.is_null(),
         "stored_before_charted": stored < charted,
-        "oxygen_in_percent": (variable == "fraction inspired oxygen") & (pl.col("_number") > 1),
+        "oxygen_in_percent": (variable == OXYGEN) & (pl.col("_number") > 1),
     }
     spans = visits.lazy().select("subject_id", pl.col("visit_id").alias("hadm_id"), "start")
+    items = {item: variable for variable, items in MIMIC_ITEMS.items() for item in items}
     rows = (
-        table.rows.with_columns(variable=item.replace_strict(items, default=None, return_dtype=pl.String))
+        table.rows.join(variables_of(items, "itemid"), on="itemid", how="left", maintain_order="left")
         .join(spans, on=["subject_id", "hadm_id"], how="left", maintain_order="left")
         .join(patients.lazy().select("subject_id", known=True), on="subject_id", how="left", maintain_order="left")
         .with_columns(_number=number)
-        .with_columns(_value=fraction(variable, pl.col("_number")))
+        .with_columns(_value=fraction(pl.col("_number")))
     )
     in_words = variable.str.contains("^(glasgow|capillary)")
     said = pl.when(in_words).then(words(shown, value))
     known_at = pl.max_horizontal(stored, charted)
     return sift(
-        table, rows, drops, repairs, event(pl.coalesce(charted, stored), vital_code(variable), known_at, value, said)
+        table, rows, drops, repairs, event(pl.coalesce(charted, stored), pl.col("vital"), known_at, value, said)
     )
 
 
@@ -165,13 +169,12 @@ def vitals_of_labs(events: pl.DataFrame, labs: Mapping[str, str]) -> Found:
 
     Counts "added.labs.vitals". A lab value that is implausible as a vital sign stays what it was, a lab event.
     """
-    variable = pl.col("code").replace_strict(labs, default=None, return_dtype=pl.String)
-    value = fraction(pl.col("variable"), pl.col("numeric_value").cast(F64))
+    value = fraction(pl.col("numeric_value").cast(F64))
     added = (
         events.lazy()
-        .with_columns(variable=variable)
-        .filter(pl.col("variable").is_not_null() & ~implausible(pl.col("variable"), value))
-        .with_columns(vital_code(pl.col("variable")).alias("code"), value.cast(pl.Float32).alias("numeric_value"))
+        .join(variables_of(labs, "code"), on="code", how="inner", maintain_order="left")
+        .filter(~implausible(value))
+        .with_columns(code=pl.col("vital"), numeric_value=value.cast(pl.Float32))
         .with_columns(text_value=pl.lit(None, pl.String))
         .select(events.columns)
         .collect()
@@ -182,4 +185,4 @@ def vitals_of_labs(events: pl.DataFrame, labs: Mapping[str, str]) -> Found:
 def _refill(text: pl.Expr) -> pl.Expr:
     """Capillary refill is charted in words: "Normal <3 secs", "Brisk", "Abnormal >3 Seconds", "Delayed"."""
     first = text.str.to_lowercase().str.extract("^([a-z]+)")
-    return first.replace_strict({"normal": 0, "brisk": 0, "abnormal": 1, "delayed": 1}, default=None, return_dtype=F64)
+    return pl.when(first.is_in(["normal", "brisk"])).then(0.0).when(first.is_in(["abnormal", "delayed"])).then(1.0)
