@@ -92,7 +92,6 @@ class Model:
 
 @dataclass(frozen=True)
 class Engine:
-    kind: Literal["hf"]
     max_batch: Count  # requests per forward pass
     temperature: Positive  # of sampling in training; evaluation is greedy
 
@@ -178,7 +177,6 @@ class Trainer:
 class Eval:
     policies: tuple[Policy, ...]
     checkpoint: str | None  # folder; null is the best of run_dir
-    traces: Natural  # episodes shown in the report
     bootstrap: Count  # resamples behind a confidence interval
 
 

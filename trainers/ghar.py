@@ -117,28 +117,21 @@ def _teacher(study: Study, train_cases: Any) -> Policy:
     return EnginePolicy(HFEngine(model, tokenizer, study.config.engine.max_batch), study.config.engine.temperature)
 
 
-def _imitate(
-    study: Study, model: Any, tokenizer: Any, warmup: Warmup, log: Callable[[Mapping[str, Any]], None]
-) -> Any:
+def _imitate(study: Study, model: Any, tokenizer: Any, found: Warmup, log: Callable[[Mapping[str, Any]], None]) -> Any:
     """SFT on the replies of the accepted episodes, `trainer.warmup.epochs` times over."""
-    cfg, settings = study.config, study.config.trainer.warmup
-    pairs = [pair for episode in warmup.accepted for _, pair in tokenised(tokenizer, episode)]
-    steps = max(1, settings.epochs * len(pairs) // settings.batch)
-    result = run_sft(
-        model,
-        tokenizer,
-        pairs,
-        SFTSettings(
-            steps,
-            settings.batch,
-            settings.lr,
-            settings.micro_batch,
-            finetune=cfg.model.finetune,
-            rank=cfg.model.lora_rank,
-            alpha=cfg.model.lora_alpha,
-            seed=cfg.seed,
-        ),
+    cfg, warmup = study.config, study.config.trainer.warmup
+    pairs = [pair for episode in found.accepted for _, pair in tokenised(tokenizer, episode)]
+    settings = SFTSettings(
+        steps=max(1, warmup.epochs * len(pairs) // warmup.batch),
+        batch_size=warmup.batch,
+        lr=warmup.lr,
+        micro_batch=warmup.micro_batch,
+        finetune=cfg.model.finetune,
+        rank=cfg.model.lora_rank,
+        alpha=cfg.model.lora_alpha,
+        seed=cfg.seed,
     )
+    result = run_sft(model, tokenizer, pairs, settings)
     for row in result.curve:
         log({"phase": "sft", "step": int(row["step"]), "train/loss": row["loss"], "train/accuracy": row["accuracy"]})
     return result.model
@@ -150,6 +143,8 @@ def _logger(study: Study, folder: RunFolder) -> Logger:
         config.logger.wandb,
         folder.path,
         project=config.logger.project,
+        entity=config.logger.entity,
+        group=config.logger.group,
         config=asdict(config),
         credentialed=study.cohort.credentialed,
         allow=config.privacy.allow,

@@ -73,8 +73,11 @@ def prepare(config: Config) -> Study:
         window_days=config.task.window_days,
     )
     splits = split_by_patient(samples, config.task.split, config.task.split_seed)
-    limits = config.task
-    splits = Splits(splits.train[: limits.max_train], splits.valid[: limits.max_valid], splits.test[: limits.max_test])
+    splits = Splits(
+        train=splits.train[: config.task.max_train],
+        valid=splits.valid[: config.task.max_valid],
+        test=splits.test[: config.task.max_test],
+    )
     graph = read_primekg(graph_path)
     links = link_codes(cohort.codes, graph, references)
     names = cohort.names() | {code: graph.names[node] for code, node in links.nodes.items()}

@@ -61,6 +61,8 @@ def start_logger(
     folder: Path,
     *,
     project: str,
+    entity: str | None = None,
+    group: str | None = None,
     config: Mapping[str, Any],
     credentialed: bool,
     allow: Sequence[str] = (),
@@ -90,6 +92,8 @@ def start_logger(
         run = wandb.init(
             mode=mode,  # type: ignore[arg-type]
             project=project,
+            entity=entity,
+            group=group,
             name=folder.name,
             id=_run_id(folder),
             resume="allow",
