@@ -7,6 +7,7 @@ file, row and column) and no row disappears without a count.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,23 +72,23 @@ def sift(
     "repaired.T.rule", zeros left out; rows.T = rows returned + sum of dropped.T.*. A rule that is null does not hold.
     """
     broken = [pl.when(rule.fill_null(False)).then(pl.lit(i, pl.Int8)) for i, rule in enumerate(drops.values())]
-    marked = rows.with_columns(_reason=pl.coalesce(*broken))
-    tally = marked.group_by("_reason").agg(
-        pl.len(), *(rule.fill_null(False).sum().alias(f"_{name}") for name, rule in repairs.items())
-    )
-    kept = marked.filter(pl.col("_reason").is_null()).select(result)
+    reason = pl.coalesce(*broken).alias("_reason") if broken else pl.lit(None, pl.Int8).alias("_reason")
+    flags = {f"_repair{i}": rule.fill_null(False) for i, rule in enumerate(repairs.values())}
+    judged = rows.with_columns(reason).select(*result, "_reason", **flags)
+    # In batches, because two queries on one scan would keep all its rows in memory for the slower one.
+    kept, dropped, repaired = [judged.collect_schema().to_frame(eager=True)], Counter(), Counter()
     try:
-        frame, found = pl.collect_all([kept, tally], engine="streaming")
+        for batch in judged.collect_batches(maintain_order=True, engine="streaming"):
+            dropped.update(dict(batch["_reason"].value_counts().rows()))
+            kept.append(batch.filter(pl.col("_reason").is_null()))
+            repaired.update(kept[-1].select(pl.col(list(flags)).sum()).row(0, named=True) if flags else {})
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _explain(table, error) from error
-    counts = {f"rows.{table.name}": int(found["len"].sum())}
-    names = list(drops)
-    for row in found.sort("_reason", nulls_last=True).iter_rows(named=True):
-        if row["_reason"] is not None:
-            counts[f"dropped.{table.name}.{names[row['_reason']]}"] = row["len"]
-        else:
-            counts |= {f"repaired.{table.name}.{name}": row[f"_{name}"] for name in repairs if row[f"_{name}"]}
-    return frame, counts
+    counts = {f"rows.{table.name}": sum(dropped.values())}
+    counts |= {f"dropped.{table.name}.{name}": dropped[i] for i, name in enumerate(drops) if dropped[i]}
+    repairs_made = zip(repairs, flags, strict=True)
+    counts |= {f"repaired.{table.name}.{name}": repaired[flag] for name, flag in repairs_made if repaired[flag]}
+    return pl.concat(kept).drop("_reason", *flags), counts
 
 
 def fingerprint(files: Iterable[Path], version: str) -> str:
