@@ -11,7 +11,7 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder, write_whole
 
 
-def row(step: object, phase: str = "rl", **values: object) -> dict:
+def row(step: int, phase: str = "rl", **values: object) -> dict:
     return {"step": step, "phase": phase, **values}
 
 

@@ -1,0 +1,148 @@
+"""Charts as inline SVG: lines over training, and one dot with its interval per policy.
+
+Text stays text (the page's font, selectable, readable aloud), every chart carries its own ids, and the same data
+give the same bytes. matplotlib is imported when the first chart is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, QUIET, GRID = "#1f2933", "#52606d", "#e4e7eb"
+# Told apart by readers with any colour vision (after Okabe and Ito, darkened for white paper).
+PALETTE = ("#0b5cad", "#b45309", "#0f766e", "#9d174d", "#5b21b6", "#4d7c0f", "#475569", "#a16207")
+_WIDTH = 5.0
+_STYLE = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 8.5,
+    "text.color": INK,
+    "axes.labelcolor": QUIET,
+    "axes.edgecolor": "#9aa5b1",
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve; `low` and `high` shade its interval where given; `mark_first` rings its first point (update 0)."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    color: str
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    mark_first: str = ""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A horizontal (lines) or vertical (dots) reference, such as a ceiling."""
+
+    label: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A number with its interval, in a row of its own."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    color: str
+
+
+def line_chart(name: str, lines: Sequence[Line], *, x_label: str, y_label: str, levels: Sequence[Level] = ()) -> str:
+    """SVG of curves over `x_label`. name: what the chart shows, for screen readers; unique on the page."""
+    with _axes(name, height=2.9) as (figure, axes, svg):
+        for line in lines:
+            dots = "o" if len(line.x) <= 30 else ""
+            axes.plot(line.x, line.y, color=line.color, label=line.label, linewidth=1.6, marker=dots, markersize=3)
+            if line.low:
+                axes.fill_between(line.x, line.low, line.high, color=line.color, alpha=0.14, linewidth=0)
+            if line.mark_first:
+                _ring(axes, line)
+        for level in levels:
+            axes.axhline(level.value, color=QUIET, linewidth=1.1, linestyle=(0, (5, 3)))
+            place = {"xy": (1, level.value), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+            axes.annotate(level.label, xytext=(0, 3), ha="right", color=QUIET, fontsize=7.5, **place)
+        if levels:
+            axes.margins(y=0.12)
+        axes.set(xlabel=x_label, ylabel=y_label)
+        if len(lines) > 1:
+            figure.legend(loc="outside upper left", ncols=4, fontsize=7.5, handlelength=1.4, columnspacing=1.2)
+    return svg[0]
+
+
+def dot_chart(name: str, dots: Sequence[Dot], *, x_label: str, levels: Sequence[Level] = ()) -> str:
+    """SVG with one row per dot, first on top, and its interval as a bar."""
+    with _axes(name, height=1.0 + 0.3 * len(dots)) as (_, axes, svg):
+        for row, dot in enumerate(reversed(dots)):
+            axes.plot([dot.low, dot.high], [row, row], color=dot.color, linewidth=5, alpha=0.28, solid_capstyle="butt")
+            axes.plot(dot.value, row, "o", color=dot.color, markersize=6)
+            axes.annotate(f"{dot.value:.3f}", (dot.value, row), xytext=(0, 6), textcoords="offset points",
+                          ha="center", fontsize=7.5)  # fmt: skip
+        for level in levels:
+            axes.axvline(level.value, color=QUIET, linewidth=1.1, linestyle=(0, (5, 3)))
+            axes.annotate(level.label, (level.value, len(dots) - 0.35), ha="right", va="center", xytext=(-4, 0),
+                          textcoords="offset points", color=QUIET, fontsize=7.5)  # fmt: skip
+        axes.set_yticks(range(len(dots)), [dot.label for dot in reversed(dots)], color=INK)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", visible=False)
+        axes.set(xlabel=x_label, ylim=(-0.6, len(dots) - 0.1 if levels else len(dots) - 0.4))
+    return svg[0]
+
+
+def _ring(axes: Axes, line: Line) -> None:
+    """Ring the first point of a curve and name it."""
+    axes.plot(line.x[:1], line.y[:1], "o", markersize=7, markerfacecolor="white", markeredgecolor=line.color,
+              markeredgewidth=1.6)  # fmt: skip
+    axes.annotate(line.mark_first, (line.x[0], line.y[0]), xytext=(8, -9), textcoords="offset points", fontsize=7.5)
+
+
+@contextmanager
+def _axes(name: str, height: float) -> Iterator[tuple[Figure, Axes, list[str]]]:
+    """A figure to draw in; the third value holds its SVG when the block ends."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    svg: list[str] = []
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=(_WIDTH, height))
+        yield figure, figure.subplots(), svg
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg.append(_inline(buffer.getvalue(), name))
+
+
+def _inline(svg: str, name: str) -> str:
+    """The <svg> element alone, as wide as its place allows, with a spoken name and without group ids."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
+    view_box = re.search(r'viewBox="[^"]*"', body)
+    assert view_box is not None, "matplotlib writes a viewBox"
+    label = escape(name, quote=True)
+    opening = f'<svg {view_box.group()} role="img" aria-label="{label}" xmlns:xlink="http://www.w3.org/1999/xlink">'
+    return opening + body[body.index(">") + 1 :]

@@ -1,0 +1,220 @@
+"""report.html: one self-contained page about a run, made from its folder alone.
+
+summary.json, every key optional so that a run killed early still has a report:
+    generated     true when the patients are generated (demo world)
+    scale, experiment, seed, commit
+    task          {"name", "labels": [...]}
+    ceilings      {"parametric", "retrieval"}: best possible accuracy without and with retrieval; null when unknown
+    data          {count: number}, shown as it stands
+    policies      {name: ghar.metrics.policy.policy_summary(...)}; names as in POLICIES, others are shown too
+    differences   {"ghar_rl - ghar_sft": ghar.metrics.policy.compare(...), ...}
+    time          {phase: seconds}
+    memory_gb     peak
+metrics.jsonl and episodes/ as in ghar.metrics.runfolder and ghar.metrics.curves; episodes/<policy>.jsonl is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ghar.errors import BadInput
+from ghar.metrics import curves, traces
+from ghar.metrics.charts import Dot, Level, Line, dot_chart, line_chart
+from ghar.metrics.runfolder import RunFolder, write_whole
+
+POLICIES = {  # name: (shown as, colour); the order of tables and charts
+    "llm_only": ("LLM only", "#52606d"),
+    "always_rag": ("Always retrieve", "#b45309"),
+    "scripted": ("Scripted teacher", "#5b21b6"),
+    "ghar_sft": ("GHAR after SFT", "#0f766e"),
+    "ghar_rl": ("GHAR after RL", "#0b5cad"),
+}
+AGENTS = {"top": "#0b5cad", "low": "#b45309"}
+OTHER = "#475569"
+TABLE = {  # section: {metric: (shown as, digits)}
+    "Prediction": {
+        "accuracy": ("Accuracy", 3), "balanced_accuracy": ("Balanced accuracy", 3), "macro_f1": ("Macro-F1", 3),
+        "sensitivity": ("Sensitivity", 3), "specificity": ("Specificity", 3), "auroc": ("AUROC", 3),
+        "auprc": ("AUPRC", 3), "reward": ("Reward", 3),
+    },
+    "When to retrieve": {
+        "retrieval_rate": ("Patients with retrieval", 3), "when_precision": ("Precision", 3),
+        "when_recall": ("Recall", 3), "when_f1": ("F1", 3),
+    },
+    "Cost per patient": {
+        "iterations": ("Iterations", 2), "tokens": ("Tokens", 0), "seconds": ("Seconds", 3),
+        "format_errors": ("Unreadable replies, share of turns", 3),
+    },
+}  # fmt: skip
+
+
+def write_report(folder: Path) -> Path:
+    """Write <folder>/report.html and return its path.
+
+    Parts the run has not written are named in the report. Raises BadInput for a folder that is no run folder and for
+    files that cannot be read.
+    """
+    run = RunFolder(folder)
+    summary, rows = run.summary(), run.metrics()
+    if summary is None and not rows and not run.episode_names():
+        raise BadInput(f"{folder} holds no summary.json, metrics.jsonl or episodes: name the folder of a run")
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    pages = Environment(
+        loader=PackageLoader("ghar.metrics"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    html = pages.get_template("report.html").render(_content(run, summary or {}, rows))
+    path = folder / "report.html"
+    # A model may reply with half a surrogate pair, which UTF-8 has no bytes for.
+    write_whole(path, html.encode("utf-8", "replace").decode())
+    return path
+
+
+def _content(run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the template shows; a part that is None or empty is shown as missing."""
+    policies = _in_order(summary.get("policies") or {})
+    names = _in_order(dict.fromkeys(run.episode_names()))
+    config = run.path / "config.yaml"
+    content = {
+        "name": run.path.resolve().name,
+        "summary": summary,
+        "generated": summary.get("generated"),
+        "main": _main(policies),
+        "policies": policies,
+        "shown_as": {name: _shown_as(name) for name in [*policies, *names]},
+        "colors": {name: _color(name) for name in [*policies, *names]},
+        "agents": AGENTS,
+        "other": OTHER,
+        "table": _table(policies),
+        "differences": _differences(summary.get("differences") or {}),
+        "comparison": _comparison_charts(policies, _ceilings(summary)),
+        "learning": _learning_charts(rows, _ceilings(summary)),
+        "diagnostics": _diagnostic_charts(rows),
+        "labels": (summary.get("task") or {}).get("labels") or [],
+        "patients": _patients(run, list(names)),
+        "config": config.read_text() if config.exists() else None,
+    }
+    return {**content, "missing": _missing(content)}
+
+
+def _missing(content: Mapping[str, Any]) -> list[str]:
+    """The parts this run has not written."""
+    parts = {
+        "summary.json (final numbers)": content["summary"],
+        "policies in summary.json": content["policies"],
+        "evaluations during RL (metrics.jsonl)": content["learning"],
+        "PPO diagnostics (metrics.jsonl)": content["diagnostics"],
+        "episodes/*.jsonl": content["patients"],
+        "config.yaml": content["config"],
+    }
+    return [name for name, part in parts.items() if not part]
+
+
+def _in_order(policies: Mapping[str, Any]) -> dict[str, Any]:
+    known = [name for name in POLICIES if name in policies]
+    return {name: policies[name] for name in [*known, *sorted(policies.keys() - POLICIES.keys())]}
+
+
+def _main(names: Mapping[str, Any]) -> str | None:
+    """The policy the run is about: the most trained one there is."""
+    return next((name for name in ("ghar_rl", "ghar_sft") if name in names), next(iter(names), None))
+
+
+def _shown_as(name: str) -> str:
+    return POLICIES.get(name, (name, OTHER))[0]
+
+
+def _color(name: str) -> str:
+    return POLICIES.get(name, (name, OTHER))[1]
+
+
+def _ceilings(summary: Mapping[str, Any]) -> list[Level]:
+    ceilings = summary.get("ceilings") or {}
+    return [Level(f"{name} ceiling {ceilings[name]:.3f}", ceilings[name])
+            for name in ("parametric", "retrieval") if ceilings.get(name) is not None]  # fmt: skip
+
+
+def _table(policies: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str] | None]]]]:
+    """{section: [(metric, one (value, interval) or None per policy)]}, without metrics that no policy has."""
+    sections = {}
+    for section, metrics in TABLE.items():
+        lines = []
+        for metric, (shown_as, digits) in metrics.items():
+            cells = [_cell(policy.get(metric), digits) for policy in policies.values()]
+            if any(cells):
+                lines.append((shown_as, cells))
+        sections[section] = lines
+    return {section: lines for section, lines in sections.items() if lines}
+
+
+def _cell(interval: Sequence[float | None] | None, digits: int, sign: str = "") -> tuple[str, str] | None:
+    if interval is None or any(value is None for value in interval):
+        return None
+    value, low, high = (f"{value:{sign},.{digits}f}" for value in interval)
+    return value, f"{low} to {high}"
+
+
+def _differences(differences: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(name, accuracy cell, reward cell) per pair of policies."""
+    lines = []
+    for pair, values in differences.items():
+        name = " minus ".join(_shown_as(policy) for policy in pair.split(" - "))
+        lines.append((name, _cell(values.get("accuracy"), 3, "+"), _cell(values.get("reward"), 3, "+")))
+    return lines
+
+
+def _comparison_charts(policies: Mapping[str, Any], ceilings: Sequence[Level]) -> list[tuple[str, str]]:
+    """(caption, SVG): accuracy and reward of every policy."""
+    charts = []
+    for metric, caption, levels in (
+        ("accuracy", "Accuracy on the test patients", ceilings),
+        ("reward", "Reward per episode", ()),
+    ):
+        dots = [Dot(_shown_as(name), *policy[metric], color=_color(name)) for name, policy in policies.items()
+                if _cell(policy.get(metric), 3)]  # fmt: skip
+        if dots:
+            charts.append((caption, dot_chart(caption, dots, x_label=metric, levels=levels)))
+    return charts
+
+
+def _learning_charts(rows: Sequence[Mapping[str, Any]], ceilings: Sequence[Level]) -> list[tuple[str, str]]:
+    """(caption, SVG) of what RL changed, each curve starting with the SFT policy at update 0."""
+    retrieval = {
+        "retrieval_rate": "patients with retrieval", "when_precision": "precision", "when_recall": "recall",
+        "when_f1": "F1",
+    }  # fmt: skip
+    charts = [
+        ("Validation reward", _from_sft(curves.evaluation(rows, {"reward": "reward"})), "reward", ()),
+        ("Validation accuracy", _from_sft(curves.evaluation(rows, {"accuracy": "accuracy"})), "accuracy", ceilings),
+        ("When to retrieve, validation", curves.evaluation(rows, retrieval), "share", ()),
+        ("Reward terms, training", curves.reward_terms(rows), "mean per episode", ()),
+    ]
+    return [
+        (caption, line_chart(caption, lines, x_label="PPO update", y_label=y_label, levels=levels))
+        for caption, lines, y_label, levels in charts
+        if lines
+    ]
+
+
+def _from_sft(lines: Sequence[Line]) -> list[Line]:
+    return [Line(ln.label, ln.x, ln.y, ln.color, ln.low, ln.high, "SFT" if ln.x[0] == 0 else "") for ln in lines]
+
+
+def _diagnostic_charts(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(caption, SVG) per PPO diagnostic and of the warm-up's loss."""
+    charts = [(caption, curves.diagnostic(rows, name, AGENTS), "PPO update")
+              for name, caption in curves.DIAGNOSTICS.items()]  # fmt: skip
+    charts.append(("Warm-up loss", curves.warm_up(rows), "step"))
+    return [(caption, line_chart(caption, lines, x_label=x_label, y_label=""))
+            for caption, lines, x_label in charts if lines]  # fmt: skip
+
+
+def _patients(run: RunFolder, names: Sequence[str]) -> list[dict[str, Any]]:
+    main = _main(dict.fromkeys(names))
+    if main is None:
+        return []
+    sample_ids = traces.choose(run.episodes(main))
+    return traces.by_patient({name: run.episodes(name) for name in names}, main, sample_ids)
