@@ -147,7 +147,8 @@ class Rl:
     episodes: Count  # per update: the one definition of a batch
     epochs: Count  # passes over a batch
     minibatches: Count
-    lr: Positive
+    lr: Positive  # of the policy
+    value_lr: Positive  # of the value heads
     clip: Positive  # epsilon of Eq. 16
     value_clip: Positive
     gamma: Fraction

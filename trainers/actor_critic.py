@@ -96,6 +96,25 @@ class ActorCritic(nn.Module):
         """Parameters the optimiser steps on, in a fixed order."""
         return list(self._trainable)
 
+    def parameter_groups(self, lr: float, value_lr: float) -> list[dict[str, Any]]:
+        """Groups for an optimiser: the policy at `lr`, the value heads at `value_lr`."""
+        heads = list(self.heads.parameters())
+        known = {id(p) for p in heads}
+        policy = [p for p in self._trainable if id(p) not in known]
+        return [{"params": policy, "lr": lr}, {"params": heads, "lr": value_lr}]
+
+    @property
+    def critic_is_untrained(self) -> bool:
+        """Whether every value head is still zero."""
+        return not any(bool(p.any()) for p in self.heads.parameters())
+
+    @torch.no_grad()
+    def start_critic_at(self, value: float) -> None:
+        """Make every value head say `value`: the mean return is where a critic should begin, not zero."""
+        for name, parameter in self.heads.named_parameters():
+            if name.endswith("bias"):
+                parameter.fill_(value)
+
     def train(self, mode: bool = True) -> ActorCritic:
         """Stay in eval mode: dropout would make the trainer's log-probs differ from the engine's."""
         return super().train(False)

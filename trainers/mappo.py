@@ -67,6 +67,7 @@ class Targets:
     values: Tensor
     advantages: Tensor
     returns: Tensor
+    spread: float  # variance of all returns, at least 1: the unit the value loss is measured in
 
     def take(self, index: Array) -> Targets:
         """The tokens at `index`."""
@@ -77,6 +78,7 @@ class Targets:
             self.values[at],
             self.advantages[at],
             self.returns[at],
+            self.spread,
         )
 
 
@@ -120,8 +122,11 @@ def prepare(
 ) -> tuple[Targets, dict[str, float]]:
     """Values, reference log-probs and advantages under the weights before the update, and what they tell.
 
-    `rows` are the trainable rows of `traj`.
+    `rows` are the trainable rows of `traj`. A critic that was never trained starts at their mean return: rewards are
+    worth about η per term, and from zero it would only chase that constant.
     """
+    if actor.critic_is_untrained:
+        actor.start_critic_at(_mean_return(traj, cfg))
     index = np.concatenate([np.arange(row.start + row.prompt, row.start + len(row.tokens)) for row in rows])
     old = actor.evaluate(rows, cfg.micro_tokens)
     reference = actor.reference_logp(rows, cfg.micro_tokens) if cfg.needs_reference else None
@@ -145,9 +150,17 @@ def prepare(
         values=old.values,
         advantages=torch.as_tensor(whiten(advantages, traj, reduce=_sum_array)[index], device=device),
         returns=torch.as_tensor(returns[index], device=device),
+        spread=max(1.0, float(_gather(returns[index][None].astype(np.float64)).var())),
     )
     agents = np.repeat([row.agent for row in rows], [len(row.tokens) - row.prompt for row in rows])
     return targets, _report(old, targets, agents, traj)
+
+
+def _mean_return(traj: Trajectories, cfg: MappoConfig) -> float:
+    """Mean return over trainable tokens of all processes when every value is zero."""
+    nothing = np.zeros(len(traj.tokens), np.float32)
+    _, returns = credit(traj, nothing, mode=cfg.credit, per_agent=cfg.per_agent, gamma=cfg.gamma, lam=1.0)
+    return float(_gather(returns[traj.mask][None].astype(np.float64)).mean())
 
 
 def _bootstrap(actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg: MappoConfig) -> Array:
@@ -199,7 +212,7 @@ def total_loss(scores: Scores, targets: Targets, tokens: float, cfg: MappoConfig
     assert base is not None
     policy, parts = losses.policy_loss(scores.logp, base, targets.advantages, weights, tokens, cfg.clip)
     clip = cfg.value_clip if cfg.critic_target == "returns" else None
-    value = losses.value_loss(scores.values, targets.values, targets.returns, weights, tokens, clip)
+    value = losses.value_loss(scores.values, targets.values, targets.returns, weights, tokens, clip) / targets.spread
     entropy = losses.weighted(scores.entropy, weights, tokens)
     total = policy + cfg.value_coef * value - cfg.entropy * entropy
     parts |= {"loss/policy": policy, "loss/value": value, "entropy": entropy}

@@ -69,6 +69,7 @@ def make_actor(config: Config, base: Any) -> ActorCritic:
             rank=model.lora_rank,
             alpha=model.lora_alpha,
             critic=model.critic,
+            detach=True,  # a value head far from its target would otherwise shake the policy's trunk
             reference=mappo_config(config).needs_reference,
             temperature=config.engine.temperature,
             seed=config.seed,

@@ -53,7 +53,7 @@ def reinforce(
     """
     cfg, rl = study.config, study.config.trainer.rl
     rng = np.random.default_rng(derive_seed(cfg.seed, "rl"))
-    optimizer = torch.optim.AdamW(actor.trainable_parameters(), lr=rl.lr, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
     running = Running() if cfg.reward.normalise == "running" else None
     mappo, model = mappo_config(cfg), identity(cfg, actor, tokenizer)
     engine = HFEngine(actor.model, tokenizer, cfg.engine.max_batch)
