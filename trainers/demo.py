@@ -33,12 +33,12 @@ TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.65, disor
 UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0)
 WRONG, DOUBTED = 0.03, 0.3  # shares of the common topics whose grade the teacher has wrong, or looks up needlessly
 SHARES = {  # of the base exercises, by decision: combining and copying names need the most practice
-    "predict": 0.30, "rewrite": 0.28, "summarise": 0.14, "answer": 0.08, "retrieve": 0.06, "metapaths": 0.04,
+    "predict": 0.36, "rewrite": 0.24, "summarise": 0.13, "answer": 0.08, "retrieve": 0.05, "metapaths": 0.04,
     "continue": 0.04, "followup": 0.06,
 }  # fmt: skip
 PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
 REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
-BASE_FORMAT = 1  # raise it when the exercises or their training change
+BASE_FORMAT = 2  # raise it when the exercises or their training change
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
 GRADE = re.compile(r"grade \d course")
 RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}
@@ -121,12 +121,12 @@ def made_up_samples(study: Study, knowledge: Knowledge, count: int, seed: int) -
     for i in range(count):
         rare = rng.choice(["disease", "disease", "drug"], size=rng.choice(3, p=[0.4, 0.4, 0.2]))
         lists = {}
-        for kind, most in (("disease", 7), ("drug", 5)):
+        for kind, most in (("disease", 5), ("drug", 3)):
             codes = draw(kind, known[kind] or other[kind], int(rng.integers(1, most)))
             codes += draw(kind, other[kind], int((rare == kind).sum())) if other[kind] else ()
             lists[kind] = tuple(codes[j] for j in rng.permutation(len(codes)))
         when = datetime(2100, 1, 1)
-        earlier = Visit(-1, when, draw("disease", known["disease"] + other["disease"], int(rng.integers(2, 6))))
+        earlier = Visit(-1, when, draw("disease", known["disease"] + other["disease"], int(rng.integers(2, 5))))
         newest = Visit(i, when, lists["disease"], (), lists["drug"])
         history = (earlier, newest) if rng.random() < 0.5 else (newest,)
         samples.append(Sample(f"made-up-{i}", -1, i, when, history, 0))

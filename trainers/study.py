@@ -10,7 +10,7 @@ from envs.case import Case, build_cases
 from envs.ghar import GharEpisodes, GharSpec
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.demo.world import World, generate_world, load_world
+from ghar.data.demo.world import FORMAT, World, generate_world, load_world
 from ghar.data.source import read_source
 from ghar.data.splits import Splits, split_by_patient
 from ghar.data.tasks import make_samples
@@ -113,7 +113,7 @@ def _sources(config: Config, cache: Path) -> tuple[Path, Path, Path | None]:
     if data.root is None:
         if data.name not in ("demo", "mimic4"):
             raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
-        root = cache / "worlds" / f"seed{data.world_seed}-patients{data.patients}"
+        root = cache / "worlds" / f"v{FORMAT}-seed{data.world_seed}-patients{data.patients}"
         generate_world(root, seed=data.world_seed, patients=data.patients)
     else:
         root = Path(data.root)
