@@ -38,7 +38,7 @@ SHARES = {  # of the base exercises, by decision: combining and copying names ne
 }  # fmt: skip
 PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
 REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
-BASE_FORMAT = 2  # raise it when the exercises or their training change
+BASE_FORMAT = 3  # raise it when the exercises or their training change
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
 GRADE = re.compile(r"grade \d course")
 RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}

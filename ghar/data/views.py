@@ -31,7 +31,7 @@ def visit_list(
     """GHAR's list of visits, oldest first, in at most `budget` tokens as `count` counts them.
 
     full: for real models, one line a visit with date, conditions, procedures and medications by name.
-    compact: for small models: conditions and drugs of the newest visit, below one line of conditions for each older
+    compact: for small models: "disease a; drug b" of the newest visit, below one line of conditions for each older
     visit; no dates and no procedures, which cost tokens and carry no signal for such models.
     The oldest visits are left out first; only a newest visit that is too long alone loses codes, from the end of its
     last list on. `count` must not shrink when a text grows. Raises BadInput when not even an empty visit fits.
@@ -86,7 +86,10 @@ def _full(visits: Sequence[Visit], total: int, name_of: Callable[[str], str]) ->
 def _compact(visits: Sequence[Visit], total: int, name_of: Callable[[str], str]) -> str:
     lines = [f"before: {_names(visit.diagnoses, name_of)}" for visit in visits[:-1]]
     for visit in visits[-1:]:
-        lines.append(f"conditions: {_names(visit.diagnoses, name_of)} | drugs: {_names(visit.medications, name_of)}")
+        # worded as sub-queries are, so that a small model can copy one from here
+        topics = [f"disease {name_of(code)}" for code in visit.diagnoses]
+        topics += [f"drug {name_of(code)}" for code in visit.medications]
+        lines.append(f"now: {'; '.join(topics) or 'none'}")
     return "\n".join(lines)
 
 

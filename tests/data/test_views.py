@@ -42,7 +42,7 @@ def test_full_view():
 
 
 def test_compact_view_has_no_dates_and_no_procedures():
-    assert view(VISITS, "compact", 99).text == "before: a\nconditions: b; c | drugs: y; z"
+    assert view(VISITS, "compact", 99).text == "before: a\nnow: disease b; disease c; drug y; drug z"
 
 
 def test_oldest_visit_goes_first():
@@ -54,14 +54,14 @@ def test_newest_visit_is_cut_from_its_end_only_when_alone_too_long():
     got = view(VISITS, "full", 10)
     assert got.text == "Visit 2 of 2 (2180-05-01): Conditions: b; c. Procedures: p."
     assert (got.dropped_visits, got.dropped_codes) == (1, 2)
-    compact = view(VISITS, "compact", 6)  # procedures are not part of this style and do not count as dropped
-    assert compact.text == "conditions: b; c | drugs: y" and compact.dropped_codes == 1
+    compact = view(VISITS, "compact", 7)  # procedures are not part of this style and do not count as dropped
+    assert compact.text == "now: disease b; disease c; drug y" and compact.dropped_codes == 1
 
 
 def test_visit_without_codes():
     empty = [Visit(1, datetime(2180, 1, 2))]
     assert view(empty, "full", 99).text == "Visit 1 of 1 (2180-01-02): nothing recorded."
-    assert view(empty, "compact", 99).text == "conditions: none | drugs: none"
+    assert view(empty, "compact", 99).text == "now: none"
     for style in ("full", "compact"):
         with pytest.raises(BadInput, match="budget of 2 tokens"):
             view(empty, style, 2)
