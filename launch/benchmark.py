@@ -29,7 +29,7 @@ def learning(seeds: int, folder: Path, overrides: Sequence[str], timeout: float)
         print(" ".join(command), flush=True)
         subprocess.run(command, check=True, timeout=timeout)
         runs.append(_read(run_dir))
-    result = {name: _t_interval([run[name] for run in runs]) for name in runs[0]}
+    result: dict[str, Any] = {name: _t_interval([run[name] for run in runs]) for name in runs[0]}
     result["rl above sft"] = result["validation reward, RL"]["low"] > result["validation reward, SFT"]["high"]
     for name, value in result.items():
         print(f"{name:40} {value if isinstance(value, bool) else _text(value)}")

@@ -125,8 +125,8 @@ def prepare(
     `rows` are the trainable rows of `traj`. A critic that was never trained starts at their mean return: rewards are
     worth about η per term, and from zero it would only chase that constant.
     """
-    if actor.critic_is_untrained:
-        actor.start_critic_at(_mean_return(traj, cfg))
+    if actor.critic_is_untrained and np.isfinite(start := _mean_return(traj, cfg)):
+        actor.start_critic_at(start)
     index = np.concatenate([np.arange(row.start + row.prompt, row.start + len(row.tokens)) for row in rows])
     old = actor.evaluate(rows, cfg.micro_tokens)
     reference = actor.reference_logp(rows, cfg.micro_tokens) if cfg.needs_reference else None

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -129,7 +130,8 @@ def _axes(name: str, height: float) -> Iterator[tuple[Figure, Axes, list[str]]]:
     from matplotlib.figure import Figure
 
     svg: list[str] = []
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
+    with matplotlib.rc_context(style):
         figure = Figure(figsize=(_WIDTH, height))
         yield figure, figure.subplots(), svg
         buffer = io.StringIO()

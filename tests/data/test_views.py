@@ -63,8 +63,8 @@ def test_visit_without_codes():
     assert view(empty, "full", 99).text == "Visit 1 of 1 (2180-01-02): nothing recorded."
     assert view(empty, "compact", 99).text == "now: none"
     for style in ("full", "compact"):
-        with pytest.raises(BadInput, match="budget of 2 tokens"):
-            view(empty, style, 2)
+        with pytest.raises(BadInput, match="budget of 1 tokens"):
+            view(empty, style, 1)
 
 
 CODES = st.lists(st.sampled_from([f"C/{c}" for c in "abcdefgh"]), max_size=6, unique=True).map(tuple)

@@ -18,7 +18,7 @@ from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
 from ghar.llm.tokens import encode_prompt
 from trainers.demo import UNDECIDED, RedrawnGrades, build_base, made_up_samples, teacher_knowledge, topic_of
-from trainers.models import load_pretrained, load_sft, save_sft
+from trainers.models import SFT, load_pretrained, load_sft, save_model
 from trainers.play import play
 
 COUNT = 300
@@ -205,8 +205,8 @@ def test_grades_and_known_topics_are_single_tokens(base, knowledge):
 
 def test_the_warmed_up_policy_comes_back_from_disk(base, small_study, tmp_path):
     model, tokenizer, _ = base
-    save_sft(model, tokenizer, tmp_path)
-    save_sft(model, tokenizer, tmp_path)  # a second time replaces the first
+    save_model(model, tokenizer, tmp_path / SFT)
+    save_model(model, tokenizer, tmp_path / SFT)  # a second time replaces the first
     assert [path.name for path in tmp_path.iterdir()] == ["sft"]
     again, words = load_sft(small_study.config, tmp_path)
     case = small_study.cases(small_study.splits.valid[:1], tokenizer)[0]
