@@ -215,6 +215,7 @@ def _arguments(cfg: SFTSettings, scratch: str, cpu: bool) -> Any:
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
+        ddp_find_unused_parameters=False,  # every parameter takes part in every step
         dataloader_num_workers=0,
         dataloader_pin_memory=not cpu,
     )
