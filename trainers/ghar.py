@@ -43,8 +43,7 @@ from trainers.warmup import Warmup, sample_references
 
 def train(config: Config) -> None:
     """Run every phase into `config.run_dir`; a run that is already there, finished, is only reported."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise BadInput("Training runs in one process so far: use torchrun --nproc-per-node 1.")
+    _alone()
     use_cores(config.threads)
     torch.manual_seed(config.seed)
     folder = _open(config)
@@ -77,6 +76,14 @@ def train(config: Config) -> None:
     folder.write_summary({**summary, "time": seconds, "memory_gb": _peak_memory(), "commit": _commit()})
     print(table(summary))
     print(f"Report: {write_report(folder.path)}")
+
+
+def _alone() -> None:
+    """One process needs no process group: torchrun's variables would make libraries build one, and wrap the model."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadInput("Training runs in one process so far: use torchrun --nproc-per-node 1.")
+    for name in ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)
 
 
 def _open(config: Config) -> RunFolder | None:

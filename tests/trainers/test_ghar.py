@@ -1,6 +1,8 @@
 """The whole recipe, shortened: from tables to an evaluated policy, on generated and on real patients."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from launch.entry import load
 from trainers.evaluate import evaluate
 from trainers.ghar import train
 
+ROOT = Path(__file__).resolve().parents[2]
 SHORT = [
     "+experiment=mimic4_los",
     "threads=1",
@@ -112,6 +115,15 @@ def test_real_tables(tmp_path: Path, cache: Path, shared_data: Path):
     assert not summary["generated"] and summary["ceilings"] is None
     assert summary["policies"]["ghar_rl"]["n"] == 8
     assert summary["data"]["patients"] == 100
+
+
+def test_torchrun_with_one_process(tmp_path: Path, cache: Path):
+    quick = ["data.patients=120", "trainer.rl.updates=0", "eval.policies=[ghar_sft]", f"run_dir={tmp_path / 'run'}"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    command = [*torchrun, str(ROOT / "launch" / "train_ghar.py"), *SHORT, *quick, f"data.cache={cache}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "report.html").is_file() and "reducer" not in done.stderr
 
 
 def test_evaluating_a_run_that_was_never_trained(tmp_path: Path, cache: Path):
