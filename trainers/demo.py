@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from envs.case import Case
+from envs.knowledge import RELATIONS, label_rule, topic_of
 from envs.rollout import derive_seed
 from envs.teacher import Habits, Knowledge, ScriptedTeacher
 from ghar.data.cohort import Sample, Visit
@@ -41,7 +42,6 @@ REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the
 BASE_FORMAT = 3  # raise it when the exercises or their training change
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
 GRADE = re.compile(r"grade \d course")
-RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}
 
 
 def teacher_knowledge(study: Study, train: Sequence[Case]) -> Knowledge:
@@ -59,15 +59,7 @@ def teacher_knowledge(study: Study, train: Sequence[Case]) -> Knowledge:
             wrong = rng.random() < WRONG
             grades[topic_of(code, study.names[code])] = int(rng.integers(10)) if wrong else world.severity[code]
     doubted = frozenset(topic for topic in grades if rng.random() < DOUBTED)
-    thresholds = {"dec": story.DEATH_FROM_ACUITY, "read": story.READ_FROM_ACUITY}
-    threshold = thresholds.get(study.config.task.name)
-    label_of = (lambda grade: grade) if threshold is None else (lambda grade: int(grade >= threshold))
-    return Knowledge(grades, RELATIONS, label_of, doubted)
-
-
-def topic_of(code: str, name: str) -> str:
-    """How a sub-query names a code."""
-    return f"{'drug' if code.startswith('DRUG/') else 'disease'} {name}"
+    return Knowledge(grades, RELATIONS, label_rule(study.config.task.name), doubted)
 
 
 def _mean_labels(train: Sequence[Case], top: int) -> dict[str, int]:
