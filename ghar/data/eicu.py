@@ -34,7 +34,7 @@ from ghar.data.cohort import Cohort
 from ghar.data.eicu_charts import CHARTS, EICU_LABS
 from ghar.data.eicu_stays import at, body_measures, read_stays, stay_events, with_stay
 from ghar.data.events import F64, I64, TEXT, Found, code_table, drug_code, event, in_order, through_cache, words
-from ghar.data.mimic import DEMOGRAPHIC_NAMES
+from ghar.data.mimic import COMMON_NAMES
 from ghar.data.tables import find_table, open_table, sift
 from ghar.data.vitals import vital_names, vitals_of_labs
 from ghar.errors import BadInput
@@ -91,7 +91,7 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
                 parts.append(events)
                 counts |= more
         events = in_order(parts)
-        codes, more = code_table(events, [names, _path_names(events), vital_names(), DEMOGRAPHIC_NAMES], OWN_NAMES)
+        codes, more = code_table(events, [names, _path_names(events), vital_names(), COMMON_NAMES], OWN_NAMES)
     visits = stays.select("subject_id", "visit_id", "group", "start", "end", "died", "death_time")
     return Cohort(name, events, codes, visits, credentialed=not _open_demo(stays), counts=counts | more, stay="ICU")
 

@@ -69,14 +69,30 @@ def read_visits(root: Path, name: str, patients: pl.DataFrame) -> Found:
     return visits.sort("subject_id", "start", "visit_id"), counts
 
 
+def once(rows: pl.DataFrame, name: str) -> Found:
+    """Rows of the table `name` without those that repeat another in every column, and their count."""
+    kept = rows.unique(keep="first", maintain_order=True)
+    repeats = rows.height - kept.height
+    return kept, {f"dropped.{name}.repeated": repeats} if repeats else {}
+
+
 def read_icu(root: Path, name: str, visits: pl.DataFrame) -> Found:
-    """ICU admissions; an event at the start which does not carry the end (trap 5)."""
-    table = open_table(root, name, {**KEYS, "first_careunit": TEXT, "intime": TIME})
-    unit = pl.col("first_careunit").str.strip_chars()
-    drops = {"unknown_admission": pl.col("start").is_null(), "no_intime": pl.col("intime").is_null()}
+    """ICU stays: an event at the start, which does not carry the end, and one of its own at the end (trap 5).
+
+    Counts the latter as "added.icustays.discharges"; an end that is missing or before the start has none.
+    """
+    table = open_table(root, name, {**KEYS, "first_careunit": TEXT, "intime": TIME, "outtime": TIME})
+    unit, enters, leaves = pl.col("first_careunit").str.strip_chars(), pl.col("intime"), pl.col("outtime")
+    drops = {"unknown_admission": pl.col("start").is_null(), "no_intime": enters.is_null()}
     code = pl.concat_str(pl.lit("ICU_ADMISSION/"), unit.fill_null("UNKNOWN"))
-    repairs = {"no_careunit": unit.is_null()}
-    return sift(table, join_visits(table, visits), drops, repairs, event(pl.col("intime"), code, pl.col("intime")))
+    repairs = {"no_careunit": unit.is_null(), "no_outtime": leaves.is_null(), "outtime_before_intime": leaves < enters}
+    result = [*event(enters, code, enters), leaves.alias("leaves")]
+    stays, counts = sift(table, join_visits(table, visits), drops, repairs, result)
+    ended = stays.filter(pl.col("leaves") >= pl.col("time")).with_columns(
+        code=pl.lit("ICU_DISCHARGE"), time="leaves", recorded="leaves"
+    )
+    counts |= {"added.icustays.discharges": ended.height} if ended.height else {}
+    return pl.concat([stays, ended]).drop("leaves"), counts
 
 
 def read_labs(root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, *, stored: bool) -> Found:
@@ -104,7 +120,7 @@ def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> 
     """Events "GENDER/F" (static) and "AGE" (whole years, at each admission).
 
     `age` in years from the columns of `patients` and the visit's start. Both databases hide ages above 89 (MIMIC-III
-    by a birth 300 years before the first admission): all of them are 90 here.
+    by a birth 300 years before the first admission, MIMIC-IV as an anchor age of 91): all of them are 90 here.
     """
     gender = pl.col("gender").str.strip_chars().str.to_uppercase()
     never = pl.lit(None, TIME)
@@ -123,8 +139,13 @@ def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> 
     return pl.concat([genders, ages]), {rule: n for rule, n in counts.items() if n}
 
 
-DEMOGRAPHIC_NAMES = pl.DataFrame(
-    [("AGE", "age at admission in years, 90 for all above 89"), ("GENDER/F", "female"), ("GENDER/M", "male")],
+COMMON_NAMES = pl.DataFrame(
+    [
+        ("AGE", "age at admission in years, 90 for all above 89"),
+        ("GENDER/F", "female"),
+        ("GENDER/M", "male"),
+        ("ICU_DISCHARGE", "end of the ICU stay"),
+    ],
     {"code": pl.String, "description": pl.String},
     orient="row",
 )

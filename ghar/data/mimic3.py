@@ -37,10 +37,11 @@ from ghar.data.events import (
     through_cache,
 )
 from ghar.data.mimic import (
-    DEMOGRAPHIC_NAMES,
+    COMMON_NAMES,
     KEYS,
     demographics,
     join_visits,
+    once,
     read_icu,
     read_labs,
     read_patients,
@@ -51,7 +52,7 @@ from ghar.data.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_la
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "mimic3-1"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic3-2"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "patients",
     "admissions",
@@ -123,7 +124,7 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
             parts.append(events)
             counts |= more
         events = in_order(parts)
-        codes, more = code_table(events, [*names, vital_names(), DEMOGRAPHIC_NAMES])
+        codes, more = code_table(events, [*names, vital_names(), COMMON_NAMES])
     return Cohort(name, events, codes, visits, credentialed=not _open_demo(patients), counts=counts | more)
 
 
@@ -154,7 +155,8 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: p
     )
     result = [*event(known, code, known), pl.col("seq_num")]
     kept, counts = sift(table, rows, drops, repairs, result)
-    return kept.sort("seq_num", maintain_order=True, nulls_last=True).drop("seq_num"), counts
+    kept, repeats = once(kept, name)
+    return kept.sort("seq_num", maintain_order=True, nulls_last=True).drop("seq_num"), counts | repeats
 
 
 def _without_zeros(titles: pl.DataFrame) -> pl.DataFrame:

@@ -6,12 +6,15 @@ One pass per table. A row is kept, or dropped by a rule that is named and counte
 admissions     a discharge that is missing or earlier than the admission is unknown (`end` null: such a visit is shown
                as history, counts as a readmission, and is never predicted); a death recorded as a date, or before the
                admission, is not earlier than the admission (trap 6, EHR.md).
-ICD codes      (version, code) is the key, blanks stripped; known from the discharge on (trap 2).
+ICD codes      (version, code) is the key, blanks stripped; known from the discharge on (trap 2). Rows that repeat
+               another in every column read are dropped; those of other tables stay, for two doses of a drug or two
+               tubes of blood may look the same.
 prescriptions  the drug's name in lower case; a missing start is the admission time, known at discharge; a start before
                the admission or after the discharge stays as it is (trap 3).
 labevents      known when stored, not when drawn (trap 4); rows without an admission keep `visit_id` null.
 chartevents    the 17 variables of vitals.py, known when stored, not when charted.
-icustays       an event at the start which does not carry the end (trap 5).
+icustays       an event at the start which does not carry the end, and one at the end (trap 5).
+patients       "GENDER/F" (static) and "AGE" at each admission: anchor_age and the years since anchor_year; 90 above 89.
 """
 
 from __future__ import annotations
@@ -24,13 +27,23 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.events import I64, TEXT, TIME, Found, code_table, dictionary, drug_code, event, in_order, through_cache
-from ghar.data.mimic import KEYS, join_visits, read_icu, read_labs, read_patients, read_visits
+from ghar.data.mimic import (
+    COMMON_NAMES,
+    KEYS,
+    demographics,
+    join_visits,
+    once,
+    read_icu,
+    read_labs,
+    read_patients,
+    read_visits,
+)
 from ghar.data.tables import find_table, open_table, sift
 from ghar.data.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "mimic4-2"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic4-3"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "hosp/patients",
     "hosp/admissions",
@@ -44,6 +57,7 @@ TABLES = (
     "icu/icustays",
     "icu/chartevents",
 )
+AGE = pl.col("anchor_age") + pl.col("start").dt.year() - pl.col("anchor_year")
 VOCABULARY = {
     "diagnoses_icd": {9: "ICD9CM", 10: "ICD10CM"},
     "procedures_icd": {9: "ICD9PROC", 10: "ICD10PCS"},
@@ -69,18 +83,19 @@ def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True) -
 
 
 def _read(root: Path, name: str, charts: bool) -> Cohort:
-    with progress(8 + charts, "Read MIMIC-IV") as advance:
-        patients, counts = read_patients(root, "hosp/patients", {})
+    with progress(9 + charts, "Read MIMIC-IV") as advance:
+        patients, counts = read_patients(root, "hosp/patients", {"gender": TEXT, "anchor_age": I64, "anchor_year": I64})
         advance()
         visits, more = read_visits(root, "hosp/admissions", patients)
         counts |= more
         advance()
-        # At one time diagnoses come first, in seq_num order, then procedures, drugs, ICU stays, labs, charts.
+        # At one time diagnoses come first, in seq_num order, then procedures, drugs, ICU stays, age, labs, charts.
         readers = [
             _icd("diagnoses_icd", "seq_num"),
             _icd("procedures_icd", "chartdate"),
             _prescriptions,
             lambda root, visits: read_icu(root, "icu/icustays", visits),
+            lambda root, visits: demographics(patients, visits, AGE),
         ]
         for table, read in _optional(patients, charts).items():
             if find_table(root, table) is None:
@@ -116,7 +131,7 @@ def _icd(name: str, order: str):
 
     def read(root: Path, visits: pl.DataFrame) -> Found:
         dated = order == "chartdate"
-        columns = {**KEYS, order: TIME if dated else I64, "icd_code": TEXT, "icd_version": I64}
+        columns = {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64} | ({order: TIME} if dated else {})
         table = open_table(root, f"hosp/{name}", columns)
         version, code = pl.col("icd_version"), pl.col("icd_code").str.strip_chars()
         known = pl.coalesce("end", "start")
@@ -129,8 +144,10 @@ def _icd(name: str, order: str):
         prefix = version.replace_strict(VOCABULARY[name], default=None, return_dtype=pl.String)
         time = pl.coalesce("chartdate", known) if dated else known
         result = event(time, pl.concat_str(prefix, pl.lit("/"), code), known)
-        kept, counts = sift(table, join_visits(table, visits), drops, repairs, [*result, pl.col(order).alias("order")])
-        return kept.sort("order", maintain_order=True, nulls_last=True).drop("order"), counts
+        numbers = [pl.col("seq_num"), pl.col(order).alias("order")]
+        kept, counts = sift(table, join_visits(table, visits), drops, repairs, [*result, *numbers])
+        kept, repeats = once(kept, name)
+        return kept.sort("order", maintain_order=True, nulls_last=True).drop("order", "seq_num"), counts | repeats
 
     return read
 
@@ -155,7 +172,7 @@ def _charts(patients: pl.DataFrame, root: Path, visits: pl.DataFrame) -> Found:
 
 def _codes(root: Path, events: pl.DataFrame) -> Found:
     """Codes that occur, sorted, with the names of the dictionaries; without one, a code is its own name."""
-    parts = [vital_names()]
+    parts = [vital_names(), COMMON_NAMES]
     for name, vocabulary in (("d_icd_diagnoses", "diagnoses_icd"), ("d_icd_procedures", "procedures_icd")):
         table = open_table(root, f"hosp/{name}", {"icd_code": TEXT, "icd_version": I64, "long_title": TEXT})
         prefix = pl.col("icd_version").replace_strict(VOCABULARY[vocabulary], default=None, return_dtype=pl.String)

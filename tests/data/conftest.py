@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 HEADERS = {
-    "hosp/patients": "subject_id,gender,anchor_age,dod",
+    "hosp/patients": "subject_id,gender,anchor_age,anchor_year,dod",
     "hosp/admissions": "subject_id,hadm_id,admittime,dischtime,deathtime,hospital_expire_flag",
     "hosp/diagnoses_icd": "subject_id,hadm_id,seq_num,icd_code,icd_version",
     "hosp/procedures_icd": "subject_id,hadm_id,seq_num,chartdate,icd_code,icd_version",
@@ -19,10 +19,11 @@ HEADERS = {
     "hosp/d_icd_procedures": "icd_code,icd_version,long_title",
     "hosp/d_labitems": "itemid,label",
     "icu/icustays": "subject_id,hadm_id,stay_id,first_careunit,intime,outtime",
+    "icu/chartevents": "subject_id,hadm_id,charttime,storetime,itemid,value,valuenum",  # absent unless asked for
 }
 # Two patients; the first was admitted twice, and hadm_id falls where time rises.
 ROWS = {
-    "hosp/patients": ["1,F,60,", "2,M,70,2150-03-04"],
+    "hosp/patients": ["1,F,60,2149,", "2,M,91,2150,2150-03-04"],
     "hosp/admissions": [
         "1,90,2150-01-01 10:00:00,2150-01-04 09:00:00,,0",
         "1,20,2150-01-10 08:00:00,2150-01-10 20:00:00,,0",
@@ -54,9 +55,11 @@ ROWS = {
 def write_mimic4(root: Path, rows: dict[str, list[str]] | None = None) -> Path:
     """Write the small tables as csv, those in `rows` with other rows (without the header)."""
     for name, header in HEADERS.items():
-        path = root / f"{name}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([header, *(rows or {}).get(name, ROWS[name])]) + "\n")
+        lines = (rows or {}).get(name, ROWS.get(name))
+        if lines is not None:
+            path = root / f"{name}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join([header, *lines]) + "\n")
     return root
 
 

@@ -28,6 +28,8 @@ def of(cohort, *prefixes):
 def assert_conserved(cohort):
     kept = {name: of(cohort, *prefixes).height for name, prefixes in PREFIXES.items()}
     kept["admissions"] = cohort.visits.height
+    kept["patients"] = of(cohort, "GENDER/").height + cohort.counts.get("repaired.patients.no_gender", 0)
+    kept["chartevents"] = of(cohort, "VITAL/").height - cohort.counts.get("added.labs.vitals", 0)
     for name, rows in kept.items():
         dropped = sum(n for rule, n in cohort.counts.items() if rule.startswith(f"dropped.{name}."))
         assert cohort.counts.get(f"rows.{name}", 0) == rows + dropped, name
@@ -46,6 +48,7 @@ def test_small_tables(tmp_path, write_tables):
     names = cohort.names()
     assert names["ICD9CM/4280"] == "Congestive heart failure" and names["DRUG/aspirin"] == "aspirin"
     assert names["ICD10CM/E0800"] == "E0800" and cohort.counts["codes_without_name"] == 1
+    assert names["GENDER/F"] == "female" and names["ICU_DISCHARGE"] == "end of the ICU stay"
     assert "ICD10CM/Z00" not in names and names["LAB/50912"] == "Creatinine"
 
 
@@ -55,6 +58,20 @@ def test_one_code_string_in_two_versions_is_two_codes(tmp_path, write_tables):
     tables = {"hosp/diagnoses_icd": rows, "hosp/d_icd_diagnoses": titles}
     names = read_mimic4(write_tables(tmp_path, tables)).names()
     assert names["ICD9CM/E0800"] == "A vehicle" and names["ICD10CM/E0800"] == "A diabetes"
+
+
+def test_demographics(tmp_path, write_tables):
+    """Age counts on from the anchor year; the anchor age 91 stands for all above 89; gender has no time."""
+    cohort = read_mimic4(write_tables(tmp_path))
+    assert of(cohort, "AGE").select("visit_id", "numeric_value").rows() == [(90, 61), (20, 61), (30, 90)]
+    ages = of(cohort, "AGE").join(cohort.visits, on="visit_id")
+    assert ages["time"].equals(ages["start"].alias("time")) and ages["recorded"].equals(ages["time"].alias("recorded"))
+    genders = of(cohort, "GENDER/").select("subject_id", "code", "time", "visit_id").rows()
+    assert genders == [(1, "GENDER/F", None, None), (2, "GENDER/M", None, None)]
+    assert cohort.counts["repaired.admissions.age_over_89"] == 1
+    rows = {"hosp/patients": ["1,,,,", "2,m,70,2160,"]}  # unknown, and not yet born
+    counts = read_mimic4(write_tables(tmp_path, rows)).counts
+    assert counts["repaired.admissions.no_age"] == 2 and counts["repaired.patients.no_gender"] == 1
 
 
 def test_recording_times(tmp_path, write_tables):
@@ -73,6 +90,9 @@ def test_recording_times(tmp_path, write_tables):
     stay = of(cohort, "ICU_ADMISSION/").row(0, named=True)  # trap 5: no trace of the outtime
     assert stay["code"] == "ICU_ADMISSION/MICU" and stay["time"] == stay["recorded"] == datetime(2150, 1, 1, 10, 30)
     assert stay["numeric_value"] is None and stay["text_value"] is None
+    left = of(cohort, "ICU_DISCHARGE").row(0, named=True)  # an event of its own
+    assert left["time"] == left["recorded"] == datetime(2150, 1, 3, 10) and left["visit_id"] == 90
+    assert cohort.counts["added.icustays.discharges"] == of(cohort, "ICU_DISCHARGE").height == 1
 
 
 @pytest.mark.parametrize(
@@ -87,7 +107,7 @@ def test_recording_times(tmp_path, write_tables):
 )
 def test_deaths_given_as_dates(tmp_path, write_tables, death, dod, expected, rule):
     rows = {
-        "hosp/patients": [f"2,M,70,{dod}"],
+        "hosp/patients": [f"2,M,70,2150,{dod}"],
         "hosp/admissions": [f"2,30,2150-03-01 12:00:00,2150-03-04 06:00:00,{death},1"],
     }
     cohort = read_mimic4(write_tables(tmp_path, rows))
@@ -104,10 +124,17 @@ def test_bad_rows_are_dropped_or_repaired_and_counted(tmp_path, write_tables):
             "9,21,2150-01-10 08:00:00,2150-01-11 08:00:00,,0",
             "2,30,,2150-03-04 06:00:00,,1",
         ],
-        "hosp/diagnoses_icd": ["1,90,1,4280,9", "1,90,2, ,9", "1,90,3,4280,11", "2,90,1,4280,9", "1,30,1,4280,9"],
+        "hosp/diagnoses_icd": [
+            "1,90,1,4280,9",
+            "1,90,1,4280 ,9",
+            "1,90,2, ,9",
+            "1,90,3,4280,11",
+            "2,90,1,4280,9",
+            "1,30,1,4280,9",
+        ],
         "hosp/prescriptions": ["1,90,,,Aspirin", "1,90,2150-01-01,, ", "1,90,2150-01-01,,"],
         "hosp/labevents": ["1,9,,50912,2150-01-01,,1,1", "2,1,77,50912,2150-01-01,,1,1", "3,1,,50912,,,1,1"],
-        "icu/icustays": ["1,90,7,,2150-01-01 10:30:00,", "1,90,8,MICU,,"],
+        "icu/icustays": ["1,90,7,,2150-01-01 10:30:00,", "1,90,8,MICU,,", "1,90,9,MICU,2150-01-02,2150-01-01"],
         "hosp/procedures_icd": ["1,90,1,,3961,9"],
     }
     cohort = read_mimic4(write_tables(tmp_path, rows))
@@ -119,6 +146,7 @@ def test_bad_rows_are_dropped_or_repaired_and_counted(tmp_path, write_tables):
         "dropped.admissions.no_admission_time": 1,
         "repaired.admissions.discharge_before_admission": 1,
         "repaired.admissions.no_discharge_time": 1,
+        "dropped.diagnoses_icd.repeated": 1,
         "dropped.diagnoses_icd.blank_code": 1,
         "dropped.diagnoses_icd.unknown_version": 1,
         "dropped.diagnoses_icd.unknown_admission": 2,
@@ -130,6 +158,8 @@ def test_bad_rows_are_dropped_or_repaired_and_counted(tmp_path, write_tables):
         "dropped.labevents.no_time": 1,
         "dropped.icustays.no_intime": 1,
         "repaired.icustays.no_careunit": 1,
+        "repaired.icustays.no_outtime": 1,
+        "repaired.icustays.outtime_before_intime": 1,
         "absent.chartevents": 1,
         "codes_without_name": 0,
     }
@@ -153,6 +183,9 @@ def table(*cells):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
+    patients=table(
+        blank(IDS), blank(st.sampled_from("FM ")), blank(st.just("60")), blank(st.just("2149")), blank(DATES)
+    ),
     admissions=table(IDS, blank(HADM), blank(DATES), blank(DATES), blank(DATES), st.sampled_from(["0", "1", ""])),
     diagnoses=table(
         blank(IDS), blank(HADM), blank(IDS), blank(st.just(" I50 ")), st.sampled_from(["9", "10", "8", ""])
@@ -161,16 +194,23 @@ def table(*cells):
     drugs=table(IDS, HADM, blank(DATES), blank(DATES), st.sampled_from(["", " ", "A", "b "])),
     labs=table(IDS, IDS, blank(HADM), blank(IDS), blank(DATES), blank(DATES), blank(st.just("x")), blank(IDS)),
     stays=table(IDS, HADM, IDS, blank(st.just("MICU")), blank(DATES), blank(DATES)),
+    charts=table(
+        *(IDS, blank(HADM), blank(DATES), blank(DATES), blank(st.sampled_from(["220045", "223761", "9"]))),
+        *(blank(st.sampled_from(["x", "50"])), blank(st.sampled_from(["-1", "80", "NaN"]))),
+    ),
 )
-def test_no_row_is_lost_without_a_count(tmp_path, write_tables, admissions, diagnoses, procedures, drugs, labs, stays):
+def test_no_row_is_lost_without_a_count(
+    tmp_path, write_tables, patients, admissions, diagnoses, procedures, drugs, labs, stays, charts
+):
     rows = {
-        "hosp/patients": ["1,F,60,", "2,M,70,2150-03-04", "2,M,70,"],
+        "hosp/patients": [*patients, "1,F,60,2150,", "2,M,70,2150,2150-03-04"],
         "hosp/admissions": [*admissions, "1,5,2150-01-01 10:00:00,2150-01-04 09:00:00,,0"],
         "hosp/diagnoses_icd": diagnoses,
         "hosp/procedures_icd": procedures,
         "hosp/prescriptions": drugs,
         "hosp/labevents": labs,
         "icu/icustays": stays,
+        "icu/chartevents": charts,
     }
     cohort = read_mimic4(write_tables(tmp_path, rows))
     for name, lines in rows.items():
@@ -180,7 +220,8 @@ def test_no_row_is_lost_without_a_count(tmp_path, write_tables, admissions, diag
     assert visits.filter((pl.col("end") < pl.col("start")) | (pl.col("death_time") < pl.col("start"))).is_empty()
     assert visits["death_time"].is_not_null().to_list() == visits["died"].to_list()
     assert set(cohort.events["code"]) == set(cohort.codes["code"])
-    assert cohort.events["recorded"].null_count() == cohort.events["time"].null_count() == 0
+    dated = cohort.events.filter(~pl.col("code").str.starts_with("GENDER/"))
+    assert dated["recorded"].null_count() == dated["time"].null_count() == 0
 
 
 @pytest.mark.parametrize("name", ["hosp/patients", "hosp/prescriptions", "hosp/d_icd_diagnoses", "icu/icustays"])
