@@ -8,6 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from ghar.data.cohort import Cohort
+from ghar.data.eicu import read_eicu
+from ghar.data.meds import read_meds, write_meds
+from ghar.data.mimic3 import read_mimic3
+from ghar.data.mimic4 import read_mimic4
+
 HEADERS = {
     "hosp/patients": "subject_id,gender,anchor_age,anchor_year,dod",
     "hosp/admissions": "subject_id,hadm_id,admittime,dischtime,deathtime,hospital_expire_flag",
@@ -80,3 +86,49 @@ def demo_admissions(demo: Path) -> pl.DataFrame:
     frame = pl.read_csv(demo / "hosp/admissions.csv.gz", try_parse_dates=True)
     frame = frame.sort("subject_id", "admittime")
     return frame.with_columns(next=pl.col("admittime").shift(-1).over("subject_id"))
+
+
+@pytest.fixture(scope="session")
+def demo_eicu(shared_data: Path) -> Path:
+    return shared_data / "eicu-crd-demo-2.0.1"
+
+
+# The four sources as cohorts, each read once for all tests: frames are never changed in place.
+
+
+@pytest.fixture(scope="session")
+def mimic4_cohort(demo: Path) -> Cohort:
+    return read_mimic4(demo)
+
+
+@pytest.fixture(scope="session")
+def mimic3_cohort(shared_data: Path) -> Cohort:
+    return read_mimic3(shared_data / "mimic-iii-demo-1.4")
+
+
+@pytest.fixture(scope="session")
+def eicu_folder(demo_eicu: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The open demo, with the lab table that is there for 174 of its stays."""
+    root = tmp_path_factory.mktemp("eicu")
+    for path in demo_eicu.glob("*.csv.gz"):
+        (root / path.name).symlink_to(path)
+    (root / "lab.csv.gz").symlink_to(demo_eicu / "subset_174_stays/lab.csv.gz")
+    return root
+
+
+@pytest.fixture(scope="session")
+def eicu_cohort(eicu_folder: Path) -> Cohort:
+    return read_eicu(eicu_folder)
+
+
+@pytest.fixture(scope="session")
+def meds_folder(mimic4_cohort: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The MIMIC-IV demo as a MEDS folder of four files."""
+    root = tmp_path_factory.mktemp("meds") / "demo"
+    write_meds(mimic4_cohort, root, shard_size=30)
+    return root
+
+
+@pytest.fixture(scope="session")
+def meds_cohort(meds_folder: Path) -> Cohort:
+    return read_meds(meds_folder)

@@ -97,8 +97,8 @@ def test_the_real_tables(real):
     assert all(len(target) == len("ATC/C03C") for table in real.drugs.values() for target in table.values())
 
 
-def test_the_demo_mapped(real, demo, shared_data):
-    cohort = read_mimic4(demo)
+def test_the_demo_mapped(real, demo, shared_data, mimic4_cohort):
+    cohort = mimic4_cohort
     mapping = map_codes(cohort.codes["code"], real, drug_keys(demo))
     report = mapping_report(cohort, mapping)
     events = dict(report.by_rule.group_by("vocabulary").agg(pl.sum("events")).rows())

@@ -13,18 +13,8 @@ from tests.data.eicu_tables import assert_conserved, write
 
 
 @pytest.fixture(scope="module")
-def demo_eicu(shared_data):
-    return shared_data / "eicu-crd-demo-2.0.1"
-
-
-@pytest.fixture(scope="module")
-def cohort(demo_eicu, tmp_path_factory):
-    """The open demo, with the lab table that is there for 174 of its stays."""
-    root = tmp_path_factory.mktemp("eicu")
-    for path in demo_eicu.glob("*.csv.gz"):
-        (root / path.name).symlink_to(path)
-    (root / "lab.csv.gz").symlink_to(demo_eicu / "subset_174_stays/lab.csv.gz")
-    return read_eicu(root)
+def cohort(eicu_cohort):
+    return eicu_cohort
 
 
 def test_real_demo_keeps_every_row(cohort, demo_eicu):

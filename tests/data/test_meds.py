@@ -14,7 +14,6 @@ from ghar.data.cohort import Cohort
 from ghar.data.eicu import read_eicu
 from ghar.data.meds import read_labels, read_meds, read_subject_splits, write_meds
 from ghar.data.mimic3 import read_mimic3
-from ghar.data.mimic4 import read_mimic4
 from ghar.data.tasks import make_samples
 from ghar.errors import BadInput
 
@@ -34,15 +33,13 @@ def shard(root: Path, rows, name: str = "train/0", **columns) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cohort(demo) -> Cohort:
-    return read_mimic4(demo)
+def cohort(mimic4_cohort) -> Cohort:
+    return mimic4_cohort
 
 
 @pytest.fixture(scope="module")
-def exported(cohort, tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("meds") / "out"
-    write_meds(cohort, root, shard_size=30)
-    return root
+def exported(meds_folder) -> Path:
+    return meds_folder
 
 
 def test_the_demo_comes_back_whole(cohort, exported):

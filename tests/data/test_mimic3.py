@@ -93,8 +93,8 @@ def demo3(shared_data):
 
 
 @pytest.fixture(scope="module")
-def cohort(demo3):
-    return read_mimic3(demo3)
+def cohort(mimic3_cohort):
+    return mimic3_cohort
 
 
 def test_small_tables(tmp_path):

@@ -5,7 +5,6 @@ import dataclasses
 import polars as pl
 import pytest
 
-from ghar.data.mimic4 import read_mimic4
 from ghar.data.source import read_source
 from ghar.data.statistics import dataset_table, text
 from ghar.data.tasks import make_samples
@@ -14,8 +13,8 @@ from launch.entry import load
 
 
 @pytest.fixture(scope="module")
-def table(demo):
-    cohort = read_mimic4(demo)
+def table(mimic4_cohort):
+    cohort = mimic4_cohort
     return dataset_table(cohort, {task: make_samples(cohort, task) for task in ("los", "read", "dec")})
 
 
@@ -39,12 +38,12 @@ def test_codes_of_the_demo(table, demo):
     assert table["codes"]["medications"]["shown"] == pytest.approx(expected)
 
 
-def test_labels_and_leaks_of_the_demo(table, demo):
+def test_labels_and_leaks_of_the_demo(table, mimic4_cohort):
     assert table["tasks"]["read"]["labels"] == {"no": 137, "yes": 38}
     assert table["tasks"]["dec"]["labels"] == {"no": 260, "yes": 15}
     assert table["tasks"]["los"]["samples"] == 275 and table["tasks"]["los"]["patients"] == 100
     assert all(row["codes shown too early"] > 0 for row in table["tasks"].values())
-    cohort = read_mimic4(demo)
+    cohort = mimic4_cohort
     strict = {"read": make_samples(cohort, "read", leakage="strict")}
     assert dataset_table(cohort, strict)["tasks"]["read"]["codes shown too early"] == 0
     shown = text(table)

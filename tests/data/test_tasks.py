@@ -9,7 +9,6 @@ import pytest
 
 from ghar.data.audit import audit
 from ghar.data.cohort import Cohort
-from ghar.data.mimic4 import read_mimic4
 from ghar.data.tasks import make_samples
 from ghar.errors import BadInput
 
@@ -43,8 +42,8 @@ def labels(samples):
 
 
 @pytest.fixture(scope="module")
-def cohort(demo):
-    return read_mimic4(demo)
+def cohort(mimic4_cohort):
+    return mimic4_cohort
 
 
 def test_los_counts_of_the_demo(cohort, demo_admissions):

@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from ghar.data.audit import audit
-from ghar.data.meds import read_labels, read_meds, write_meds
-from ghar.data.mimic4 import read_mimic4
+from ghar.data.meds import read_labels
 from ghar.data.tasks_ehrshot import TASKS, descendants, ehrshot_labels, ehrshot_samples
 from ghar.errors import BadInput
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
@@ -17,11 +16,9 @@ LAST_SECOND = timedelta(hours=23, minutes=59, seconds=59)
 
 
 @pytest.fixture(scope="module")
-def cohort(demo, tmp_path_factory):
+def cohort(meds_cohort):
     """The demo as a MEDS folder, read back."""
-    root = tmp_path_factory.mktemp("meds") / "demo"
-    write_meds(read_mimic4(demo), root)
-    return read_meds(root)
+    return meds_cohort
 
 
 def found(cohort, task):

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 
 from ghar.data.audit import audit
-from ghar.data.mimic4 import read_mimic4
 from ghar.data.tasks_kare import kare_samples, mimic4_sample
 from ghar.errors import BadInput
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
@@ -19,8 +18,8 @@ def complete(subject, visit, at):
 
 
 @pytest.fixture(scope="module")
-def cohort(demo):
-    return read_mimic4(demo)
+def cohort(mimic4_cohort):
+    return mimic4_cohort
 
 
 def test_labels_of_the_demo(cohort, demo, demo_admissions):

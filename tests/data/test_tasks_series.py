@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.audit import audit
-from ghar.data.mimic3 import read_mimic3
-from ghar.data.mimic4 import read_mimic4
 from ghar.data.tasks_series import TASKS, series_labels, series_samples
 from ghar.errors import BadInput
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
@@ -20,8 +18,8 @@ CREATININE = ("LAB/50912",)
 
 
 @pytest.fixture(scope="module")
-def cohort(demo):
-    return read_mimic4(demo)
+def cohort(mimic4_cohort):
+    return mimic4_cohort
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +63,8 @@ def test_labels_of_the_demo(cohort, demo_admissions, creatinine):
 
 
 @pytest.fixture(scope="module")
-def charted(shared_data):
-    return read_mimic3(shared_data / "mimic-iii-demo-1.4")
+def charted(mimic3_cohort):
+    return mimic3_cohort
 
 
 @pytest.mark.parametrize("task", list(TASKS))

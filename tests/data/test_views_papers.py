@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Task, Visit
-from ghar.data.mimic4 import read_mimic4
 from ghar.data.samples import EventSample, TimeSeriesSample
 from ghar.data.tasks_ehrshot import ehrshot_samples
 from ghar.data.views_events import chunks, event_rows, event_text
@@ -160,8 +159,8 @@ def test_chunks(count, size, overlap):
     assert all(a[len(a) - overlap :] == b[:overlap] for a, b in pairwise(parts))
 
 
-def test_a_patient_of_the_demo(demo):
-    cohort = read_mimic4(demo)
+def test_a_patient_of_the_demo(mimic4_cohort):
+    cohort = mimic4_cohort
     names = cohort.names()
     sample = max(ehrshot_samples(cohort, "guo_los")[1], key=lambda s: s.events.height)
     view = event_text(sample, names.__getitem__, budget=2000, count=words, last=1000)

@@ -74,7 +74,7 @@ def test_limits_are_inclusive(name):
     about = vitals.VARIABLES[name]
     values = [about.low, about.high, about.low - 1e-3, about.high + 1e-3, float("nan"), None]
     frame = pl.LazyFrame({"label": ["here"] * 6, "x": values}).join(
-        vitals.variables_of({"here": name}, "label"), on="label"
+        vitals.variables_of({"here": name}, "label"), on="label", maintain_order="left"
     )
     found = frame.select(vitals.implausible(pl.col("x"))).collect().to_series().to_list()
     assert found == [False, False, True, True, True, None]
