@@ -35,14 +35,14 @@ def _visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.DataFrame:
         for code in (*visit.diagnoses, *visit.procedures, *visit.medications)
     ]
     schema = {"sample_id": pl.String, "visit_id": pl.Int64, "code": pl.String, "prediction_time": TIME}
-    first = cohort.events.lazy().group_by("visit_id", "code").agg(pl.col("recorded").min())
+    first = cohort.scan().group_by("visit_id", "code").agg(pl.col("recorded").min())
     rows = pl.LazyFrame(shown, schema, orient="row")
     return _late(rows.join(first, on=["visit_id", "code"], how="left", maintain_order="left"))
 
 
 def _events(cohort: Cohort, samples: Sequence[EventSample]) -> pl.DataFrame:
     fact = ["subject_id", "time", "code", "visit_id", "numeric_value", "text_value"]
-    first = cohort.events.lazy().group_by(fact).agg(pl.col("recorded").min())
+    first = cohort.scan().group_by(fact).agg(pl.col("recorded").min())
     parts = []
     for sample in samples:  # one at a time: together they hold the events of a patient many times over
         shown = sample.events.select(fact).with_columns(
@@ -64,7 +64,7 @@ def _series(cohort: Cohort, samples: Sequence[TimeSeriesSample]) -> pl.DataFrame
         orient="row",
     )
     rows = pl.LazyFrame({"_sample": sample, "_row": np.concatenate([*used, np.zeros(0, np.int64)]).astype(np.int64)})
-    events = cohort.events.lazy().with_row_index("_row").with_columns(pl.col("_row").cast(pl.Int64))
+    events = cohort.scan().with_row_index("_row").with_columns(pl.col("_row").cast(pl.Int64))
     joined = rows.join(about, on="_sample", how="left").join(events, on="_row", how="left", maintain_order="left")
     return _late(joined)
 

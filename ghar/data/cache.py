@@ -36,7 +36,7 @@ def load_cohort(folder: Path, name: str | None = None) -> Cohort:
     """Read what `save_cohort` wrote, under its own name or another; BadInput if the folder is damaged."""
     try:
         frames = {frame: pl.read_parquet(folder / f"{frame}.parquet") for frame in FRAMES}
-        cohort = Cohort(**frames, **json.loads((folder / "cohort.json").read_text()))
+        cohort = Cohort(table=frames.pop("events"), **frames, **json.loads((folder / "cohort.json").read_text()))
     except (OSError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
         raise BadInput(f"{folder} is not a cohort cache ({error}): delete that folder, it is rebuilt.") from error
     return cohort if name is None else replace(cohort, name=name)

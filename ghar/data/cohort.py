@@ -19,23 +19,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+if TYPE_CHECKING:
+    from ghar.data.visit_codes import VisitCodes
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Cohort:
-    """Events, codes and visits of one source. `counts`: repair rule -> rows it touched. `stay`: what a visit is."""
+    """Events, codes and visits of one source. `counts`: repair rule -> rows it touched. `stay`: what a visit is.
+
+    table: the events, in memory or still on disk. `events` reads them into memory when first asked for; `scan` does
+    not, and is for work that needs some rows or columns of a cohort that may be larger than the memory.
+    """
 
     name: str
-    events: pl.DataFrame
+    table: pl.DataFrame | pl.LazyFrame
     codes: pl.DataFrame
     visits: pl.DataFrame
     generated: bool = False
     credentialed: bool = True
     counts: Mapping[str, int] = field(default_factory=dict)
     stay: Literal["hospital", "ICU"] = "hospital"
+
+    @cached_property
+    def events(self) -> pl.DataFrame:
+        """All events, in memory."""
+        return self.table if isinstance(self.table, pl.DataFrame) else self.table.collect(engine="streaming")
+
+    def scan(self) -> pl.LazyFrame:
+        """All events, in the same order, not yet read."""
+        return self.__dict__.get("events", self.table).lazy()
+
+    @cached_property
+    def shown(self) -> VisitCodes:
+        """The codes of each visit, by kind, as the tasks on visits show them."""
+        from ghar.data.visit_codes import collect_visit_codes  # it imports this module
+
+        return collect_visit_codes(self)
 
     def names(self) -> dict[str, str]:
         """Description of every code."""

@@ -78,7 +78,7 @@ def map_cohort(
     added = pl.DataFrame({"code": targets, "description": names}, {"code": TEXT, "description": TEXT})
     added = added.with_columns(parents=pl.lit([], pl.List(TEXT)))
     codes = pl.concat([kept.select(added.columns), added]).unique("code", keep="first").sort("code")
-    return replace(cohort, events=cohort.events.with_columns(swap), codes=codes)
+    return replace(cohort, table=cohort.table.with_columns(swap), codes=codes)
 
 
 def add_names(cohort: Cohort, systems: CodeSystems) -> Cohort:

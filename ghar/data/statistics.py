@@ -14,16 +14,15 @@ import polars as pl
 
 from ghar.data.audit import audit
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.tasks import KINDS
+from ghar.data.visit_codes import KIND_NAMES
 
-KIND_NAMES = ("diagnoses", "procedures", "medications")
 Table = dict[str, Any]
 
 
 def dataset_table(cohort: Cohort, tasks: Mapping[str, tuple[Task, Sequence[Sample]]]) -> Table:
     """Everything the text shows, as plain values: patients, visits, codes by kind, tasks, and the reader's counts."""
     visits = cohort.visits
-    uses = _uses(cohort)
+    uses = {k: [code for v in cohort.shown.visits.values() for code in getattr(v, k)] for k in KIND_NAMES}
     shown = _shown(tasks["los"][1]) if "los" in tasks else {}
     return {
         "name": cohort.name,
@@ -31,11 +30,11 @@ def dataset_table(cohort: Cohort, tasks: Mapping[str, tuple[Task, Sequence[Sampl
         "patients": visits["subject_id"].n_unique(),
         "visits": visits.height,
         "visits per patient": visits.height / max(visits["subject_id"].n_unique(), 1),
-        "events": cohort.events.height,
+        "events": cohort.scan().select(pl.len()).collect().item(),
         "codes": {
             kind: {
-                "different": uses.filter(kind=kind)["code"].n_unique(),
-                "per visit": uses.filter(kind=kind).height / max(visits.height, 1),
+                "different": len(set(uses[kind])),
+                "per visit": len(uses[kind]) / max(visits.height, 1),
                 "shown": shown.get(kind),
             }
             for kind in KIND_NAMES
@@ -90,14 +89,6 @@ def text(table: Table) -> str:
     rules = {rule: n for rule, n in table["counts"].items() if not rule.startswith("rows.") and n}
     lines += [f"  {rule}: {n:,}" for rule, n in rules.items()]
     return "\n".join(lines)
-
-
-def _uses(cohort: Cohort) -> pl.DataFrame:
-    """Different (visit, kind, code)."""
-    prefix = pl.col("code").str.extract("^([^/]*)/")
-    kind = prefix.replace_strict(KINDS, default=None, return_dtype=pl.String)
-    rows = cohort.events.lazy().select("visit_id", "code", kind=kind).drop_nulls().unique()
-    return rows.collect(engine="streaming")
 
 
 def _shown(samples: Sequence[Sample]) -> dict[str, float]:

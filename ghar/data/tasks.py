@@ -25,13 +25,12 @@ Visits with an unknown end (a counted rule of the reader) are shown, count as re
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
 
 import polars as pl
 
-from ghar.data.cohort import Cohort, Sample, Task, Visit
+from ghar.data.cohort import Cohort, Sample, Task
 from ghar.errors import BadInput
 
 TaskName = Literal["los", "read", "dec"]
@@ -40,19 +39,6 @@ Anchor = Literal["discharge", "admission"]
 Stay = Literal["hospital", "ICU"]
 
 DAY = timedelta(days=1)
-KINDS = {
-    "ICD9CM": "diagnoses",
-    "ICD10CM": "diagnoses",
-    "ICD9PROC": "procedures",
-    "ICD10PCS": "procedures",
-    "DRUG": "medications",
-    "CCSCM": "diagnoses",
-    "CCSPROC": "procedures",
-    "ATC": "medications",
-    "EICU_DIAGNOSIS": "diagnoses",
-    "EICU_TREATMENT": "procedures",
-}
-Times = dict[tuple[int, str], list[int]]  # (visit, kind) -> when each of its codes became known, in microseconds
 
 
 def make_samples(
@@ -161,53 +147,19 @@ def collect_samples(cohort: Cohort, task: str, rows: pl.DataFrame, leakage: Leak
 
     rows: visit_id, predicted_at, shown_until (what strict shows), label. `task` begins the sample ids.
     """
-    codes, times = _codes_of_visits(cohort)
+    shown = cohort.shown
     until_us = rows.with_columns(pl.col("shown_until").to_physical())
     predicted = {visit_id: rest for visit_id, *rest in until_us.iter_rows()}
     samples: list[Sample] = []
     within = ordered_within(cohort.visits)
     current, past = None, []
-    for visit_id, start, *owner in cohort.visits.select("visit_id", "start", *within).iter_rows():
+    for visit_id, *owner in cohort.visits.select("visit_id", *within).iter_rows():
         subject = owner[0]
         if owner != current:
             current, past = owner, []
-        past.append(Visit(visit_id, start, **codes.get(visit_id, {})))
+        past.append(shown.visits[visit_id])
         if visit_id in predicted:
             at, until, label = predicted[visit_id]
-            history = past if leakage == "paper" else [_visible(visit, times, until) for visit in past]
+            history = past if leakage == "paper" else [shown.until(visit, until) for visit in past]
             samples.append(Sample(f"{task}-{subject}-{visit_id}", subject, visit_id, at, tuple(history), label))
     return samples
-
-
-def _codes_of_visits(cohort: Cohort) -> tuple[dict[int, dict[str, tuple[str, ...]]], Times]:
-    """For each visit and kind the codes in the source's order, and beside them when each was first known."""
-    prefix = pl.col("code").str.extract("^([^/]*)/")
-    kind = prefix.replace_strict(KINDS, default=None, return_dtype=pl.String)
-    rows = (
-        cohort.events.lazy()
-        .filter(pl.col("visit_id").is_not_null())
-        .select("visit_id", "code", "recorded", kind=kind)
-        .filter(pl.col("kind").is_not_null())
-        .group_by("visit_id", "kind", "code", maintain_order=True)
-        .agg(pl.col("recorded").min().to_physical())  # as integers: a million datetime objects take a second
-        .group_by("visit_id", "kind", maintain_order=True)
-        .agg("code", "recorded")
-        .collect()
-    )
-    codes: dict[int, dict[str, tuple[str, ...]]] = {}
-    times: Times = {}
-    for visit_id, name, known, recorded in rows.iter_rows():
-        codes.setdefault(visit_id, {})[name] = tuple(known)
-        times[visit_id, name] = recorded
-    return codes, times
-
-
-def _visible(visit: Visit, times: Times, until: int) -> Visit:
-    """The visit with the codes that were known at `until` (microseconds, like `times`)."""
-    shown = {}
-    for name in ("diagnoses", "procedures", "medications"):
-        recorded = times.get((visit.visit_id, name), [])
-        if recorded and max(recorded) > until:
-            codes = getattr(visit, name)
-            shown[name] = tuple(code for code, time in zip(codes, recorded, strict=True) if time <= until)
-    return replace(visit, **shown) if shown else visit

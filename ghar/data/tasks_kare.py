@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.tasks import KINDS, Leakage, collect_samples, ordered_within
+from ghar.data.tasks import Leakage, collect_samples, ordered_within
 from ghar.errors import BadInput
 
 KareTask = Literal["mortality", "readmission"]
@@ -94,9 +94,8 @@ def mimic4_sample(samples: Sequence[Sample], task: KareTask, *, size: int = SIZE
 
 def _complete(cohort: Cohort) -> pl.DataFrame:
     """Visits with at least one code of each of the three kinds."""
-    kind = pl.col("code").str.extract("^([^/]*)/").replace_strict(KINDS, default=None, return_dtype=pl.String)
-    kinds = cohort.events.lazy().select("visit_id", kind=kind).drop_nulls().unique()
-    return kinds.group_by("visit_id").len().filter(pl.col("len") == 3).select("visit_id").collect()
+    complete = [v.visit_id for v in cohort.shown.visits.values() if v.diagnoses and v.procedures and v.medications]
+    return pl.DataFrame({"visit_id": complete}, {"visit_id": pl.Int64})
 
 
 def _about(task: KareTask, window_days: int) -> Task:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +11,6 @@ from ghar.data.cohort import Sample, Visit
 from ghar.errors import BadInput
 
 Style = Literal["full", "compact"]
-Render = Callable[[Sequence[Visit], int, Callable[[str], str]], str]  # kept visits, visits in all, names
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,45 @@ def visit_list(
     The oldest visits are left out first; only a newest visit that is too long alone loses codes, from the end of its
     last list on. `count` must not shrink when a text grows. Raises BadInput when not even an empty visit fits.
     """
-    render = {"full": _full, "compact": _compact}[style]
-    visits = sample.history
-    dropped = bisect_left(
-        range(len(visits)), True, key=lambda n: count(render(visits[n:], len(visits), name_of)) <= budget
-    )
-    if dropped < len(visits) or not visits:
-        return TextView(render(visits[dropped:], len(visits), name_of), dropped)
-    return cut_newest(visits, lambda kept: render(kept, len(visits), name_of), style, budget, count)
+    return next(visit_lists([sample], name_of, style=style, budget=budget, count=count))
+
+
+def visit_lists(
+    samples: Iterable[Sample], name_of: Callable[[str], str], *, style: Style, budget: int, count: Callable[[str], int]
+) -> Iterator[TextView]:
+    """`visit_list` of each sample; a visit that many samples show is put into words once."""
+    words: dict[int, tuple[Visit, str]] = {}  # by id(); the visit is kept, so that its id stays its own
+
+    def said(visit: Visit) -> str:
+        known = words.get(id(visit))
+        if known is None:
+            known = words[id(visit)] = visit, _said(visit, name_of)
+        return known[1]
+
+    for sample in samples:
+        visits = sample.history
+
+        def text(kept: Sequence[Visit], total: int = len(visits)) -> str:
+            return _full(kept, total, said) if style == "full" else _compact(kept, name_of)
+
+        yield fitted(visits, text, style, budget, count)
+
+
+def fitted(
+    visits: Sequence[Visit],
+    text: Callable[[Sequence[Visit]], str],
+    style: str,
+    budget: int,
+    count: Callable[[str], int],
+) -> TextView:
+    """The text of as many of the newest visits as fit; most often all do, and are rendered once."""
+    whole = text(visits)
+    if not visits or count(whole) <= budget:
+        return TextView(whole)
+    dropped = bisect_left(range(1, len(visits)), True, key=lambda n: count(text(visits[n:])) <= budget) + 1
+    if dropped < len(visits):
+        return TextView(text(visits[dropped:]), dropped)
+    return cut_newest(visits, text, style, budget, count)
 
 
 def cut_newest(
@@ -74,16 +104,18 @@ def _first(visit: Visit, n: int) -> Visit:
     )
 
 
-def _full(visits: Sequence[Visit], total: int, name_of: Callable[[str], str]) -> str:
-    lines = []
-    for number, visit in enumerate(visits, start=total - len(visits) + 1):
-        lists = (("Conditions", visit.diagnoses), ("Procedures", visit.procedures), ("Medications", visit.medications))
-        parts = [f"{title}: {_names(codes, name_of)}." for title, codes in lists if codes]
-        lines.append(f"Visit {number} of {total} ({visit.start:%Y-%m-%d}): {' '.join(parts) or 'nothing recorded.'}")
-    return "\n".join(lines)
+def _full(visits: Sequence[Visit], total: int, said: Callable[[Visit], str]) -> str:
+    numbered = enumerate(visits, start=total - len(visits) + 1)
+    return "\n".join(f"Visit {n} of {total} {said(visit)}" for n, visit in numbered)
 
 
-def _compact(visits: Sequence[Visit], total: int, name_of: Callable[[str], str]) -> str:
+def _said(visit: Visit, name_of: Callable[[str], str]) -> str:
+    lists = (("Conditions", visit.diagnoses), ("Procedures", visit.procedures), ("Medications", visit.medications))
+    parts = [f"{title}: {_names(codes, name_of)}." for title, codes in lists if codes]
+    return f"({visit.start:%Y-%m-%d}): {' '.join(parts) or 'nothing recorded.'}"
+
+
+def _compact(visits: Sequence[Visit], name_of: Callable[[str], str]) -> str:
     lines = [f"before: {_names(visit.diagnoses, name_of)}" for visit in visits[:-1]]
     for visit in visits[-1:]:
         # worded as sub-queries are, so that a small model can copy one from here

@@ -6,11 +6,10 @@ from 0. The wording is ours.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from ghar.data.cohort import Sample, Task, Visit
-from ghar.data.views import TextView, cut_newest
+from ghar.data.views import TextView, fitted
 
 KINDS = (("Conditions", "diagnoses"), ("Procedures", "procedures"), ("Drugs", "medications"))
 
@@ -39,10 +38,7 @@ def base_context(
     def text(kept: Sequence[Visit]) -> str:
         return head + _lines(kept, len(visits) - len(kept), name_of) + tail
 
-    dropped = bisect_left(range(len(visits)), True, key=lambda n: count(text(visits[n:])) <= budget)
-    if dropped < len(visits) or not visits:
-        return TextView(text(visits[dropped:]), dropped)
-    return cut_newest(visits, text, "kare", budget, count)
+    return fitted(visits, text, "kare", budget, count)
 
 
 def _lines(visits: Sequence[Visit], first: int, name_of: Callable[[str], str]) -> str:
