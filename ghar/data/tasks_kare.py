@@ -7,6 +7,9 @@ mortality    the patient dies in the next visit. Conditions on there being a nex
 readmission  window="paper": the next admission begins at most 15 days after the discharge; "released": less than 15
              days after the admission, as the released code counts.
 
+legacy_order=True walks through the visits as PyHealth 1.1.x does (trap 1, EHR.md; `ghar.data.tasks`): by id, negative
+gaps and deaths included. With window="released" this is what the released code computes.
+
 Excluded: a patient's last visit (censored, not negative); in-hospital deaths; a next visit that began before the
 discharge; visits with an unknown end; visits without a diagnosis, a procedure or a drug (PyHealth's preprocessing,
 which the paper uses) - they are shown as history, but not predicted from. leakage="paper" shows every code of the
@@ -27,7 +30,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.tasks import Leakage, collect_samples, ordered_within
+from ghar.data.tasks import Leakage, collect_samples, in_order_of, ordered_within
 from ghar.errors import BadInput
 
 KareTask = Literal["mortality", "readmission"]
@@ -38,7 +41,13 @@ MAX_VISITS = 10
 
 
 def kare_samples(
-    cohort: Cohort, task: KareTask, *, leakage: Leakage = "paper", window: Window = "paper", window_days: int = 15
+    cohort: Cohort,
+    task: KareTask,
+    *,
+    leakage: Leakage = "paper",
+    window: Window = "paper",
+    window_days: int = 15,
+    legacy_order: bool = False,
 ) -> tuple[Task, list[Sample]]:
     """The task and its samples, by patient and time. Raises BadInput for unknown names and when there is no sample."""
     for name, value, known in (
@@ -48,6 +57,7 @@ def kare_samples(
     ):
         if value not in known:
             raise BadInput(f"There is no {name}={value!r} of KARE: choose {' or '.join(known)}.")
+    cohort = in_order_of(cohort, leakage, legacy_order)
     within = ordered_within(cohort.visits)
     start, end = pl.col("start"), pl.col("end")
     after = start.shift(-1).over(within)
@@ -55,8 +65,11 @@ def kare_samples(
     after_discharge = pl.col("next") - end <= pl.duration(days=window_days)
     after_admission = pl.col("next") - start < pl.duration(days=window_days)
     soon = after_discharge if window == "paper" else after_admission
+    wanted = pl.col("next").is_not_null() & end.is_not_null()
+    if not legacy_order:
+        wanted &= ~pl.col("died") & (pl.col("next") >= end)
     rows = (
-        visits.filter(~pl.col("died") & (pl.col("next") >= end))
+        visits.filter(wanted)
         .join(_complete(cohort), on="visit_id", how="semi")
         .select(
             "visit_id",

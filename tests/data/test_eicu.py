@@ -59,7 +59,11 @@ def test_hospital_stays_of_one_patient_have_no_order(tmp_path):
     cohort = read_eicu(write(tmp_path))
     shown = {s.visit_id: [v.visit_id for v in s.history] for s in make_samples(cohort, "los")[1]}
     assert shown == {5: [5], 7: [7], 3: [7, 3], 9: [9]}
-    assert [(s.visit_id, s.label) for s in make_samples(cohort, "read")[1]] == [(7, 1)]
+    assert [(s.visit_id, s.label) for s in make_samples(cohort, "read")[1]] == [
+        (5, 0),
+        (7, 1),
+        (9, 0),  # the last of their hospital stays and left alive: they did not return
+    ]
 
 
 @pytest.mark.parametrize(

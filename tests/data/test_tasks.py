@@ -98,6 +98,25 @@ def test_visits_are_in_time_order(cohort):
         assert sample.history[-1].visit_id == sample.visit_id
 
 
+def test_legacy_order_walks_by_id():
+    visits = [
+        (1, 90, START, START + DAY, None),
+        (1, 20, START + 10 * DAY, START + 11 * DAY, None),
+        (1, 50, START + 60 * DAY, START + 61 * DAY, START + 61 * DAY),
+    ]
+    cohort = make_cohort(visits, [(1, 50, "ICD10CM/I509", START + 61 * DAY)])
+    samples = make_samples(cohort, "read", legacy_order=True)[1]
+    assert [(s.visit_id, s.label) for s in samples] == [(20, 0), (50, 1)]  # 50 -> 90 is minus 60 days, after a death
+    assert [v.visit_id for v in samples[1].history] == [20, 50]
+    long = make_samples(cohort, "los", legacy_order=True)[1]
+    assert audit(cohort, [long[2]])["visit_id"].to_list() == [50]  # the first visit in time shows the last one
+    with pytest.raises(BadInput, match="leakage=paper only"):
+        make_samples(cohort, "read", legacy_order=True, leakage="strict")
+    mixed = replace(cohort, visits=cohort.visits.sort("visit_id"))
+    with pytest.raises(BadInput, match="1 visits of the test cohort are not in time order"):
+        make_samples(mixed, "read")
+
+
 def test_time_order_beats_id_order():
     visits = [
         (1, 90, START, START + DAY, None),
@@ -257,6 +276,11 @@ def test_no_history_and_no_next_visit_across_groups():
     cohort = replace(plain, visits=frame, stay="ICU")
     shown = {s.visit_id: [v.visit_id for v in s.history] for s in make_samples(cohort, "los")[1]}
     assert shown == {10: [10], 11: [10, 11], 20: [20], 21: [20, 21]}
-    assert [(s.visit_id, s.label) for s in make_samples(cohort, "read", window_days=2)[1]] == [(10, 1), (20, 0)]
+    assert [(s.visit_id, s.label) for s in make_samples(cohort, "read", window_days=2)[1]] == [
+        (10, 1),
+        (11, 0),  # the last of its group: the hospital stay ended without a return
+        (20, 0),
+        (21, 0),
+    ]
     for task, word in (("los", "this ICU stay"), ("read", "return to an ICU"), ("dec", "die in the ICU")):
         assert word in make_samples(cohort, task)[0].question and word not in make_samples(plain, task)[0].question
