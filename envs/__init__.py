@@ -1,1 +1,5 @@
-"""Episodes of the systems and the rollout that keeps many of them in flight."""
+"""Episodes of the systems, the rollout that keeps many of them in flight, and the views of Gymnasium and PettingZoo."""
+
+from envs.check import check
+
+__all__ = ["check"]

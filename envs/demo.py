@@ -1,0 +1,63 @@
+"""A scene to begin with: GHAR on generated patients, as `gymnasium.make("ghar/GHAR-v0")` plays it.
+
+Runs take theirs from a configuration instead (trainers/study.py). These patients are generated: nothing that is
+learned on them says anything about real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from envs.case import Case, build_cases
+from envs.ghar import GharEpisodes, GharSpec
+from envs.knowledge import exact_knowledge
+from envs.rollout import Corpus
+from envs.scene import Scene
+from envs.teacher import Knowledge
+from ghar.data.demo.world import FORMAT, generate_world
+from ghar.data.mimic4 import read_mimic4
+from ghar.data.tasks import make_samples
+from ghar.episode import Episode
+from ghar.kg.linking import link_codes
+from ghar.kg.metapaths import metapaths
+from ghar.kg.primekg import read_primekg
+from ghar.retrieval.build import build_retriever
+from rewards.compose import EpisodeReward, RewardSpec, score_episode
+
+AGENTS = ("top", "low")
+ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
+SPEC = GharSpec("compact", rewrites=3, max_iterations=3, max_paths=3, top_n=1, ablation="none")
+REWARDS = RewardSpec(5.0, 0.2, 3, "range", "sound", "shared", SPEC.max_iterations, SPEC.max_paths)
+PATIENTS, WORDS = 300, 48  # of the generated world; of a patient's text
+
+
+def ghar_scene(episodes: GharEpisodes, corpus: Corpus, cases: Sequence[Case], rewards: RewardSpec) -> Scene:
+    """GHAR's episode on `cases`, rewarded without R_rank (which needs a warm-up's references)."""
+    return Scene("GHAR", AGENTS, ROLES, cases, episodes.episode, corpus, partial(_reward, rewards))
+
+
+def _reward(rewards: RewardSpec, episode: Episode, case: Any) -> EpisodeReward:
+    return score_episode(episode, case.label, rewards)
+
+
+@cache
+def demo_scene(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> tuple[Scene, Knowledge]:
+    """GHAR on the length of stay of `patients` generated ones, and what is true about them; made once a process.
+
+    The world is kept under `folder`, where runs look for theirs too.
+    """
+    root = Path(folder) / "worlds" / f"v{FORMAT}-seed{seed}-patients{patients}"
+    world = generate_world(root, seed=seed, patients=patients)
+    cohort = read_mimic4(root, Path(folder) / "cohorts", charts=False)
+    task, samples = make_samples(cohort, "los")
+    graph = read_primekg(root / "kg" / "kg.csv.gz")
+    links = link_codes(cohort.codes, graph, root / "kg" / "mondo_references.csv.gz")
+    linked = cohort.names() | {code: graph.names[node] for code, node in links.nodes.items()}
+    names = {code: name.replace(";", ",") for code, name in linked.items()}  # ";" parts a list of names
+    cases = build_cases(samples, task, names, style="compact", budget=WORDS, count=lambda text: len(text.split()))
+    corpus = build_retriever(graph, "tfidf", cache=Path(folder) / "indexes")
+    scene = ghar_scene(GharEpisodes(SPEC, metapaths(graph)), corpus, cases, REWARDS)
+    return scene, exact_knowledge(world, names, task.name)
