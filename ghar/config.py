@@ -53,9 +53,10 @@ class Data:
 
 @dataclass(frozen=True)
 class Task:
-    name: Literal["los", "read", "dec"]  # length of stay, readmission, decompensation
+    name: Literal["los", "read", "dec", "kare_mortality", "kare_readmission"]  # length of stay, readmission, ...
     anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
-    window_days: Count  # read: readmission within so many days
+    window_days: Count  # read, kare_readmission: readmission within so many days
+    legacy_order: bool  # visits by id and not by time, as PyHealth 1.1 has them; to reproduce published numbers only
     split: tuple[Fraction, Fraction, Fraction]  # shares of train, valid, test; by patient
     split_seed: Natural
     max_train: Count | None  # at most so many samples, null for all

@@ -168,6 +168,10 @@ def _data_contradictions(c: Config) -> Iterator[str]:
         yield "scale=full trains on real tables: set data.root to their folder, or choose scale=demo."
     if min(c.task.split) <= 0 or abs(sum(c.task.split) - 1) > 1e-6:
         yield f"task.split={list(c.task.split)} must hold three shares above 0 that add up to 1: correct them."
+    if c.task.legacy_order and c.data.leakage == "strict":
+        yield "task.legacy_order=true shows visits of the future, so it goes with data.leakage=paper only: set one back."
+    if c.task.name.startswith("kare") and c.data.root is None:
+        yield f"task={c.task.name} is not told in the demo world: set data.root to real tables, or choose task=read."
 
 
 def _model_contradictions(c: Config) -> Iterator[str]:
