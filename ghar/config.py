@@ -32,7 +32,7 @@ Positive = Annotated[float, Range(0, above=True)]
 NotNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1)]
 
-Policy = Literal["llm_only", "always_rag", "scripted", "ghar_sft", "ghar_rl"]
+Policy = Literal["llm_only", "always_rag", "scripted", "ghar_sft", "ghar_rl", "rllib"]
 
 
 @dataclass(frozen=True)
@@ -169,16 +169,28 @@ class Rl:
 
 
 @dataclass(frozen=True)
+class Rllib:
+    """RLlib's PPO on the navigation environment; what it shares with ours stands in trainer.rl."""
+
+    policies: Literal["shared", "separate"]  # one for all agents, or one for each
+    hidden: Count  # width of its layers
+    runners: Natural  # processes that sample; 0 samples in the process that learns
+    timeout: Positive  # seconds that sampling a batch may take
+
+
+@dataclass(frozen=True)
 class Trainer:
     base: Base
     warmup: Warmup
     rl: Rl
+    rllib: Rllib
 
 
 @dataclass(frozen=True)
 class Eval:
     policies: tuple[Policy, ...]
     checkpoint: str | None  # folder; null is the best of run_dir
+    navigation: str | None  # folder of a checkpoint of launch/train_rllib.py, which policy rllib needs
     bootstrap: Count  # resamples behind a confidence interval
 
 

@@ -149,6 +149,7 @@ def contradictions(c: Config) -> Iterator[str]:
     """Sentences for values that are allowed one by one but not together."""
     yield from _data_contradictions(c)
     yield from _model_contradictions(c)
+    yield from _navigation_contradictions(c)
     if c.trainer.rl.minibatches > c.trainer.rl.episodes:
         yield (
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
@@ -156,6 +157,11 @@ def contradictions(c: Config) -> Iterator[str]:
         )
     if not c.eval.policies or len(set(c.eval.policies)) < len(c.eval.policies):
         yield "eval.policies must name at least one policy and each only once: correct the list."
+
+
+def _navigation_contradictions(c: Config) -> Iterator[str]:
+    if "rllib" in c.eval.policies and c.eval.navigation is None:
+        yield "eval.policies names rllib: set eval.navigation to a checkpoint of launch/train_rllib.py, or leave it out."
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:
