@@ -74,6 +74,11 @@ class Kg:
 class Retriever:
     kind: str  # tfidf, bm25, e5, bge_m3, clinical_bert, or any sentence-transformers name
     top_n: Count  # nodes and edges per partition, N of Eq. 10
+    probes: Count | None  # lists of a large partition that a query reads (dense kinds); null reads all, exactly
+    service: str | None  # address of launch/serve_retrieval.py, like http://127.0.0.1:8077; null retrieves in process
+    workers: Count  # service: processes that answer
+    batch: Count  # service: requests answered together
+    wait_ms: NotNegative  # service: how long the first request of a batch waits for others
 
 
 @dataclass(frozen=True)
@@ -204,7 +209,7 @@ class Logger:
 
 @dataclass(frozen=True)
 class Privacy:
-    allow: tuple[Literal["wandb"], ...]  # where text of credentialed patients may go
+    allow: tuple[str, ...]  # where text of credentialed patients may go: wandb, or the host of a service
 
 
 @dataclass(frozen=True)

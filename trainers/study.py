@@ -8,20 +8,21 @@ from pathlib import Path
 
 from envs.case import Case, build_cases
 from envs.ghar import GharEpisodes, GharSpec
+from envs.rollout import Corpus
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import FORMAT, World, generate_world, load_world
 from ghar.data.source import read_source
 from ghar.data.splits import Splits, split_by_patient
-from ghar.data.tasks import make_samples
+from ghar.data.visit_tasks import visit_samples
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import link_codes
 from ghar.kg.metapaths import metapaths
-from ghar.kg.primekg import read_primekg
+from ghar.kg.primekg import open_primekg
 from ghar.llm.tokens import Tokenizer, encode_prompt
 from ghar.retrieval.build import build_retriever
-from ghar.retrieval.partition import PartitionRetriever
+from ghar.retrieval.wire import Version
 from rewards.compose import RewardSpec
 
 
@@ -39,7 +40,7 @@ class Study:
     splits: Splits
     names: Mapping[str, str]
     graph: KnowledgeGraph
-    retriever: PartitionRetriever
+    retriever: Corpus
     episodes: GharEpisodes
     rewards: RewardSpec
     world: World | None
@@ -61,24 +62,18 @@ class Study:
 def prepare(config: Config) -> Study:
     """Read, link, split and index. BadInput names what is missing or does not fit."""
     cache = Path(config.data.cache)
-    root, graph_path, references = _sources(config, cache)
+    root, graph_path, references = sources(config)
     # The tasks are about visits and their codes: chart measurements would cost memory for nothing.
     name = "mimic4" if config.data.name == "demo" else config.data.name
     cohort = read_source(replace(config.data, name=name, root=str(root)), charts=False)
-    task, samples = make_samples(
-        cohort,
-        config.task.name,
-        leakage=config.data.leakage,
-        anchor=config.task.anchor,
-        window_days=config.task.window_days,
-    )
+    task, samples = visit_samples(cohort, config.task, config.data.leakage)
     splits = split_by_patient(samples, config.task.split, config.task.split_seed)
     splits = Splits(
         train=splits.train[: config.task.max_train],
         valid=splits.valid[: config.task.max_valid],
         test=splits.test[: config.task.max_test],
     )
-    graph = read_primekg(graph_path)
+    graph = open_primekg(graph_path, cache / "graphs")
     links = link_codes(cohort.codes, graph, references)
     names = cohort.names() | {code: graph.names[node] for code, node in links.nodes.items()}
     env, reward = config.env, config.reward
@@ -90,7 +85,7 @@ def prepare(config: Config) -> Study:
         splits=splits,
         names={code: name.replace(";", ",") for code, name in names.items()},  # ";" parts a list of names
         graph=graph,
-        retriever=build_retriever(graph, config.retriever.kind, cache=cache / "indexes"),
+        retriever=_retriever(config, graph, cohort.credentialed),
         episodes=GharEpisodes(spec, metapaths(graph)),
         rewards=RewardSpec(
             reward.eta,
@@ -107,9 +102,20 @@ def prepare(config: Config) -> Study:
     )
 
 
-def _sources(config: Config, cache: Path) -> tuple[Path, Path, Path | None]:
+def _retriever(config: Config, graph: KnowledgeGraph, credentialed: bool) -> Corpus:
+    """In this process, or the service that retriever.service names."""
+    own = config.retriever
+    if own.service is None:
+        return build_retriever(graph, own.kind, cache=Path(config.data.cache) / "indexes", probes=own.probes)
+    from ghar.retrieval.client import connect  # needs httpx
+
+    expected = Version(graph.fingerprint, own.kind, own.probes)
+    return connect(own.service, expected, credentialed=credentialed, allow=config.privacy.allow)
+
+
+def sources(config: Config) -> tuple[Path, Path, Path | None]:
     """Folder of the tables, the graph, and its cross-references; generates the demo world where none is named."""
-    data, kg = config.data, config.kg
+    data, kg, cache = config.data, config.kg, Path(config.data.cache)
     if data.root is None:
         if data.name not in ("demo", "mimic4"):
             raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")

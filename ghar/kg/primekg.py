@@ -10,12 +10,14 @@ orientation:
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import polars as pl
 
 from ghar.errors import BadInput
-from ghar.kg.graph import KnowledgeGraph, build_graph
+from ghar.kg.graph import FORMAT, KnowledgeGraph, build_graph
 
 NODE_COLUMNS = ("index", "id", "type", "name", "source")
 COLUMNS = ("relation", "display_relation", *(f"{end}_{c}" for end in "xy" for c in NODE_COLUMNS))
@@ -33,6 +35,25 @@ TYPES = (
     "molecular_function",
     "pathway",
 )
+
+
+VERSION = "primekg-1"  # part of the cache key: raise it when a rule changes
+
+
+def graph_folder(path: Path, cache: Path) -> Path:
+    """The folder of `cache` that holds the graph of a PrimeKG file, read now or when the file last changed."""
+    path = Path(path).resolve()
+    stat = path.stat() if path.is_file() else None
+    key = [VERSION, FORMAT, str(path), stat and [stat.st_size, stat.st_mtime_ns]]
+    folder = Path(cache) / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    if not folder.exists():
+        read_primekg(path).save(folder)
+    return folder
+
+
+def open_primekg(path: Path, cache: Path) -> KnowledgeGraph:
+    """`read_primekg`, memory-mapped from `cache`."""
+    return KnowledgeGraph.load(graph_folder(path, cache))
 
 
 def read_primekg(path: Path) -> KnowledgeGraph:

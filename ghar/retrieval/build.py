@@ -14,26 +14,36 @@ from ghar.kg.storage import new_folder, read_array, read_meta, write_meta
 from ghar.progress import progress, track
 from ghar.retrieval.dense import DenseIndex, fill_matrix
 from ghar.retrieval.encoders import Encoder, load_encoder
+from ghar.retrieval.lists import Lists, build_lists
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.sparse import SparseIndex, SparseKind, build_sparse
-from ghar.retrieval.texts import first_items, item_text
+from ghar.retrieval.texts import bulk_texts, first_items, item_text
 
-FORMAT = 1
+FORMAT = 2
 
 
 def build_retriever(
-    graph: KnowledgeGraph, kind: str, *, cache: Path | None = None, batch_size: int = 256
+    graph: KnowledgeGraph,
+    kind: str,
+    *,
+    cache: Path | None = None,
+    batch_size: int = 256,
+    probes: int | None = None,
 ) -> PartitionRetriever:
     """The retriever Φ of Eq. 10 (GHAR) over a graph.
 
     kind: tfidf, bm25, hashing, e5, bge_m3, clinical_bert, any sentence-transformers name or folder.
     cache: where indexes are kept, one folder per graph and kind, opened memory-mapped; None keeps it in memory.
     batch_size: texts per forward pass of a sentence encoder.
+    probes: with a dense kind, lists of a large partition that a query reads (lists.py); None reads all of it (exact).
+    An index is written whole or not at all; building one holds, beside the matrix on disk, about 100 bytes per node
+    and edge in memory.
     `BadInput` when an encoder cannot be loaded or a kept index is damaged.
     """
     if kind == "tfidf" or kind == "bm25":
         return PartitionRetriever(graph, _sparse(graph, kind, cache))
-    return PartitionRetriever(graph, _dense(graph, load_encoder(kind, batch_size), cache))
+    index, lists = _dense(graph, load_encoder(kind, batch_size), cache)
+    return PartitionRetriever(graph, index) if probes is None else PartitionRetriever(graph, index, lists, probes)
 
 
 def _sparse(graph: KnowledgeGraph, kind: SparseKind, cache: Path | None) -> SparseIndex:
@@ -51,29 +61,30 @@ def _sparse(graph: KnowledgeGraph, kind: SparseKind, cache: Path | None) -> Spar
     return SparseIndex.load(folder, kind)
 
 
-def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> DenseIndex:
+def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> tuple[DenseIndex, Lists]:
     shape = (graph.num_nodes + graph.num_edges, encoder.dimension)
     folder = _folder(graph, encoder.key, cache)
     if folder is None:
         matrix = np.empty(shape, dtype=np.float32)
         _encode(graph, encoder, matrix)
-        return DenseIndex(matrix, encoder)
+        return DenseIndex(matrix, encoder), build_lists(graph, matrix)
     if not folder.exists():
         with new_folder(folder) as temporary:
             matrix = np.lib.format.open_memmap(temporary / "matrix.npy", "w+", np.float32, shape)
             _encode(graph, encoder, matrix)
+            build_lists(graph, matrix.view(np.ndarray)).save(temporary)
             matrix.flush()
             write_meta(temporary, _meta(graph, encoder.key))
     _check(graph, encoder.key, folder)
     matrix = read_array(folder, "matrix")
     if matrix.shape != shape:
         raise BadInput(f"{folder}/matrix.npy holds {matrix.shape} numbers, not {shape}; delete {folder}.")
-    return DenseIndex(matrix, encoder)
+    return DenseIndex(matrix, encoder), Lists.load(folder)
 
 
 def _encode(graph: KnowledgeGraph, encoder: Encoder, matrix: np.ndarray) -> None:
     with progress(len(matrix), f"Encode the graph ({encoder.key})") as advance:
-        fill_matrix(matrix, encoder, first_items(graph), lambda item: item_text(graph, item), advance)
+        fill_matrix(matrix, encoder, first_items(graph), bulk_texts(graph), advance)
 
 
 def _meta(graph: KnowledgeGraph, key: str) -> dict[str, object]:

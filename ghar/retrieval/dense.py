@@ -78,18 +78,19 @@ def fill_matrix(
     matrix: np.ndarray,
     encoder: Encoder,
     first: np.ndarray,
-    text: Callable[[int], str],
+    texts: Callable[[np.ndarray], list[str]],
     advance: Callable[[int], object],
 ) -> None:
     """Encode items 0..n-1 into the rows of `matrix`, each distinct text once.
 
-    first: i64[n], the first item with the same text; text: the text of an item; advance: told how many are done.
+    first: i64[n], the first item with the same text; texts: those of ascending items; advance: told how many are
+    done.
     """
     for begin in range(0, len(first), CHUNK):
         here = np.arange(begin, min(begin + CHUNK, len(first)))
         new = here[first[here] == here]
         if len(new):
-            matrix[new] = encoder.passages([text(item) for item in new.tolist()])
+            matrix[new] = encoder.passages(texts(new))
         repeated = here[first[here] != here]
         matrix[repeated] = matrix[first[repeated]]
         advance(len(here))

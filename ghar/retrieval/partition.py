@@ -11,6 +11,7 @@ import numpy as np
 
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.kg.graph import KnowledgeGraph
+from ghar.retrieval.lists import EDGES, NODES, Lists
 from ghar.retrieval.texts import item_text
 
 WHOLE_GRAPH = -1
@@ -28,10 +29,15 @@ class Index(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PartitionRetriever:
-    """G_sub of Eq. 10: the union over partitions i of the top-N nodes and the top-N edges of G_i for a query."""
+    """G_sub of Eq. 10: the union over partitions i of the top-N nodes and the top-N edges of G_i for a query.
+
+    lists: with a dense index, where large partitions are searched approximately, `probes` lists each; None is exact.
+    """
 
     graph: KnowledgeGraph
     index: Index
+    lists: Lists | None = None
+    probes: int = 1
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """One `Evidence` per request, in order; requests share encoding and searches, results do not depend on it.
@@ -43,7 +49,7 @@ class PartitionRetriever:
         numbers = {query: i for i, query in enumerate(dict.fromkeys(r.query for r in requests))}
         groups: dict[tuple[int, int], dict[int, None]] = defaultdict(dict)
         for request in requests:
-            self._check(request)
+            self.check(request)
             for partition in _partitions(request):
                 groups[partition, request.top_n][numbers[request.query]] = None
         encoded = self.index.encode(list(numbers)) if groups else []
@@ -55,7 +61,8 @@ class PartitionRetriever:
             _merge([found[partition, r.top_n, numbers[r.query]] for partition in _partitions(r)]) for r in requests
         ]
 
-    def _check(self, request: Retrieve) -> None:
+    def check(self, request: Retrieve) -> None:
+        """`ValueError` for a request that cannot be answered."""
         if request.top_n < 1:
             raise ValueError(f"top_n is {request.top_n}; ask for at least 1")
         unknown = [p for p in request.partitions or () if not 0 <= p < self.graph.num_paths]
@@ -70,13 +77,22 @@ class PartitionRetriever:
             nodes, edges = self.graph.nodes_of_path(partition), self.graph.edges_of_path(partition)
         edge_items = range(num_nodes + edges.start, num_nodes + edges.stop)
         passages: list[list[Passage]] = [[] for _ in queries]
-        for kind, items, offset in (("node", nodes, 0), ("edge", edge_items, num_nodes)):
-            for i, (hits, scores) in enumerate(self.index.search(queries, items, top_n)):
+        for kind, part, items, offset in (("node", NODES, nodes, 0), ("edge", EDGES, edge_items, num_nodes)):
+            for i, (hits, scores) in enumerate(self._best((partition, part), queries, items, top_n)):
                 passages[i] += [
                     Passage(item_text(self.graph, item), kind, partition, score, item - offset)
                     for item, score in zip(hits.tolist(), scores.tolist(), strict=True)
                 ]
         return passages
+
+    def _best(
+        self, part: tuple[int, int], queries: Sequence[Any], items: range | np.ndarray, top_n: int
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Each query's best items of a partition's nodes or edges: through its lists where it has some."""
+        if self.lists is None or not self.lists.has(part):
+            return self.index.search(queries, items, top_n)
+        wanted = [self.lists.candidates(part, query, self.probes, top_n) for query in queries]
+        return [self.index.search([query], own, top_n)[0] for query, own in zip(queries, wanted, strict=True)]
 
 
 def _partitions(request: Retrieve) -> tuple[int, ...]:

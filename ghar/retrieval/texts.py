@@ -5,6 +5,8 @@ Item i < V is node i, item V + e is edge e. The edges of a meta-path are therefo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ghar.kg.graph import KnowledgeGraph
@@ -26,15 +28,27 @@ def item_text(graph: KnowledgeGraph, item: int) -> str:
     return node_text(graph, item) if item < graph.num_nodes else edge_text(graph, item - graph.num_nodes)
 
 
+def bulk_texts(graph: KnowledgeGraph) -> Callable[[np.ndarray], list[str]]:
+    """`item_text` for many items at once: reads all names into memory and gives the function from items to texts."""
+    names = graph.names[:]
+    kinds = [graph.types[t] for t in graph.type.tolist()]
+
+    def texts(items: np.ndarray) -> list[str]:
+        nodes = items[items < graph.num_nodes].tolist()
+        edges = items[items >= graph.num_nodes] - graph.num_nodes
+        ends = zip(*(column[edges].tolist() for column in (graph.head, graph.display, graph.tail)), strict=True)
+        made = [f"{names[node]} ({kinds[node]})" for node in nodes]
+        return made + [f"{names[head]} - {graph.displays[shown]} - {names[tail]}" for head, shown, tail in ends]
+
+    return texts
+
+
 def first_items(graph: KnowledgeGraph) -> np.ndarray:
     """i64[V+E]: for each item the first item that has the same text (itself, nearly always)."""
-    names = np.unique(np.asarray(graph.names[:], dtype=object).astype(str), return_inverse=True)[1]
-    nodes = np.stack([names, graph.type, np.full(graph.num_nodes, -1)])
-    edges = np.stack([names[graph.head], graph.display, names[graph.tail]])
-    keys = np.concatenate([nodes, edges], axis=1)
-    order = np.lexsort(keys)  # stable, so the first item of each group of equals leads it
-    leads = np.ones(keys.shape[1], dtype=bool)
-    leads[1:] = (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0)
-    first = np.empty(keys.shape[1], dtype=np.int64)
-    first[order] = order[np.flatnonzero(leads)][np.cumsum(leads) - 1]
-    return first
+    distinct, names = np.unique(np.asarray(graph.names[:], dtype=object).astype(str), return_inverse=True)
+    # One whole number per text: equal for equal parts, edges above all nodes.
+    nodes = names * len(graph.types) + graph.type
+    edges = (names[graph.head] * len(graph.displays) + graph.display) * len(distinct) + names[graph.tail]
+    keys = np.concatenate([nodes, edges + len(distinct) * len(graph.types)])
+    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    return first[number]

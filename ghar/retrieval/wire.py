@@ -1,0 +1,53 @@
+"""What the retrieval service and its clients say to each other: JSON over HTTP.
+
+GET  /health    {"status": "ok"}
+GET  /version   Version as an object
+POST /retrieve  {"graph": fingerprint, "requests": [{"query", "partitions", "top_n"}]}
+                -> {"answers": [[[text, kind, partition, score, ident], ...], ...]}, one per request, in order
+A request that fails is answered with a 4xx or 5xx status and {"detail": sentence}; a sentence never holds a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+from ghar.episode import Evidence, Passage, Retrieve
+
+PROTOCOL = 1
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a service answers with. Equal versions give equal answers.
+
+    graph: fingerprint of the graph. kind, probes: as in the configuration.
+    """
+
+    graph: str
+    kind: str
+    probes: int | None
+    protocol: int = PROTOCOL
+
+
+def requests_to_json(requests: Sequence[Retrieve]) -> list[dict[str, Any]]:
+    """As the body of /retrieve wants them."""
+    return [asdict(request) for request in requests]
+
+
+def requests_from_json(values: Sequence[dict[str, Any]]) -> list[Retrieve]:
+    """The inverse of `requests_to_json`, for values that have been validated."""
+    return [
+        Retrieve(v["query"], None if v["partitions"] is None else tuple(v["partitions"]), v["top_n"]) for v in values
+    ]
+
+
+def answers_to_json(answers: Sequence[Evidence]) -> list[list[tuple[Any, ...]]]:
+    """Passages as lists of their fields; floats keep every bit."""
+    return [[astuple(passage) for passage in answer.passages] for answer in answers]
+
+
+def answers_from_json(values: Sequence[Sequence[Sequence[Any]]]) -> list[Evidence]:
+    """The inverse of `answers_to_json`. Raises TypeError or ValueError for anything else."""
+    return [Evidence(tuple(Passage(*fields) for fields in answer)) for answer in values]
