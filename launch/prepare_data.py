@@ -26,8 +26,9 @@ def run(config: Config) -> None:
     cohort = read_source(config.data)
     tasks, refused = _tasks(cohort, config)
     table: dict[str, Any] = dataset_table(cohort, tasks)
-    table["tasks"] |= _labels(cohort, config)
-    lines = [text(table), *refused]
+    labels, more = _labels(cohort, config)
+    table["tasks"] |= labels
+    lines = [text(table), *refused, *more]
     if config.data.codes is not None:
         report, mapped = map_source(cohort, Path(config.data.codes), config.data.root)
         table["mapping"] = {"by_rule": report.by_rule.to_dicts(), "unmapped": report.unmapped.to_dicts()}
@@ -48,38 +49,42 @@ def run(config: Config) -> None:
 
 def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
     """GHAR's and KARE's tasks that have samples, and for each of the others the reason why it has none."""
-    from functools import partial
+    from dataclasses import replace
 
-    from ghar.data.tasks import make_samples
-    from ghar.data.tasks_kare import kare_samples
+    from ghar.data.visit_tasks import visit_samples
     from ghar.errors import BadInput
 
-    leakage, anchor, days = config.data.leakage, config.task.anchor, config.task.window_days
-    make = partial(make_samples, cohort, leakage=leakage, anchor=anchor, window_days=days)
-    makers = {name: partial(make, name) for name in ("los", "read", "dec")}
-    makers |= {
-        f"kare-{name}": partial(kare_samples, cohort, name, leakage=leakage) for name in ("mortality", "readmission")
-    }
     tasks, refused = {}, []
-    for name, maker in makers.items():
+    for name in ("los", "read", "dec", "kare_mortality", "kare_readmission"):
         try:
-            tasks[name] = maker()
+            task, samples = visit_samples(cohort, replace(config.task, name=name), config.data.leakage)
+            tasks[task.name] = task, samples
         except BadInput as error:
             refused.append(f"  {error}")
     return tasks, refused
 
 
-def _labels(cohort: Cohort, config: Config) -> dict[str, Any]:
+def _labels(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
     """GraphWalker's and EHRSHOT's tasks from their labels, without building what a model is shown."""
     from ghar.data.statistics import label_row
     from ghar.data.tasks_ehrshot import TASKS as EHRSHOT
     from ghar.data.tasks_ehrshot import ehrshot_labels
     from ghar.data.tasks_series import TASKS as SERIES
     from ghar.data.tasks_series import series_labels
+    from ghar.errors import BadInput
 
-    leakage = config.data.leakage
-    rows = {about.name: label_row(about, series_labels(cohort, name, leakage)) for name, about in SERIES.items()}
-    return rows | {name: label_row(about, *ehrshot_labels(cohort, name)) for name, about in EHRSHOT.items()}
+    leakage, rows, refused = config.data.leakage, {}, []
+    for stay, suffix in (("visit", ""), ("icu", "-icu")):
+        try:
+            for name, about in SERIES.items():
+                rows[about.name + suffix] = label_row(about, series_labels(cohort, name, leakage, stay=stay))
+        except BadInput as error:
+            refused.append(f"  {error}")
+    try:
+        rows |= {name: label_row(about, *ehrshot_labels(cohort, name)) for name, about in EHRSHOT.items()}
+    except BadInput as error:
+        refused.append(f"  {error}")
+    return rows, refused
 
 
 if __name__ == "__main__":

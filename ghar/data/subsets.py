@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import numpy as np
 
@@ -39,6 +40,26 @@ def sample_patients(samples: Sequence[S], patients: int, seed: int = 0) -> list[
         raise BadInput(f"{patients} of {len(everyone)} patients cannot be drawn: choose from 1 to {len(everyone)}.")
     chosen = set(np.random.default_rng(np.random.SeedSequence(seed)).permutation(everyone)[:patients].tolist())
     return [sample for sample in samples if sample.subject_id in chosen]
+
+
+def last_of_patients(samples: Sequence[S], visits: Mapping[int, int]) -> list[S]:
+    """The last sample of each patient with two or more visits (GraphWalker, Section 5), in the order they came in.
+
+    visits: patient -> number of visits, as `Cohort.visits` counts them; samples are by patient and time.
+    """
+    last = {sample.subject_id: i for i, sample in enumerate(samples) if visits[sample.subject_id] >= 2}
+    return [samples[i] for i in sorted(last.values())]
+
+
+def known_earlier(pool: Sequence[Sample], sample: Sample, horizon: timedelta) -> list[Sample]:
+    """Samples of `pool` that may be shown as similar patients of `sample` (trap 8, EHR.md): of other patients, and with
+    an outcome that was known, `horizon` after they were predicted, when `sample` is.
+
+    The pool must be the training set: that cut is the caller's. Times of different patients can be compared as far as
+    the source shifts them alike; MIMIC shifts each patient on its own, so there the cut by time says little.
+    """
+    latest, own = sample.prediction_time - horizon, sample.subject_id
+    return [other for other in pool if other.subject_id != own and other.prediction_time <= latest]
 
 
 def rarity_groups(train: Sequence[Sample], samples: Sequence[Sample]) -> dict[str, list[Sample]]:

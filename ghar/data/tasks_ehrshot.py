@@ -20,6 +20,9 @@ descendants and LOINC 718-7, with the unit of the column `unit`, and MIMIC's LAB
 For guo_readmission the benchmark's text leaves out all readmissions of the same day, its code only discharges on whose
 day an earlier stay began: here both.
 
+Refused for a cohort whose visits have groups (eICU): every task here compares times of different hospital stays of a
+patient, which have no known order there (trap 7, EHR.md).
+
 leakage="paper": every event up to and including the prediction time, as MEDS defines it; "strict": also recorded by
 then (a lab drawn before and stored after it is not shown). Static facts are always shown.
 """
@@ -65,6 +68,7 @@ Labels = tuple[pl.DataFrame, dict[str, int]]
 
 def ehrshot_labels(cohort: Cohort, task: EhrshotTask) -> Labels:
     """subject_id, prediction_time, label in order of both, and how many candidates each rule left out."""
+    _check_order(cohort)
     if task == "guo_los":
         rows, left_out = _long_stay(cohort)
     elif task == "guo_readmission":
@@ -91,6 +95,7 @@ def ehrshot_samples(
     """
     if leakage not in ("paper", "strict"):
         raise BadInput(f"There is no leakage={leakage!r}: choose paper or strict.")
+    _check_order(cohort)
     about = TASKS.get(task)
     counted = ehrshot_labels(cohort, task)[0] if labels is None or about is None else _indices(labels, about)
     if counted.is_empty() or about is None:
@@ -125,6 +130,13 @@ def descendants(codes: pl.DataFrame, root: str) -> set[str]:
                 found.add(child)
                 waiting.append(child)
     return found
+
+
+def _check_order(cohort: Cohort) -> None:
+    if "group" in cohort.visits.columns:
+        raise BadInput(
+            f"The {cohort.name} have no order of hospital stays, which EHRSHOT's tasks need: use los, read or dec."
+        )
 
 
 def _indices(labels: pl.DataFrame, about: Task) -> pl.DataFrame:

@@ -121,9 +121,10 @@ def _compact(visits: Sequence[Visit], name_of: Callable[[str], str]) -> str:
         # worded as sub-queries are, so that a small model can copy one from here
         topics = [f"disease {name_of(code)}" for code in visit.diagnoses]
         topics += [f"drug {name_of(code)}" for code in visit.medications]
-        lines.append(f"now: {'; '.join(topics) or 'none'}")
+        lines.append(f"now: {'; '.join(dict.fromkeys(topics)) or 'none'}")
     return "\n".join(lines)
 
 
 def _names(codes: Sequence[str], name_of: Callable[[str], str]) -> str:
-    return "; ".join(name_of(code) for code in codes) or "none"
+    # Several codes may share a name, as the ICD-9 and ICD-10 code of one diagnosis do in eICU.
+    return "; ".join(dict.fromkeys(name_of(code) for code in codes)) or "none"
