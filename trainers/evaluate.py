@@ -24,6 +24,7 @@ from trainers.models import SFT, identity, load_sft, make_actor, use_cores
 from trainers.play import episode_row, needs_retrieval, play
 from trainers.study import Study, prepare
 
+WORDLESS = {"scripted", "rllib"}  # policies that ask no language model
 CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
 
 
@@ -69,6 +70,8 @@ def evaluate(config: Config) -> dict[str, Any]:
 def evaluate_study(study: Study, folder: RunFolder) -> dict[str, Any]:
     """The parts of summary.json that an evaluation fills in."""
     config = study.config
+    if WORDLESS.issuperset(config.eval.policies):
+        return _evaluate_wordless(study, folder)
     checkpoints = folder.path / "checkpoints"
     step = _step(config, checkpoints)
     home = step.parent if step is not None else checkpoints
@@ -87,6 +90,8 @@ def evaluate_study(study: Study, folder: RunFolder) -> dict[str, Any]:
             "llm_only": ForcedPolicy(learned, {"retrieve": "no"}),
             "always_rag": ForcedPolicy(learned, {"retrieve": "yes"}),
         }
+        if "rllib" in names:
+            policies["rllib"] = _wordless(study, "rllib")
         for name in names:
             rows[name] = score_policy(study, cases, policies[name], name, "test", running)
             folder.write_episodes(name, rows[name])
@@ -107,6 +112,31 @@ def evaluate_study(study: Study, folder: RunFolder) -> dict[str, Any]:
         with actor.merged() as merged:
             engine.model = merged
             run([name for name in wanted if name not in ("scripted", "ghar_sft")], running)
+    return _summary(study, cases, rows)
+
+
+def _evaluate_wordless(study: Study, folder: RunFolder) -> dict[str, Any]:
+    """`evaluate_study` where no language model is asked, so that none need have been trained."""
+    cases, rows = study.cases(study.splits.test, None), {}
+    for name in study.config.eval.policies:
+        rows[name] = score_policy(study, cases, _wordless(study, name), name, "test")
+        folder.write_episodes(name, rows[name])
+    return _summary(study, cases, rows)
+
+
+def _wordless(study: Study, name: str) -> Policy:
+    if name == "scripted":
+        return ScriptedTeacher(teacher_knowledge(study, study.cases(study.splits.train, None)), TEACHER)
+    try:
+        from trainers.rllib import load_policy
+    except ImportError as error:
+        raise BadInput("Policy rllib needs RLlib: pip install '.[ray]', or leave it out of eval.policies.") from error
+    assert study.config.eval.navigation is not None  # ghar.configure asks for it
+    return load_policy(Path(study.config.eval.navigation), study)
+
+
+def _summary(study: Study, cases: Sequence[Case], rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    config = study.config
     return {
         "generated": study.cohort.generated,
         "scale": config.scale.name,
@@ -115,7 +145,7 @@ def evaluate_study(study: Study, folder: RunFolder) -> dict[str, Any]:
         "task": {"name": study.task.name, "labels": list(study.task.labels)},
         "ceilings": _ceilings(study, cases),
         "data": dict(study.counts),
-        "policies": {name: summarise(study, rows[name], config.eval.bootstrap) for name in wanted},
+        "policies": {name: summarise(study, rows[name], config.eval.bootstrap) for name in config.eval.policies},
         "differences": _differences(config, rows),
     }
 
