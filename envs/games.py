@@ -241,6 +241,18 @@ def about(play: Play, place: int) -> dict[str, Any]:
     }
 
 
+def ending(play: Play) -> dict[str, Any]:
+    """What came out of a finished play, as plain values (an Episode cannot be sent to another process)."""
+    episode = play.paused.episode
+    assert episode is not None
+    return {
+        "sample_id": episode.sample_id,
+        "prediction": episode.prediction.label,
+        "failure": episode.failure,
+        "terms": dict(reward_of(play).terms),
+    }
+
+
 def reward_of(play: Play) -> EpisodeReward:
     """The reward of a finished play."""
     assert play.paused.episode is not None

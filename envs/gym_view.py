@@ -7,7 +7,7 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium
 from gymnasium.error import ResetNeeded
 
-from envs.games import Game, Play, about, begin, reward_of
+from envs.games import Game, Play, about, begin, ending, reward_of
 from envs.scene import transcript
 from envs.spaces import show
 
@@ -15,7 +15,8 @@ from envs.spaces import show
 class GymView(gymnasium.Env[Any, Any]):
     """A game as a gymnasium.Env. The reward, R_all of the episode, arrives at its end.
 
-    `info`: agent, role, choices, max_tokens and step of the open decision; after the end the finished `episode`.
+    `info`: agent, role, choices, max_tokens and step of the open decision; after the end sample_id, prediction
+    (label index), failure and the reward's terms.
     An episode whose retrieval failed is truncated; every other end is a termination.
     """
 
@@ -59,4 +60,4 @@ class GymView(gymnasium.Env[Any, Any]):
         if waiting:
             seen = show(self.action_space, self.play.observe(waiting[0][1]))
             return seen, about(self.play, waiting[0][1])
-        return show(self.action_space, self.play.observe(None)), {"episode": self.play.paused.episode}
+        return show(self.action_space, self.play.observe(None)), ending(self.play)

@@ -11,7 +11,7 @@ prediction and, unless agent "low" plays too, summaries) follows the scripted te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from ghar.retrieval.partition import _merge as merge
 DECISIONS = {"top": ("retrieve", "metapaths", "continue"), "low": ("summarise",)}
 PHASES = ("retrieve", "metapaths", "continue", "summarise")
 PASSAGES = 6  # of the evidence that Agent-Low can tell apart: N=1 node and edge of three meta-paths
+QUANTITIES = ("iteration", "disease", "drug", "known", "grade", "unasked", "highest", "found", "picked")
 SAID = {"retrieve": ("no", "yes"), "continue": ("terminate", "continue")}
 UNUSED = np.random.default_rng(0)  # what rules without error draw from it changes nothing
 FIRST = 2  # the action that names meta-path or passage 0
@@ -70,24 +71,25 @@ class Chart:
 
     @property
     def width(self) -> int:
-        return len(PHASES) + 9 + self.menu + 3 * PASSAGES
+        return len(PHASES) + len(QUANTITIES) + self.menu + 3 * PASSAGES
 
     def observe(self, act: Act, picked: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
         """(float32 [width] in 0..1, int8 mask [actions]) of a decision; the label is no part of it.
 
-        In order: phase; iteration; the query: is it a condition, a drug, known, its known grade; share of open unknown
-        topics; highest grade known or found; did the last step find one; meta-paths picked, by number and one by one;
-        per passage: is it an edge, about the query itself, does it state a grade.
+        In order: phase (PHASES); QUANTITIES, which are the iteration, whether the query is a condition, a drug, known,
+        and its known grade, unknown topics not asked about, the highest grade known or found, whether the last step
+        found one, number of meta-paths picked; each meta-path, picked or not; and of each passage whether it is an
+        edge, about the query itself, and states a grade.
         """
         known, case, query = self.knowledge.grades, act.facts["case"], act.facts["query"]
         settled = {step.query: max(grades_in(step.answer), default=None) for step in act.facts["history"]}
         unasked = sum(topic not in known and topic not in settled for topic in case.topics)
         told = [grade if (grade := settled.get(t)) is not None else known.get(t, 0) for t in case.topics]
         last = next(reversed(settled.values()), None)
-        start = len(PHASES)
+        start, end = len(PHASES), len(PHASES) + len(QUANTITIES)
         seen = np.zeros(self.width, np.float32)
         seen[PHASES.index(act.role)] = 1
-        seen[start : start + 9] = (
+        seen[start:end] = (
             act.step / self.iterations,
             query.startswith("disease "),
             query.startswith("drug "),
@@ -98,9 +100,9 @@ class Chart:
             last is not None,
             len(picked) / self.paths,
         )
-        seen[[start + 9 + i for i in picked]] = 1
+        seen[[end + i for i in picked]] = 1
         if act.role == "summarise":
-            seen[start + 9 + self.menu :] = _passages(act)
+            seen[end + self.menu :] = _passages(act)
         return seen, self.mask(act, picked)
 
     def mask(self, act: Act, picked: Sequence[int]) -> np.ndarray:
@@ -204,30 +206,3 @@ class NavigationPlay:
         if text is not None:
             self.picked = ()
             self.paused.answer(place, Completion(text))
-
-
-Decide = Callable[[np.ndarray, np.ndarray, Sequence[str]], Sequence[int]]
-
-
-class Navigator:
-    """A policy of the rollout whose decisions are made on navigation's observations, as `decide(observations
-    [n, width], masks [n, actions], agents) -> actions` says; whatever else is asked, `words` answers."""
-
-    def __init__(self, chart: Chart, decide: Decide, words: Policy, agents: Sequence[str]):
-        self.chart, self.decide, self.words = chart, decide, words
-        self.roles = {role for agent in agents for role in DECISIONS[agent]}
-
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        said: dict[int, str] = {}
-        picked: dict[int, tuple[int, ...]] = {i: () for i, act in enumerate(acts) if act.role in self.roles}
-        while waiting := [i for i in picked if i not in said]:
-            both = [self.chart.observe(acts[i], picked[i]) for i in waiting]
-            seen, masks = np.stack([b[0] for b in both]), np.stack([b[1] for b in both])
-            for i, action in zip(waiting, self.decide(seen, masks, [acts[i].agent for i in waiting]), strict=True):
-                text, picked[i] = self.chart.reply(acts[i], int(action), picked[i])
-                if text is not None:
-                    said[i] = text
-        others = [i for i in range(len(acts)) if i not in picked]
-        words = self.words.answer([acts[i] for i in others], [seeds[i] for i in others]) if others else []
-        answered = dict(zip(others, words, strict=True))
-        return [answered[i] if i in answered else Completion(said[i]) for i in range(len(acts))]

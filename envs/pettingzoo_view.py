@@ -15,7 +15,7 @@ from gymnasium.utils import seeding
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
-from envs.games import Game, Play, about, begin, reward_of
+from envs.games import Game, Play, about, begin, ending, reward_of
 from envs.scene import transcript
 from envs.spaces import show
 
@@ -82,8 +82,7 @@ class _Views:
         assert self.play is not None
         if agent in places:
             return about(self.play, places[agent])
-        episode = self.play.paused.episode
-        return {} if episode is None else {"episode": episode}
+        return {} if self.play.paused.episode is None else ending(self.play)
 
 
 class AECView(_Views, AECEnv[str, Any, Any]):

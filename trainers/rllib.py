@@ -1,0 +1,187 @@
+"""RLlib's multi-agent PPO (new API stack) on the navigation environment, through its PettingZoo wrapper.
+
+Needs the extra `ray` (pip install '.[ray]'); nothing else imports this module at the top.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+import yaml
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule, MultiRLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.env.wrappers.pettingzoo_env import PettingZooEnv
+from ray.tune.registry import register_env
+
+from envs.knowledge import NO_ERROR
+from envs.navigation import Chart, NavigationGame, Words
+from envs.navigator import Navigator
+from envs.pettingzoo_view import aec
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import RunFolder
+from trainers.models import use_cores
+from trainers.navigate import AGENTS, best_rule, chart_of, game_of, navigator, reward
+from trainers.rllib_module import MaskedModule
+from trainers.study import Study, prepare
+
+ENV = "navigation"
+FOLDER = "rllib"  # of the last update's checkpoint, below RUN/checkpoints
+STEPS = 8  # decisions an episode takes, about: RLlib counts steps where we count episodes
+SIDE_BY_SIDE = 32  # episodes that one forward pass serves
+
+
+def train(config: Config) -> None:
+    """`trainer.rl.updates` updates on the training patients; rewards on the validation patients as it goes, on the test
+    patients at the end, beside the scripted optimum."""
+    use_cores(config.threads)
+    folder = RunFolder.open(Path(config.run_dir))
+    folder.metrics_path.unlink(missing_ok=True)
+    folder.write_config(yaml.safe_dump(json.loads(json.dumps(asdict(config))), sort_keys=False))
+    study = prepare(config)
+    chart = chart_of(study)
+    game = game_of(study, chart, study.cases(study.splits.train, None))
+    valid = study.cases(study.splits.valid[: config.trainer.rl.eval_samples], None)
+    rule, optimum = best_rule(study, chart, valid)
+    print(f"Scripted optimum on {len(valid)} validation samples: reward {optimum:.3f}")
+    with algorithm(config, game) as algo:
+        for update in range(1, config.trainer.rl.updates + 1):
+            row = {"phase": "rllib", "step": update, **numbers(algo.train())}
+            if update % config.trainer.rl.eval_every == 0 or update == config.trainer.rl.updates:
+                mean = reward(study, valid, policy_of(algo, chart, config))
+                row |= {"eval/reward": mean, "eval/share_of_optimum": mean / optimum}
+                print(f"update {update:3d}  validation reward {mean:.3f}, {mean / optimum:.1%} of the scripted optimum")
+            folder.log(row)
+        checkpoint = folder.path / "checkpoints" / FOLDER
+        algo.save_to_path(str(checkpoint.resolve()))
+        test = study.cases(study.splits.test, None)
+        learned, scripted = (reward(study, test, p) for p in (policy_of(algo, chart, config), navigator(chart, rule)))
+    folder.write_summary({"generated": study.cohort.generated, "seed": config.seed, "optimum": scripted, "rllib": learned})
+    print(f"Test reward {learned:.3f}, scripted optimum {scripted:.3f}. Checkpoint: {checkpoint}")
+
+
+def numbers(result: dict[str, Any]) -> dict[str, float]:
+    """What one update tells, as keys of metrics.jsonl."""
+    runners = result["env_runners"]
+    found = {
+        "train/reward": runners.get("episode_return_mean", float("nan")) / len(AGENTS),
+        "train/episode_steps": runners.get("episode_len_mean", float("nan")),
+        "train/steps": float(result["num_env_steps_sampled_lifetime"]),
+        "time/update": float(result["time_this_iter_s"]),
+    }
+    for module, learned in result["learners"].items():
+        if module != "__all_modules__":
+            found |= {
+                f"train/{module}/{name}": float(learned[name])
+                for name in ("policy_loss", "vf_loss", "entropy", "mean_kl_loss", "vf_explained_var")
+                if name in learned
+            }
+    return found
+
+
+@contextmanager
+def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
+    """The built PPO, torn down at the end. BadInput when ray does not start within `trainer.rllib.timeout` seconds."""
+    register_env(ENV, lambda _: PettingZooEnv(aec(game)))
+    began = time.monotonic()
+    ray.init(
+        num_cpus=max(1, config.trainer.rllib.runners + 1),
+        include_dashboard=False,
+        configure_logging=False,
+        log_to_driver=False,
+        ignore_reinit_error=True,
+    )
+    algo = None
+    try:
+        algo = ppo(config, game).build_algo()
+        print(f"RLlib is ready after {time.monotonic() - began:.0f} s.")
+        yield algo
+    finally:
+        if algo is not None:
+            algo.stop()
+        ray.shutdown()
+
+
+def ppo(config: Config, game: NavigationGame) -> Any:
+    """RLlib's configuration from ours. Its KL term is to the last policy, ours to a reference there is none of here:
+    it is off. One policy for all agents ("shared") or one for each ("separate")."""
+    rl, own = config.trainer.rl, config.trainer.rllib
+    shared = own.policies == "shared"
+    names = ["shared"] if shared else [f"{agent}_0" for agent in game.agents]
+    observed, acted = game.spaces()
+    spec = RLModuleSpec(MaskedModule, observed, acted, model_config={"hidden": own.hidden})
+    batch = rl.episodes * STEPS
+    return (
+        PPOConfig()
+        .environment(ENV, disable_env_checking=True)
+        .env_runners(
+            num_env_runners=own.runners,
+            num_envs_per_env_runner=SIDE_BY_SIDE,
+            batch_mode="complete_episodes",
+            sample_timeout_s=own.timeout,
+        )
+        .learners(num_learners=0)
+        .multi_agent(policies=set(names), policy_mapping_fn=_mapping(shared))
+        .rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(names, spec)))
+        .training(
+            train_batch_size_per_learner=batch,
+            minibatch_size=max(1, batch // rl.minibatches),
+            num_epochs=rl.epochs,
+            lr=rl.lr,
+            gamma=rl.gamma,
+            lambda_=rl.lam,
+            clip_param=rl.clip,
+            vf_clip_param=float("inf"),  # RLlib's clips the loss, not the step: returns above 3 would teach nothing
+            vf_loss_coeff=rl.value_coef,
+            entropy_coeff=rl.entropy,
+            grad_clip=rl.max_grad_norm,
+            use_kl_loss=False,
+        )
+        .debugging(seed=config.seed, log_level="ERROR")
+        .reporting(min_time_s_per_iteration=0)
+        .fault_tolerance(restart_failed_env_runners=False)
+    )
+
+
+def _mapping(shared: bool) -> Callable[..., str]:
+    return (lambda agent, *_, **__: "shared") if shared else (lambda agent, *_, **__: agent)
+
+
+def policy_of(algo: Any, chart: Chart, config: Config) -> Navigator:
+    """The policy as trained so far, most probable actions."""
+    names = ("shared",) if config.trainer.rllib.policies == "shared" else tuple(f"{agent}_0" for agent in AGENTS)
+    return _navigator(chart, {name: algo.get_module(name) for name in names})
+
+
+def load_policy(path: Path, study: Study) -> Navigator:
+    """The policy of a checkpoint, for evaluation beside all others. BadInput when there is none."""
+    folder = path / "learner_group" / "learner" / "rl_module"
+    if not folder.is_dir():
+        raise BadInput(f"eval.navigation={path} is no checkpoint of launch/train_rllib.py: name RUN/checkpoints/{FOLDER}.")
+    modules = MultiRLModule.from_checkpoint(str(folder.resolve()))
+    return _navigator(chart_of(study), dict(modules.items()))
+
+
+def _navigator(chart: Chart, modules: dict[str, Any]) -> Navigator:
+    def decide(seen: np.ndarray, masks: np.ndarray, agents: Sequence[str]) -> list[int]:
+        actions = np.zeros(len(agents), np.int64)
+        for name, module in modules.items():
+            rows = [i for i, agent in enumerate(agents) if name in ("shared", f"{agent}_0")]
+            if rows:
+                batch = {"observation": torch.from_numpy(seen[rows]), "action_mask": torch.from_numpy(masks[rows])}
+                found = module.forward_inference({Columns.OBS: batch})[Columns.ACTION_DIST_INPUTS]
+                actions[rows] = found.argmax(dim=-1).cpu().numpy()
+        return actions.tolist()
+
+    return Navigator(chart, decide, Words(chart.knowledge, NO_ERROR), AGENTS)
