@@ -1,6 +1,7 @@
 """The rollout: many episode generators in flight against one set of policies and one corpus.
 
-Whoever is ready is batched; retrieval runs beside the language model; nobody waits for the slowest patient.
+Whoever is ready is asked for at once; retrieval runs beside the language model; nobody waits for the slowest patient,
+nor (with an engine that takes requests while it works) for the longest reply of a batch.
 Seeds derive from (run seed, sample, attempt, turn), so results do not depend on scheduling.
 """
 
@@ -11,11 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Thread
 from typing import Any, Protocol
 
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Record, Reply, Retrieve, Turn
-from ghar.llm.policy import Policy
+from ghar.llm.policy import Desk, Policy, open_desk
 
 
 class Corpus(Protocol):
@@ -35,13 +37,14 @@ class Job:
 
 @dataclass(eq=False)
 class _Flight:
-    """An episode under way: the effects it waits for and what has come back."""
+    """An episode under way: the effects it waits for and what has come back. `asked`: its acts have been handed in."""
 
     job: Job
     generator: EpisodeGenerator
     began: float
     effects: tuple[Any, ...] = ()
     single: bool = True
+    asked: bool = False
     results: dict[int, Any] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
     trace: list[Record] = field(default_factory=list)
@@ -84,6 +87,25 @@ def rollout(
     fail (`Episode.failure`), and no failure text is ever shown to a policy. One that hangs is left behind on its
     thread, so a corpus may be asked again while an earlier call has not returned.
     """
+    desks: dict[int, Desk] = {id(policy): open_desk(policy) for policy in policies.values()}
+    by_agent = {agent: desks[id(policy)] for agent, policy in policies.items()}
+    try:
+        return _play(jobs, by_agent, corpus, seed, in_flight, on_done, timeout, tries)
+    finally:
+        for desk in desks.values():
+            desk.cancel()  # what an episode that ended early, or an error, left behind
+
+
+def _play(
+    jobs: Sequence[Job],
+    desks: Mapping[str, Desk],
+    corpus: Corpus,
+    seed: int,
+    in_flight: int,
+    on_done: Callable[[], None],
+    timeout: float,
+    tries: int,
+) -> list[Episode]:
     flights: list[_Flight] = []
     live: list[_Flight] = []
     lookup: _Lookup | None = None
@@ -96,8 +118,12 @@ def rollout(
             live.append(flight)
         if lookup is None:
             lookup = _start_lookup(live, corpus, timeout)
-        answered = _answer_acts(live, policies, seed)
-        if lookup is not None and (not answered or lookup.future.done()):
+        busy = _hand_in(live, desks, seed)
+        for desk in busy:
+            desk.step()
+        for flight in live:
+            _note_turns(flight)
+        if lookup is not None and (not busy or lookup.future.done()):
             lookup = _finish_lookup(lookup, corpus, timeout, tries)
         for flight in live:
             if flight.episode is None and len(flight.results) == len(flight.effects):
@@ -119,7 +145,7 @@ def _resume(flight: _Flight, value: Any) -> None:
         return
     flight.single = not isinstance(effect, tuple)
     flight.effects = (effect,) if flight.single else effect
-    flight.results = {}
+    flight.results, flight.asked = {}, False
     for wrong in (e for e in flight.effects if not isinstance(e, Act | Retrieve)):
         raise TypeError(f"episode {flight.job.sample_id} yielded {wrong!r}, which is neither an Act nor a Retrieve")
 
@@ -133,24 +159,26 @@ def _end(flight: _Flight, prediction: Prediction, failure: str | None = None) ->
     )
 
 
-def _answer_acts(live: Sequence[_Flight], policies: Mapping[str, Policy], seed: int) -> bool:
-    """Answer every pending act, one batch per distinct policy. True when there was any."""
-    asked = [
-        (flight, i, derive_seed(seed, flight.job.sample_id, flight.job.attempt, len(flight.turns), i))
-        for flight in live
-        for i in flight.pending(Act)
-    ]
-    batches: dict[int, list[tuple[_Flight, int, int]]] = {}
-    for flight, i, own_seed in asked:
-        batches.setdefault(id(policies[flight.effects[i].agent]), []).append((flight, i, own_seed))
-    answers: dict[tuple[_Flight, int], Completion] = {}
-    for batch in batches.values():
-        acts = [flight.effects[i] for flight, i, _ in batch]
-        completions = policies[acts[0].agent].answer(acts, [own_seed for _, _, own_seed in batch])
-        answers |= {(flight, i): done for (flight, i, _), done in zip(batch, completions, strict=True)}
-    for flight, i, _ in asked:  # turns in the order of the effects, whichever policy was asked first
-        flight.results[i] = _read(flight, flight.effects[i], answers[flight, i])
-    return bool(asked)
+def _hand_in(live: Sequence[_Flight], desks: Mapping[str, Desk], seed: int) -> list[Desk]:
+    """Hand in every act that was not yet; returns the desks that have any to answer, each once."""
+    for flight in live:
+        if not flight.asked:
+            flight.asked = True
+            for i in flight.pending(Act):
+                own_seed = derive_seed(seed, flight.job.sample_id, flight.job.attempt, len(flight.turns), i)
+                done = partial(flight.results.__setitem__, i)
+                desks[flight.effects[i].agent].submit(flight.effects[i], own_seed, done)
+    waiting = (desks[flight.effects[i].agent] for flight in live for i in flight.pending(Act))
+    return list({id(desk): desk for desk in waiting}.values())
+
+
+def _note_turns(flight: _Flight) -> None:
+    """Once all acts are answered: read the replies, as turns in the order of the effects, whoever was first."""
+    acts = [i for i, effect in enumerate(flight.effects) if isinstance(effect, Act)]
+    if all(i in flight.results for i in acts):
+        for i in acts:
+            if isinstance(flight.results[i], Completion):
+                flight.results[i] = _read(flight, flight.effects[i], flight.results[i])
 
 
 def _read(flight: _Flight, act: Act, completion: Completion) -> Reply:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ghar.episode import Completion
+
+Pair = tuple[Sequence[int], Sequence[int]]  # token ids of a context and of what follows it
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,48 @@ class Request:
 
 
 class Engine(Protocol):
-    """Answers requests in order. `version` counts the weights it was given."""
+    """Answers requests in order. `version` numbers the weights it was given last (-1: none yet)."""
 
     version: int
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]: ...
+
+    def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+        """log p of each token of the second part given all before it, in nats, at temperature 1 without choices.
+
+        Token ids and not text: the span that is scored is known by construction. ValueError for an empty context,
+        because nothing predicts the first token.
+        """
+        ...
+
+    def sync(self, model: Any, version: int) -> None:
+        """Answer with the weights of `model` (a causal LM of transformers or peft) from now on."""
+        ...
+
+    def close(self) -> None:
+        """Give memory and processes back; the engine is not asked again."""
+        ...
+
+
+@runtime_checkable
+class StreamingEngine(Engine, Protocol):
+    """An engine that takes requests while it works on others, so that no batch waits for its slowest member."""
+
+    def submit(self, request: Request, done: Callable[[Completion], None]) -> None:
+        """Queue a request; a later `step` calls `done` with its reply."""
+        ...
+
+    def step(self) -> None:
+        """Work on all open requests for a moment (one token each, say)."""
+        ...
+
+    def cancel(self) -> None:
+        """Forget every open request."""
+        ...
+
+
+def check_pairs(pairs: Sequence[Pair]) -> None:
+    """ValueError for a pair that cannot be scored."""
+    for number, (context, _) in enumerate(pairs):
+        if not len(context):
+            raise ValueError(f"pair {number} has an empty context: nothing predicts its first token")

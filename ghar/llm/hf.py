@@ -17,7 +17,7 @@ from transformers import DynamicCache
 
 from ghar.episode import Completion
 from ghar.llm.constraint import allowed_tokens
-from ghar.llm.engine import Request
+from ghar.llm.engine import Pair, Request, check_pairs
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_prompt
 
 
@@ -37,7 +37,7 @@ class _Row:
 class HFEngine:
     """Samples from `model` (a causal language model of transformers) in batches of at most `max_batch` prompts.
 
-    The model object may be trained between calls; the owner raises `version` when its weights have changed.
+    The model object may be trained between calls; `sync` tells the engine of another one, or of other weights.
     """
 
     def __init__(self, model: Any, tokenizer: Tokenizer, max_batch: int = 64):
@@ -45,6 +45,13 @@ class HFEngine:
         self.tokenizer = tokenizer
         self.max_batch = max_batch
         self.version = 0
+
+    def sync(self, model: Any, version: int) -> None:
+        """Sample from `model` itself: nothing is copied, so there is nothing that could be stale."""
+        self.model, self.version = model, version
+
+    def close(self) -> None:
+        """Nothing to do: the model is the owner's."""
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -58,6 +65,35 @@ class HFEngine:
             self._generate_batch([rows[i] for i in order[start : start + self.max_batch]])
         self.model.train(training)
         return [self._completion(row) for row in rows]
+
+    @torch.inference_mode()
+    def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+        """Log-probabilities of each pair's second part (see `Engine.score`)."""
+        check_pairs(pairs)
+        order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
+        training = self.model.training
+        self.model.eval()
+        found: dict[int, tuple[float, ...]] = {}
+        for start in range(0, len(order), self.max_batch):
+            part = order[start : start + self.max_batch]
+            found |= zip(part, self._score_batch([pairs[i] for i in part]), strict=True)
+        self.model.train(training)
+        return [found[i] for i in range(len(pairs))]
+
+    def _score_batch(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+        """Padded on the left, so that all targets end together and only their logits are computed."""
+        whole = [[*context, *target] for context, target in pairs]
+        width, longest = max(map(len, whole)), max(len(target) for _, target in pairs)
+        pad, device = self.tokenizer.pad_token_id, self.model.device
+        ids = torch.tensor([[pad] * (width - len(row)) + row for row in whole], device=device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in whole], device=device)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        out = self.model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False, logits_to_keep=longest + 1
+        )
+        logp = out.logits[:, :-1].float().log_softmax(-1)
+        picked = logp.gather(2, ids[:, width - longest :, None]).squeeze(2).cpu()
+        return [tuple(row[longest - len(t) :].tolist()) for row, (_, t) in zip(picked, pairs, strict=True)]
 
     def _row(self, request: Request) -> _Row:
         choice_ids = encode_choices(self.tokenizer, request.choices) if request.choices else ()

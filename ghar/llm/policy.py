@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from ghar.episode import Act, Completion
-from ghar.llm.engine import Engine, Request
+from ghar.llm.engine import Engine, Request, StreamingEngine
+
+Done = Callable[[Completion], None]
 
 
 class Policy(Protocol):
     """Answers acts in order; `seeds` (one per act) are its only source of randomness."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]: ...
+
+
+class Desk(Protocol):
+    """Where acts are handed in one by one; `step` works on them and calls `done` of those it could answer."""
+
+    def submit(self, act: Act, seed: int, done: Done) -> None: ...
+
+    def step(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+@runtime_checkable
+class StreamingPolicy(Policy, Protocol):
+    """A policy that can answer some acts while it works on others."""
+
+    def desk(self) -> Desk: ...
+
+
+def open_desk(policy: Policy) -> Desk:
+    """The policy's own desk, or one that answers all that was handed in together."""
+    return policy.desk() if isinstance(policy, StreamingPolicy) else _Batches(policy)
+
+
+class _Batches:
+    def __init__(self, policy: Policy):
+        self.policy = policy
+        self.waiting: list[tuple[Act, int, Done]] = []
+
+    def submit(self, act: Act, seed: int, done: Done) -> None:
+        self.waiting.append((act, seed, done))
+
+    def step(self) -> None:
+        batch, self.waiting = self.waiting, []
+        replies = self.policy.answer([act for act, _, _ in batch], [seed for _, seed, _ in batch])
+        for (_, _, done), reply in zip(batch, replies, strict=True):
+            done(reply)
+
+    def cancel(self) -> None:
+        self.waiting = []
 
 
 class EnginePolicy:
@@ -23,11 +65,29 @@ class EnginePolicy:
         self.temperature = temperature
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        requests = [
-            Request(act.prompt, act.max_tokens, act.choices, seed, self.temperature)
-            for act, seed in zip(acts, seeds, strict=True)
-        ]
-        return self.engine.generate(requests)
+        return self.engine.generate([self._request(act, seed) for act, seed in zip(acts, seeds, strict=True)])
+
+    def desk(self) -> Desk:
+        """The engine's own queue, where it has one."""
+        return _Queue(self, self.engine) if isinstance(self.engine, StreamingEngine) else _Batches(self)
+
+    def _request(self, act: Act, seed: int) -> Request:
+        return Request(act.prompt, act.max_tokens, act.choices, seed, self.temperature)
+
+
+class _Queue:
+    def __init__(self, policy: EnginePolicy, engine: StreamingEngine):
+        self.request = policy._request
+        self.engine = engine
+
+    def submit(self, act: Act, seed: int, done: Done) -> None:
+        self.engine.submit(self.request(act, seed), done)
+
+    def step(self) -> None:
+        self.engine.step()
+
+    def cancel(self) -> None:
+        self.engine.cancel()
 
 
 class ForcedPolicy:
@@ -42,6 +102,28 @@ class ForcedPolicy:
         answered = self.inner.answer([acts[i] for i in free], [seeds[i] for i in free]) if free else []
         replies = {i: reply for i, reply in zip(free, answered, strict=True)}
         return [replies[i] if i in replies else Completion(self.decisions[act.role]) for i, act in enumerate(acts)]
+
+    def desk(self) -> Desk:
+        """The inner policy's desk, passed by where the reply is fixed."""
+        return _Passing(self.decisions, open_desk(self.inner))
+
+
+class _Passing:
+    def __init__(self, decisions: Mapping[str, str], inner: Desk):
+        self.decisions = decisions
+        self.inner = inner
+
+    def submit(self, act: Act, seed: int, done: Done) -> None:
+        if act.role in self.decisions:
+            done(Completion(self.decisions[act.role]))
+        else:
+            self.inner.submit(act, seed, done)
+
+    def step(self) -> None:
+        self.inner.step()
+
+    def cancel(self) -> None:
+        self.inner.cancel()
 
 
 class OppositePolicy:

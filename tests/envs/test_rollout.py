@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import threading
@@ -189,6 +190,101 @@ def test_something_else_than_an_effect_is_named():
 
     with pytest.raises(TypeError, match="retrieve, please"):
         play([Job("s", 0, start)])
+
+
+# ---------------------------------------------------------------- a policy that answers while it is asked
+
+
+class Trickling(Drawn):
+    """Takes acts at any time and answers some of those it has, in any order."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self.rng = random.Random(seed)
+        self.waiting: list[tuple] = []
+        self.most = self.cancelled = 0
+
+    def desk(self):
+        return self
+
+    def submit(self, act, seed, done):
+        self.waiting.append((act, seed, done))
+        self.most = max(self.most, len(self.waiting))
+
+    def step(self):
+        assert self.waiting
+        self.rng.shuffle(self.waiting)
+        for _ in range(self.rng.randint(0, len(self.waiting))):
+            act, seed, done = self.waiting.pop()
+            done(self._one(act, seed))
+
+    def cancel(self):
+        self.cancelled += len(self.waiting)
+        self.waiting.clear()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.permutations(range(12)), st.integers(1, 20), st.integers(0, 99))
+def test_results_do_not_depend_on_the_order_of_answers(undisturbed, order, in_flight, seed):
+    policy = Trickling(seed)
+    found = timeless(play(ghar_jobs(order), policies={"top": policy, "low": policy}, in_flight=in_flight))
+    assert found == [undisturbed[i] for i in order]
+    assert policy.most <= in_flight and not policy.waiting and not policy.cancelled
+
+
+def test_a_short_reply_does_not_wait_for_a_long_one():
+    """The episode whose replies come at once ends while the other still waits for its first."""
+
+    class Slow(Trickling):
+        def step(self):
+            late = [w for w in self.waiting if w[0].prompt == "slow"]
+            for waiting in [w for w in self.waiting if w not in late] or late:
+                self.waiting.remove(waiting)
+                waiting[2](Completion("yes", (1,), (2,), (0.0,)))
+
+    ended: list[str] = []
+
+    def talker(name: str, turns: int):
+        def start():
+            for _ in range(turns):
+                yield Act("top", "answer", name)
+            ended.append(name)
+            return Prediction(0)
+
+        return Job(name, 0, start)
+
+    play([talker("slow", 1), talker("quick", 5)], policies={"top": Slow(0)})
+    assert ended == ["quick", "slow"]
+
+
+def test_what_was_asked_together_is_answered_in_any_order():
+    class Backwards(Trickling):
+        def step(self):
+            act, _, done = self.waiting.pop()
+            done(Completion(act.prompt, (1,), (2,), (0.0,)))
+
+    def start():
+        found = yield tuple(Act("top", "answer", f"q{i}") for i in range(4))
+        assert [reply.text for reply in found] == [f"q{i}" for i in range(4)]
+        return Prediction(0)
+
+    (episode,) = play([Job("s", 0, start)], policies={"top": Backwards(0)})
+    assert [turn.completion.text for turn in episode.turns] == [f"q{i}" for i in range(4)]
+    assert [turn.index for turn in episode.turns] == [0, 1, 2, 3]
+
+
+def test_requests_nobody_waits_for_any_more_are_cancelled():
+    class Never(Trickling):
+        def step(self):
+            time.sleep(0.001)
+
+    def start():
+        yield Act("top", "answer", "q"), Retrieve("away")
+        return Prediction(0)
+
+    policy = Never(0)
+    (episode,) = play([Job("s", 0, start)], Failing(9), policies={"top": policy})
+    assert episode.failure is not None and policy.cancelled == 1
 
 
 # ---------------------------------------------------------------- failures

@@ -134,6 +134,24 @@ def test_left_padding_changes_nothing(model, tokenizer):
     assert np.allclose(alone.logprobs, beside.logprobs, atol=1e-5)
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 12)), min_size=1, max_size=6), st.integers(1, 6))
+def test_scores_are_those_of_plain_passes(model, tokenizer, sizes, max_batch):
+    rng = np.random.default_rng(len(sizes))
+    pairs = [
+        (rng.integers(0, len(tokenizer), a).tolist(), rng.integers(0, len(tokenizer), b).tolist()) for a, b in sizes
+    ]
+    for (context, target), found in zip(pairs, HFEngine(model, tokenizer, max_batch).score(pairs), strict=True):
+        as_sampled = Completion("", tuple(context), tuple(target))
+        assert found == pytest.approx(plain_logprobs(model, as_sampled, 1.0), abs=1e-5)
+
+
+def test_nothing_predicts_the_first_token(model, tokenizer):
+    with pytest.raises(ValueError, match="pair 1 has an empty context"):
+        HFEngine(model, tokenizer).score([([1], [2]), ([], [3])])
+    assert HFEngine(model, tokenizer).score([]) == []
+
+
 def test_no_request_no_reply_and_the_version_is_noted(model, tokenizer):
     engine = HFEngine(model, tokenizer)
     assert engine.generate([]) == []

