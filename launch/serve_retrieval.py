@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 def run(config: Config) -> None:
     from ghar.errors import BadInput
     from ghar.kg.primekg import graph_folder
-    from trainers.study import sources
 
     own = config.retriever
     if own.service is None:
@@ -27,9 +26,17 @@ def run(config: Config) -> None:
     except ModuleNotFoundError as error:
         raise BadInput(f"{error.name} is missing: install it with pip install 'ghar[service]'.") from None
     cache = Path(config.data.cache)
-    graph = graph_folder(sources(config)[1], cache / "graphs")
+    graph = graph_folder(_graph_path(config), cache / "graphs")
     indexes = str(cache / "indexes")
     serve(own.service, Settings(str(graph), own.kind, indexes, own.probes, own.batch, own.wait_ms), own.workers)
+
+
+def _graph_path(config: Config) -> Path:
+    if config.kg.path is not None:
+        return Path(config.kg.path)
+    from trainers.study import sources  # may generate the demo world
+
+    return sources(config)[1]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,62 @@
+"""The service from outside: started, asked, in the way of another, ended."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service needs ghar[service]")
+
+from ghar.episode import Retrieve
+from ghar.errors import BadInput
+from ghar.retrieval.build import build_retriever
+from ghar.retrieval.client import RemoteRetriever, connect
+from ghar.retrieval.wire import Version
+from tests.kg.graphs import TINY, graph_of
+
+ROOT = Path(__file__).resolve().parents[2]
+READY = 100.0  # seconds
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    script = str(ROOT / "launch" / "serve_retrieval.py")
+    return [sys.executable, script, f"kg.path={folder / 'kg.csv'}", f"data.cache={folder / 'cache'}", *arguments]
+
+
+def wait_for(url: str, expected: Version, process: subprocess.Popen) -> RemoteRetriever:
+    end = time.monotonic() + READY
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            return connect(url, expected, credentialed=True, allow=())
+        except BadInput:
+            time.sleep(0.2)
+    raise AssertionError(f"no service; exit code {process.poll()}")
+
+
+def test_two_workers_serve_one_index_until_they_are_ended(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, TINY)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    own = command(tmp_path, f"retriever.service={url}", "retriever.workers=2")
+    process = subprocess.Popen(own, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        remote = wait_for(url, Version(graph.fingerprint, "tfidf", 16), process)
+        asked = [Retrieve("metformin", (3,)), Retrieve("SOD1", None, 2)] * 40
+        assert remote.retrieve(asked) == build_retriever(graph, "tfidf").retrieve(asked)
+        second = subprocess.run(own, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=READY)
+        assert second.returncode == 2 and "cannot be taken" in second.stderr and "Traceback" not in second.stderr
+    finally:
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+    assert f"2 workers) at {url}" in output
+
+
+def test_no_address_no_service(tmp_path: Path) -> None:
+    done = subprocess.run(command(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=READY)
+    assert done.returncode == 2 and done.stderr.startswith("retriever.service is null") and done.stderr.count("\n") == 1
