@@ -1,4 +1,5 @@
-"""A cohort on disk: a folder with events, codes and visits as Parquet and cohort.json beside them."""
+"""A cohort on disk: a folder with the events, in order, as Parquet files of many patients each, and beside them codes
+and visits as Parquet and cohort.json. What is opened from there leaves the events on disk until they are wanted."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -14,18 +15,38 @@ import polars as pl
 from ghar.data.cohort import Cohort
 from ghar.errors import BadInput
 
-FRAMES = ("events", "codes", "visits")
+EVENTS = "events-{:04}.parquet"
 
 
 def save_cohort(cohort: Cohort, folder: Path) -> None:
     """Write `cohort` to `folder`, whole or not at all; a folder that another process finished first is kept."""
+
+    def events(work: Path) -> Cohort:
+        cohort.scan().sink_parquet(work / EVENTS.format(0), compression="lz4")
+        return cohort
+
+    build_cohort(events, folder)
+
+
+def build_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
+    """Let `build` write events (EVENTS) and what it likes to a folder for its work, and make them a cohort on disk.
+
+    Whole or not at all; a folder that another process finished first is kept.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     half = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for name in FRAMES:
-            getattr(cohort, name).write_parquet(half / f"{name}.parquet", compression="lz4")
+        (half / "work").mkdir()
+        cohort = build(half / "work")
+        parts = list((half / "work").glob("events-*.parquet"))
+        for path in parts:
+            os.replace(path, half / path.name)
+        shutil.rmtree(half / "work")
+        cohort.codes.write_parquet(half / "codes.parquet", compression="lz4")
+        cohort.visits.write_parquet(half / "visits.parquet", compression="lz4")
         about = {key: getattr(cohort, key) for key in ("name", "generated", "credentialed", "stay")}
-        (half / "cohort.json").write_text(json.dumps(about | {"counts": dict(cohort.counts)}, indent=1))
+        about |= {"counts": dict(cohort.counts), "parts": len(parts)}
+        (half / "cohort.json").write_text(json.dumps(about, indent=1))
         if not folder.exists():
             os.replace(half, folder)
     finally:
@@ -33,10 +54,19 @@ def save_cohort(cohort: Cohort, folder: Path) -> None:
 
 
 def load_cohort(folder: Path, name: str | None = None) -> Cohort:
-    """Read what `save_cohort` wrote, under its own name or another; BadInput if the folder is damaged."""
+    """Open what `save_cohort` wrote, under its own name or another; BadInput if the folder is damaged."""
     try:
-        frames = {frame: pl.read_parquet(folder / f"{frame}.parquet") for frame in FRAMES}
-        cohort = Cohort(table=frames.pop("events"), **frames, **json.loads((folder / "cohort.json").read_text()))
-    except (OSError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
+        codes, visits = (pl.read_parquet(folder / f"{frame}.parquet") for frame in ("codes", "visits"))
+        about = json.loads((folder / "cohort.json").read_text())
+        events = scan_events(folder, about.pop("parts"))
+        return Cohort(**about | {"table": events, "codes": codes, "visits": visits, "name": name or about["name"]})
+    except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
         raise BadInput(f"{folder} is not a cohort cache ({error}): delete that folder, it is rebuilt.") from error
-    return cohort if name is None else replace(cohort, name=name)
+
+
+def scan_events(folder: Path, parts: int) -> pl.LazyFrame:
+    """The events in a folder, in order, unread; every file is opened, so that one cut short is noticed here."""
+    files = [folder / EVENTS.format(i) for i in range(parts)]
+    for path in files:
+        pl.read_parquet_schema(path)
+    return pl.scan_parquet(files)

@@ -33,7 +33,19 @@ import polars as pl
 from ghar.data.cohort import Cohort
 from ghar.data.eicu_charts import CHARTS, EICU_LABS
 from ghar.data.eicu_stays import at, body_measures, read_stays, stay_events, with_stay
-from ghar.data.events import F64, I64, TEXT, Found, code_table, drug_code, event, in_order, through_cache, words
+from ghar.data.events import (
+    F64,
+    I64,
+    TEXT,
+    Found,
+    code_table,
+    drug_code,
+    event,
+    in_order,
+    stacked,
+    through_cache,
+    words,
+)
 from ghar.data.mimic import COMMON_NAMES
 from ghar.data.tables import find_table, open_table, sift
 from ghar.data.vitals import vital_names, vitals_of_labs
@@ -63,10 +75,12 @@ def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
         raise BadInput(f"There is no folder {root}: point data.root to the folder that contains patient.csv.gz.")
     name = f"eICU tables in {root}"
     files = [find_table(root, table) for table in (*TABLES, *(CHARTS if charts else ()))]
-    return through_cache(lambda: _read(root, name, charts), name, cache, "eicu", files, f"{VERSION}-{charts}")
+    return through_cache(
+        lambda work: _read(root, name, charts, work), name, cache, "eicu", files, f"{VERSION}-{charts}"
+    )
 
 
-def _read(root: Path, name: str, charts: bool) -> Cohort:
+def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
     optional: dict[str, Callable[[Path, pl.DataFrame], Found]] = {"lab": _labs} | (CHARTS if charts else {})
     with progress(4 + len(optional), "Read eICU") as advance:
         stays, counts = read_stays(root)
@@ -87,10 +101,10 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
         parts.extend(events)
         counts |= more
         if charts:
-            for events, more in (body_measures(stays), vitals_of_labs(pl.concat(parts), EICU_LABS)):
+            for events, more in (body_measures(stays), vitals_of_labs(stacked(parts), EICU_LABS)):
                 parts.append(events)
                 counts |= more
-        events = in_order(parts)
+        events = in_order(parts, work)
         codes, more = code_table(events, [names, _path_names(events), vital_names(), COMMON_NAMES], OWN_NAMES)
     visits = stays.select("subject_id", "visit_id", "group", "start", "end", "died", "death_time")
     return Cohort(name, events, codes, visits, credentialed=not _open_demo(stays), counts=counts | more, stay="ICU")
@@ -186,9 +200,9 @@ def _name(path: pl.Expr) -> pl.Expr:
     return pl.when(parts.list.len() > 2).then(parts.list.slice(2)).otherwise(parts.list.tail(1)).list.join(", ")
 
 
-def _path_names(events: pl.DataFrame) -> pl.DataFrame:
-    codes = events.select(pl.col("code").unique()).filter(pl.col("code").str.starts_with("EICU_"))
-    return codes.select("code", description=_name(pl.col("code").str.replace("^[^/]*/", "")))
+def _path_names(events: pl.LazyFrame) -> pl.DataFrame:
+    codes = events.select("code").unique().filter(pl.col("code").str.starts_with("EICU_"))
+    return codes.select("code", description=_name(pl.col("code").str.replace("^[^/]*/", ""))).collect()
 
 
 def _open_demo(stays: pl.DataFrame) -> bool:

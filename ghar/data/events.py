@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
-from ghar.data.cache import load_cohort, save_cohort
+from ghar.data.cache import EVENTS, build_cohort, load_cohort, scan_events
 from ghar.data.cohort import Cohort
-from ghar.data.tables import Table, fingerprint, sift
+from ghar.data.tables import ROW_GROUP, Table, fingerprint, sift
 
 I64, F64, TEXT, TIME = pl.Int64(), pl.Float64(), pl.String(), pl.Datetime("us")
 OWN_NAMES = "^(DRUG|ICU_ADMISSION)/"  # codes whose own text is their name, whatever the source
+SORTED = 3_000_000  # events sorted at once, which takes about 0.7 GB
 Found = tuple[pl.DataFrame, dict[str, int]]
+FoundLarge = tuple[pl.LazyFrame, dict[str, int]]  # may be on disk
 
 
 def event(
@@ -47,19 +51,36 @@ def words(value: pl.Expr, number: pl.Expr) -> pl.Expr:
     return pl.when((value.cast(pl.Float64, strict=False) != number).fill_null(True)).then(value)
 
 
-def in_order(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """All events by subject and time; those of one time in the order of `parts`, static ones first."""
-    # Stable: two sorts of one key take half the time of one sort by two keys.
-    return pl.concat(parts).sort("time", maintain_order=True).sort("subject_id", maintain_order=True)
+def stacked(parts: Sequence[pl.DataFrame | pl.LazyFrame]) -> pl.LazyFrame:
+    """All events, part by part, unread where they are on disk."""
+    return pl.concat([part.lazy() for part in parts])
 
 
-def code_table(events: pl.DataFrame, names: Iterable[pl.DataFrame], own_names: str = OWN_NAMES) -> Found:
+def in_order(parts: Sequence[pl.DataFrame | pl.LazyFrame], work: Path) -> pl.LazyFrame:
+    """All events by subject and time; those of one time in the order of `parts`, static ones first.
+
+    They are sorted range by range of subjects, about `SORTED` events at once, and written to the folder `work`. Tables
+    on disk that are roughly in the order of subjects, as the sources are, are read once; others once a range.
+    """
+    events = stacked(parts)
+    sizes = events.group_by("subject_id").len().collect(engine="streaming").sort("subject_id")
+    bounds = sizes.group_by(pl.col("len").cum_sum() // SORTED).agg(pl.min("subject_id"), last=pl.max("subject_id"))
+    ranges = bounds.sort("subject_id").select("subject_id", "last").rows() or [(0, 0)]
+    for i, (first, last) in enumerate(ranges):
+        some = events if len(ranges) == 1 else events.filter(pl.col("subject_id").is_between(first, last))
+        rows = some.collect(engine="streaming").sort("subject_id", "time", maintain_order=True)
+        rows.write_parquet(work / EVENTS.format(i), compression="lz4", row_group_size=ROW_GROUP)
+    return scan_events(work, len(ranges))
+
+
+def code_table(events: pl.LazyFrame, names: Iterable[pl.DataFrame], own_names: str = OWN_NAMES) -> Found:
     """Codes that occur, sorted, with the first of `names` (code, description) that knows them, else their own text.
 
     Counts "codes_without_name": the latter, but for codes matching `own_names`, whose text is their name.
     """
     known = pl.concat(names).unique("code", keep="first", maintain_order=True)
-    codes = events.select(pl.col("code").unique().sort()).join(known, on="code", how="left", maintain_order="left")
+    seen = events.select("code").unique().collect(engine="streaming").sort("code")
+    codes = seen.join(known, on="code", how="left", maintain_order="left")
     own, plain = pl.col("code").str.replace("^[^/]*/", ""), pl.col("code").str.contains(own_names)
     nameless = codes.select((pl.col("description").is_null() & ~plain).sum()).item()
     empty = pl.lit([], dtype=pl.List(pl.String))
@@ -74,13 +95,23 @@ def dictionary(table: Table, code: pl.Expr, title: str) -> pl.DataFrame:
 
 
 def through_cache(
-    read: Callable[[], Cohort], name: str, cache: Path | None, prefix: str, files: Iterable[Path | None], version: str
+    read: Callable[[Path], Cohort],
+    name: str,
+    cache: Path | None,
+    prefix: str,
+    files: Iterable[Path | None],
+    version: str,
 ) -> Cohort:
-    """What `read` returns, or its copy under `cache`, keyed by names, sizes and times of the `files` that exist."""
+    """What `read` makes, or its copy under `cache`, keyed by names, sizes and times of the `files` that exist.
+
+    `read` gets a folder for its work, where it leaves the events (`in_order`). Without a cache they come into memory.
+    """
     if cache is None:
-        return read()
+        with tempfile.TemporaryDirectory() as work:
+            cohort = read(Path(work))
+            return replace(cohort, table=cohort.events)
     there = [path for path in files if path is not None and path.exists()]
     folder = Path(cache) / f"{prefix}-{fingerprint(there, version)}"
     if not folder.exists():
-        save_cohort(read(), folder)
+        build_cohort(read, folder)
     return load_cohort(folder, name)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.data.events import F64, I64, TEXT, TIME, Found, event, words
-from ghar.data.tables import Table, open_table, sift
+from ghar.data.events import F64, I64, TEXT, TIME, Found, FoundLarge, event, words
+from ghar.data.tables import Table, open_table, sift, sift_large
 from ghar.errors import BadInput
 
 KEYS = {"subject_id": I64, "hadm_id": I64}
@@ -95,7 +95,9 @@ def read_icu(root: Path, name: str, visits: pl.DataFrame) -> Found:
     return pl.concat([stays, ended]).drop("leaves"), counts
 
 
-def read_labs(root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, *, stored: bool) -> Found:
+def read_labs(
+    root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path, *, stored: bool
+) -> FoundLarge:
     """Laboratory results; `stored`: the table says when a result became known (trap 4), else it is when drawn."""
     columns = {**KEYS, "itemid": I64, "charttime": TIME, "value": TEXT, "valuenum": F64}
     table = open_table(root, name, columns | ({"storetime": TIME} if stored else {}))
@@ -113,7 +115,7 @@ def read_labs(root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFram
     result = event(pl.coalesce(drawn, known_at), code, pl.max_horizontal(known_at, drawn), number, words(value, number))
     known = patients.lazy().select("subject_id", known=True)
     rows = join_visits(table, visits).join(known, on="subject_id", how="left", maintain_order="left")
-    return sift(table, rows, drops, repairs, result)
+    return sift_large(table, rows, drops, repairs, result, work)
 
 
 def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> Found:

@@ -29,11 +29,13 @@ from ghar.data.events import (
     TEXT,
     TIME,
     Found,
+    FoundLarge,
     code_table,
     dictionary,
     drug_code,
     event,
     in_order,
+    stacked,
     through_cache,
 )
 from ghar.data.mimic import (
@@ -47,7 +49,7 @@ from ghar.data.mimic import (
     read_patients,
     read_visits,
 )
-from ghar.data.tables import find_table, open_table, sift
+from ghar.data.tables import find_table, open_table, sift, sift_large
 from ghar.data.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
@@ -86,10 +88,12 @@ def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True) -
     name = f"MIMIC-III tables in {root}"
     tables = [table for table in TABLES if charts or table != "chartevents"]
     files = [find_table(root, table) for table in tables]
-    return through_cache(lambda: _read(root, name, charts), name, cache, "mimic3", files, f"{VERSION}-{charts}")
+    return through_cache(
+        lambda work: _read(root, name, charts, work), name, cache, "mimic3", files, f"{VERSION}-{charts}"
+    )
 
 
-def _read(root: Path, name: str, charts: bool) -> Cohort:
+def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
     with progress(7 + charts, "Read MIMIC-III") as advance:
         patients, counts = read_patients(root, "patients", {"gender": TEXT, "dob": TIME})
         visits, more = read_visits(root, "admissions", patients)
@@ -99,7 +103,7 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
         readers = [
             partial(_icd, root, visits, "diagnoses_icd", "ICD9CM", names[0]),
             partial(_icd, root, visits, "procedures_icd", "ICD9PROC", names[1]),
-            partial(_prescriptions, root, visits),
+            partial(_prescriptions, work, root, visits),
             partial(read_icu, root, "icustays", visits),
             partial(demographics, patients, visits, _birthdays(pl.col("dob"), pl.col("start"))),
         ]
@@ -109,10 +113,10 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
             if find_table(root, table) is None:
                 counts[f"absent.{table}"] = 1
             elif table == "labevents":
-                readers.append(partial(read_labs, root, table, visits, patients, stored=False))
+                readers.append(partial(read_labs, root, table, visits, patients, work, stored=False))
                 names.append(_lab_names(root))
             else:
-                readers.append(partial(mimic_charts, root, table, visits, patients, marked=True))
+                readers.append(partial(mimic_charts, root, table, visits, patients, work, marked=True))
         parts = []
         for read in readers:
             events, more = read()
@@ -120,10 +124,10 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
             counts |= more
             advance()
         if charts:
-            events, more = vitals_of_labs(pl.concat(parts), MIMIC_LABS)
+            events, more = vitals_of_labs(stacked(parts), MIMIC_LABS)
             parts.append(events)
             counts |= more
-        events = in_order(parts)
+        events = in_order(parts, work)
         codes, more = code_table(events, [*names, vital_names(), COMMON_NAMES])
     return Cohort(name, events, codes, visits, credentialed=not _open_demo(patients), counts=counts | more)
 
@@ -170,14 +174,15 @@ def _without_zeros(titles: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _prescriptions(root: Path, visits: pl.DataFrame) -> Found:
+def _prescriptions(work: Path, root: Path, visits: pl.DataFrame) -> FoundLarge:
     table = open_table(root, "prescriptions", {**KEYS, "startdate": TIME, "drug": TEXT})
     code, day = drug_code("drug"), pl.col("startdate")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
     repairs = {"no_startdate": day.is_null()}
     last_second = day.dt.truncate("1d") + pl.duration(hours=23, minutes=59, seconds=59)
     known = pl.coalesce(last_second, "end", "start")  # a drug whose start is not known must not be shown early
-    return sift(table, join_visits(table, visits), drops, repairs, event(pl.coalesce(day, "start"), code, known))
+    result = event(pl.coalesce(day, "start"), code, known)
+    return sift_large(table, join_visits(table, visits), drops, repairs, result, work)
 
 
 def _birthdays(born: pl.Expr, now: pl.Expr) -> pl.Expr:

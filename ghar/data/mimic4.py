@@ -26,7 +26,20 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.data.events import I64, TEXT, TIME, Found, code_table, dictionary, drug_code, event, in_order, through_cache
+from ghar.data.events import (
+    I64,
+    TEXT,
+    TIME,
+    Found,
+    FoundLarge,
+    code_table,
+    dictionary,
+    drug_code,
+    event,
+    in_order,
+    stacked,
+    through_cache,
+)
 from ghar.data.mimic import (
     COMMON_NAMES,
     KEYS,
@@ -38,7 +51,7 @@ from ghar.data.mimic import (
     read_patients,
     read_visits,
 )
-from ghar.data.tables import find_table, open_table, sift
+from ghar.data.tables import find_table, open_table, sift, sift_large
 from ghar.data.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
@@ -79,10 +92,12 @@ def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True) -
         raise BadInput(f"There is no folder {root}: point data.root to the folder that contains hosp/ and icu/.")
     tables = [table for table in TABLES if charts or table != "icu/chartevents"]
     files = [root / "manifest.json", root / "demo_subject_id.csv", *(find_table(root, table) for table in tables)]
-    return through_cache(lambda: _read(root, name, charts), name, cache, "mimic4", files, f"{VERSION}-{charts}")
+    return through_cache(
+        lambda work: _read(root, name, charts, work), name, cache, "mimic4", files, f"{VERSION}-{charts}"
+    )
 
 
-def _read(root: Path, name: str, charts: bool) -> Cohort:
+def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
     with progress(9 + charts, "Read MIMIC-IV") as advance:
         patients, counts = read_patients(root, "hosp/patients", {"gender": TEXT, "anchor_age": I64, "anchor_year": I64})
         advance()
@@ -93,11 +108,11 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
         readers = [
             _icd("diagnoses_icd", "seq_num"),
             _icd("procedures_icd", "chartdate"),
-            _prescriptions,
+            partial(_prescriptions, work),
             lambda root, visits: read_icu(root, "icu/icustays", visits),
             lambda root, visits: demographics(patients, visits, AGE),
         ]
-        for table, read in _optional(patients, charts).items():
+        for table, read in _optional(patients, charts, work).items():
             if find_table(root, table) is None:
                 counts[f"absent.{table.rpartition('/')[2]}"] = 1
             else:
@@ -109,10 +124,10 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
             counts |= more
             advance()
         if charts:
-            events, more = vitals_of_labs(pl.concat(parts), MIMIC_LABS)
+            events, more = vitals_of_labs(stacked(parts), MIMIC_LABS)
             parts.append(events)
             counts |= more
-        events = in_order(parts)
+        events = in_order(parts, work)
         codes, more = _codes(root, events)
         advance()
     generated = _generated(root)
@@ -120,10 +135,10 @@ def _read(root: Path, name: str, charts: bool) -> Cohort:
     return Cohort(name, events, codes, visits, generated, credentialed, counts | more)
 
 
-def _optional(patients: pl.DataFrame, charts: bool):
+def _optional(patients: pl.DataFrame, charts: bool, work: Path):
     """Readers of the tables that may be absent."""
-    readers = {"hosp/labevents": partial(_labs, patients)}
-    return readers | ({"icu/chartevents": partial(_charts, patients)} if charts else {})
+    readers = {"hosp/labevents": partial(_labs, work, patients)}
+    return readers | ({"icu/chartevents": partial(_charts, work, patients)} if charts else {})
 
 
 def _icd(name: str, order: str):
@@ -152,25 +167,25 @@ def _icd(name: str, order: str):
     return read
 
 
-def _prescriptions(root: Path, visits: pl.DataFrame) -> Found:
+def _prescriptions(work: Path, root: Path, visits: pl.DataFrame) -> FoundLarge:
     table = open_table(root, "hosp/prescriptions", {**KEYS, "starttime": TIME, "drug": TEXT})
     code = drug_code("drug")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
     repairs = {"no_starttime": pl.col("starttime").is_null()}
     time = pl.coalesce("starttime", "start")
     known = pl.coalesce("starttime", "end", "start")  # a drug whose start is not known must not be shown early
-    return sift(table, join_visits(table, visits), drops, repairs, event(time, code, known))
+    return sift_large(table, join_visits(table, visits), drops, repairs, event(time, code, known), work)
 
 
-def _labs(patients: pl.DataFrame, root: Path, visits: pl.DataFrame) -> Found:
-    return read_labs(root, "hosp/labevents", visits, patients, stored=True)
+def _labs(work: Path, patients: pl.DataFrame, root: Path, visits: pl.DataFrame) -> FoundLarge:
+    return read_labs(root, "hosp/labevents", visits, patients, work, stored=True)
 
 
-def _charts(patients: pl.DataFrame, root: Path, visits: pl.DataFrame) -> Found:
-    return mimic_charts(root, "icu/chartevents", visits, patients, marked=False)
+def _charts(work: Path, patients: pl.DataFrame, root: Path, visits: pl.DataFrame) -> FoundLarge:
+    return mimic_charts(root, "icu/chartevents", visits, patients, work, marked=False)
 
 
-def _codes(root: Path, events: pl.DataFrame) -> Found:
+def _codes(root: Path, events: pl.LazyFrame) -> Found:
     """Codes that occur, sorted, with the names of the dictionaries; without one, a code is its own name."""
     parts = [vital_names(), COMMON_NAMES]
     for name, vocabulary in (("d_icd_diagnoses", "diagnoses_icd"), ("d_icd_procedures", "procedures_icd")):

@@ -1,6 +1,6 @@
 """One table of a source folder: found, opened lazily with the wanted columns, filtered by named and counted rules.
 
-Every clinical reader is written on these four functions, so that bad input is refused in one way (a BadInput that names
+Every clinical reader is written on these functions, so that bad input is refused in one way (a BadInput that names
 file, row and column) and no row disappears without a count.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,9 @@ import polars as pl
 from ghar.errors import BadInput
 
 SUFFIXES = (".csv.gz", ".csv", ".parquet")
+HELD = 2_000_000  # rows of one table in memory: 140 MB of events
+ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
+LAYOUT = 2  # of a cohort on disk (cache.py); part of the cache key
 
 
 @dataclass(frozen=True)
@@ -71,30 +74,69 @@ def sift(
     `rows` is `table.rows`, possibly joined with other frames. Counts: "rows.T" (in the file), "dropped.T.rule" and
     "repaired.T.rule", zeros left out; rows.T = rows returned + sum of dropped.T.*. A rule that is null does not hold.
     """
+    kept: list[pl.DataFrame] = []
+    counts = _sift(table, rows, drops, repairs, result, kept.append)
+    return pl.concat(kept), counts
+
+
+def sift_large(
+    table: Table,
+    rows: pl.LazyFrame,
+    drops: Mapping[str, pl.Expr],
+    repairs: Mapping[str, pl.Expr],
+    result: Iterable[pl.Expr],
+    work: Path,
+) -> tuple[pl.LazyFrame, dict[str, int]]:
+    """`sift` for a table that may not fit in memory: `HELD` rows are held, the others go to Parquet files in `work`."""
+    held: list[pl.DataFrame] = []
+    files: list[Path] = []
+
+    def keep(batch: pl.DataFrame) -> None:
+        held.append(batch)
+        if sum(frame.height for frame in held) >= HELD:
+            files.append(work / f"{table.name}-{len(files):04}.parquet")
+            pl.concat(held).write_parquet(files[-1], compression="lz4", row_group_size=ROW_GROUP)
+            held.clear()
+            held.append(batch.clear())
+
+    counts = _sift(table, rows, drops, repairs, result, keep)
+    return pl.concat([*([pl.scan_parquet(files)] if files else []), pl.concat(held).lazy()]), counts
+
+
+def _sift(
+    table: Table,
+    rows: pl.LazyFrame,
+    drops: Mapping[str, pl.Expr],
+    repairs: Mapping[str, pl.Expr],
+    result: Iterable[pl.Expr],
+    keep: Callable[[pl.DataFrame], None],
+) -> dict[str, int]:
+    """Give the rows to `keep`, batch by batch (an empty one first), and return the counts."""
     broken = [pl.when(rule.fill_null(False)).then(pl.lit(i, pl.Int8)) for i, rule in enumerate(drops.values())]
     reason = pl.coalesce(*broken).alias("_reason") if broken else pl.lit(None, pl.Int8).alias("_reason")
     flags = {f"_repair{i}": rule.fill_null(False) for i, rule in enumerate(repairs.values())}
     judged = rows.with_columns(reason).select(*result, "_reason", **flags)
-    # In batches, because two queries on one scan would keep all its rows in memory for the slower one.
-    kept, dropped, repaired = [judged.collect_schema().to_frame(eager=True)], Counter(), Counter()
+    dropped, repaired = Counter(), Counter()
+    keep(judged.collect_schema().to_frame(eager=True).drop("_reason", *flags))
     try:
+        # In batches, because two queries on one scan would keep all its rows in memory for the slower one.
         for batch in judged.collect_batches(maintain_order=True, engine="streaming"):
             dropped.update(dict(batch["_reason"].value_counts().rows()))
-            kept.append(batch.filter(pl.col("_reason").is_null()))
-            repaired.update(kept[-1].select(pl.col(list(flags)).sum()).row(0, named=True) if flags else {})
+            good = batch.filter(pl.col("_reason").is_null())
+            repaired.update(good.select(pl.col(list(flags)).sum()).row(0, named=True) if flags else {})
+            keep(good.drop("_reason", *flags))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _explain(table, error) from error
     counts = {f"rows.{table.name}": sum(dropped.values())}
     counts |= {f"dropped.{table.name}.{name}": dropped[i] for i, name in enumerate(drops) if dropped[i]}
     repairs_made = zip(repairs, flags, strict=True)
-    counts |= {f"repaired.{table.name}.{name}": repaired[flag] for name, flag in repairs_made if repaired[flag]}
-    return pl.concat(kept).drop("_reason", *flags), counts
+    return counts | {f"repaired.{table.name}.{name}": repaired[flag] for name, flag in repairs_made if repaired[flag]}
 
 
 def fingerprint(files: Iterable[Path], version: str) -> str:
     """Sixteen hex digits that change when a file's name, size or modification time does, or the reader's `version`."""
     seen = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-    return hashlib.sha256(repr((version, seen)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((LAYOUT, version, seen)).encode()).hexdigest()[:16]
 
 
 def _header(path: Path) -> list[str]:

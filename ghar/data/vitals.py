@@ -17,8 +17,8 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.data.events import F64, I64, TEXT, TIME, Found, event, words
-from ghar.data.tables import open_table, sift
+from ghar.data.events import F64, I64, TEXT, TIME, Found, FoundLarge, event, words
+from ghar.data.tables import open_table, sift_large
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,9 @@ def celsius(value: pl.Expr) -> pl.Expr:
     return (value - 32) / 1.8
 
 
-def mimic_charts(root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, *, marked: bool) -> Found:
+def mimic_charts(
+    root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path, *, marked: bool
+) -> FoundLarge:
     """The 17 variables in the table `name` (chartevents) of MIMIC-III or -IV; `marked`: it has the column error.
 
     Known when stored, else when charted. `text_value` keeps the words of a value that was charted in words.
@@ -159,25 +161,23 @@ def mimic_charts(root: Path, name: str, visits: pl.DataFrame, patients: pl.DataF
     in_words = variable.str.contains("^(glasgow|capillary)")
     said = pl.when(in_words).then(words(shown, value))
     known_at = pl.max_horizontal(stored, charted)
-    return sift(
-        table, rows, drops, repairs, event(pl.coalesce(charted, stored), pl.col("vital"), known_at, value, said)
-    )
+    result = event(pl.coalesce(charted, stored), pl.col("vital"), known_at, value, said)
+    return sift_large(table, rows, drops, repairs, result, work)
 
 
-def vitals_of_labs(events: pl.DataFrame, labs: Mapping[str, str]) -> Found:
+def vitals_of_labs(events: pl.LazyFrame, labs: Mapping[str, str]) -> Found:
     """Copies of lab events as vital events, for the `labs` (code -> variable) that are among the 17.
 
     Counts "added.labs.vitals". A lab value that is implausible as a vital sign stays what it was, a lab event.
     """
     value = fraction(pl.col("numeric_value").cast(F64))
     added = (
-        events.lazy()
-        .join(variables_of(labs, "code"), on="code", how="inner", maintain_order="left")
+        events.join(variables_of(labs, "code"), on="code", how="inner", maintain_order="left")
         .filter(~implausible(value))
         .with_columns(code=pl.col("vital"), numeric_value=value.cast(pl.Float32))
         .with_columns(text_value=pl.lit(None, pl.String))
-        .select(events.columns)
-        .collect()
+        .select(events.collect_schema().names())
+        .collect(engine="streaming")
     )
     return added, {"added.labs.vitals": added.height} if added.height else {}
 

@@ -338,7 +338,7 @@ def test_cache_is_reused_until_the_source_changes(tmp_path, write_tables, monkey
 def test_damaged_cache(tmp_path, write_tables):
     root, cache = write_tables(tmp_path / "in"), tmp_path / "cache"
     read_mimic4(root, cache)
-    next(cache.glob("*/events.parquet")).write_bytes(b"PAR1")
+    next(cache.glob("*/events-*.parquet")).write_bytes(b"PAR1")
     with pytest.raises(BadInput, match="delete that folder"):
         read_mimic4(root, cache)
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.visit_codes import KIND_NAMES, KINDS
@@ -17,6 +17,7 @@ rows = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(rows)
 def test_every_code_of_a_visit_once_in_order_with_its_earliest_time(rows):
     events = [
