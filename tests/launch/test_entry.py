@@ -130,7 +130,7 @@ def test_every_experiment_composes(name: str) -> None:
 
 
 def test_there_is_an_experiment_for_each_source_and_task() -> None:
-    assert choices("experiment") == sorted(EXPERIMENTS)
+    assert choices("experiment") == sorted([*EXPERIMENTS, "navigation"])
 
 
 @pytest.mark.parametrize("group", [g for g in groups() if g not in ("experiment", "scale")])
