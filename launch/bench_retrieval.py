@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +29,7 @@ from ghar.progress import track
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.partition import PartitionRetriever
 from launch.bench_graph import primekg_sized
+from launch.bench_requests import EPISODES, LOOKUPS, requests_ladder, settings_of
 from launch.entry import load
 
 KIND = "hashing"
@@ -41,6 +41,7 @@ LIMIT = 3600.0  # seconds a step may take
 
 def retrieval(folder: Path, *, share: float, seed: int) -> dict[str, Any]:
     """Measure and print; the graph and the index stay in `folder` and are not built again. share: of PrimeKG's size."""
+    folder.mkdir(parents=True, exist_ok=True)
     graph_folder, cache = folder / f"graph-{share:g}-seed{seed}", folder / "indexes"
     if not graph_folder.exists():
         primekg_sized(seed, share).save(graph_folder)
@@ -48,7 +49,11 @@ def retrieval(folder: Path, *, share: float, seed: int) -> dict[str, Any]:
     retriever = open_retriever(graph_folder, cache)
     result |= {"nodes": retriever.graph.num_nodes, "edges": retriever.graph.num_edges}
     result |= _queries(retriever, np.random.default_rng(seed))
-    result["load average"] = os.getloadavg()[0]
+    result |= _ladder(retriever, graph_folder, cache, seed)
+    result["load average (other work on the machine inflates all times but CPU seconds)"] = os.getloadavg()[0]
+    (folder / "retrieval.json").write_text(json.dumps(result, indent=1) + "\n")
+    for name, value in result.items():
+        print(f"{name:84} {value:,.3f}" if isinstance(value, float) else f"{name:84} {value:,}")
     return result
 
 
@@ -99,20 +104,33 @@ def _queries(retriever: PartitionRetriever, rng: np.random.Generator) -> dict[st
     for name, weights in (("any meta-path", uniform), ("by edges", edges / edges.sum())):
         asked[name] = requests_of(graph, rng, rng.choice(graph.num_paths, QUERIES, p=weights))
     whole = [replace(request, partitions=None) for request in asked["any meta-path"][:WHOLE]]
-    whole_times, _ = _timed(retriever, whole, "Ask the whole graph")
-    result["whole graph, p50 ms"] = float(np.median(whole_times))
+    whole_times, whole_cpu, _ = _timed(retriever, whole, "Ask the whole graph")
+    result |= {"whole graph, p50 ms": _median(whole_times), "whole graph, p50 CPU ms": _median(whole_cpu)}
     for name, requests in asked.items():
-        times, answers = _timed(retriever, requests, f"Ask partitions ({name})")
+        times, cpu, answers = _timed(retriever, requests, f"Ask partitions ({name})")
         for q in (50, 90, 99):
             result[f"partition ({name}), p{q} ms"] = float(np.percentile(times, q))
-        result[f"whole graph / partition ({name}), p50"] = result["whole graph, p50 ms"] / float(np.median(times))
-        exact_times, truth = _timed(exact, requests, f"Ask partitions exactly ({name})")
-        result[f"partition ({name}) without lists, p50 ms"] = float(np.median(exact_times))
+        result[f"partition ({name}), p50 CPU ms"] = _median(cpu)
+        result[f"whole graph / partition ({name}), p50"] = _median(whole_times) / _median(times)
+        result[f"whole graph / partition ({name}), p50 of CPU time"] = _median(whole_cpu) / _median(cpu)
+        exact_times, exact_cpu, truth = _timed(exact, requests, f"Ask partitions exactly ({name})")
+        result[f"partition ({name}) without lists, p50 ms"] = _median(exact_times)
+        result[f"partition ({name}) without lists, p50 CPU ms"] = _median(exact_cpu)
         result[f"partition ({name}), recall@1"] = _recall(answers, truth)
         result[f"partition ({name}), best score found"] = _same_score(answers, truth)
         ten = [replace(request, top_n=10) for request in requests]
         result[f"partition ({name}), recall@10"] = _recall(retriever.retrieve(ten), exact.retrieve(ten))
     return result
+
+
+def _ladder(retriever: PartitionRetriever, graph_folder: Path, cache: Path, seed: int) -> dict[str, float]:
+    """Fig. 8(c), on queries to partitions drawn by their number of edges."""
+    graph, rng = retriever.graph, np.random.default_rng(seed + 1)
+    edges = np.diff(graph.path_start)
+    partitions = rng.choice(graph.num_paths, EPISODES * LOOKUPS, p=edges / edges.sum())
+    settings = settings_of(graph_folder, KIND, cache, retriever)
+    found = requests_ladder(retriever, requests_of(graph, rng, partitions), settings, seed=seed)
+    return {f"Fig. 8(c), {name}": seconds for name, seconds in found.items()}
 
 
 def requests_of(graph: KnowledgeGraph, rng: np.random.Generator, partitions: np.ndarray) -> list[Retrieve]:
@@ -129,14 +147,19 @@ def requests_of(graph: KnowledgeGraph, rng: np.random.Generator, partitions: np.
 
 def _timed(
     retriever: PartitionRetriever, requests: Sequence[Retrieve], title: str
-) -> tuple[list[float], list[Evidence]]:
-    """Milliseconds and answer of each request, asked alone."""
-    times, answers = [], []
+) -> tuple[list[float], list[float], list[Evidence]]:
+    """Milliseconds, milliseconds of CPU and answer of each request, asked alone."""
+    times, cpu, answers = [], [], []
     for request in track(requests, title):
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         answers += retriever.retrieve([request])
         times.append(1000 * (time.perf_counter() - start))
-    return times, answers
+        cpu.append(1000 * (time.process_time() - cpu_start))
+    return times, cpu, answers
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values))
 
 
 def _recall(found: Sequence[Evidence], truth: Sequence[Evidence]) -> float:
@@ -182,9 +205,3 @@ def _watched_memory() -> Iterator[Callable[[], float]]:
     finally:
         stop.set()
         thread.join()
-
-
-def show(result: dict[str, Any]) -> None:
-    """Print one number a line."""
-    for name, value in result.items():
-        print(f"{name:60} {value:,.3f}" if isinstance(value, float) else f"{name:60} {value:,}", file=sys.stdout)

@@ -50,10 +50,10 @@ def test_a_few_lists_find_nearly_all(listed: PartitionRetriever):
     found = replace(listed, probes=4).retrieve(asked)
     same = np.mean([a.passages[0].score == b.passages[0].score for a, b in zip(found, truth, strict=True)])
     assert same > 0.9
-    scores = {(p.kind, p.ident, request.query): p.score for request, b in zip(asked, truth, strict=True) for p in b.passages}
+    exact = {(p.kind, p.ident, q.query): p.score for q, b in zip(asked, truth, strict=True) for p in b.passages}
     for request, answer in zip(asked, found, strict=True):
         for p in answer.passages:  # what is found has its exact score
-            assert scores.get((p.kind, p.ident, request.query), p.score) == p.score
+            assert exact.get((p.kind, p.ident, request.query), p.score) == p.score
 
 
 def test_each_part_is_split_into_lists_without_loss(listed: PartitionRetriever):

@@ -116,7 +116,7 @@ def test_another_graph_is_refused_at_once_and_later(service: str, retriever: Par
 
 
 def test_another_index_is_refused(service: str, tiny: KnowledgeGraph):
-    with pytest.raises(BadInput, match="16 probes.*all lists"):
+    with pytest.raises(BadInput, match=r"16 probes.*all lists"):
         connect(service, replace(version_of(tiny), probes=None), credentialed=False, allow=())
 
 
