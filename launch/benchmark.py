@@ -2,6 +2,7 @@
 
 learning: the demo experiment under several seeds; validation reward after RL against after SFT, and the test numbers
 against both ceilings. Seeds run one after the other, each as its own training run (finished ones are reused).
+navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum (launch/bench_navigation.py).
 retrieval: an index over a generated graph of PrimeKG's size (`--share` of it), opened and asked, and Fig. 8(c) of the
 paper on it (launch/bench_retrieval.py, launch/bench_requests.py); 5 GB on disk under --folder.
 """
@@ -76,7 +77,7 @@ def _text(value: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["learning", "retrieval"])
+    parser.add_argument("what", choices=["learning", "navigation", "retrieval"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"), help="where the runs are kept")
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds one run may take")
@@ -84,6 +85,11 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
+    if arguments.what == "navigation":
+        from launch import bench_navigation
+
+        bench_navigation.navigation(arguments.folder, arguments.seeds, arguments.overrides)
+        return
     if arguments.what == "retrieval":
         from launch import bench_retrieval
 
