@@ -56,19 +56,27 @@ def train(config: Config) -> None:
     rule, optimum = best_rule(study, chart, valid)
     print(f"Scripted optimum on {len(valid)} validation samples: reward {optimum:.3f}")
     with algorithm(config, game) as algo:
-        for update in range(1, config.trainer.rl.updates + 1):
-            row = {"phase": "rllib", "step": update, **numbers(algo.train())}
-            if update % config.trainer.rl.eval_every == 0 or update == config.trainer.rl.updates:
-                mean = reward(study, valid, policy_of(algo, chart, config))
-                row |= {"eval/reward": mean, "eval/share_of_optimum": mean / optimum}
-                print(f"update {update:3d}  validation reward {mean:.3f}, {mean / optimum:.1%} of the scripted optimum")
+        for row in learn(algo, config, lambda: reward(study, valid, policy_of(algo, chart, config))):
             folder.log(row)
+            if "eval/reward" in row:
+                share = row["eval/reward"] / optimum
+                print(f"update {row['step']:3d}  validation reward {row['eval/reward']:.3f}, {share:.1%} of the optimum")
         checkpoint = folder.path / "checkpoints" / FOLDER
         algo.save_to_path(str(checkpoint.resolve()))
         test = study.cases(study.splits.test, None)
         learned, scripted = (reward(study, test, p) for p in (policy_of(algo, chart, config), navigator(chart, rule)))
     folder.write_summary({"generated": study.cohort.generated, "seed": config.seed, "optimum": scripted, "rllib": learned})
     print(f"Test reward {learned:.3f}, scripted optimum {scripted:.3f}. Checkpoint: {checkpoint}")
+
+
+def learn(algo: Any, config: Config, evaluate: Callable[[], float]) -> Iterator[dict[str, Any]]:
+    """`trainer.rl.updates` updates, each as a row of metrics.jsonl; "eval/reward" is in every `eval_every`-th."""
+    rl = config.trainer.rl
+    for update in range(1, rl.updates + 1):
+        row = {"phase": "rllib", "step": update, **numbers(algo.train())}
+        if update % rl.eval_every == 0 or update == rl.updates:
+            row["eval/reward"] = evaluate()
+        yield row
 
 
 def numbers(result: dict[str, Any]) -> dict[str, float]:
