@@ -3,6 +3,8 @@
 learning: the demo experiment under several seeds; validation reward after RL against after SFT, and the test numbers
 against both ceilings. Seeds run one after the other, each as its own training run (finished ones are reused).
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum (launch/bench_navigation.py).
+data: reading 20,000 generated MIMIC-IV admissions, three tasks and text views, cold and cached, against plain polars;
+`--seeds` times. large: 30 million lab results of 300,000 patients, and two smaller sizes (launch/bench_data.py).
 retrieval: an index over a generated graph of PrimeKG's size (`--share` of it), opened and asked, and Fig. 8(c) of the
 paper on it (launch/bench_retrieval.py, launch/bench_requests.py); 5 GB on disk under --folder.
 """
@@ -77,8 +79,8 @@ def _text(value: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["learning", "navigation", "retrieval"])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("what", choices=["learning", "navigation", "data", "large", "retrieval"])
+    parser.add_argument("--seeds", type=int, default=3, help="seeds, or repetitions of a measurement")
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"), help="where the runs are kept")
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds one run may take")
     parser.add_argument("--share", type=float, default=1.0, help="retrieval: size of the graph, 1 is PrimeKG's")
@@ -95,8 +97,17 @@ def main() -> None:
 
         bench_retrieval.retrieval(arguments.folder / "retrieval", share=arguments.share, seed=0)
         return
-    learning(arguments.seeds, arguments.folder, arguments.overrides, arguments.timeout)
+    if arguments.what == "learning":
+        learning(arguments.seeds, arguments.folder, arguments.overrides, arguments.timeout)
+        return
+    from launch import bench_data
+
+    if arguments.what == "data":
+        bench_data.data(arguments.folder, runs=arguments.seeds, timeout=arguments.timeout)
+    else:
+        bench_data.large(arguments.folder, timeout=arguments.timeout)
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # instead of launch/
     main()
