@@ -32,6 +32,7 @@ def run(config: Config) -> None:
     if config.data.codes is not None:
         report, mapped = map_source(cohort, Path(config.data.codes), config.data.root)
         table["mapping"] = {"by_rule": report.by_rule.to_dicts(), "unmapped": report.unmapped.to_dicts()}
+        table["mapping"]["keys"] = dict(report.keys)
         table["mapped"] = {name: dataset_table(other, {})["codes"] for name, other in mapped.items()}
         lines += ["", "Mapping to CCS and ATC level 3", report.text(), ""]
         for name, codes in table["mapped"].items():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
-from ghar.data.codes import CodeSystems, map_codes, read_code_systems
+from ghar.data.codes import CodeSystems, gsn, map_codes, ndc, read_code_systems
 from ghar.data.cohort import Cohort
 from ghar.data.tables import find_table, open_table
 from ghar.errors import BadInput
@@ -20,10 +20,14 @@ TEXT = pl.String()
 
 @dataclass(frozen=True)
 class MappingReport:
-    """by_rule: vocabulary, rule (null: unmapped), codes, events. unmapped: vocabulary, code, description, events."""
+    """by_rule: vocabulary, rule (null: unmapped), codes, events. unmapped: vocabulary, code, description, events.
+
+    keys: prescriptions with a name, and how many of them have no usable GSN or NDC ("0" is none); empty without them.
+    """
 
     by_rule: pl.DataFrame
     unmapped: pl.DataFrame
+    keys: Mapping[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
         """For reading: shares of codes and of events by rule, and the commonest unmapped codes."""
@@ -37,11 +41,12 @@ class MappingReport:
             worst = self.unmapped.filter(pl.col("vocabulary") == vocabulary)
             for code, name, e in worst.select("code", "description", "events").iter_rows():
                 lines.append(f"    {e:>8,} x {code} {name}")
+        lines += [f"{rule}: {rows:,}" for rule, rows in self.keys.items()]
         return "\n".join(lines)
 
 
-def mapping_report(cohort: Cohort, mapping: pl.DataFrame) -> MappingReport:
-    """What `map_codes` did to the codes of a cohort, counted in codes and in events."""
+def mapping_report(cohort: Cohort, mapping: pl.DataFrame, keys: pl.DataFrame | None = None) -> MappingReport:
+    """What `map_codes` did to the codes of a cohort, counted in codes and in events; `keys` are those it was given."""
     uses = cohort.events.lazy().group_by("code").agg(pl.len().alias("events")).collect()
     rows = mapping.join(uses, on="code").with_columns(vocabulary=pl.col("code").str.extract("^([^/]*)/"))
     by_rule = (
@@ -58,7 +63,7 @@ def mapping_report(cohort: Cohort, mapping: pl.DataFrame) -> MappingReport:
         .head(TOP)
         .select("vocabulary", "code", "description", pl.col("events").cast(pl.Int64))
     )
-    return MappingReport(by_rule, worst)
+    return MappingReport(by_rule, worst, {} if keys is None else _unusable(keys))
 
 
 def map_cohort(
@@ -101,7 +106,17 @@ def map_source(cohort: Cohort, folder: Path, root: str | None) -> tuple[MappingR
     keys = drug_keys(Path(root)) if root is not None and there else None
     mapping = map_codes(cohort.codes["code"], systems, keys)
     whole, drugs = map_cohort(cohort, mapping, systems), map_cohort(cohort, mapping, systems, ("DRUG",))
-    return mapping_report(cohort, mapping), {"as in GHAR": drugs, "as in KARE": whole}
+    return mapping_report(cohort, mapping, keys), {"as in GHAR": drugs, "as in KARE": whole}
+
+
+def _unusable(keys: pl.DataFrame) -> dict[str, int]:
+    """Prescriptions, and those whose GSN or NDC says nothing."""
+    rows = keys["rows"].to_list()
+    counts = {"prescriptions": sum(rows)}
+    for name, clean in (("gsn", lambda text: "".join(map(gsn, text.split()))), ("ndc", ndc)):
+        useless = [not clean(text or "") for text in keys[name]]
+        counts[f"prescriptions.no_{name}"] = sum(n for n, none in zip(rows, useless, strict=True) if none)
+    return counts
 
 
 def drug_keys(root: Path) -> pl.DataFrame:

@@ -13,10 +13,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ghar.data.codes import CodeSystems, map_codes
+from ghar.data.codes import ICD, CodeSystems, map_codes
 from ghar.data.cohort import Cohort
 from ghar.data.eicu import read_eicu
-from ghar.data.mapping import drug_keys
+from ghar.data.mapping import drug_keys, mapping_report
 from ghar.data.mimic3 import read_mimic3
 from ghar.data.mimic4 import read_mimic4
 from ghar.errors import BadInput
@@ -178,15 +178,19 @@ def test_lost_leading_zeros(tmp_path):
     rows = {"DIAGNOSES_ICD": ["1,1,90,1,90"]}
     cohort = read_mimic3(test_mimic3.write(tmp_path, rows))
     assert cohort.counts["repaired.diagnoses_icd.leading_zeros_lost"] == 1
-    tables = {name: {} for name in ("ICD10CM", "ICD9PROC", "ICD10PCS")} | {"ICD9CM": {"0090": "CCSCM/135"}}
+    tables = {name: {} for name in ICD} | {"ICD9CM": {"0090": "CCSCM/135"}}
     systems = CodeSystems(tables, {"name": {}, "gsn": {}, "ndc": {}}, {})
     assert map_codes(["ICD9CM/90"], systems).rows() == [("ICD9CM/90", "CCSCM/135", "leading_zero")]
 
 
-def test_ndc_0_is_no_code(demo):
+def test_ndc_0_is_no_code(demo, mimic4_cohort):
     """EHR.md: 2,610 of 18,087 prescriptions have NDC "0", 21 none. The cohort keeps names; the mapping counts these."""
     keys = drug_keys(demo)
     raw = pl.read_csv(demo / "hosp/prescriptions.csv.gz", infer_schema=False)["ndc"]
     assert keys.filter(pl.col("ndc") == "0")["rows"].sum() == (raw == "0").sum() == 2610
     assert keys.filter(pl.col("ndc").is_null())["rows"].sum() == raw.null_count() == 21
-    assert keys["rows"].sum() == 18087
+    cohort = mimic4_cohort
+    systems = CodeSystems({name: {} for name in ICD}, {"name": {}, "gsn": {}, "ndc": {}}, {})
+    report = mapping_report(cohort, map_codes(cohort.codes["code"], systems, keys), keys)
+    assert report.keys["prescriptions"] == keys["rows"].sum() == 18087
+    assert report.keys["prescriptions.no_ndc"] == 2610 + 21 and "prescriptions.no_ndc: 2,631" in report.text()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Visit
 from ghar.data.splits import out_of_distribution, split_as_given, split_by_patient, split_stratified, split_together
-from ghar.data.subsets import few_shot, rarity_groups, sample_patients
+from ghar.data.subsets import few_shot, last_of_patients, rarity_groups, sample_patients
 from ghar.errors import BadInput
 
 
@@ -97,6 +97,15 @@ def test_cross_task_pairs_share_no_patient():
     with pytest.raises(BadInput, match="use split_together"):
         out_of_distribution(*alone, same_cohort=True)
     assert out_of_distribution(*alone, same_cohort=False).test == alone[1].test
+
+
+@given(st.lists(st.integers(1, 9), max_size=30))
+def test_the_last_sample_of_patients_with_two_visits(patients):
+    samples = samples_of(sorted(patients))
+    visits = {p: patients.count(p) for p in patients}
+    found = last_of_patients(samples, visits)
+    assert [s.subject_id for s in found] == sorted(p for p, n in visits.items() if n >= 2)
+    assert all(s.visit_id == max(o.visit_id for o in samples if o.subject_id == s.subject_id) for s in found)
 
 
 @given(st.integers(1, 8), st.integers(0, 9))

@@ -45,6 +45,19 @@ def test_compact_view_has_no_dates_and_no_procedures():
     assert view(VISITS, "compact", 99).text == "before: a\nnow: disease b; disease c; drug y; drug z"
 
 
+def test_codes_of_one_name_are_named_once():
+    """eICU writes a diagnosis as a pair, "584.9, N17.9": two codes, one name."""
+    pair = ("ICD9CM/5849", "ICD10CM/N179", "ICD10CM/I10")
+    visits = [Visit(i, datetime(2180, 1, i), pair, (), ("DRUG/x", "ATC/x")) for i in (1, 2)]
+    names = {"ICD9CM/5849": "kidney failure", "ICD10CM/N179": "kidney failure", "DRUG/x": "x", "ATC/x": "x"}
+    for style, text in (
+        ("full", "Visit 2 of 2 (2180-01-02): Conditions: kidney failure; pressure. Medications: x."),
+        ("compact", "before: kidney failure; pressure\nnow: disease kidney failure; disease pressure; drug x"),
+    ):
+        got = visit_list(sample_of(visits), lambda c: names.get(c, "pressure"), style=style, budget=99, count=words)
+        assert got.text.endswith(text) and got.dropped_codes == 0
+
+
 def test_oldest_visit_goes_first():
     got = view(VISITS, "full", 15)
     assert got.text.startswith("Visit 2 of 2") and (got.dropped_visits, got.dropped_codes) == (1, 0)
