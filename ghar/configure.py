@@ -149,6 +149,7 @@ def contradictions(c: Config) -> Iterator[str]:
     """Sentences for values that are allowed one by one but not together."""
     yield from _data_contradictions(c)
     yield from _model_contradictions(c)
+    yield from _engine_contradictions(c)
     yield from _navigation_contradictions(c)
     if c.trainer.rl.minibatches > c.trainer.rl.episodes:
         yield (
@@ -178,6 +179,21 @@ def _data_contradictions(c: Config) -> Iterator[str]:
         yield "task.legacy_order=true shows visits of the future, so it goes with data.leakage=paper only: set one back."
     if c.task.name.startswith("kare") and c.data.root is None:
         yield f"task={c.task.name} is not told in the demo world: set data.root to real tables, or choose task=read."
+
+
+def _engine_contradictions(c: Config) -> Iterator[str]:
+    engine = c.engine
+    unread = {"device": engine.device, "kv_cache_gb": engine.kv_cache_gb, "sync": engine.sync}
+    given = [f"engine.{name}={value}" for name, value in unread.items() if value is not None]
+    given += ["engine.sleep=true"] if engine.sleep else []
+    if engine.kind == "hf" and given:
+        yield f"engine=hf samples with the trained model and does not read {', '.join(given)}: choose engine=vllm."
+    if engine.kind == "vllm" and engine.kv_cache_gb is None:
+        yield "engine.kind=vllm needs engine.kv_cache_gb: set it, or choose engine=vllm, which does."
+    if engine.sync == "adapter" and c.model.finetune == "full":
+        yield "engine.sync=adapter, but model.finetune=full has none: set engine.sync=weights or model.finetune=lora."
+    if engine.sleep and engine.device == "cpu":
+        yield "engine.sleep=true gives GPU memory back and vLLM cannot do that on a CPU: set engine.sleep=false."
 
 
 def _model_contradictions(c: Config) -> Iterator[str]:

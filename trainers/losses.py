@@ -39,6 +39,17 @@ def policy_loss(
     return weighted(-surrogate, weights, denominator), diagnostics
 
 
+def truncated_importance(logp_trainer: Tensor, logp_behaviour: Tensor, cap: float) -> Tensor:
+    """Weights min(π_old / μ, C) [N] that correct for an engine whose numbers are not quite the trainer's, detached.
+
+    μ is what the engine sampled from, π_old the same weights as the trainer computes them. Multiplied onto Eq. 16's
+    surrogate, whose ratio is then π / π_old, they make its gradient that of samples of π_old; the cap C bounds their
+    variance (truncated importance sampling, Ionides 2008; for engines of RL: Yao et al. 2025, "Your efficient RL
+    framework secretly brings you off-policy RL training").
+    """
+    return (logp_trainer - logp_behaviour).exp().clamp(max=cap).detach()
+
+
 def value_loss(
     values: Tensor, old_values: Tensor, targets: Tensor, weights: Tensor, denominator: float, clip: float | None
 ) -> Tensor:

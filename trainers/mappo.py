@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ghar.llm.canary import WrongWeights
 from trainers import losses
 from trainers.actor_critic import ActorCritic, Scores
 from trainers.credit import credit, episode_rewards, whiten
@@ -34,6 +35,8 @@ class MappoConfig:
     which changes memory and not results; clip: ε of Eq. 16; value_clip: the same for values, in units of reward;
     gamma, lam, credit, per_agent: see `trainers.credit`; kl, entropy, value_coef: weights of the loss terms;
     ratio="reference" and critic_target="reward": Eqs. 16 and 17 as printed; max_grad_norm: of the global norm.
+    importance_cap: C of `losses.truncated_importance`, None where engine and trainer compute the same numbers;
+    mismatch_limit: mean |trainer's - engine's log-prob| in nats above which an update stops the run, None: never.
     """
 
     epochs: int
@@ -51,6 +54,8 @@ class MappoConfig:
     value_coef: float
     entropy: float
     max_grad_norm: float
+    importance_cap: float | None
+    mismatch_limit: float | None
 
     @property
     def needs_reference(self) -> bool:
@@ -60,9 +65,13 @@ class MappoConfig:
 
 @dataclass(frozen=True)
 class Targets:
-    """What one token's losses are computed from; float32 [N] over trainable tokens, rows in order."""
+    """What one token's losses are computed from; float32 [N] over trainable tokens, rows in order.
 
-    behaviour: Tensor
+    old: log-probs Eq. 16's ratio is taken against: the engine's, or (corrected for the difference by a weight within
+    `advantages`) the trainer's own before the update.
+    """
+
+    old: Tensor
     reference: Tensor | None
     values: Tensor
     advantages: Tensor
@@ -73,7 +82,7 @@ class Targets:
         """The tokens at `index`."""
         at = torch.as_tensor(index, device=self.values.device)
         return Targets(
-            self.behaviour[at],
+            self.old[at],
             None if self.reference is None else self.reference[at],
             self.values[at],
             self.advantages[at],
@@ -89,17 +98,20 @@ def update(
     cfg: MappoConfig,
     rng: np.random.Generator,
     advance: Callable[[int], Any] = lambda rows: None,
+    version: int | None = None,
 ) -> dict[str, float]:
     """Train on one batch; returns diagnostics. `advance` is told rows as they are done, epochs x rows in all.
 
     Every process calls it with its own episodes; losses are normalised by the trainable tokens of all. ValueError
-    when this process has none; FloatingPointError when a gradient is not finite (weights are then as before the step).
+    when this process has none; FloatingPointError when a gradient is not finite (weights are then as before the step);
+    WrongWeights when the engine's log-probs of `version` (rows of older weights are left out; None: of all rows) are
+    not those of this actor.
     """
     start = time.monotonic()
     rows = [row for row in traj.rows() if row.trainable]
     if not rows:
         raise ValueError("a batch without trainable tokens: every episode failed or was played by fixed policies")
-    targets, report = prepare(actor, rows, traj, cfg)
+    targets, report = prepare(actor, rows, traj, cfg, version)
     sizes = np.array([len(row.tokens) - row.prompt for row in rows])
     ends = np.cumsum(sizes)
     steps: list[dict[str, float]] = []
@@ -118,7 +130,7 @@ def update(
 
 
 def prepare(
-    actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg: MappoConfig
+    actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg: MappoConfig, version: int | None = None
 ) -> tuple[Targets, dict[str, float]]:
     """Values, reference log-probs and advantages under the weights before the update, and what they tell.
 
@@ -144,16 +156,50 @@ def prepare(
     if cfg.critic_target == "reward":
         returns = episode_rewards(traj, per_agent=cfg.per_agent)
     device = actor.device
+    behaviour = torch.as_tensor(traj.logprobs[index], device=device)
+    agree = _agreement(old.logp - behaviour, _sampled_by(version, rows, traj), cfg.mismatch_limit)
+    whitened = torch.as_tensor(whiten(advantages, traj, reduce=_sum_array)[index], device=device)
+    if cfg.importance_cap is not None:
+        whitened = whitened * losses.truncated_importance(old.logp, behaviour, cfg.importance_cap)
     targets = Targets(
-        behaviour=torch.as_tensor(traj.logprobs[index], device=device),
+        old=behaviour if cfg.importance_cap is None else old.logp,
         reference=reference,
         values=old.values,
-        advantages=torch.as_tensor(whiten(advantages, traj, reduce=_sum_array)[index], device=device),
+        advantages=whitened,
         returns=torch.as_tensor(returns[index], device=device),
         spread=max(1.0, float(_gather(returns[index][None].astype(np.float64)).var())),
     )
     agents = np.repeat([row.agent for row in rows], [len(row.tokens) - row.prompt for row in rows])
-    return targets, _report(old, targets, agents, traj)
+    return targets, agree | _report(old, targets, agents, traj)
+
+
+def _sampled_by(version: int | None, rows: Sequence[Row], traj: Trajectories) -> Array:
+    """bool [N]: tokens that were sampled by weights `version`; all where it is None."""
+    own = [version is None or traj.segments.version[2 * row.index] == version for row in rows]
+    return np.repeat(own, [len(row.tokens) - row.prompt for row in rows])
+
+
+def _agreement(difference: Tensor, current: Array, limit: float | None) -> dict[str, float]:
+    """How far trainer and engine are apart on the sampled tokens, over all processes; WrongWeights above `limit`.
+
+    difference [N]: trainer's log-prob - behaviour log-prob, zero up to rounding while both hold the same weights.
+    mismatch/mean, mismatch/max: of its absolute value; mismatch/kl: KL(engine || trainer) by the k3 estimator;
+    ess: effective sample size of the importance weights as a share of the tokens. The guard looks at tokens of the
+    `current` weights alone, since older ones differ by right.
+    """
+    every, current = _gather(np.stack([difference.cpu().double().numpy(), current.astype(np.float64)]))
+    ratio, guarded = np.exp(every), np.abs(every[current > 0])
+    if limit is not None and len(guarded) and not guarded.mean() <= limit:
+        raise WrongWeights(
+            f"the engine's log-probs differ from the trainer's by {guarded.mean():.2g} nats a token (largest "
+            f"{guarded.max():.2g}, allowed {limit:g}): the engine sampled with other weights, so the run stops here."
+        )
+    return {
+        "mismatch/mean": float(np.abs(every).mean()),
+        "mismatch/max": float(np.abs(every).max()),
+        "mismatch/kl": float((ratio - 1 - every).mean()),
+        "ess": float(ratio.sum() ** 2 / (len(ratio) * (ratio**2).sum())),
+    }
 
 
 def _mean_return(traj: Trajectories, cfg: MappoConfig) -> float:
@@ -195,7 +241,7 @@ def _step(
         loss.backward()
         for name in names:
             sums[name] += parts[name].detach()
-        ratio_max = torch.maximum(ratio_max, (scores.logp.detach() - targets.behaviour).exp().max())
+        ratio_max = torch.maximum(ratio_max, (scores.logp.detach() - targets.old).exp().max())
     norm = _clipped_norm(actor.trainable_parameters(), cfg.max_grad_norm)
     optimizer.step()
     report = {name: float(_sum(value)) for name, value in sums.items()}
@@ -208,7 +254,7 @@ def total_loss(scores: Scores, targets: Targets, tokens: float, cfg: MappoConfig
     tokens: trainable tokens of the whole minibatch, over all micro-batches and processes.
     """
     weights = torch.ones_like(scores.logp)
-    base = targets.behaviour if cfg.ratio == "behaviour" else targets.reference
+    base = targets.old if cfg.ratio == "behaviour" else targets.reference
     assert base is not None
     policy, parts = losses.policy_loss(scores.logp, base, targets.advantages, weights, tokens, cfg.clip)
     clip = cfg.value_clip if cfg.critic_target == "returns" else None
@@ -224,7 +270,7 @@ def total_loss(scores: Scores, targets: Targets, tokens: float, cfg: MappoConfig
 
 def _clipped_norm(parameters: Sequence[torch.nn.Parameter], limit: float) -> float:
     """Add gradients over processes, clip their global norm in place and return it as it was before."""
-    if dist.is_initialized():
+    if _several():
         for p in parameters:  # the same collective calls in every process, whatever it had rows for
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             dist.all_reduce(p.grad)
@@ -235,23 +281,17 @@ def _clipped_norm(parameters: Sequence[torch.nn.Parameter], limit: float) -> flo
 
 
 def _report(old: Scores, targets: Targets, agents: Array, traj: Trajectories) -> dict[str, float]:
-    """What is known before the first step, over all processes.
+    """What else is known before the first step, over all processes.
 
-    mismatch: |trainer's log-prob - behaviour log-prob|, zero up to rounding while engine and trainer agree;
-    ess: effective sample size of the importance weights as a share of the tokens; explained_variance is left out where
-    all returns are equal, an agent's entropy where it did not act.
+    explained_variance is left out where all returns are equal, an agent's entropy where it did not act.
     """
-    table = (old.logp - targets.behaviour, old.values, targets.returns, old.entropy)
+    table = (old.values, targets.returns, old.entropy)
     here = np.concatenate([np.stack([c.cpu().double().numpy() for c in table]), agents[None]])
-    difference, values, returns, entropy, agent = _gather(here)
-    ratio = np.exp(difference)
+    values, returns, entropy, agent = _gather(here)
     report = {
-        "mismatch/mean": float(np.abs(difference).mean()),
-        "mismatch/max": float(np.abs(difference).max()),
-        "ess": float(ratio.sum() ** 2 / (len(ratio) * (ratio**2).sum())),
         "value/mean": float(values.mean()),
         "return/mean": float(returns.mean()),
-        "tokens": float(len(ratio)),
+        "tokens": float(len(values)),
     }
     explained = losses.explained_variance(torch.as_tensor(values), torch.as_tensor(returns))
     if np.isfinite(explained):
@@ -262,9 +302,14 @@ def _report(old: Scores, targets: Targets, agents: Array, traj: Trajectories) ->
     return report
 
 
+def _several() -> bool:
+    """Whether there are other processes; vLLM in this one starts a group of one, which has nobody to talk to."""
+    return dist.is_initialized() and dist.get_world_size() > 1
+
+
 def _sum(value: Tensor, largest: bool = False) -> Tensor:
     """Sum (or maximum) over processes."""
-    if dist.is_initialized():
+    if _several():
         dist.all_reduce(value, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
     return value
 
@@ -275,7 +320,7 @@ def _sum_array(value: Array) -> Array:
 
 def _gather(columns: Array) -> Array:
     """[C, N] of this process to [C, all N]."""
-    if not dist.is_initialized():
+    if not _several():
         return columns
     parts: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(parts, columns)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.losses import explained_variance, policy_loss, reference_kl, value_loss, weighted
+from trainers.losses import explained_variance, policy_loss, reference_kl, truncated_importance, value_loss, weighted
 
 numbers = st.lists(
     st.tuples(st.floats(-3, 0), st.floats(-3, 0), st.floats(-2, 2), st.booleans()), min_size=1, max_size=12
@@ -28,6 +28,32 @@ def test_policy_loss_is_equation_16(rows: list[tuple], clip: float) -> None:
         ratio = math.exp(n - o)
         total += w * min(ratio * a, min(max(ratio, 1 - clip), 1 + clip) * a)
     assert loss.item() == pytest.approx(-total / 10.0, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(numbers, st.floats(0.05, 0.5), st.floats(0.5, 4), st.randoms(use_true_random=False))
+def test_truncated_importance_sampling_weighs_the_surrogate(rows: list[tuple], clip: float, cap: float, rnd) -> None:
+    """min(π_old / μ, C) min(r A, clip(r) A) with r = π / π_old, token by token."""
+    new, old, advantages, weights = columns(rows)
+    behaviour = old + torch.tensor([rnd.uniform(-1, 1) for _ in rows], dtype=torch.float64)
+    corrected = advantages * truncated_importance(old, behaviour, cap)
+    loss, _ = policy_loss(new, old, corrected, weights, 10.0, clip)
+    total = 0.0
+    for n, o, b, a, w in zip(new.tolist(), old.tolist(), behaviour.tolist(), advantages.tolist(), weights, strict=True):
+        ratio = math.exp(n - o)
+        total += float(w) * min(math.exp(o - b), cap) * min(ratio * a, min(max(ratio, 1 - clip), 1 + clip) * a)
+    assert loss.item() == pytest.approx(-total / 10.0, abs=1e-9)
+
+
+def test_importance_weights_remove_the_bias_of_another_sampler() -> None:
+    """Gradient of E_π[A] from samples of μ, below the cap: the weighted mean of A is the mean under π."""
+    generator = torch.Generator().manual_seed(2)
+    pi, mu = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.4, 0.35, 0.25])
+    advantages = torch.tensor([1.0, -2.0, 3.0])
+    drawn = torch.multinomial(mu, 200_000, replacement=True, generator=generator)
+    weights = truncated_importance(pi.log()[drawn], mu.log()[drawn], 2.0)
+    assert (weights * advantages[drawn]).mean().item() == pytest.approx((pi * advantages).sum().item(), abs=0.02)
+    assert truncated_importance(torch.tensor([0.0]), torch.tensor([-9.0]), 2.0) == 2.0
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ghar.episode import Completion, Episode, Prediction, Turn
+from ghar.llm.canary import WrongWeights
 from rewards.compose import EpisodeReward
 from tests.trainers.tiny import VOCAB, perturb, tiny_model
 from trainers.actor_critic import ActorCritic, ActorCriticConfig
@@ -32,7 +33,10 @@ CONFIG = MappoConfig(
     value_coef=0.5,
     entropy=0.0,
     max_grad_norm=1.0,
+    importance_cap=None,
+    mismatch_limit=None,
 )
+GUARDED = replace(CONFIG, mismatch_limit=1e-3)  # what float32 runs have
 WANTED = range(16)
 CHOICES = ((5, 6), (9, 10))
 
@@ -214,3 +218,82 @@ def test_gradient_that_is_not_finite_leaves_the_weights_alone():
     with pytest.raises(FloatingPointError, match="gradient norm"):
         update(actor, adam(actor), traj, CONFIG, np.random.default_rng(0))
     assert all(torch.equal(p, before[n]) for n, p in actor.trainable_state().items())
+
+
+# ---------------------------------------------------------------- an engine that is not quite the trainer
+
+
+def shifted(traj: Trajectories, shift: float, every: int = 1) -> Trajectories:
+    """As if the engine had reported log-probs that are `shift` higher on every n-th token."""
+    logprobs = traj.logprobs.copy()
+    at = np.flatnonzero(traj.mask)[::every]
+    logprobs[at] += shift
+    return replace(traj, logprobs=logprobs)
+
+
+@pytest.mark.parametrize("shift", [0.02, -0.3])
+def test_an_engine_with_other_weights_stops_the_run(shift):
+    actor = make_actor()
+    traj = shifted(play(actor, 6, np.random.default_rng(0)), shift)
+    before = {n: p.clone() for n, p in actor.model.named_parameters()}
+    with pytest.raises(WrongWeights, match="sampled with other weights"):
+        update(actor, adam(actor), traj, GUARDED, np.random.default_rng(0))
+    assert all(torch.equal(p, before[n]) for n, p in actor.model.named_parameters())
+
+
+def test_weights_one_update_behind_stop_the_run():
+    """The smallest mistake there is: the engine missed one update of the usual size."""
+    actor = make_actor()
+    optimizer = torch.optim.Adam(actor.trainable_parameters(), lr=2e-4)  # the demo's
+    rng = np.random.default_rng(0)
+    traj, stale = play(actor, 8, rng), play(actor, 8, rng)
+    update(actor, optimizer, traj, replace(GUARDED, epochs=1), rng)
+    with pytest.raises(WrongWeights):
+        update(actor, optimizer, stale, GUARDED, rng)
+
+
+def test_rows_of_older_weights_are_not_guarded():
+    """With asynchronous rollouts they differ by right; the newest ones must still agree."""
+    actor = make_actor()
+    good = play(actor, 6, np.random.default_rng(0))
+    old = good.segments.episode < 3
+    logprobs = good.logprobs.copy()
+    for segment in np.flatnonzero(old & good.segments.trainable):
+        logprobs[good.segments.start[segment] : good.segments.end[segment]] += 0.5
+    segments = replace(good.segments, version=np.where(old, 1, 2))
+    traj = replace(good, logprobs=logprobs, segments=segments)
+    config = replace(GUARDED, importance_cap=2.0)
+    report = update(actor, adam(actor), traj, config, np.random.default_rng(0), version=2)
+    assert report["mismatch/max"] == pytest.approx(0.5, abs=1e-4)
+    with pytest.raises(WrongWeights):
+        update(make_actor(), adam(actor), traj, config, np.random.default_rng(0), version=1)
+
+
+def test_mismatch_report_is_its_definition():
+    actor = make_actor()
+    traj = shifted(play(actor, 6, np.random.default_rng(0)), 0.1, every=2)
+    report = update(actor, adam(actor), traj, CONFIG, np.random.default_rng(0))
+    d = np.zeros(traj.trainable_tokens)
+    d[::2] = -0.1
+    assert report["mismatch/mean"] == pytest.approx(np.abs(d).mean(), abs=1e-5)
+    assert report["mismatch/max"] == pytest.approx(0.1, abs=1e-5)
+    assert report["mismatch/kl"] == pytest.approx((np.exp(d) - 1 - d).mean(), abs=1e-5)
+    assert report["ess"] == pytest.approx(np.exp(d).sum() ** 2 / len(d) / np.exp(2 * d).sum(), abs=1e-5)
+
+
+def test_the_correction_starts_at_ratio_one_and_changes_nothing_where_nothing_is_to_correct():
+    def run_with(cap: float | None, shift: float) -> tuple[dict, dict]:
+        actor = make_actor()
+        traj = shifted(play(actor, 6, np.random.default_rng(0)), shift, every=3)
+        config = replace(CONFIG, importance_cap=cap)
+        report = update(actor, torch.optim.SGD(actor.parameters(), 1e-2), traj, config, np.random.default_rng(0))
+        return report, actor.trainable_state()
+
+    _, plain = run_with(None, 0.0)
+    report, corrected = run_with(2.0, 0.0)
+    for name, weight in plain.items():
+        torch.testing.assert_close(weight, corrected[name], atol=1e-5, rtol=1e-4)
+    report, moved = run_with(2.0, 0.4)
+    assert report["ratio/first"] == pytest.approx(1.0, abs=1e-5)  # against the trainer's own log-probs
+    assert run_with(None, 0.4)[0]["ratio/first"] < 1.01  # against the engine's: others below one
+    assert any(not torch.allclose(weight, moved[name], atol=1e-6) for name, weight in plain.items())
