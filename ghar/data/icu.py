@@ -17,14 +17,14 @@ def icu_stays(cohort: Cohort) -> pl.DataFrame:
 
     Where a visit is a hospital stay, visit_id, died and death_time are those of the hospital stay. An ICU stay begins
     with its ICU_ADMISSION event and ends with the first ICU_DISCHARGE of the hospital stay after it, unless that comes
-    after the next beginning: then `end` is null. Where a visit is an ICU stay (eICU) it is the visit itself. Raises
+    after the next beginning: then `end` is unknown. Where a visit is an ICU stay (eICU) it is the visit itself. Raises
     BadInput when the cohort knows of no ICU stay.
     """
     if cohort.stay == "ICU":
         return cohort.visits.select(*COLUMNS, *(c for c in ("group",) if c in cohort.visits.columns))
     code = pl.col("code")
     rows = (
-        cohort.events.lazy()
+        cohort.scan()
         .filter(pl.col("visit_id").is_not_null() & pl.col("time").is_not_null() & code.str.starts_with("ICU_"))
         .select("visit_id", "time", "code")
         .collect()
@@ -33,11 +33,17 @@ def icu_stays(cohort: Cohort) -> pl.DataFrame:
     if opened.is_empty():
         raise BadInput(f"The {cohort.name} knows of no ICU stay: choose stay=visit.")
     closed = rows.filter(code.str.contains(LEAVES)).sort("time").select("visit_id", "time", end="time")
-    following = pl.col("start").shift(-1).over("visit_id")
-    stays = opened.join_asof(closed, on="time", by="visit_id", strategy="forward", check_sortedness=False)
-    stays = stays.rename({"time": "start"}).with_columns(
-        end=pl.when((pl.col("end") <= following).fill_null(True)).then("end")
-    )
+    start, end = pl.col("start"), pl.col("end")
+    following = start.shift(-1).over("visit_id")
+    stays = opened.join_asof(
+        closed, on="time", by="visit_id", strategy="forward", allow_exact_matches=False, check_sortedness=False
+    ).rename({"time": "start"})
+    stays = stays.with_columns(end=pl.when((end <= following).fill_null(True)).then(end))
+    # A discharge at the minute of a beginning ends the stay before, where there is one; else this stay had no length.
+    taken = (end.shift().over("visit_id") == start).fill_null(False)
+    at_once = closed.select("visit_id", start="time", _at_once="end").unique()
+    stays = stays.with_columns(_taken=taken).join(at_once, on=["visit_id", "start"], how="left", maintain_order="left")
+    stays = stays.with_columns(end=pl.coalesce(end, pl.when(~pl.col("_taken")).then("_at_once")))
     about = cohort.visits.select("subject_id", "visit_id", "died", "death_time").with_row_index("_visit")
     joined = stays.join(about, on="visit_id", how="inner", maintain_order="left")
     return joined.sort("_visit", "start", maintain_order=True).select(COLUMNS)

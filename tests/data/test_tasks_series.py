@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.audit import audit
+from ghar.data.icu import icu_stays
 from ghar.data.tasks_series import TASKS, series_labels, series_samples
 from ghar.errors import BadInput
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
@@ -173,3 +174,122 @@ def test_bad_requests():
         series_samples(cohort, "los", step_hours=0)
     with pytest.raises(BadInput, match="each only once"):
         series_samples(cohort, "los", features=("VITAL/ph", "VITAL/ph"))
+
+
+@pytest.fixture(scope="module")
+def icu_rows(shared_data) -> dict[str, tuple[pl.DataFrame, dict]]:
+    """ICU stays of both demos in time order, from the files, with the death in their hospital stay; last deaths."""
+    found = {}
+    for name, icu, hosp in (
+        ("mimic3", "mimic-iii-demo-1.4/ICUSTAYS", "mimic-iii-demo-1.4/ADMISSIONS"),
+        ("mimic4", "mimic-iv-demo-2.2/icu/icustays", "mimic-iv-demo-2.2/hosp/admissions"),
+    ):
+        stays, visits = (pl.read_csv(shared_data / f"{path}.csv.gz", try_parse_dates=True) for path in (icu, hosp))
+        deaths = visits.filter(hospital_expire_flag=1).group_by("subject_id").agg(pl.col("deathtime").max())
+        visits = visits.select("hadm_id", "admittime", "deathtime", died=pl.col("hospital_expire_flag"))
+        stays = stays.join(visits, on="hadm_id").sort("subject_id", "admittime", "intime")
+        found[name] = stays, dict(deaths.iter_rows())
+    return found
+
+
+@pytest.mark.parametrize("source", ["mimic3", "mimic4"])
+def test_icu_stays_of_the_demos(source, request, icu_rows):
+    raw = icu_rows[source][0]
+    stays = icu_stays(request.getfixturevalue(f"{source}_cohort"))
+    assert (
+        stays.select("subject_id", "visit_id", "start", "end").rows()
+        == raw.select("subject_id", "hadm_id", "intime", "outtime").rows()
+    )
+
+
+# mortality, readmission, los, the rest of los; days of an ICU stay are 4.5 and 3.7 on average (Table 5: 3.7 to 3.8).
+ICU_COUNTS = {
+    "mimic3": ({0: 46, 1: 26}, {0: 18, 1: 29}, {0: 91, 1: 20, 2: 15, 3: 10}, {0: 78, 1: 17, 2: 9, 3: 10}),
+    "mimic4": ({0: 62, 1: 12}, {0: 19, 1: 24}, {0: 85, 1: 35, 2: 15, 3: 5}, {0: 76, 1: 25, 2: 11, 3: 5}),
+}
+
+
+@pytest.mark.parametrize("source", ["mimic3", "mimic4"])
+def test_labels_on_icu_stays_of_the_demos(source, request, icu_rows):
+    cohort, (raw, last_death) = request.getfixturevalue(f"{source}_cohort"), icu_rows[source]
+    wanted: list[dict[int, int]] = [{}, {}, {}, {}]
+    following = raw.select(pl.col("intime").shift(-1).over("subject_id"))["intime"]
+
+    def count(task, label):
+        wanted[task][label] = wanted[task].get(label, 0) + 1
+
+    def los(days):
+        return sum(days >= limit for limit in (3, 7, 14))
+
+    for row, coming in zip(raw.iter_rows(named=True), following, strict=True):
+        start, end, dead = row["intime"], row["outtime"], row["deathtime"] if row["died"] else None
+        hours = (end - start) / HOUR
+        if hours >= 48 and not (dead and dead <= start + 48 * HOUR):
+            count(0, row["died"])
+        death = last_death.get(row["subject_id"])
+        if not (dead and dead <= end) and (coming is None or coming >= end) and (coming or death):
+            back = coming is not None and coming - end <= 30 * DAY
+            count(1, int(back or (death is not None and end <= death <= end + 30 * DAY)))
+        count(2, los(hours / 24))
+        if hours >= 24:
+            count(3, los(hours / 24 - 1))
+    tasks = (("mortality", "total"), ("readmission", "total"), ("los", "total"), ("los", "remaining"))
+    found = [
+        dict(series_labels(cohort, task, stay="icu", los=los)["label"].value_counts().rows()) for task, los in tasks
+    ]
+    assert found == wanted == [dict(sorted(counts.items())) for counts in ICU_COUNTS[source]]
+
+
+def test_pairing_of_icu_admissions_and_discharges():
+    day, end = DAY, START + 9 * DAY
+    events = [
+        (1, 1, "ICU_ADMISSION/A", START),
+        (1, 1, "ICU_DISCHARGE", START + day),
+        (1, 1, "ICU_ADMISSION/B", START + day),  # moved on at once
+        (1, 1, "ICU_ADMISSION/A", START + 3 * day),  # the end of B is not known
+        (1, 1, "ICU_DISCHARGE", START + 5 * day),
+        (1, None, "ICU_DISCHARGE", START + 6 * day),
+        (2, 2, "ICU_ADMISSION//A", START),
+        (3, 3, "ICU_ADMISSION/A", START),
+        (3, 3, "ICU_DISCHARGE", START),  # a stay of no length
+    ]
+    cohort = small_cohort([(1, 1, START, end, None), (2, 2, START, end, end), (3, 3, START, end, None)], events)
+    assert icu_stays(cohort).select("visit_id", "start", "end", "died").rows() == [
+        (1, START, START + day, False),
+        (1, START + day, None, False),
+        (1, START + 3 * day, START + 5 * day, False),
+        (2, START, None, True),
+        (3, START, START, False),
+    ]
+    with pytest.raises(BadInput, match="knows of no ICU stay"):
+        icu_stays(small_cohort([(1, 1, START, end, None)], events[1:2]))
+
+
+def test_questions_name_the_stay(mimic4_cohort, eicu_cohort):
+    heart = ("LAB/50912",), ("VITAL/mean blood pressure",)
+    asked = {
+        (source.stay, task, stay): series_samples(source, task, features=features, stay=stay)[0].question
+        for source, features in zip((mimic4_cohort, eicu_cohort), heart, strict=True)
+        for task in TASKS
+        for stay in ("visit", "icu")
+    }
+    assert (
+        asked["hospital", "los", "visit"] == TASKS["los"].question
+        and "this ICU stay" in asked["hospital", "los", "icu"]
+    )
+    assert "return to an ICU or die" in asked["hospital", "readmission", "icu"]
+    assert "this hospital stay" in asked["hospital", "mortality", "icu"]  # death in the hospital, seen from the ICU
+    for task in TASKS:
+        assert asked["ICU", task, "visit"] == asked["ICU", task, "icu"] and "ICU" in asked["ICU", task, "icu"]
+
+
+@pytest.mark.parametrize("days, label", [(3.9, 0), (4, 1), (8, 2), (15, 3), (0.9, None)])
+def test_the_rest_of_the_stay(days, label):
+    cohort = small_cohort(
+        [(1, 1, START, START + days * DAY, None), (2, 2, START, START + DAY, None)],
+        [(p, p, "VITAL/ph", START, START, 7.0) for p in (1, 2)],
+    )
+    for leakage in ("paper", "strict"):
+        samples = {s.visit_id: s for s in series_samples(cohort, "los", los="remaining", leakage=leakage)[1]}
+        assert (samples[1].label if 1 in samples else None) == label
+        assert all(s.prediction_time == START + DAY and s.values.shape[0] == 1 for s in samples.values())
