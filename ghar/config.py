@@ -53,7 +53,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Task:
-    name: Literal["los", "read", "dec", "kare_mortality", "kare_readmission"]  # length of stay, readmission, ...
+    name: Literal["los", "read", "dec", "kare_mortality", "kare_readmission"]  # GHAR: length of stay, ...; KARE
     anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
     window_days: Count  # read, kare_readmission: readmission within so many days
     legacy_order: bool  # visits by id and not by time, as PyHealth 1.1 has them; to reproduce published numbers only
@@ -98,8 +98,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Engine:
+    kind: Literal["hf", "vllm"]
     max_batch: Count  # requests per forward pass
     temperature: Positive  # of sampling in training; evaluation is greedy
+    importance_cap: Positive | None  # C of truncated importance sampling; null trusts the engine's log-probs
+    device: Literal["cpu", "cuda"] | None  # vllm: what it must run on; null takes what vLLM was built for
+    kv_cache_gb: Positive | None  # vllm: GiB for keys and values
+    sync: Literal["weights", "adapter"] | None  # vllm, LoRA: what is sent; null sends adapters on GPUs alone
+    sleep: bool  # vllm on GPUs: give memory back between rollouts
 
 
 @dataclass(frozen=True)
@@ -169,6 +175,7 @@ class Rl:
     micro_tokens: Count  # tokens per forward and backward pass; changes memory, not results
     max_grad_norm: Positive
     eval_every: Count  # updates
+    save_every: Count  # updates between checkpoints; an evaluation always saves one
     eval_samples: Count
     patience: Count | None  # evaluations without a better one before stopping; null never stops early
 
@@ -219,6 +226,9 @@ class Config:
     seed: Natural
     threads: Count
     run_dir: str
+    resume: Literal["auto", "never"]  # an unfinished run of the same configuration in run_dir: go on, or start over
+    keep_last: Count  # newest checkpoints that are kept; two or more survive a damaged one
+    keep_best: Count  # and those with the highest validation reward
     scale: Scale
     data: Data
     task: Task

@@ -4,7 +4,7 @@
     step-N/  weights.safetensors   trainable weights
              optimizer.pt          optimiser state
              random.pt             states of the random generators
-             state.json            whatever the training loop counts (step, best metric, normaliser, ...)
+             state.json            step, score, number of processes, and whatever the training loop counts
              model.json            identity of the model the weights belong to
              manifest.json         sha256 of the five files above
     latest, best                   one line each: the name of a step folder
@@ -14,32 +14,47 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from ghar.errors import BadInput
 
 FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "model.json")
-POINTERS = ("latest", "best")
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved: state, the loop's own JSON; optimizer, a state_dict; random, generator states by name."""
+    """What was saved: state, the loop's own JSON; optimizer, a state_dict; random, generator states by name.
+
+    score: of the weights, higher is better; None where they were not evaluated. processes: that the run trained in.
+    """
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Any]
     random: dict[str, Any]
     state: dict[str, Any]
     step: int
+    score: float | None = None
+    processes: int = 1
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How many step folders stay: the `last` newest and the `best` with the highest scores (`ghar.config.Config`)."""
+
+    last: int
+    best: int
 
 
 def identity(model: Any, tokenizer: Any, base: str, trained: Mapping[str, Any]) -> dict[str, str]:
@@ -76,31 +91,32 @@ def restore_random(state: Mapping[str, Any], **generators: np.random.Generator) 
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], *, best: bool = False) -> Path:
-    """Write `folder`/step-N, point `latest` (and `best`) to it and remove all step folders neither points to.
+def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: Keep) -> Path:
+    """Write `folder`/step-N, point `latest` (and `best`) to the right steps and remove all but those to keep.
 
-    A kill at any moment leaves the former `latest` whole. model: from `identity`. Returns the step's folder.
+    A kill at any moment leaves the former `latest` whole; an error (a full disk) also leaves no partial folder.
+    model: from `identity`. Returns the step's folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{checkpoint.step}"
     scratch = folder / f".step-{checkpoint.step}.partial"
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    _write_files(scratch, checkpoint, model)
-    sums = {name: _file_digest(scratch / name) for name in FILES}
-    (scratch / "manifest.json").write_text(json.dumps(sums, indent=1) + "\n")
-    for name in (*FILES, "manifest.json"):
-        _sync(scratch / name)
-    _sync(scratch)
-    if final.exists():  # the same step again: `find` takes the former folder back should we die between the renames
+    try:
+        scratch.mkdir()
+        _write_files(scratch, checkpoint, model)
+        seal(scratch)
+    except Exception:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    if final.exists():  # the same step again: `_steps` takes the former folder back should we die between the renames
         former = _former(final)
         shutil.rmtree(former, ignore_errors=True)
         os.rename(final, former)
     os.rename(scratch, final)
     _sync(folder)
-    for name in ("latest", "best") if best else ("latest",):
-        _point(folder, name, final.name)
-    _prune(folder)
+    steps = _steps(folder)
+    _point_to(folder, steps)
+    _prune(folder, {*steps[-keep.last :], *_ranked(steps)[: keep.best]})
     return final
 
 
@@ -110,9 +126,11 @@ def _write_files(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]
     # safetensors refuses tensors that share memory or have gaps
     weights = {name: value.detach().cpu().contiguous().clone() for name, value in checkpoint.weights.items()}
     save_file(weights, scratch / "weights.safetensors")
-    torch.save(checkpoint.optimizer, scratch / "optimizer.pt")
-    torch.save(checkpoint.random, scratch / "random.pt")
-    (scratch / "state.json").write_text(json.dumps({"step": checkpoint.step, **checkpoint.state}, indent=1) + "\n")
+    for name, value in (("optimizer.pt", checkpoint.optimizer), ("random.pt", checkpoint.random)):
+        with (scratch / name).open("wb") as file:  # given a path, torch.save hides why a write failed
+            torch.save(value, file)
+    own = {"step": checkpoint.step, "score": checkpoint.score, "processes": checkpoint.processes}
+    (scratch / "state.json").write_text(json.dumps({**own, **checkpoint.state}, indent=1) + "\n")
     (scratch / "model.json").write_text(json.dumps(dict(model), indent=1) + "\n")
 
 
@@ -122,13 +140,38 @@ def find(folder: Path, which: str = "latest") -> Path | None:
     if not pointer.is_file():
         return None
     step = folder / pointer.read_text().strip()
-    if not step.exists() and _former(step).is_dir():
-        os.rename(_former(step), step)
-    if not step.is_dir():
+    if step not in _steps(folder):
         raise BadInput(
             f"{pointer} names {step.name}, which does not exist; restore it or delete {pointer} to start over"
         )
     return step
+
+
+def newest(folder: Path, model: Mapping[str, str]) -> Checkpoint | None:
+    """The newest undamaged checkpoint, to go on from; None when nothing was saved.
+
+    Newer ones, whose damage is named on the screen, are removed: they are about to be written again. BadInput when
+    all are damaged, when they are of another model, or of another number of processes, whose numbers would differ.
+    """
+    steps = _steps(folder)
+    for step in reversed(steps):
+        damage = fault(step)
+        if damage is not None:
+            print(f"{damage}: going back to the checkpoint before it.")
+            continue
+        found = load(step, model)
+        if found.processes != processes():
+            raise BadInput(
+                f"{step} was written by {found.processes} processes and this run has {processes()}: start it with "
+                f"--nproc-per-node {found.processes}, or with resume=never to train anew"
+            )
+        older = steps[: steps.index(step) + 1]
+        _point_to(folder, older)
+        _prune(folder, set(older))
+        return found
+    if steps:
+        raise BadInput(f"every checkpoint in {folder} is damaged: start with resume=never to train anew")
+    return None
 
 
 def load(step: Path, model: Mapping[str, str]) -> Checkpoint:
@@ -138,7 +181,9 @@ def load(step: Path, model: Mapping[str, str]) -> Checkpoint:
     """
     from safetensors.torch import load_file
 
-    _verify(step)
+    damage = fault(step)
+    if damage is not None:
+        raise BadInput(f"{damage}; take another checkpoint or delete this one")
     _compare(step, model)
     state = json.loads((step / "state.json").read_text())
     return Checkpoint(
@@ -146,23 +191,41 @@ def load(step: Path, model: Mapping[str, str]) -> Checkpoint:
         optimizer=torch.load(step / "optimizer.pt", map_location="cpu", weights_only=True),
         random=torch.load(step / "random.pt", map_location="cpu", weights_only=True),
         step=state.pop("step"),
+        score=state.pop("score", None),
+        processes=state.pop("processes", 1),
         state=state,
     )
 
 
-def _verify(step: Path) -> None:
-    advice = "take another checkpoint or delete this one"
+def seal(folder: Path) -> None:
+    """Write the manifest of a finished folder: sha256 of every file below it; all is on disk when this returns."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    sums = {str(path.relative_to(folder)): _file_digest(path) for path in files}
+    scratch = folder / f".{MANIFEST}"
+    scratch.write_text(json.dumps(sums, indent=1) + "\n")
+    for path in (*files, scratch):
+        _sync(path)
+    os.replace(scratch, folder / MANIFEST)
+    _sync(folder)
+
+
+def fault(folder: Path) -> str | None:
+    """What is wrong with a sealed folder, naming the file; None when every file is what the manifest says."""
     try:
-        sums = json.loads((step / "manifest.json").read_text())
+        sums = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):
-        raise BadInput(
-            f"{step / 'manifest.json'} is missing or unreadable, so {step} is no checkpoint; {advice}"
-        ) from None
-    for name in FILES:
-        if not (step / name).is_file():
-            raise BadInput(f"{step / name} is missing; {advice}")
-        if _file_digest(step / name) != sums.get(name):
-            raise BadInput(f"{step / name} is damaged (its sha256 is not the manifest's); {advice}")
+        return f"{folder / MANIFEST} is missing or unreadable, so {folder} is no checkpoint"
+    for name, digest in sums.items():
+        if not (folder / name).is_file():
+            return f"{folder / name} is missing"
+        if _file_digest(folder / name) != digest:
+            return f"{folder / name} is damaged (its sha256 is not the manifest's)"
+    return None
+
+
+def processes() -> int:
+    """Processes this run trains in."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def _compare(step: Path, model: Mapping[str, str]) -> None:
@@ -175,6 +238,13 @@ def _compare(step: Path, model: Mapping[str, str]) -> None:
             )
 
 
+def _point_to(folder: Path, steps: Sequence[Path]) -> None:
+    """`latest` to the last of `steps`, `best` to the one with the highest score."""
+    for name, targets in (("latest", steps[-1:]), ("best", _ranked(steps)[:1])):
+        for target in targets:
+            _point(folder, name, target.name)
+
+
 def _point(folder: Path, name: str, target: str) -> None:
     scratch = folder / f".{name}.partial"
     scratch.write_text(target + "\n")
@@ -183,10 +253,38 @@ def _point(folder: Path, name: str, target: str) -> None:
     _sync(folder)
 
 
-def _prune(folder: Path) -> None:
-    kept = {(folder / name).read_text().strip() for name in POINTERS if (folder / name).is_file()}
+def _steps(folder: Path) -> list[Path]:
+    """Step folders, oldest first. One that a kill left renamed takes its name back."""
+    for former in folder.glob(".step-*.old"):
+        step = folder / former.name.removeprefix(".").removesuffix(".old")
+        if not step.exists():
+            os.rename(former, step)
+    return sorted((path for path in folder.glob("step-*") if path.is_dir()), key=_number)
+
+
+def _number(step: Path) -> int:
+    return int(step.name.removeprefix("step-"))
+
+
+def _ranked(steps: Sequence[Path]) -> list[Path]:
+    """Step folders that have a score, best first; of equals the earlier one."""
+    scores = {step: _score(step) for step in steps}
+    known = [(-score, _number(step), step) for step, score in scores.items() if score is not None]
+    return [step for _, _, step in sorted(known)]
+
+
+def _score(step: Path) -> float | None:
+    """A checkpoint's score; None where it has none that can be compared."""
+    try:
+        score = json.loads((step / "state.json").read_text()).get("score")
+    except (OSError, ValueError):
+        return None  # damaged: nobody's best; reading the checkpoint says so
+    return score if score is not None and math.isfinite(score) else None
+
+
+def _prune(folder: Path, kept: set[Path]) -> None:
     for path in folder.iterdir():
-        if path.is_dir() and path.name not in kept and path.name.lstrip(".").startswith("step-"):
+        if path.is_dir() and path not in kept and path.name.lstrip(".").startswith("step-"):
             shutil.rmtree(path)
 
 

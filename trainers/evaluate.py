@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from envs.case import Case
+from envs.rollout import derive_seed
 from envs.teacher import ScriptedTeacher
 from ghar.config import Config
 from ghar.data.demo.world import ceilings
 from ghar.errors import BadInput
-from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy, ForcedPolicy, Policy
 from ghar.metrics.policy import compare, policy_summary
 from ghar.metrics.report import write_report
-from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.runfolder import RunFolder, write_whole
 from rewards.compose import score_episode
 from rewards.normalise import Running
 from trainers import checkpoint
 from trainers.demo import TEACHER, teacher_knowledge
+from trainers.engines import make_engine, serving
 from trainers.models import SFT, identity, load_sft, make_actor, use_cores
 from trainers.play import episode_row, needs_retrieval, play
 from trainers.study import Study, prepare
@@ -60,6 +62,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     use_cores(config.threads)
     study = prepare(config)
     folder = RunFolder.open(Path(config.run_dir))
+    (folder.path / "episodes" / ".of").unlink(missing_ok=True)  # a resumed training shall not take ours for its own
     summary = {**(folder.summary() or {}), **evaluate_study(study, folder)}
     folder.write_summary(summary)
     print(table(summary))
@@ -67,18 +70,22 @@ def evaluate(config: Config) -> dict[str, Any]:
     return summary
 
 
-def evaluate_study(study: Study, folder: RunFolder) -> dict[str, Any]:
-    """The parts of summary.json that an evaluation fills in."""
+def evaluate_study(study: Study, folder: RunFolder, resume: bool = False) -> dict[str, Any]:
+    """The parts of summary.json that an evaluation fills in.
+
+    resume: do not play again what an earlier evaluation of the same weights under the same configuration has finished.
+    """
     config = study.config
     if WORDLESS.issuperset(config.eval.policies):
         return _evaluate_wordless(study, folder)
     checkpoints = folder.path / "checkpoints"
-    step = _step(config, checkpoints)
+    step = weights_step(config, checkpoints)
     home = step.parent if step is not None else checkpoints
     base, tokenizer = load_sft(config, home)
     cases = study.cases(study.splits.test, tokenizer)
-    engine = HFEngine(base, tokenizer, config.engine.max_batch)
+    engine = make_engine(config, base, tokenizer)
     teacher = ScriptedTeacher(teacher_knowledge(study, study.cases(study.splits.train, tokenizer)), TEACHER)
+    played = _played(config, folder, step) if resume else []
     rows: dict[str, list[dict[str, Any]]] = {}
 
     def run(names: Sequence[str], running: Running | None) -> None:
@@ -93,6 +100,10 @@ def evaluate_study(study: Study, folder: RunFolder) -> dict[str, Any]:
         if "rllib" in names:
             policies["rllib"] = _wordless(study, "rllib")
         for name in names:
+            if name in played:
+                print(f"Episodes of {name}: finished by an earlier start.")
+                rows[name] = list(folder.episodes(name))
+                continue
             rows[name] = score_policy(study, cases, policies[name], name, "test", running)
             folder.write_episodes(name, rows[name])
 
@@ -101,17 +112,19 @@ def evaluate_study(study: Study, folder: RunFolder) -> dict[str, Any]:
     if step is None:
         if "ghar_rl" in wanted:
             raise BadInput(f"{checkpoints} holds no checkpoint of RL: train it, or leave ghar_rl out of eval.policies.")
-        run(wanted, running)
+        with serving(engine, base, 0):
+            run(wanted, running)
     else:
         actor = make_actor(config, base)
         found = checkpoint.load(step, identity(config, actor, tokenizer))
         if running is not None:
             running.load_state_dict(found.state["running"])
-        run([name for name in wanted if name in ("scripted", "ghar_sft")], running)
+        with serving(engine, base, 0):
+            run([name for name in wanted if name in ("scripted", "ghar_sft")], running)
         actor.load_trainable_state(found.weights)
-        with actor.merged() as merged:
-            engine.model = merged
+        with serving(engine, actor, 1):
             run([name for name in wanted if name not in ("scripted", "ghar_sft")], running)
+    engine.close()
     return _summary(study, cases, rows)
 
 
@@ -139,15 +152,27 @@ def _summary(study: Study, cases: Sequence[Case], rows: dict[str, list[dict[str,
     config = study.config
     return {
         "generated": study.cohort.generated,
+        "credentialed": study.cohort.credentialed,
         "scale": config.scale.name,
         "experiment": f"{config.task.name} on {config.data.name}",
         "seed": config.seed,
-        "task": {"name": study.task.name, "labels": list(study.task.labels)},
+        "task": {"name": study.task.name, "question": study.task.question, "labels": list(study.task.labels)},
         "ceilings": _ceilings(study, cases),
         "data": dict(study.counts),
         "policies": {name: summarise(study, rows[name], config.eval.bootstrap) for name in config.eval.policies},
         "differences": _differences(config, rows),
     }
+
+
+def _played(config: Config, folder: RunFolder, step: Path | None) -> list[str]:
+    """Policies whose episodes were finished by an evaluation of these weights; those of other ones are removed."""
+    weights = "" if step is None else (step / checkpoint.MANIFEST).read_text()
+    of, mark = f"{derive_seed(weights, asdict(config)):016x}", folder.path / "episodes" / ".of"
+    if not mark.is_file() or mark.read_text() != of:
+        for name in folder.episode_names():
+            (folder.path / "episodes" / f"{name}.jsonl").unlink()
+        write_whole(mark, of)
+    return folder.episode_names()
 
 
 def _differences(config: Config, rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -157,7 +182,8 @@ def _differences(config: Config, rows: dict[str, list[dict[str, Any]]]) -> dict[
     return {f"ghar_rl - {other}": compare(rows["ghar_rl"], rows[other], **draw) for other in others}
 
 
-def _step(config: Config, checkpoints: Path) -> Path | None:
+def weights_step(config: Config, checkpoints: Path) -> Path | None:
+    """The checkpoint asked for: eval.checkpoint, else the best; None where nothing was trained by RL."""
     if config.eval.checkpoint is None:
         return checkpoint.find(checkpoints, "best")
     step = Path(config.eval.checkpoint)

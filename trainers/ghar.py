@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from envs.teacher import ScriptedTeacher
 from ghar.config import Config
+from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy, Policy
@@ -33,49 +33,77 @@ from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from trainers.demo import TEACHER, base_key, build_base, teacher_knowledge
 from trainers.evaluate import evaluate_study, table
-from trainers.models import SFT, load_pretrained, make_actor, save_model, use_cores
-from trainers.play import tokenised
+from trainers.lessons import Lessons, lessons_of, read_lessons, write_lessons
+from trainers.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
+from trainers.resume import occupied, open_run
 from trainers.rl import Patients, reinforce
 from trainers.sft import SFTSettings, run_sft
 from trainers.study import Study, prepare
-from trainers.warmup import Warmup, sample_references
+from trainers.warmup import sample_references
+
+LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/lessons.py; SFT on its way
+
+Log = Callable[[Mapping[str, Any]], None]
 
 
 def train(config: Config) -> None:
-    """Run every phase into `config.run_dir`; a run that is already there, finished, is only reported."""
+    """Run every phase into `config.run_dir`. A finished run is only reported, a killed one goes on where it was."""
     _alone()
     use_cores(config.threads)
     torch.manual_seed(config.seed)
-    folder = _open(config)
-    if folder is None:
-        return
-    seconds: dict[str, float] = {}
+    path = Path(config.run_dir)
+    with occupied(path), full_disk_told(path):
+        opened = open_run(config)
+        if opened is not None:
+            _train(config, *opened)
+
+
+def _train(config: Config, folder: RunFolder, resumed: bool) -> None:
+    seconds: dict[str, float] = {}  # of this start: what an earlier one has done is not counted
     with _timed(seconds, "data"):
         study = prepare(config)
     logger = _logger(study, folder)
     log = _log_to(folder, logger)
     _banner(study)
-    with _timed(seconds, "base"):
-        model, tokenizer = _start_model(study, log)
-    train_cases = study.cases(study.splits.train, tokenizer)
-    with _timed(seconds, "teacher"):
-        warmup = sample_references(study, train_cases, _teacher(study, train_cases))
-    print(f"The teacher was right on {warmup.rate:.1%} of the samples it tried.")
-    with _timed(seconds, "sft"):
-        model = _imitate(study, model, tokenizer, warmup, log)
-    save_model(model, tokenizer, folder.path / "checkpoints" / SFT)
-    patients = Patients(train_cases, study.cases(study.splits.valid, tokenizer), warmup.references)
+    checkpoints = folder.path / "checkpoints"
+    if not (checkpoints / SFT).is_dir():
+        _warm_up(study, folder, log, seconds)
+    else:
+        print("The warm-up was finished by an earlier start.")
+    shutil.rmtree(checkpoints / SFT_STEPS, ignore_errors=True)
+    model, tokenizer = load_sft(config, checkpoints)  # also right after SFT: every start of RL sees the same bytes
+    cases = study.cases(study.splits.train, tokenizer), study.cases(study.splits.valid, tokenizer)
+    patients = Patients(*cases, read_lessons(checkpoints / LESSONS).references)
     with _timed(seconds, "rl"):
-        reinforce(study, make_actor(config, model), tokenizer, patients, log, folder.path / "checkpoints")
+        reinforce(study, make_actor(config, model), tokenizer, patients, log, folder)
     with _timed(seconds, "evaluation"):
-        summary = evaluate_study(study, folder)
+        summary = evaluate_study(study, folder, resume=True)
     for name in config.eval.policies:
         if config.logger.wandb != "disabled":
             logger.log_episodes(name, folder.episodes(name))
     logger.finish()
-    folder.write_summary({**summary, "time": seconds, "memory_gb": _peak_memory(), "commit": _commit()})
+    about = {"time": seconds, "resumed": resumed, "memory_gb": _peak_memory(), "commit": _commit()}
+    folder.write_summary({**summary, **about})
     print(table(summary))
     print(f"Report: {write_report(folder.path)}")
+
+
+def _warm_up(study: Study, folder: RunFolder, log: Log, seconds: dict[str, float]) -> None:
+    """Base model, teacher and SFT, into checkpoints/sft. What an earlier start has finished is not done again."""
+    checkpoints = folder.path / "checkpoints"
+    with _timed(seconds, "base"):
+        model, tokenizer = _start_model(study, folder, log)
+    with _timed(seconds, "teacher"):
+        if not (checkpoints / LESSONS).is_file():
+            train_cases = study.cases(study.splits.train, tokenizer)
+            found = sample_references(study, train_cases, _teacher(study, train_cases))
+            write_lessons(checkpoints / LESSONS, lessons_of(found, tokenizer))
+        lessons = read_lessons(checkpoints / LESSONS)
+    print(f"The teacher was right on {lessons.rate:.1%} of the samples it tried.")
+    folder.rewind("sft", -1)
+    with _timed(seconds, "sft"):
+        model = _imitate(study, model, tokenizer, lessons, log, checkpoints / SFT_STEPS)
+        save_model(model, tokenizer, checkpoints / SFT)
 
 
 def _alone() -> None:
@@ -86,22 +114,7 @@ def _alone() -> None:
         os.environ.pop(name, None)
 
 
-def _open(config: Config) -> RunFolder | None:
-    """The run folder, emptied of an unfinished run; None when it holds this very run, finished."""
-    path, text = Path(config.run_dir), yaml.safe_dump(json.loads(json.dumps(asdict(config))), sort_keys=False)
-    folder = RunFolder.open(path)
-    kept = path / "config.yaml"
-    if kept.exists() and kept.read_text() != text:
-        raise BadInput(f"{path} holds a run of another configuration: choose another run_dir, or delete the folder.")
-    if kept.exists() and folder.summary() is not None:
-        print(f"{path} holds this run, finished; delete the folder to train again.\nReport: {write_report(path)}")
-        return None
-    folder.metrics_path.unlink(missing_ok=True)
-    folder.write_config(text)
-    return folder
-
-
-def _start_model(study: Study, log: Callable[[Mapping[str, Any]], None]) -> tuple[Any, Any]:
+def _start_model(study: Study, folder: RunFolder, log: Log) -> tuple[Any, Any]:
     model = study.config.model
     if model.kind == "pretrained":
         assert model.path is not None  # ghar.configure asks for it
@@ -111,6 +124,7 @@ def _start_model(study: Study, log: Callable[[Mapping[str, Any]], None]) -> tupl
     if kept.is_dir():
         print(f"Base model of an earlier run: {kept}")
     else:
+        folder.rewind("base", -1)
         kept.parent.mkdir(parents=True, exist_ok=True)
         save_model(*build_base(study, knowledge, log), kept)
     return load_pretrained(str(kept), model.dtype)
@@ -124,12 +138,11 @@ def _teacher(study: Study, train_cases: Any) -> Policy:
     return EnginePolicy(HFEngine(model, tokenizer, study.config.engine.max_batch), study.config.engine.temperature)
 
 
-def _imitate(study: Study, model: Any, tokenizer: Any, found: Warmup, log: Callable[[Mapping[str, Any]], None]) -> Any:
-    """SFT on the replies of the accepted episodes, `trainer.warmup.epochs` times over."""
+def _imitate(study: Study, model: Any, tokenizer: Any, lessons: Lessons, log: Log, keep: Path) -> Any:
+    """SFT on the replies of the accepted episodes, `trainer.warmup.epochs` times over; its checkpoints go to `keep`."""
     cfg, warmup = study.config, study.config.trainer.warmup
-    pairs = [pair for episode in found.accepted for _, pair in tokenised(tokenizer, episode)]
     settings = SFTSettings(
-        steps=max(1, warmup.epochs * len(pairs) // warmup.batch),
+        steps=max(1, warmup.epochs * len(lessons.pairs) // warmup.batch),
         batch_size=warmup.batch,
         lr=warmup.lr,
         micro_batch=warmup.micro_batch,
@@ -138,7 +151,7 @@ def _imitate(study: Study, model: Any, tokenizer: Any, found: Warmup, log: Calla
         alpha=cfg.model.lora_alpha,
         seed=cfg.seed,
     )
-    result = run_sft(model, tokenizer, pairs, settings)
+    result = run_sft(model, tokenizer, lessons.pairs, settings, keep)
     for row in result.curve:
         log({"phase": "sft", "step": int(row["step"]), "train/loss": row["loss"], "train/accuracy": row["accuracy"]})
     return result.model
@@ -158,7 +171,7 @@ def _logger(study: Study, folder: RunFolder) -> Logger:
     )
 
 
-def _log_to(folder: RunFolder, logger: Logger) -> Callable[[Mapping[str, Any]], None]:
+def _log_to(folder: RunFolder, logger: Logger) -> Log:
     def log(row: Mapping[str, Any]) -> None:
         folder.log(row)
         logger.log(row)

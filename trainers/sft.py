@@ -6,12 +6,16 @@ completion carries a loss.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
@@ -19,8 +23,11 @@ import numpy as np
 
 from ghar.errors import BadInput
 from ghar.progress import progress
+from trainers.checkpoint import fault, processes, seal
 
 IGNORE = -100  # label of a token without loss, as torch and TRL have it
+SAVES = 10  # checkpoints of a training that keeps any
+ORIGIN = "origin.json"  # in each: what the training was of
 
 
 @dataclass(frozen=True)
@@ -62,11 +69,16 @@ class SFTResult:
     seconds: float
 
 
-def run_sft(model: Any, tokenizer: Any, pairs: Sequence[Pair], cfg: SFTSettings) -> SFTResult:
-    """Train `model` on the completions of `pairs` and return it in eval mode; no file is left behind.
+def run_sft(
+    model: Any, tokenizer: Any, pairs: Sequence[Pair], cfg: SFTSettings, keep: Path | None = None
+) -> SFTResult:
+    """Train `model` on the completions of `pairs` and return it in eval mode.
 
     Pairs are drawn in a shuffled order that depends on the seed alone, epoch after epoch, for `cfg.steps` steps.
-    BadInput when there is no pair, a completion is empty, or a pair is longer than max_length.
+    keep: a folder for checkpoints; a killed training goes on from the newest one there, to the same result. The caller
+    removes it once the model is safe. Without it no file is left behind.
+    BadInput when there is no pair, a completion is empty, a pair is longer than max_length, or `keep` is of another
+    training.
     """
     import torch
     from datasets import Dataset
@@ -79,19 +91,21 @@ def run_sft(model: Any, tokenizer: Any, pairs: Sequence[Pair], cfg: SFTSettings)
             "labels": [[IGNORE] * len(p.prompt_ids) + list(p.completion_ids) for p in pairs],
         }
     ).select(draw_order([len(p.prompt_ids) + len(p.completion_ids) for p in pairs], cfg))
+    origin = _origin(pairs, cfg)
+    start_from = None if keep is None else _newest(keep, origin)
     with TemporaryDirectory() as scratch, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
         trainer = _trainer_class()(
             model=model,
-            args=_arguments(cfg, scratch, model.device.type == "cpu"),
+            args=_arguments(cfg, keep, scratch, model.device.type == "cpu"),
             data_collator=partial(collate_left, pad_id=tokenizer.pad_token_id),
             train_dataset=data,
             processing_class=tokenizer,
             peft_config=_lora(cfg),
-            callbacks=[_bar(advance)],
+            callbacks=[_callback(advance, origin)],
         )
         trainer.remove_callback(PrinterCallback)
         start = time.monotonic()
-        trainer.train()
+        trainer.train(resume_from_checkpoint=start_from)
         seconds = time.monotonic() - start
     trained = trainer.model
     if cfg.finetune == "lora":
@@ -163,16 +177,55 @@ def _trainer_class() -> Any:
     return CompletionTrainer
 
 
-def _bar(advance: Callable[[], None]) -> Any:
+def _callback(advance: Callable[..., None], origin: str) -> Any:
+    import torch.distributed as dist
     from transformers import TrainerCallback
 
-    class Bar(TrainerCallback):
+    class Callback(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            advance(state.global_step)
+
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             advance()
             if state.global_step == args.max_steps:  # the last, perhaps shorter, stretch of the curve
                 control.should_log = True
 
-    return Bar()
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if processes() > 1:
+                dist.barrier()  # every process writes its part before the whole is sealed
+            if state.is_world_process_zero:
+                folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+                (folder / ORIGIN).write_text(origin)
+                seal(folder)
+
+    return Callback()
+
+
+def _origin(pairs: Sequence[Pair], cfg: SFTSettings) -> str:
+    """What a training is, as JSON: its data, its settings but for those that change memory only, its processes."""
+    digest = hashlib.sha256()
+    for pair in pairs:
+        for ids in (pair.prompt_ids, pair.completion_ids):
+            digest.update(np.array([len(ids), *ids], np.int64).tobytes())
+    settings = {name: value for name, value in asdict(cfg).items() if name != "micro_batch"}
+    return json.dumps({"data": digest.hexdigest(), "settings": settings, "processes": processes()})
+
+
+def _newest(keep: Path, origin: str) -> str | None:
+    """The newest whole checkpoint in `keep`, None when there is none. Partial or damaged ones are named and removed."""
+    for folder in sorted(keep.glob("checkpoint-*"), key=lambda path: -int(path.name.removeprefix("checkpoint-"))):
+        damage = fault(folder)
+        if damage is not None:
+            print(f"{damage}: going back to what was saved before it.")
+            shutil.rmtree(folder)
+            continue
+        if (saved := (folder / ORIGIN).read_text()) != origin:
+            old, new = json.loads(saved), json.loads(origin)
+            names = ", ".join(name for name in new if old[name] != new[name])
+            raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")
+        print(f"Resuming SFT after step {folder.name.removeprefix('checkpoint-')}.")
+        return str(folder)
+    return None
 
 
 def _check(pairs: Sequence[Pair], cfg: SFTSettings) -> None:
@@ -186,13 +239,13 @@ def _check(pairs: Sequence[Pair], cfg: SFTSettings) -> None:
             raise BadInput(f"SFT pair {i} is {length} tokens long, more than max_length={cfg.max_length}")
 
 
-def _arguments(cfg: SFTSettings, scratch: str, cpu: bool) -> Any:
+def _arguments(cfg: SFTSettings, keep: Path | None, scratch: str, cpu: bool) -> Any:
     from trl.trainer.sft_config import SFTConfig
 
     if cfg.batch_size % cfg.micro_batch:
         raise BadInput(f"sft batch_size {cfg.batch_size} is not a multiple of micro_batch {cfg.micro_batch}")
     return SFTConfig(
-        output_dir=scratch,
+        output_dir=scratch if keep is None else str(keep),
         max_steps=cfg.steps,
         per_device_train_batch_size=cfg.micro_batch,
         gradient_accumulation_steps=cfg.batch_size // cfg.micro_batch,
@@ -212,7 +265,10 @@ def _arguments(cfg: SFTSettings, scratch: str, cpu: bool) -> Any:
         train_sampling_strategy="sequential",
         logging_strategy="steps",
         logging_steps=cfg.log_every,
-        save_strategy="no",
+        save_strategy="no" if keep is None else "steps",
+        # where a point of the loss curve ends: what is summed up for the next one is not part of a checkpoint
+        save_steps=cfg.log_every * -(-cfg.steps // (SAVES * cfg.log_every)),
+        save_total_limit=2,
         report_to=[],
         disable_tqdm=True,
         ddp_find_unused_parameters=False,  # every parameter takes part in every step
@@ -244,7 +300,10 @@ def _curve(history: Sequence[dict[str, Any]]) -> tuple[dict[str, float], ...]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the trainer's own log lines off the screen: the progress bar and the curve say the same."""
+    """Keep the trainer's own log lines and bars off the screen: our progress bar and the curve say the same."""
+    from transformers.utils import logging as bars
+
+    bars.disable_progress_bar()  # one for every checkpoint written
     names = ("transformers", "trl", "accelerate")
     levels = {name: logging.getLogger(name).level for name in names}
     for name in names:
@@ -252,5 +311,6 @@ def _quiet() -> Iterator[None]:
     try:
         yield
     finally:
+        bars.enable_progress_bar()
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)

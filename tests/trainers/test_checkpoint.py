@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import replace
@@ -11,19 +12,35 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ghar.errors import BadInput
 from tests.trainers.tiny import perturb, tiny_model
 from trainers.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.checkpoint import FILES, Checkpoint, find, identity, load, random_state, restore_random, save
+from trainers.checkpoint import (
+    FILES,
+    Checkpoint,
+    Keep,
+    fault,
+    find,
+    identity,
+    load,
+    newest,
+    random_state,
+    restore_random,
+    save,
+    seal,
+)
 
 MODEL = {"architecture": "a", "tokenizer": "t", "base": "b"}
+KEEP = Keep(last=1, best=1)
 
 
-def some(step: int = 1, **state: Any) -> Checkpoint:
+def some(step: int = 1, score: float | None = None, **state: Any) -> Checkpoint:
     weights = {"w": torch.arange(6.0).reshape(2, 3), "transposed": torch.arange(6.0).reshape(2, 3).T}
     optimizer = {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
-    return Checkpoint(weights, optimizer, random_state(), state, step)
+    return Checkpoint(weights, optimizer, random_state(), state, step, score)
 
 
 class Words:
@@ -39,7 +56,7 @@ class Words:
 def test_comes_back_as_saved(tmp_path):
     state = {"best": 0.25, "normaliser": {"reason": [1, 2.5]}, "kl": 0.1}
     saved = some(7, **state)
-    step = save(tmp_path, saved, MODEL)
+    step = save(tmp_path, saved, MODEL, KEEP)
     assert step.name == "step-7" and find(tmp_path) == step and find(tmp_path, "best") is None
     loaded = load(step, MODEL)
     assert loaded.step == 7 and loaded.state == state
@@ -50,19 +67,96 @@ def test_comes_back_as_saved(tmp_path):
 def test_random_generators_go_on_where_they_were(tmp_path):
     rng = np.random.default_rng(5)
     rng.random(3)
-    step = save(tmp_path, replace(some(), random=random_state(minibatches=rng)), MODEL)
+    step = save(tmp_path, replace(some(), random=random_state(minibatches=rng)), MODEL, KEEP)
     expected = rng.random(4), torch.rand(4)
     other = np.random.default_rng(99)
     restore_random(load(step, MODEL).random, minibatches=other)
     assert np.array_equal(other.random(4), expected[0]) and torch.equal(torch.rand(4), expected[1])
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def test_keeps_best_and_last_only(tmp_path):
-    for step in (1, 2, 3, 4):
-        save(tmp_path, some(step), MODEL, best=step == 2)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["best", "latest", "step-2", "step-4"]
+    for step, score in ((1, 0.5), (2, 0.9), (3, 0.9), (4, None)):
+        save(tmp_path, some(step, score), MODEL, KEEP)
+    assert names(tmp_path) == ["best", "latest", "step-2", "step-4"]
     assert find(tmp_path, "best") == tmp_path / "step-2"
     assert find(tmp_path) == tmp_path / "step-4"
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.none() | st.integers(0, 3).map(float), min_size=1, max_size=8), st.integers(1, 4), st.integers(1, 4)
+)
+def test_what_is_kept_is_what_a_look_at_all_would_keep(tmp_path_factory, scores, last, best):
+    folder = tmp_path_factory.mktemp("kept")
+    for step, score in enumerate(scores):
+        save(folder, some(step, score), MODEL, Keep(last, best))
+    ranked = sorted((step for step, s in enumerate(scores) if s is not None), key=lambda i: (-(scores[i] or 0), i))
+    kept = {*range(len(scores))[-last:], *ranked[:best]}
+    assert {path.name for path in folder.glob("step-*")} == {f"step-{step}" for step in kept}
+    assert find(folder, "best") == (folder / f"step-{ranked[0]}" if ranked else None)
+
+
+def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, capsys):
+    for step, score in ((8, 0.5), (9, 0.4), (10, 0.9)):  # 10 comes after 9, whatever the letters say
+        save(tmp_path, some(step, score), MODEL, Keep(3, 1))
+    (tmp_path / "step-10" / "optimizer.pt").write_bytes(b"half")
+    (tmp_path / "step-9" / "random.pt").unlink()
+    found = newest(tmp_path, MODEL)
+    assert found is not None and (found.step, found.score) == (8, 0.5)
+    said = capsys.readouterr().out
+    assert "step-10/optimizer.pt is damaged" in said and "step-9/random.pt is missing" in said
+    assert names(tmp_path) == ["best", "latest", "step-8"]
+    assert find(tmp_path) == find(tmp_path, "best") == tmp_path / "step-8"
+    (tmp_path / "step-8" / "manifest.json").write_text("{")
+    with pytest.raises(BadInput, match=r"every checkpoint .* is damaged: start with resume=never"):
+        newest(tmp_path, MODEL)
+
+
+def test_newest_is_the_last_saved_whatever_a_kill_left_of_the_pointers(tmp_path):
+    assert newest(tmp_path / "nothing", MODEL) is None
+    for step in (1, 2):
+        save(tmp_path, some(step), MODEL, Keep(2, 1))
+    (tmp_path / "latest").write_text("step-1\n")
+    (tmp_path / ".step-3.partial").mkdir()
+    found = newest(tmp_path, MODEL)
+    assert found is not None and found.step == 2
+    assert names(tmp_path) == ["latest", "step-1", "step-2"] and find(tmp_path) == tmp_path / "step-2"
+
+
+def test_checkpoint_of_another_world_size_says_how_to_go_on(tmp_path):
+    save(tmp_path, replace(some(), processes=2), MODEL, KEEP)
+    with pytest.raises(BadInput, match="written by 2 processes and this run has 1: start it with --nproc-per-node 2"):
+        newest(tmp_path, MODEL)
+    assert load(tmp_path / "step-1", MODEL).processes == 2  # to evaluate it, one process will do
+
+
+def test_a_full_disk_leaves_the_former_checkpoint_and_no_litter(tmp_path, monkeypatch):
+    save(tmp_path, some(1), MODEL, KEEP)
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(OSError):
+            save(tmp_path, some(2), MODEL, KEEP)
+    assert names(tmp_path) == ["latest", "step-1"]
+    found = newest(tmp_path, MODEL)
+    assert found is not None and found.step == 1
+
+
+def test_any_folder_can_be_sealed(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "file").write_text("text")
+    assert "manifest.json is missing" in str(fault(tmp_path))
+    seal(tmp_path)
+    assert fault(tmp_path) is None
+    (tmp_path / "inner" / "file").write_text("test")
+    assert "inner/file is damaged" in str(fault(tmp_path))
 
 
 def test_nothing_saved_is_no_error(tmp_path):
@@ -71,7 +165,7 @@ def test_nothing_saved_is_no_error(tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_damaged_file_is_named(tmp_path, name):
-    step = save(tmp_path, some(), MODEL)
+    step = save(tmp_path, some(), MODEL, KEEP)
     data = bytearray((step / name).read_bytes())
     data[len(data) // 2] ^= 1
     (step / name).write_bytes(data)
@@ -80,7 +174,7 @@ def test_damaged_file_is_named(tmp_path, name):
 
 
 def test_missing_file_and_manifest_are_named(tmp_path):
-    step = save(tmp_path, some(), MODEL)
+    step = save(tmp_path, some(), MODEL, KEEP)
     (step / "optimizer.pt").unlink()
     with pytest.raises(BadInput, match=r"optimizer\.pt is missing"):
         load(step, MODEL)
@@ -97,7 +191,7 @@ def test_pointer_to_nowhere_is_named(tmp_path):
 
 @pytest.mark.parametrize("key", MODEL)
 def test_checkpoint_of_another_model_says_what_differs(tmp_path, key):
-    step = save(tmp_path, some(), MODEL)
+    step = save(tmp_path, some(), MODEL, KEEP)
     with pytest.raises(BadInput, match=f"of another model: its {key} is"):
         load(step, {**MODEL, key: "other"})
 
@@ -118,7 +212,7 @@ def test_identity_follows_architecture_tokenizer_base_and_training():
 
 @pytest.mark.parametrize("deadly", ["os.rename", "os.replace", "torch.save", "os.fsync"])
 def test_kill_during_a_save_leaves_the_former_latest_whole(tmp_path, monkeypatch, deadly):
-    save(tmp_path, some(1), MODEL)
+    save(tmp_path, some(1), MODEL, KEEP)
 
     def killed(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
@@ -126,15 +220,15 @@ def test_kill_during_a_save_leaves_the_former_latest_whole(tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(deadly, killed)
         with pytest.raises(KeyboardInterrupt):
-            save(tmp_path, some(2), MODEL)
+            save(tmp_path, some(2), MODEL, KEEP)
     step = find(tmp_path)
     assert step is not None and load(step, MODEL).step == 1
-    save(tmp_path, some(2), MODEL)
+    save(tmp_path, some(2), MODEL, KEEP)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step-2"]
 
 
 def test_kill_between_the_renames_of_the_same_step_is_repaired(tmp_path, monkeypatch):
-    save(tmp_path, some(1, best=1), MODEL)
+    save(tmp_path, some(1, best=1), MODEL, KEEP)
     rename = os.rename
     calls: list[Path] = []
 
@@ -147,7 +241,7 @@ def test_kill_between_the_renames_of_the_same_step_is_repaired(tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", second_fails)
         with pytest.raises(KeyboardInterrupt):
-            save(tmp_path, some(1, best=2), MODEL)
+            save(tmp_path, some(1, best=2), MODEL, KEEP)
     step = find(tmp_path)
     assert step is not None and load(step, MODEL).state == {"best": 1}
 
@@ -166,7 +260,8 @@ def test_actor_and_optimizer_continue_exactly(tmp_path):
     actor, optimizer = build()
     perturb(actor)
     train(actor, optimizer, 2)
-    step = save(tmp_path, Checkpoint(actor.trainable_state(), optimizer.state_dict(), random_state(), {}, 2), MODEL)
+    found = Checkpoint(actor.trainable_state(), optimizer.state_dict(), random_state(), {}, 2)
+    step = save(tmp_path, found, MODEL, KEEP)
     train(actor, optimizer, 2)
     again, resumed = build()
     loaded = load(step, MODEL)
@@ -178,6 +273,6 @@ def test_actor_and_optimizer_continue_exactly(tmp_path):
 
 
 def test_manifest_lists_every_file(tmp_path):
-    step = save(tmp_path, some(), MODEL)
+    step = save(tmp_path, some(), MODEL, KEEP)
     assert sorted(json.loads((step / "manifest.json").read_text())) == sorted(FILES)
     assert sorted(p.name for p in step.iterdir()) == sorted((*FILES, "manifest.json"))

@@ -11,6 +11,7 @@ import torch
 
 from ghar.errors import BadInput
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
+from trainers import sft
 from trainers.sft import IGNORE, Pair, SFTSettings, collate_left, draw_order, run_sft
 
 SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
@@ -120,3 +121,57 @@ def test_bad_pairs_are_named():
     refused([Pair([1], [2]), Pair([1], [])], "pair 1 has an empty")
     refused([Pair([1] * 9, [2])], "pair 0 is 10 tokens long", max_length=9)
     refused([Pair([1], [2])], "not a multiple of micro_batch", micro_batch=3)
+
+
+class Killed(BaseException):
+    """Nobody catches it, as nobody catches a SIGKILL."""
+
+
+@pytest.mark.parametrize("finetune, steps, killed_at", [("lora", 26, 19), ("full", 26, 26), ("full", 26, 3)])
+def test_a_killed_training_ends_like_an_undisturbed_one(tmp_path, monkeypatch, capsys, finetune, steps, killed_at):
+    """Whether it was killed before, between or after its checkpoints (every 4 steps)."""
+    settings = replace(SETTINGS, steps=steps, finetune=finetune, rank=4)
+    keep = tmp_path / "kept"
+    expected = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(sft, "_callback", killer(sft._callback, killed_at))
+        with pytest.raises(Killed):
+            run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, keep)
+    (keep / "checkpoint-999").mkdir(parents=True)  # a save that was cut short
+    result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, keep)
+    said = capsys.readouterr().out
+    assert "checkpoint-999 is no checkpoint" in said
+    assert ("Resuming SFT after step" in said) == (killed_at > 4)
+    assert result.curve == expected.curve
+    theirs = expected.model.state_dict()
+    assert all(torch.equal(value, theirs[name]) for name, value in result.model.state_dict().items())
+
+
+def killer(make: Any, step: int) -> Any:
+    """A maker of callbacks that raise once `step` is done, after whatever is saved there."""
+
+    def make_deadly(*args: Any) -> Any:
+        callback = make(*args)
+        on_step_begin, on_train_end = callback.on_step_begin, callback.on_train_end
+
+        def begin(args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == step:
+                raise Killed
+            on_step_begin(args, state, control, **kwargs)
+
+        def end(args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == step:
+                raise Killed
+            on_train_end(args, state, control, **kwargs)
+
+        callback.on_step_begin, callback.on_train_end = begin, end
+        return callback
+
+    return make_deadly
+
+
+def test_checkpoints_of_another_training_are_refused(tmp_path):
+    run_sft(tiny_model(), tiny_tokenizer(), pairs(), replace(SETTINGS, steps=4), tmp_path)
+    for changed, data in ((replace(SETTINGS, steps=8), pairs()), (replace(SETTINGS, steps=4), pairs()[1:])):
+        with pytest.raises(BadInput, match=r"checkpoint-4 is of another training \((settings|data) differ"):
+            run_sft(tiny_model(), tiny_tokenizer(), data, changed, tmp_path)

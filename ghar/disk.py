@@ -1,0 +1,37 @@
+"""A full disk, told in a sentence."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ghar.errors import BadInput
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+# safetensors says it in its own exception's text; torch.save, given a path, only notices that bytes are missing
+SAID = ("No space left on device", "Disk quota exceeded", "unexpected pos")
+
+
+@contextmanager
+def full_disk_told(folder: Path) -> Iterator[None]:
+    """Turn the error of a full disk under `folder`, whichever library met it, into BadInput; others pass through."""
+    try:
+        yield
+    except Exception as error:
+        if not is_full(error):
+            raise
+        free = shutil.disk_usage(folder).free / 1e6
+        raise BadInput(
+            f"The disk of {folder} is full ({free:.0f} MB are free), so the last write was given up: make room and "
+            "start the same command again, it goes on from its newest checkpoint."
+        ) from error
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error, or one it followed from, says that the disk is full."""
+    known = isinstance(error, OSError) and error.errno in FULL
+    before = error.__cause__ or error.__context__
+    return known or any(text in str(error) for text in SAID) or (before is not None and is_full(before))

@@ -1,0 +1,136 @@
+"""Exports load in plain PEFT and transformers and say what the actor says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import RunFolder
+from launch.entry import load
+from tests.trainers.tiny import VOCAB, perturb, tiny_model, tiny_tokenizer
+from trainers import checkpoint
+from trainers.actor_critic import ActorCritic
+from trainers.export import export
+from trainers.models import SFT, identity, make_actor, save_model
+
+SUMMARY: dict[str, Any] = {
+    "generated": True,
+    "seed": 3,
+    "experiment": "los on demo",
+    "task": {"name": "los", "question": "How long will this stay be?", "labels": ["0", "1-3", "over 14"]},
+    "ceilings": {"parametric": 0.585, "retrieval": 0.933},
+    "data": {"patients": 150, "train samples": 99},
+    "policies": {
+        "scripted": {"accuracy": [0.7, 0.6, 0.8], "reward": [12.0, 11.0, 13.0]},
+        "ghar_rl": {"accuracy": [0.8, 0.75, 0.85], "reward": [13.5, 13.0, None]},
+    },
+}
+
+
+def finished_run(folder: Path, *overrides: str) -> tuple[Config, ActorCritic]:
+    """A run folder as training leaves it, as far as an export looks, and its actor."""
+    config = load([f"run_dir={folder}", "model.lora_rank=4", *overrides])
+    checkpoints = folder / "checkpoints"
+    save_model(tiny_model(), tiny_tokenizer(), checkpoints / SFT)
+    actor = perturb(make_actor(config, AutoModelForCausalLM.from_pretrained(checkpoints / SFT).eval()))
+    found = checkpoint.Checkpoint(actor.trainable_state(), {}, checkpoint.random_state(), {}, 7, score=1.0)
+    names = identity(config, actor, AutoTokenizer.from_pretrained(checkpoints / SFT))
+    checkpoint.save(checkpoints, found, names, checkpoint.Keep(1, 1))
+    RunFolder.open(folder).write_summary(SUMMARY)
+    return config, actor
+
+
+@torch.no_grad()
+def logits(model: Any) -> torch.Tensor:
+    ids = torch.arange(2, VOCAB - 2).reshape(4, -1)
+    return model.eval()(input_ids=ids).logits
+
+
+@pytest.mark.parametrize("critic", ["head", "adapter"])
+def test_lora(tmp_path: Path, critic: str):
+    config, actor = finished_run(tmp_path / "run", "model.finetune=lora", f"model.critic={critic}")
+    expected, base = logits(actor.model), logits(tiny_model())
+    target = export(config)
+    assert sorted(path.name for path in target.iterdir()) == ["README.md", "adapter", "base", "merged"]
+    merged = AutoModelForCausalLM.from_pretrained(target / "merged")
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(target / "base"), str(target / "adapter"))
+    assert (expected - base).abs().max() > 0.01  # else all three would agree anyway
+    assert torch.allclose(logits(adapted), expected, atol=1e-5)
+    assert torch.allclose(logits(merged), expected, atol=1e-5)
+    assert torch.allclose(logits(AutoModelForCausalLM.from_pretrained(target / "base")), base, atol=1e-5)
+    words = [AutoTokenizer.from_pretrained(folder).get_vocab() for folder in (target / "merged", target / "base")]
+    assert words[0] == words[1] and words[0].items() >= tiny_tokenizer().get_vocab().items()
+
+
+def test_adapter_is_what_vllm_reads(tmp_path: Path):
+    """vLLM takes plain LoRA only (no bias, no saved modules, no patterns of ranks) on layers it knows by name."""
+    from safetensors import safe_open
+
+    config, _ = finished_run(tmp_path / "run", "model.finetune=lora", "model.critic=adapter")
+    adapter = export(config) / "adapter"
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    assert (settings["peft_type"], settings["r"], settings["bias"]) == ("LORA", 4, "none")
+    refused = ("modules_to_save", "use_dora", "lora_bias", "rank_pattern", "alpha_pattern")
+    assert not any(settings.get(name) for name in refused)
+    layers = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert set(settings["target_modules"]) == layers
+    assert settings["base_model_name_or_path"] == str(tmp_path / "run" / "export" / "base")
+    with safe_open(adapter / "adapter_model.safetensors", "pt") as file:
+        names = list(file.keys())
+    assert len(names) == 2 * 2 * len(layers)  # A and B in both layers of the model; no critic
+    assert all(n.startswith("base_model.model.model.layers.") and n.endswith(("_A.weight", "_B.weight")) for n in names)
+    assert "--max-lora-rank 8" in (adapter / "README.md").read_text()
+
+
+def test_full_finetuning_and_a_second_export(tmp_path: Path):
+    config, actor = finished_run(tmp_path / "run", "model.finetune=full")
+    for _ in range(2):
+        target = export(config)
+        assert sorted(path.name for path in target.iterdir()) == ["README.md", "merged"]
+        assert torch.allclose(
+            logits(AutoModelForCausalLM.from_pretrained(target / "merged")), logits(actor.model), atol=1e-5
+        )
+    assert "--enable-lora" not in (target / "README.md").read_text()
+
+
+def test_the_card_says_what_it_is(tmp_path: Path):
+    config, _ = finished_run(tmp_path / "run", "model.finetune=lora")
+    text = (export(config) / "README.md").read_text()
+    for part in (
+        "GENERATED patients",
+        "How long will this stay be?",
+        "0, 1-3, over 14",
+        "| train samples | 99 |",
+        "| policy | accuracy | reward |\n|---|---|---|\n",
+        "---|\n| `scripted` | 0.700 [0.600, 0.800] | 12.000 [11.000, 13.000] |\n",
+        "| `ghar_rl` | 0.800 [0.750, 0.850] | - |\n",
+        "0.585 without retrieval, 0.933 with it",
+        "after update 7 of 40, the best by validation reward",
+        "## Intended use",
+        "## Limits",
+    ):
+        assert part in text, part
+    assert text.startswith("---\nlibrary_name: peft\n") and "data use agreement" not in text
+    real = {**SUMMARY, "generated": False, "credentialed": True, "ceilings": None}
+    RunFolder.open(tmp_path / "run").write_summary(real)
+    text = (export(config) / "README.md").read_text()
+    assert "data use agreement" in text and "GENERATED" not in text and "without retrieval," not in text
+
+
+def test_what_cannot_be_exported_is_named(tmp_path: Path):
+    with pytest.raises(BadInput, match="holds no finished run"):
+        export(load([f"run_dir={tmp_path / 'none'}"]))
+    config, _ = finished_run(tmp_path / "run", "model.finetune=lora")
+    weights = tmp_path / "run" / "checkpoints" / "step-7" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(BadInput, match=r"weights\.safetensors is damaged"):
+        export(config)
+    assert not (tmp_path / "run" / "export").exists()

@@ -1,0 +1,170 @@
+"""kill -9 at any moment, start again, and the run ends with the numbers and weights of one that was left alone."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import RunFolder
+from launch.entry import load
+from tests.trainers.killing import train_until
+from trainers.resume import FREE, occupied, open_run
+
+TINY = [
+    "+experiment=mimic4_los",
+    "data.patients=60",
+    "threads=1",
+    "model.hidden=16",
+    "model.layers=1",
+    "model.heads=2",
+    "model.vocab=1600",
+    "trainer.base.steps=2",
+    "trainer.base.batch=16",
+    "trainer.warmup.samples=24",
+    "trainer.warmup.epochs=2",
+    "trainer.warmup.batch=16",
+    "trainer.rl.updates=3",
+    "trainer.rl.episodes=2",
+    "trainer.rl.minibatches=2",
+    "trainer.rl.eval_every=2",
+    "trainer.rl.save_every=1",
+    "trainer.rl.eval_samples=2",
+    "reward.normalise=running",
+    "env.in_flight=1",  # which episodes share a batch then depends on no clock
+    "task.max_test=2",
+    "eval.policies=[scripted,ghar_rl]",
+    "eval.bootstrap=50",
+]
+CLOCK = ("time/", "train/tokens_per_second", "eval/seconds")
+
+
+class Starts:
+    """Trainings in processes of their own, forked from one that has imported everything."""
+
+    def __init__(self) -> None:
+        self.context: Any = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["tests.trainers.killing"])
+
+    def start(self, run: Path, cache: Path, *overrides: str, **kill: Any) -> tuple[int, str]:
+        """Exit code and screen of one training (or of its killed beginning)."""
+        screen = run.with_suffix(".txt")
+        screen.unlink(missing_ok=True)
+        arguments = [*TINY, f"run_dir={run}", f"data.cache={cache}", *overrides]
+        process = self.context.Process(target=train_until, args=(arguments, screen), kwargs=kill)
+        process.start()
+        process.join(timeout=280)
+        assert process.exitcode is not None, "the training hangs"
+        return process.exitcode, screen.read_text() if screen.exists() else ""
+
+
+@pytest.fixture(scope="module")
+def starts() -> Starts:
+    return Starts()
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith(CLOCK)} for row in rows]
+
+
+def kept(run: Path) -> dict[str, bytes]:
+    """All weights of a run, and where the pointers point."""
+    files = [*run.glob("checkpoints/*/*.safetensors"), run / "checkpoints" / "latest", run / "checkpoints" / "best"]
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
+
+
+@pytest.mark.timeout(900)  # several trainings, on a machine that may be busy
+def test_killed_at_random_points(tmp_path: Path, starts: Starts):
+    """Three times before a write drawn from all of them, so inside SFT, saves of checkpoints and evaluation; once by
+    the clock. Then a checkpoint is damaged, and the last start goes back to the one before."""
+    took = starts.context.Array("d", 3)
+    whole, broken, cache = tmp_path / "whole", tmp_path / "broken", tmp_path / "cache-broken"
+    code, screen = starts.start(whole, tmp_path / "cache-whole", note=took)
+    assert code == 0, screen
+    print("WHOLE", took[:])
+    rng = np.random.default_rng(11)
+    kills: list[dict[str, Any]] = [{"write": int(w)} for w in rng.integers(1, took[0], 3)]
+    kills += [{"seconds": float(rng.random()) * took[1]}]
+    for kill in kills:
+        code, screen = starts.start(broken, cache, **kill)
+        print("KILL", kill, code, screen)
+    code, screen = starts.start(broken, cache, note=took)
+    assert code == 0, screen
+    print(screen)
+    print("LAST", took[:])
+    assert metrics(broken) == metrics(whole)
+    assert kept(broken) == kept(whole)
+
+
+# ---------------------------------------------------------------- what a run folder is opened as
+
+
+def config_of(run: Path, *overrides: str) -> Config:
+    return load([f"run_dir={run}", *overrides])
+
+
+def begun(run: Path) -> RunFolder:
+    """A run that was killed in its first updates, and had been evaluated by hand."""
+    opened = open_run(config_of(run))
+    assert opened is not None and not opened[1]
+    folder = opened[0]
+    folder.log({"step": 0, "phase": "rl"})
+    folder.write_episodes("scripted", [])
+    folder.write_summary({"policies": {}})  # an evaluation's, which knows no time of training
+    (run / "checkpoints" / "step-0").mkdir(parents=True)
+    (run / "notes.txt").write_text("the user's own")
+    return folder
+
+
+def test_an_unfinished_run_is_resumed_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    begun(tmp_path / "run")
+    opened = open_run(config_of(tmp_path / "run"))
+    assert opened is not None and opened[1]
+    assert len(opened[0].metrics()) == 1 and (tmp_path / "run" / "checkpoints" / "step-0").is_dir()
+    assert "Resuming the unfinished run" in capsys.readouterr().out
+
+
+def test_never_starts_over_and_touches_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = begun(tmp_path / "run")
+    opened = open_run(config_of(tmp_path / "run", "resume=never"))
+    assert opened is not None and not opened[1]
+    assert "Starting over" in capsys.readouterr().out
+    assert folder.metrics() == [] and folder.episode_names() == [] and folder.summary() is None
+    assert not (tmp_path / "run" / "checkpoints").exists() and (tmp_path / "run" / "notes.txt").exists()
+
+
+def test_a_run_of_another_configuration_is_refused_by_the_keys_that_differ(tmp_path: Path):
+    begun(tmp_path / "run")
+    with pytest.raises(BadInput, match=r"another configuration \(seed is 0 there and 7 here, trainer\.rl\.updates is"):
+        open_run(config_of(tmp_path / "run", "seed=7", "trainer.rl.updates=3"))
+    others = ["keep_last=5", "trainer.rl.micro_tokens=512", "trainer.rl.save_every=1", f"data.cache={tmp_path}"]
+    assert open_run(config_of(tmp_path / "run", *others)) is not None  # these change no result
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert open_run(config_of(tmp_path / "moved")) is not None
+
+
+def test_keys_that_may_change_exist(tmp_path: Path):
+    from ghar.configure import leaf_keys
+
+    assert FREE <= set(leaf_keys())
+
+
+def test_checkpoints_without_a_configuration_are_nobodys(tmp_path: Path):
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(BadInput, match=r"no config\.yaml to say of what"):
+        open_run(config_of(tmp_path))
+
+
+def test_a_run_folder_is_trained_in_by_one_process(tmp_path: Path):
+    with occupied(tmp_path):
+        with pytest.raises(BadInput, match="Another process is training in"), occupied(tmp_path):
+            pass
+    with occupied(tmp_path):
+        pass

@@ -1,0 +1,97 @@
+"""Opening a run folder: new, to be resumed, finished, of another configuration, or in use."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.metrics.report import write_report
+from ghar.metrics.runfolder import RunFolder
+
+# A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
+# which changes its numbers by float rounding at most.
+FREE = frozenset({
+    "run_dir", "resume", "keep_last", "keep_best", "threads", "data.cache", "trainer.rl.save_every",
+    "engine.max_batch", "env.in_flight", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
+    "logger.wandb", "logger.project", "logger.entity", "logger.group",
+})  # fmt: skip
+
+
+@contextmanager
+def occupied(path: Path) -> Iterator[None]:
+    """Hold a run folder for this process; the system lets go of it when the process ends, however it ends."""
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"Another process is training in {path}: wait for it, or choose another run_dir.") from None
+        yield
+
+
+def open_run(config: Config) -> tuple[RunFolder, bool] | None:
+    """The run folder and whether it holds an unfinished run to go on with; None when it holds this run, finished.
+
+    With resume=never an unfinished run is emptied. BadInput when the folder holds a run of another configuration.
+    """
+    path = Path(config.run_dir)
+    kept, folder = path / "config.yaml", RunFolder.open(path)
+    resumed = kept.exists()
+    if resumed:
+        _compare(path, yaml.safe_load(kept.read_text()), config)
+    elif (path / "checkpoints").exists():
+        raise BadInput(f"{path} holds checkpoints but no config.yaml to say of what: choose another run_dir.")
+    if resumed and "time" in (folder.summary() or {}):  # written at the end of training, never by an evaluation
+        print(f"{path} holds this run, finished; delete the folder to train again.\nReport: {write_report(path)}")
+        return None
+    if resumed and config.resume == "auto":
+        print(f"Resuming the unfinished run in {path} (resume=never starts over).")
+    elif resumed:
+        print(f"Starting over: the unfinished run in {path} is discarded (resume=never).")
+        resumed = False
+        _empty(folder)
+    folder.write_config(yaml.safe_dump(_plain(config), sort_keys=False))
+    return folder, resumed
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    return json.loads(json.dumps(asdict(config)))  # tuples as lists
+
+
+def _compare(path: Path, kept: Any, config: Config) -> None:
+    there, here = _leaves(kept if isinstance(kept, dict) else {}), _leaves(_plain(config))
+    wrong = [k for k in here | there if k not in FREE and there.get(k) != here.get(k)]
+    if wrong:
+        differences = ", ".join(f"{k} is {there.get(k)} there and {here.get(k)} here" for k in wrong[:3])
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise BadInput(
+            f"{path} holds a run of another configuration ({differences}{more}): choose another run_dir, or delete "
+            "the folder."
+        )
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as one level: full key to value."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
+def _empty(folder: RunFolder) -> None:
+    """Remove what an unfinished run has made so far, and nothing else."""
+    shutil.rmtree(folder.path / "checkpoints", ignore_errors=True)
+    folder.metrics_path.unlink(missing_ok=True)
+    (folder.path / "summary.json").unlink(missing_ok=True)
+    for name in folder.episode_names():
+        (folder.path / "episodes" / f"{name}.jsonl").unlink()
