@@ -80,8 +80,12 @@ def rollout(
     on_done: Callable[[], None] = lambda: None,
     timeout: float = 120.0,
     tries: int = 2,
+    steady: bool = False,
 ) -> list[Episode]:
     """Play every job to its end; episodes come back in the order of `jobs`.
+
+    steady: wait for a look-up before the next requests are handed in. Which requests share a batch, and so the last
+    bits of their log-probs, then depends on no clock; worth it where look-ups are short.
 
     A retrieval that raises or outlasts `timeout` seconds is tried `tries` times; then the episodes that wait for it
     fail (`Episode.failure`), and no failure text is ever shown to a policy. One that hangs is left behind on its
@@ -90,7 +94,7 @@ def rollout(
     desks: dict[int, Desk] = {id(policy): open_desk(policy) for policy in policies.values()}
     by_agent = {agent: desks[id(policy)] for agent, policy in policies.items()}
     try:
-        return _play(jobs, by_agent, corpus, seed, in_flight, on_done, timeout, tries)
+        return _play(jobs, by_agent, corpus, seed, in_flight, on_done, timeout, tries, steady)
     finally:
         for desk in desks.values():
             desk.cancel()  # what an episode that ended early, or an error, left behind
@@ -105,6 +109,7 @@ def _play(
     on_done: Callable[[], None],
     timeout: float,
     tries: int,
+    steady: bool,
 ) -> list[Episode]:
     flights: list[_Flight] = []
     live: list[_Flight] = []
@@ -123,7 +128,7 @@ def _play(
             desk.step()
         for flight in live:
             _note_turns(flight)
-        if lookup is not None and (not busy or lookup.future.done()):
+        if lookup is not None and (steady or not busy or lookup.future.done()):
             lookup = _finish_lookup(lookup, corpus, timeout, tries)
         for flight in live:
             if flight.episode is None and len(flight.results) == len(flight.effects):

@@ -38,6 +38,8 @@ def play(
             seed=seed,
             in_flight=study.config.env.in_flight,
             on_done=advance,
+            # in this process look-ups are short, and a resumed run shall repeat the bits of one that was left alone
+            steady=study.config.engine.kind == "hf" and study.config.retriever.service is None,
         )
 
 

@@ -22,7 +22,9 @@ from ghar.metrics.runfolder import RunFolder
 # which changes its numbers by float rounding at most.
 FREE = frozenset({
     "run_dir", "resume", "keep_last", "keep_best", "threads", "data.cache", "trainer.rl.save_every",
-    "engine.max_batch", "env.in_flight", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
+    "retriever.service", "retriever.workers", "retriever.batch", "retriever.wait_ms",
+    "engine.device", "engine.kv_cache_gb", "engine.sync", "engine.sleep", "engine.max_batch",
+    "env.in_flight", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
     "logger.wandb", "logger.project", "logger.entity", "logger.group",
 })  # fmt: skip
 

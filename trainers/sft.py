@@ -91,7 +91,7 @@ def run_sft(
             "labels": [[IGNORE] * len(p.prompt_ids) + list(p.completion_ids) for p in pairs],
         }
     ).select(draw_order([len(p.prompt_ids) + len(p.completion_ids) for p in pairs], cfg))
-    origin = _origin(pairs, cfg)
+    origin = "" if keep is None else _origin(pairs, cfg)
     start_from = None if keep is None else _newest(keep, origin)
     with TemporaryDirectory() as scratch, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
         trainer = _trainer_class()(

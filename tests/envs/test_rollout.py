@@ -79,6 +79,15 @@ def test_ready_episodes_are_batched_and_never_more_than_in_flight():
     assert max(policy.sizes) == 8 and sum(policy.sizes) / len(policy.sizes) > 3
 
 
+def test_steady_batches_do_not_depend_on_how_long_a_retrieval_takes():
+    batches = []
+    for corpus in (Corpus(), Late()):
+        policy = Drawn()
+        play(ghar_jobs(range(20)), corpus, policies={"top": policy, "low": policy}, in_flight=6, steady=True)
+        batches.append(policy.sizes)
+    assert batches[0] == batches[1]
+
+
 def test_seeds_come_from_run_sample_attempt_turn_and_place():
     """Any of them changes the seed; every act of a rollout has its own."""
 

@@ -37,7 +37,6 @@ TINY = [
     "trainer.rl.save_every=1",
     "trainer.rl.eval_samples=2",
     "reward.normalise=running",
-    "env.in_flight=1",  # which episodes share a batch then depends on no clock
     "task.max_test=2",
     "eval.policies=[scripted,ghar_rl]",
     "eval.bootstrap=50",
