@@ -1,7 +1,7 @@
-"""The environments under the ids Gymnasium knows them by: `gymnasium.make("ghar/GHAR-v0")`.
+"""The environments under the ids Gymnasium knows them by, once this module is imported.
 
-gymnasium finds this by itself where GHAR is installed (the entry point gymnasium.envs of setup.cfg). Without
-arguments an environment plays on the demo world's generated patients (envs/demo.py); give `scene` for others.
+`gymnasium.make("envs.register:ghar/GHAR-v0")` imports it by itself. Without arguments an environment plays on the demo
+world's generated patients (envs/demo.py); give `scene` for others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,6 @@ from envs.games import BYTES, Codec, Game, TextGame, TokenGame
 from envs.gym_view import GymView
 from envs.navigation import Chart, NavigationGame, navigation
 from envs.scene import Scene
-
-
-def register() -> None:
-    """Make the ids known; a second call changes nothing."""
-    for name, maker in {"GHAR": "make_ghar", "Navigation": "make_navigation"}.items():
-        if f"ghar/{name}-v0" not in gymnasium.registry:
-            gymnasium.register(f"ghar/{name}-v0", entry_point=f"envs.register:{maker}")
 
 
 def ghar_game(
@@ -48,3 +41,7 @@ def make_ghar(render_mode: str | None = None, **game: Any) -> GymView:
 def make_navigation(render_mode: str | None = None, **game: Any) -> GymView:
     """`game`: as for `navigation_game`."""
     return GymView(navigation_game(**game), render_mode)
+
+
+gymnasium.register("ghar/GHAR-v0", entry_point=make_ghar)
+gymnasium.register("ghar/Navigation-v0", entry_point=make_navigation)

@@ -1,4 +1,4 @@
-"""What is claimed of the navigation environment: steps per second and core, and how soon RLlib's PPO is near the optimum.
+"""What is claimed of the navigation environment: steps per second and core, how soon RLlib's PPO nears the optimum.
 
 Reads processor time for the first (other programs on the machine do not count) and wall-clock time for the second.
 """
@@ -76,8 +76,8 @@ def _reach(config: Any, study: Any, chart: Any, game: Any, valid: Any, optimum: 
 
 def _never(study: Any, chart: Any, cases: Any) -> float:
     """What the rules reach that look nothing up: the floor below the share."""
-    from ghar.llm.policy import ForcedPolicy
     from envs.navigator import rules
+    from ghar.llm.policy import ForcedPolicy
     from trainers.navigate import navigator, reward
 
     inner = navigator(chart, rules(chart, study.episodes.metapaths)[0])

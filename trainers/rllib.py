@@ -6,7 +6,6 @@ Needs the extra `ray` (pip install '.[ray]'); nothing else imports this module a
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -59,13 +58,14 @@ def train(config: Config) -> None:
         for row in learn(algo, config, lambda: reward(study, valid, policy_of(algo, chart, config))):
             folder.log(row)
             if "eval/reward" in row:
-                share = row["eval/reward"] / optimum
-                print(f"update {row['step']:3d}  validation reward {row['eval/reward']:.3f}, {share:.1%} of the optimum")
+                mean = row["eval/reward"]
+                print(f"update {row['step']:3d}  validation reward {mean:.3f}, {mean / optimum:.1%} of the optimum")
         checkpoint = folder.path / "checkpoints" / FOLDER
         algo.save_to_path(str(checkpoint.resolve()))
         test = study.cases(study.splits.test, None)
         learned, scripted = (reward(study, test, p) for p in (policy_of(algo, chart, config), navigator(chart, rule)))
-    folder.write_summary({"generated": study.cohort.generated, "seed": config.seed, "optimum": scripted, "rllib": learned})
+    about = {"generated": study.cohort.generated, "seed": config.seed}
+    folder.write_summary({**about, "optimum": scripted, "rllib": learned})
     print(f"Test reward {learned:.3f}, scripted optimum {scripted:.3f}. Checkpoint: {checkpoint}")
 
 
@@ -100,24 +100,15 @@ def numbers(result: dict[str, Any]) -> dict[str, float]:
 
 @contextmanager
 def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
-    """The built PPO, torn down at the end. BadInput when ray does not start within `trainer.rllib.timeout` seconds."""
+    """The built PPO, torn down at the end. A cluster is started only where other processes sample."""
     register_env(ENV, lambda _: PettingZooEnv(aec(game)))
-    began = time.monotonic()
-    ray.init(
-        num_cpus=max(1, config.trainer.rllib.runners + 1),
-        include_dashboard=False,
-        configure_logging=False,
-        log_to_driver=False,
-        ignore_reinit_error=True,
-    )
-    algo = None
+    if config.trainer.rllib.runners:
+        ray.init(num_cpus=config.trainer.rllib.runners + 1, include_dashboard=False, log_to_driver=False)
+    algo = ppo(config, game).build_algo()
     try:
-        algo = ppo(config, game).build_algo()
-        print(f"RLlib is ready after {time.monotonic() - began:.0f} s.")
         yield algo
     finally:
-        if algo is not None:
-            algo.stop()
+        algo.stop()
         ray.shutdown()
 
 
@@ -176,7 +167,8 @@ def load_policy(path: Path, study: Study) -> Navigator:
     """The policy of a checkpoint, for evaluation beside all others. BadInput when there is none."""
     folder = path / "learner_group" / "learner" / "rl_module"
     if not folder.is_dir():
-        raise BadInput(f"eval.navigation={path} is no checkpoint of launch/train_rllib.py: name RUN/checkpoints/{FOLDER}.")
+        wanted = f"name RUN/checkpoints/{FOLDER}"
+        raise BadInput(f"eval.navigation={path} is no checkpoint of launch/train_rllib.py: {wanted}.")
     modules = MultiRLModule.from_checkpoint(str(folder.resolve()))
     return _navigator(chart_of(study), dict(modules.items()))
 

@@ -35,4 +35,5 @@ class MaskedModule(TorchRLModule, ValueFunctionAPI):
 
 
 def _layers(width: int, hidden: int, out: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, out))
+    inner = [nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh()]
+    return nn.Sequential(*inner, nn.Linear(hidden, out))

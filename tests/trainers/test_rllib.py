@@ -1,0 +1,56 @@
+"""RLlib's multi-agent PPO on navigation, shortened: it learns, its checkpoint plays, evaluation takes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="RLlib needs the extra ray")
+
+from ghar.errors import BadInput
+from trainers.evaluate import evaluate
+from trainers.navigate import best_rule, chart_of, navigator, reward
+from trainers.rllib import FOLDER, load_policy, train
+from trainers.study import prepare
+
+SHORT = ("trainer.rl.updates=2", "trainer.rl.episodes=32", "trainer.rl.epochs=2", "trainer.rl.minibatches=2")
+SHORTER = ("trainer.rl.eval_samples=20", "trainer.rl.eval_every=2", "task.max_test=30", "eval.bootstrap=50")
+
+
+@pytest.mark.parametrize("policies", ["shared", "separate"])
+def test_it_trains_and_evaluation_takes_its_checkpoint(small_config, tmp_path: Path, policies: str) -> None:
+    where = f"run_dir={tmp_path}/run"
+    config = small_config("+experiment=navigation", *SHORT, *SHORTER, where, f"trainer.rllib.policies={policies}")
+    train(config)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2] and "eval/reward" in rows[1] and "eval/reward" not in rows[0]
+    modules = {key.split("/")[1] for key in rows[0] if key.endswith("/entropy")}
+    assert modules == ({"shared"} if policies == "shared" else {"top_0", "low_0"})
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    checkpoint = tmp_path / "run" / "checkpoints" / FOLDER
+    study = prepare(config)
+    again = reward(study, study.cases(study.splits.test, None), load_policy(checkpoint, study))
+    assert again == pytest.approx(summary["rllib"]) and summary["optimum"] > summary["rllib"] - 1
+    names = ("eval.policies=[scripted,rllib]", f"eval.navigation={checkpoint}", f"run_dir={tmp_path}/evaluated")
+    found = evaluate(small_config("+experiment=navigation", *SHORT, *SHORTER, *names))
+    assert found["policies"]["rllib"]["reward"][0] == pytest.approx(summary["rllib"])
+    assert (tmp_path / "evaluated" / "episodes" / "rllib.jsonl").exists()
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(small_study, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is no checkpoint of launch/train_rllib"):
+        load_policy(tmp_path, small_study)
+
+
+def test_a_policy_without_its_checkpoint_is_refused_before_anything_is_read(small_config) -> None:
+    with pytest.raises(BadInput, match=r"set eval\.navigation"):
+        small_config("eval.policies=[rllib]")
+
+
+def test_the_best_rule_beats_the_others(small_study) -> None:
+    chart = chart_of(small_study)
+    cases = small_study.cases(small_study.splits.valid, None)
+    rule, best = best_rule(small_study, chart, cases)
+    assert reward(small_study, cases, navigator(chart, rule)) == best
