@@ -37,7 +37,7 @@ from ghar.data.events import (
     F64,
     I64,
     TEXT,
-    Found,
+    FoundLarge,
     code_table,
     drug_code,
     event,
@@ -47,7 +47,7 @@ from ghar.data.events import (
     words,
 )
 from ghar.data.mimic import COMMON_NAMES
-from ghar.data.tables import find_table, open_table, sift
+from ghar.data.tables import find_table, open_table, sift, sift_large
 from ghar.data.vitals import vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
@@ -81,7 +81,7 @@ def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
 
 
 def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
-    optional: dict[str, Callable[[Path, pl.DataFrame], Found]] = {"lab": _labs} | (CHARTS if charts else {})
+    optional: dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]] = {"lab": _labs} | (CHARTS if charts else {})
     with progress(4 + len(optional), "Read eICU") as advance:
         stays, counts = read_stays(root)
         advance()
@@ -93,7 +93,7 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
             if table in optional and find_table(root, table) is None:
                 counts[f"absent.{table}"] = 1
             else:
-                events, more = read(root, stays)
+                events, more = read(root, stays, work)
                 parts.append(events)
                 counts |= more
             advance()
@@ -144,15 +144,15 @@ def _diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFr
     return each.drop("path"), names, counts
 
 
-def _treatments(root: Path, stays: pl.DataFrame) -> Found:
+def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     table = open_table(root, "treatment", {"patientunitstayid": I64, "treatmentoffset": I64, "treatmentstring": TEXT})
     path, offset = _path("treatmentstring"), pl.col("treatmentoffset")
     drops = {"unknown_stay": pl.col("subject_id").is_null(), "no_time": offset.is_null(), "blank": path.is_null()}
     result = event(at(offset), pl.concat_str(pl.lit("EICU_TREATMENT/"), path), at(offset), visit="patientunitstayid")
-    return sift(table, with_stay(table.rows, stays), drops, {}, result)
+    return sift_large(table, with_stay(table.rows, stays), drops, {}, result, work)
 
 
-def _medications(root: Path, stays: pl.DataFrame) -> Found:
+def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     fields = {"patientunitstayid": I64, "drugorderoffset": I64, "drugstartoffset": I64}
     table = open_table(root, "medication", fields | {"drugname": TEXT, "drugordercancelled": TEXT})
     ordered, started, code = pl.col("drugorderoffset"), pl.col("drugstartoffset"), drug_code("drugname")
@@ -165,10 +165,10 @@ def _medications(root: Path, stays: pl.DataFrame) -> Found:
     repairs = {"no_start": started.is_null(), "no_order_time": ordered.is_null()}
     known = at(pl.max_horizontal(ordered, started))
     result = event(at(pl.coalesce(started, ordered)), code, known, visit="patientunitstayid")
-    return sift(table, with_stay(table.rows, stays), drops, repairs, result)
+    return sift_large(table, with_stay(table.rows, stays), drops, repairs, result, work)
 
 
-def _labs(root: Path, stays: pl.DataFrame) -> Found:
+def _labs(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     fields = {"patientunitstayid": I64, "labresultoffset": I64, "labresultrevisedoffset": I64}
     table = open_table(root, "lab", fields | {"labname": TEXT, "labresult": F64, "labresulttext": TEXT})
     first, revised, name = (
@@ -185,7 +185,7 @@ def _labs(root: Path, stays: pl.DataFrame) -> Found:
     value, text = pl.col("labresult"), pl.col("labresulttext")
     code, known = pl.concat_str(pl.lit("LAB/"), name), at(pl.max_horizontal(first, revised))
     result = event(at(pl.coalesce(first, revised)), code, known, value, words(text, value), "patientunitstayid")
-    return sift(table, with_stay(table.rows, stays), drops, repairs, result)
+    return sift_large(table, with_stay(table.rows, stays), drops, repairs, result, work)
 
 
 def _path(column: str) -> pl.Expr:

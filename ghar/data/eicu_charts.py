@@ -13,8 +13,8 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.eicu_stays import at, with_stay
-from ghar.data.events import F64, I64, TEXT, Found, event
-from ghar.data.tables import Table, open_table, sift
+from ghar.data.events import F64, I64, TEXT, FoundLarge, event
+from ghar.data.tables import Table, open_table, sift_large
 from ghar.data.vitals import OXYGEN, celsius, fraction, implausible, variables_of
 
 PERIODIC = {
@@ -62,15 +62,15 @@ EICU_LABS = {
 }
 
 
-def _monitor(name: str, columns: Mapping[str, str], root: Path, stays: pl.DataFrame) -> Found:
+def _monitor(name: str, columns: Mapping[str, str], root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     """A table with a column for each variable, known when observed."""
     table = open_table(root, name, {"patientunitstayid": I64, "observationoffset": I64, **dict.fromkeys(columns, F64)})
     cells = table.rows.unpivot(list(columns), index=["patientunitstayid", "observationoffset"], variable_name="label")
     rows = cells.with_columns(number=pl.col("value"), entered=pl.lit(None, I64))
-    return _sifted(table, rows.rename({"observationoffset": "offset"}), columns, stays)
+    return _sifted(table, rows.rename({"observationoffset": "offset"}), columns, stays, work)
 
 
-def _nurse(root: Path, stays: pl.DataFrame) -> Found:
+def _nurse(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     """Vital signs and scores charted by nurses, known when entered."""
     names = ("label", "name", "value", "offset", "entered")
     columns = (
@@ -84,10 +84,10 @@ def _nurse(root: Path, stays: pl.DataFrame) -> Found:
     number = pl.col("value").str.strip_chars().cast(F64, strict=False)
     fahrenheit = pl.col("name").str.contains("(F)", literal=True)
     number = pl.when(fahrenheit).then(celsius(number)).otherwise(number)
-    return _sifted(table, rows.with_columns(label=where.str.to_lowercase(), number=number), NURSE, stays)
+    return _sifted(table, rows.with_columns(label=where.str.to_lowercase(), number=number), NURSE, stays, work)
 
 
-def _respiratory(root: Path, stays: pl.DataFrame) -> Found:
+def _respiratory(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     """Inspired oxygen charted by respiratory therapists, known when entered."""
     columns = {"respchartvaluelabel": TEXT, "respchartvalue": TEXT, "respchartoffset": I64, "respchartentryoffset": I64}
     table = open_table(root, "respiratorycharting", {"patientunitstayid": I64, **columns})
@@ -97,10 +97,10 @@ def _respiratory(root: Path, stays: pl.DataFrame) -> Found:
         offset=pl.col("respchartoffset"),
         entered=pl.col("respchartentryoffset"),
     )
-    return _sifted(table, rows, RESPIRATORY, stays)
+    return _sifted(table, rows, RESPIRATORY, stays, work)
 
 
-def _sifted(table: Table, rows: pl.LazyFrame, labels: Mapping[str, str], stays: pl.DataFrame) -> Found:
+def _sifted(table: Table, rows: pl.LazyFrame, labels: Mapping[str, str], stays: pl.DataFrame, work: Path) -> FoundLarge:
     """Events of rows with patientunitstayid, label, number, offset and entered (may be null)."""
     variable, value, offset, entered = (pl.col(c) for c in ("variable", "_value", "offset", "entered"))
     drops = {
@@ -115,10 +115,11 @@ def _sifted(table: Table, rows: pl.LazyFrame, labels: Mapping[str, str], stays: 
     named = rows.join(variables_of(labels, "label"), on="label", how="left", maintain_order="left")
     known = at(pl.max_horizontal(offset, entered))
     result = event(at(offset), pl.col("vital"), known, value, visit="patientunitstayid")
-    return sift(table, with_stay(named.with_columns(_value=fraction(pl.col("number"))), stays), drops, repairs, result)
+    placed = with_stay(named.with_columns(_value=fraction(pl.col("number"))), stays)
+    return sift_large(table, placed, drops, repairs, result, work)
 
 
-CHARTS: dict[str, Callable[[Path, pl.DataFrame], Found]] = {
+CHARTS: dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]] = {
     "vitalperiodic": partial(_monitor, "vitalperiodic", PERIODIC),
     "vitalaperiodic": partial(_monitor, "vitalaperiodic", APERIODIC),
     "nursecharting": _nurse,
