@@ -1,6 +1,7 @@
 """MEDS folders: what goes out comes back, what others wrote is read, and nothing disappears without a count."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from ghar.data.cohort import Cohort
 from ghar.data.eicu import read_eicu
+from ghar.data.icu import icu_stays
 from ghar.data.meds import read_labels, read_meds, read_subject_splits, write_meds
 from ghar.data.mimic3 import read_mimic3
 from ghar.data.tasks import make_samples
@@ -126,6 +128,48 @@ def test_every_event_comes_back(tmp_path_factory, rows, shard_size):
     assert back.stay == "ICU"
     assert back.events.equals(frame) and back.codes.equals(codes) and back.visits.equals(visits)
     assert back.generated and back.counts["rows.x"] == 3 and back.counts["rows.meds"] == len(rows)
+
+
+untidy = st.lists(
+    st.tuples(
+        st.none() | st.integers(1, 3),
+        st.none() | st.integers(0, 50).map(lambda h: T0 + h * HOUR),
+        st.none() | st.sampled_from(["LAB/1", "ADMISSION//ER", "DISCHARGE//DIED", "MEDS_DEATH", "Visit/IP", ""]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(untidy, min_size=1, max_size=3), st.booleans(), st.booleans())
+def test_no_row_is_lost_without_a_count(tmp_path_factory, shards, keyed, old):
+    """Files of any order and with holes, with and without identifiers of visits; MEDS 0.3 writes text as `string`."""
+    root = tmp_path_factory.mktemp("untidy")
+    for i, rows in enumerate(shards):
+        more = {"hadm_id": [k % 3 for k in range(len(rows))]} if keyed else {}
+        more |= {"text_value": [None] * len(rows), "numeric_value": [1.5] * len(rows)} if old else {}
+        shard(root, rows, f"train/{i}", **more)
+    found = read_meds(root)
+    total = sum(map(len, shards))
+    dropped = sum(n for rule, n in found.counts.items() if rule.startswith("dropped.meds."))
+    assert found.counts.get("rows.meds", 0) == total == found.events.height + dropped
+    kept = sorted((s, str(t), c) for rows in shards for s, t, c in rows if s is not None and c is not None)
+    assert sorted((s, str(t), c) for s, t, c in found.events.select("subject_id", "time", "code").rows()) == kept
+    times = found.events.select((pl.col("time") < pl.col("time").shift()).sum().over("subject_id").alias("late"))
+    assert found.events["subject_id"].is_sorted() and times["late"].sum() == 0
+    assert set(found.events["code"]) <= set(found.codes["code"])
+    visits = found.visits
+    assert visits.filter((pl.col("end") < pl.col("start")) | (pl.col("death_time") < pl.col("start"))).is_empty()
+    assert visits["death_time"].is_not_null().to_list() == visits["died"].to_list()
+
+
+def test_icu_stays_and_groups_come_back(mimic4_cohort, meds_cohort, eicu_cohort, tmp_path):
+    """Which ICU stay belongs to which hospital stay survives the folder, for MIMIC and for eICU (visits.group)."""
+    assert icu_stays(meds_cohort).equals(icu_stays(mimic4_cohort)) and icu_stays(meds_cohort).height == 140
+    few = replace(eicu_cohort, table=eicu_cohort.events[:2000])
+    write_meds(few, tmp_path / "eicu")
+    back = read_meds(tmp_path / "eicu")
+    assert back.visits.equals(eicu_cohort.visits) and back.visits["group"].n_unique() == 2174 and back.stay == "ICU"
 
 
 def test_visits_are_derived_from_admissions_and_discharges(cohort, tmp_path):
