@@ -31,8 +31,8 @@ def run(config: Config) -> None:
     lines = [text(table), *refused, *more]
     if config.data.codes is not None:
         report, mapped = map_source(cohort, Path(config.data.codes), config.data.root)
-        table["mapping"] = {"by_rule": report.by_rule.to_dicts(), "unmapped": report.unmapped.to_dicts()}
-        table["mapping"]["keys"] = dict(report.keys)
+        rules, unmapped = report.by_rule.to_dicts(), report.unmapped.to_dicts()
+        table["mapping"] = {"by_rule": rules, "unmapped": unmapped, "keys": dict(report.keys)}
         table["mapped"] = {name: dataset_table(other, {})["codes"] for name, other in mapped.items()}
         lines += ["", "Mapping to CCS and ATC level 3", report.text(), ""]
         for name, codes in table["mapped"].items():
@@ -71,11 +71,12 @@ def _labels(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
     from ghar.data.tasks_ehrshot import TASKS as EHRSHOT
     from ghar.data.tasks_ehrshot import ehrshot_labels
     from ghar.data.tasks_series import TASKS as SERIES
-    from ghar.data.tasks_series import series_labels
+    from ghar.data.tasks_series import Stay, series_labels
     from ghar.errors import BadInput
 
     leakage, rows, refused = config.data.leakage, {}, []
-    for stay, suffix in (("visit", ""), ("icu", "-icu")):
+    stays: dict[Stay, str] = {"visit": "", "icu": "-icu"}
+    for stay, suffix in stays.items():
         try:
             for name, about in SERIES.items():
                 rows[about.name + suffix] = label_row(about, series_labels(cohort, name, leakage, stay=stay))
