@@ -45,7 +45,7 @@ def check(env: Any, *, seed: int = 0, episodes: int = 3) -> None:
         play = core.play.paused
         _segments(play.episode, core.game.scene)
         _rewards(play.scene.reward(play.episode, play.case), play.episode, first)
-        _text(first, play.episode)
+        _text(first, first.record)
         _replayed(play)
 
 
@@ -180,14 +180,15 @@ def _rewards(worth: EpisodeReward, episode: Episode, log: _Log) -> None:
 
 def _text(log: _Log, episode: Episode) -> None:
     """Where prompts or token ids were observed, they are those of the turns."""
-    turns = [turn for turn in episode.turns if turn.completion.prompt_ids]
     prompts = [record.effect.prompt for record in episode.trace if isinstance(record.effect, Act)]
     for act, seen, _ in log.shown:
         _require(not isinstance(seen, str) or seen == act.prompt, "the player was shown another text than the prompt")
         _require(episode.failure or act.prompt in prompts, "a prompt that was shown is not part of the episode")
-    said = [i for turn in turns for i in turn.completion.token_ids]
-    chosen = [action for act, _, action in log.shown if not act.choices]
-    _require(not turns or said == chosen, "the tokens of the turns are not those that were chosen")
+    for record in episode.trace:
+        if isinstance(record.effect, Act) and not record.effect.choices:
+            said: tuple[int, ...] = record.result.completion.token_ids  # type: ignore[union-attr]
+            chosen = tuple(action for act, _, action in log.shown if act is record.effect)
+            _require(not said or said == chosen, "the tokens of a turn are not those that were chosen")
 
 
 class _Replay:

@@ -25,7 +25,7 @@ from envs.spaces import Allowed, masked
 from envs.teacher import Knowledge, ScriptedTeacher, finding, grades_in
 from ghar.episode import Act, Completion, Evidence, Passage, Retrieve
 from ghar.llm.policy import Policy
-from ghar.retrieval.partition import _merge as merge
+from ghar.retrieval.partition import merge
 
 DECISIONS = {"top": ("retrieve", "metapaths", "continue"), "low": ("summarise",)}
 PHASES = ("retrieve", "metapaths", "continue", "summarise")

@@ -3,6 +3,9 @@
 Needs the extra `ray` (pip install '.[ray]'); nothing else imports this module at the top.
 """
 
+# pyright: reportMissingImports=false
+# ray is an extra that the linters' environment need not have
+
 from __future__ import annotations
 
 import json

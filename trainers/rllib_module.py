@@ -1,5 +1,8 @@
 """Policy and value of RLlib's PPO on navigation: two hidden layers each, actions outside the mask impossible."""
 
+# pyright: reportMissingImports=false
+# ray is an extra that the linters' environment need not have
+
 from __future__ import annotations
 
 from typing import Any

@@ -58,7 +58,7 @@ class PartitionRetriever:
             passages = self._search(partition, [encoded[i] for i in members], top_n)
             found.update({(partition, top_n, i): p for i, p in zip(members, passages, strict=True)})
         return [
-            _merge([found[partition, r.top_n, numbers[r.query]] for partition in _partitions(r)]) for r in requests
+            merge([found[partition, r.top_n, numbers[r.query]] for partition in _partitions(r)]) for r in requests
         ]
 
     def check(self, request: Retrieve) -> None:
@@ -99,7 +99,8 @@ def _partitions(request: Retrieve) -> tuple[int, ...]:
     return (WHOLE_GRAPH,) if request.partitions is None else tuple(dict.fromkeys(request.partitions))
 
 
-def _merge(groups: Sequence[Sequence[Passage]]) -> Evidence:
+def merge(groups: Sequence[Sequence[Passage]]) -> Evidence:
+    """One evidence from the passages of several partitions, in the order and without the repetitions of `retrieve`."""
     passages = sorted((p for group in groups for p in group), key=lambda p: (-p.score, p.kind, p.ident, p.partition))
     first: dict[str, Passage] = {}
     for passage in passages:

@@ -12,6 +12,7 @@ from envs.scene import Scene
 from envs.teacher import Knowledge
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.kg.metapaths import MetaPath
+from ghar.retrieval.partition import merge
 from tests.envs.parts import Corpus, make_case, make_episodes
 
 RARE = {"disease rare0": 9, "disease rare1": 0, "drug rare2": 5}  # grades that only the graph states
@@ -24,7 +25,7 @@ class Graph:
     """States the grade of a rare topic on its right meta-path, as one node and one edge a partition."""
 
     def retrieve(self, requests: list[Retrieve]) -> list[Evidence]:
-        return [Evidence(tuple(p for i in r.partitions or () for p in self._found(r.query, i))) for r in requests]
+        return [merge([self._found(r.query, i) for i in r.partitions or ()]) for r in requests]
 
     def _found(self, query: str, partition: int) -> list[Passage]:
         kind, name = query.split(" ", 1)
