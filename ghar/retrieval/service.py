@@ -119,14 +119,13 @@ def serve(url: str, settings: Settings, workers: int) -> None:
         os.environ[ENVIRONMENT] = json.dumps(asdict(settings))
         print(f"Retrieval ({settings.kind}, {edges:,} edges, {workers} workers) at {url}; Ctrl-C ends it.", flush=True)
         del index
-        config = uvicorn.Config(
-            "ghar.retrieval.service:worker_app", factory=True, workers=workers, log_level="warning", access_log=False
-        )
-        server = uvicorn.Server(config)
+        # A worker that maps a large index, or waits for a busy machine, is not dead.
+        options = {"log_level": "warning", "access_log": False, "timeout_worker_healthcheck": 60}
+        config = uvicorn.Config("ghar.retrieval.service:worker_app", factory=True, workers=workers, **options)
         if workers == 1:
-            server.run(sockets=[listener])
+            uvicorn.Server(config).run(sockets=[listener])
         else:
-            Multiprocess(config, target=server.run, sockets=[listener]).run()
+            Multiprocess(config, sockets=[listener]).run()
 
 
 def _open(settings: Settings) -> PartitionRetriever:
