@@ -1,0 +1,76 @@
+"""Label probabilities against one forward pass a label, written out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from ghar.episode import Completion, Episode, Prediction, Turn
+from ghar.llm.demo_model import build_model, build_tokenizer
+from ghar.llm.hf import HFEngine
+from ghar.llm.tokens import encode_prompt, encode_reply
+from trainers.label_scores import label_probabilities
+
+PROMPT = "predict length of stay\nconditions: gout; asthma\nanswer:"
+TEXTS = [f"{PROMPT} {i} because of 2 findings, answer: {i}0" for i in range(10)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return build_tokenizer(TEXTS, ("gout", "asthma"), 300)
+
+
+@pytest.fixture(scope="module")
+def engine(tokenizer: Any) -> HFEngine:
+    model = build_model(tokenizer, hidden=32, layers=2, heads=4, seed=0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return HFEngine(model, tokenizer, max_batch=4)
+
+
+def answered(tokenizer: Any, reply: str, label: int | None, role: str = "predict") -> Episode:
+    said = Completion(reply, tuple(encode_prompt(tokenizer, PROMPT)), tuple(encode_reply(tokenizer, reply)))
+    return Episode("s", 0, Prediction(label), (Turn("top", role, 0, 0, said, label is not None),))
+
+
+def directly(engine: HFEngine, tokenizer: Any, before: str, labels: tuple[str, ...], end: bool) -> list[float]:
+    """exp(log p) of each label after the text before it, normalised; one label at a time."""
+    weights = []
+    for label in labels:
+        context = encode_prompt(tokenizer, PROMPT) + tokenizer.encode(before, add_special_tokens=False)
+        ids = context + tokenizer.encode(f" {label}", add_special_tokens=False) + [tokenizer.eos_token_id] * end
+        with torch.no_grad():
+            logp = engine.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        weights.append(math.exp(sum(float(logp[t - 1, ids[t]]) for t in range(len(context), len(ids)))))
+    return [w / sum(weights) for w in weights]
+
+
+@pytest.mark.parametrize(
+    ("before", "label", "labels", "end"),
+    [
+        ("", 1, ("2", "3", "4"), False),
+        (" because of 2 findings, answer:", 0, ("2", "3"), False),
+        (" 2 findings, answer:", 1, ("1", "10"), True),  # one label begins the other
+    ],
+)
+def test_probabilities_are_those_of_each_label_in_the_same_place(
+    engine: HFEngine, tokenizer: Any, before: str, label: int, labels: tuple[str, ...], end: bool
+) -> None:
+    episode = answered(tokenizer, f"{before} {labels[label]}".strip(), label)
+    (found,) = label_probabilities(engine, tokenizer, [episode], labels)
+    assert found == pytest.approx(directly(engine, tokenizer, before, labels, end), abs=1e-6)
+
+
+def test_no_probabilities_without_a_label_or_a_language_model(engine: HFEngine, tokenizer: Any) -> None:
+    unread = answered(tokenizer, "cannot say", None)
+    scripted = Episode("s", 0, Prediction(0), (Turn("top", "predict", 0, 0, Completion("2"), True),))
+    read = answered(tokenizer, "2", 0)
+    found = label_probabilities(engine, tokenizer, [unread, read, scripted], ("2", "3"))
+    assert found[0] is None and found[2] is None and found[1] is not None
+    assert label_probabilities(engine, tokenizer, [scripted], ("2", "3")) == [None]
