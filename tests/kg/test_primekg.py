@@ -5,7 +5,7 @@ import pytest
 
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
-from ghar.kg.primekg import COLUMNS, read_primekg
+from ghar.kg.primekg import COLUMNS, open_primekg, read_primekg
 from tests.kg.graphs import ALS, DEMENTIA, METFORMIN, TINY, WEAKNESS, frame, graph_of
 
 
@@ -122,3 +122,16 @@ def test_a_parquet_column_of_lists_is_refused(tmp_path: Path):
 def test_the_drug_protein_path_reads_as_in_the_paper(tmp_path: Path):
     graph = graph_of(tmp_path, [(METFORMIN, "drug_protein", "target", (40, "gene/protein", "SOD1"))])
     assert triples(graph) == {("Metformin", "target", "SOD1")}
+
+
+def test_a_graph_is_read_once_and_again_when_its_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = graph_of(tmp_path, TINY)
+    assert open_primekg(tmp_path / "kg.csv", tmp_path / "cache").fingerprint == before.fingerprint
+    with monkeypatch.context() as patch:
+        patch.setattr("ghar.kg.primekg.read_primekg", None)
+        again = open_primekg(tmp_path / "kg.csv", tmp_path / "cache")
+    assert again.fingerprint == before.fingerprint and list(again.names) == list(before.names)
+    smaller = graph_of(tmp_path, TINY[:3])
+    assert open_primekg(tmp_path / "kg.csv", tmp_path / "cache").fingerprint == smaller.fingerprint
+    with pytest.raises(BadInput, match=r"none\.csv: no such file"):
+        open_primekg(tmp_path / "none.csv", tmp_path / "cache")
