@@ -129,6 +129,10 @@ def test_a_missing_key_and_a_missing_section_are_named() -> None:
     ({"model__path": "some/model"}, "model.path=some/model"),
     ({"trainer__rl__minibatches": 9, "trainer__rl__episodes": 8}, "trainer.rl.minibatches=9"),
     ({"eval__policies": []}, "eval.policies"),
+    ({"engine__kv_cache_gb": 1.0, "engine__sleep": True}, "engine.kv_cache_gb=1.0, engine.sleep=true: choose"),
+    ({"engine__kind": "vllm"}, "needs engine.kv_cache_gb"),
+    ({"engine__kind": "vllm", "engine__kv_cache_gb": 1.0, "engine__sync": "adapter"}, "engine.sync=weights"),
+    ({"engine__kind": "vllm", "engine__kv_cache_gb": 1, "engine__device": "cpu", "engine__sleep": True}, "sleep=false"),
     ({"eval__policies": ["scripted", "scripted"]}, "eval.policies"),
 ])  # fmt: skip
 def test_values_that_contradict_each_other_are_refused(values: dict[str, Any], named: str) -> None:

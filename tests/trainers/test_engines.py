@@ -1,0 +1,93 @@
+"""Engines by configuration, and an engine with an actor's weights."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.llm.hf import HFEngine
+from launch.entry import load
+from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
+from trainers.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.engines import make_engine, serving
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([[2, 3, 4]])).logits
+
+
+@pytest.fixture
+def actor() -> ActorCritic:
+    return perturb(ActorCritic(tiny_model(), ActorCriticConfig(finetune="lora", rank=4)))
+
+
+def test_the_hf_engine_serves_the_merged_actor_and_a_plain_model(actor):
+    engine = make_engine(load(), actor.model, tiny_tokenizer())
+    assert isinstance(engine, HFEngine)
+    expected, base = logits(actor.model), tiny_model()
+    with serving(engine, actor, 7):
+        assert engine.version == 7 and torch.allclose(logits(engine.model), expected, atol=1e-5)
+        assert any(getattr(m, "merged", False) is True for m in engine.model.modules())
+    assert torch.equal(logits(actor.model), expected)
+    with serving(engine, base, 8):
+        assert engine.model is base and engine.version == 8
+
+
+class Remote:
+    """Stands for an engine that holds a copy of its own."""
+
+    def __init__(self, takes_adapters: bool):
+        self.version, self.takes_adapters, self.log = -1, takes_adapters, []
+
+    def sync(self, model: Any, version: int) -> None:
+        self.version = version
+        self.log.append(("sync", logits(model)))
+
+    def wake(self) -> None:
+        self.log.append(("wake", None))
+
+    def sleep(self) -> None:
+        self.log.append(("sleep", None))
+
+
+@pytest.mark.parametrize("takes_adapters", [True, False])
+def test_an_engine_with_its_own_copy_gets_each_version_once(actor, takes_adapters):
+    engine: Any = Remote(takes_adapters)
+    expected = logits(actor.model)
+    for version in (0, 0, 1):
+        with serving(engine, actor, version):
+            pass
+    assert [name for name, _ in engine.log] == ["wake", "sync", "sleep", "wake", "sleep", "wake", "sync", "sleep"]
+    assert all(torch.allclose(seen, expected, atol=1e-5) for name, seen in engine.log if name == "sync")
+
+
+def test_it_sleeps_after_an_error_too(actor):
+    engine: Any = Remote(True)
+    with pytest.raises(KeyError), serving(engine, actor, 0):
+        raise KeyError
+    assert engine.log[-1][0] == "sleep"
+
+
+@pytest.fixture
+def vllm_config() -> Callable[..., Config]:
+    return lambda *overrides: load(["engine=vllm", *overrides])
+
+
+def test_without_vllm_the_message_says_what_to_install(vllm_config, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="engine=vllm needs vLLM"):
+        make_engine(vllm_config(), tiny_model(), tiny_tokenizer())
+
+
+def test_no_gpu_where_one_is_asked_for(vllm_config, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BadInput, match="torch finds no GPU"):
+        make_engine(vllm_config("engine.device=cuda"), tiny_model(), tiny_tokenizer())
