@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from envs.rollout import derive_seed
 from envs.teacher import ScriptedTeacher
 from ghar.config import Config
 from ghar.data.demo.world import ceilings
+from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import EnginePolicy, ForcedPolicy, Policy
 from ghar.metrics.policy import compare, policy_summary
@@ -22,20 +24,32 @@ from rewards.normalise import Running
 from trainers import checkpoint
 from trainers.demo import TEACHER, teacher_knowledge
 from trainers.engines import make_engine, serving
+from trainers.label_scores import label_probabilities
 from trainers.models import SFT, identity, load_sft, make_actor, use_cores
 from trainers.play import episode_row, needs_retrieval, play
 from trainers.study import Study, prepare
 
 WORDLESS = {"scripted", "rllib"}  # policies that ask no language model
+Ranker = Callable[[Sequence[Episode]], Sequence[Sequence[float] | None]]
 CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
 
 
 def score_policy(
-    study: Study, cases: Sequence[Case], policy: Policy, name: str, split: str, running: Running | None = None
+    study: Study,
+    cases: Sequence[Case],
+    policy: Policy,
+    name: str,
+    split: str,
+    running: Running | None = None,
+    ranker: Ranker | None = None,
 ) -> list[dict[str, Any]]:
-    """Play `cases` and return their episode rows. Rewards leave out R_rank, which needs references."""
+    """Play `cases` and return their episode rows. Rewards leave out R_rank, which needs references.
+
+    ranker: gives the rows their label probabilities.
+    """
     episodes = play(study, cases, policy, seed=study.config.seed, title=f"Evaluating {name}")
     needs = needs_retrieval(study, cases)
+    probabilities = ranker(episodes) if ranker is not None else [None] * len(episodes)
     return [
         episode_row(
             case,
@@ -44,8 +58,9 @@ def score_policy(
             needs[case.sample_id],
             policy=name,
             split=split,
+            label_probabilities=found,
         )
-        for case, episode in zip(cases, episodes, strict=True)
+        for case, episode, found in zip(cases, episodes, probabilities, strict=True)
     ]
 
 
@@ -85,6 +100,7 @@ def evaluate_study(study: Study, folder: RunFolder, resume: bool = False) -> dic
     cases = study.cases(study.splits.test, tokenizer)
     engine = make_engine(config, base, tokenizer)
     teacher = ScriptedTeacher(teacher_knowledge(study, study.cases(study.splits.train, tokenizer)), TEACHER)
+    ranker = partial(label_probabilities, engine, tokenizer, labels=study.task.labels)
     played = _played(config, folder, step) if resume else []
     rows: dict[str, list[dict[str, Any]]] = {}
 
@@ -104,7 +120,8 @@ def evaluate_study(study: Study, folder: RunFolder, resume: bool = False) -> dic
                 print(f"Episodes of {name}: finished by an earlier start.")
                 rows[name] = list(folder.episodes(name))
                 continue
-            rows[name] = score_policy(study, cases, policies[name], name, "test", running)
+            asked = None if name in WORDLESS else ranker
+            rows[name] = score_policy(study, cases, policies[name], name, "test", running, asked)
             folder.write_episodes(name, rows[name])
 
     running = Running() if config.reward.normalise == "running" else None
@@ -202,7 +219,7 @@ def _ceilings(study: Study, cases: Sequence[Case]) -> dict[str, float] | None:
 
 def table(summary: dict[str, Any]) -> str:
     """The policies' main numbers as text."""
-    columns = ("accuracy", "macro_f1", "reward", "retrieval_rate", "when_f1", "iterations", "tokens")
+    columns = ("accuracy", "macro_f1", "auroc", "reward", "retrieval_rate", "when_f1", "iterations", "tokens")
     lines = [f"{'policy':12}" + "".join(f"{c:>24}" for c in columns)]
     for name, numbers in summary["policies"].items():
         cells = [_cell(numbers.get(c)) for c in columns]

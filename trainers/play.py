@@ -66,7 +66,14 @@ def needs_retrieval(study: Study, cases: Sequence[Case]) -> dict[str, bool | Non
 
 
 def episode_row(
-    case: Case, episode: Episode, reward: EpisodeReward, needs: bool | None, *, policy: str, split: str
+    case: Case,
+    episode: Episode,
+    reward: EpisodeReward,
+    needs: bool | None,
+    *,
+    policy: str,
+    split: str,
+    label_probabilities: Sequence[float] | None = None,
 ) -> dict[str, Any]:
     """One row of episodes/<policy>.jsonl (schema: ghar.metrics.runfolder)."""
     labels, prediction = case.task.labels, episode.prediction.label
@@ -77,6 +84,7 @@ def episode_row(
         "patient": case.text,
         "label": labels[case.label],
         "prediction": None if prediction is None else labels[prediction],
+        "label_probabilities": None if label_probabilities is None else list(label_probabilities),
         "correct": prediction == case.label,
         "needs_retrieval": needs,
         "retrieved": any(step.retrieved for step in episode.prediction.history),

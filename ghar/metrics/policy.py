@@ -18,14 +18,14 @@ Row = Mapping[str, Any]
 def policy_summary(
     rows: Sequence[Row],
     labels: Sequence[str],
-    scores: np.ndarray | None = None,
     *,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[str, Any]:
     """{metric: [value, low, high], "confusion": counts, "n": patients, "failures": episodes that could not finish}.
 
-    labels: the task's label strings in index order; scores: probabilities [rows, labels] where the policy has them.
+    labels: the task's label strings in index order. AUROC and AUPRC exist where rows carry label_probabilities; an
+    unreadable answer among them counts as knowing nothing (all labels equally probable).
     "format_errors" is the share of turns whose reply could not be read. Retrieval is scored against needs_retrieval
     on the rows that know it. Raises BadInput when there are no rows or a label is not one of the task.
     """
@@ -33,6 +33,7 @@ def policy_summary(
     truth = [_label_index(row, "label", index) for row in rows]
     guess = [None if row["prediction"] is None else _label_index(row, "prediction", index) for row in rows]
     draw: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    scores = _scores(rows, len(labels))
     found: dict[str, Interval] = classification(truth, guess, len(labels), scores, **draw)
     found |= {
         "reward": mean_interval([row["reward"] for row in rows], **draw),
@@ -81,6 +82,14 @@ def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int
         ).as_list()
         for name, key in (("accuracy", "correct"), ("reward", "reward"))
     }
+
+
+def _scores(rows: Sequence[Row], n_labels: int) -> np.ndarray | None:
+    """Label probabilities [rows, labels]; None when no row has any."""
+    found = [row.get("label_probabilities") for row in rows]
+    if all(row is None for row in found):
+        return None
+    return np.array([[1 / n_labels] * n_labels if row is None else row for row in found])
 
 
 def _label_index(row: Row, key: str, index: Mapping[str, int]) -> int:

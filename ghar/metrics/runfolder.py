@@ -5,10 +5,11 @@ metrics.jsonl           one object a step: "step" (int), "phase" ("base", "sft",
                         eval/... and time/...; a number that is not finite is written as null
 summary.json            the numbers of the run (schema: ghar.metrics.report)
 episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, patient (text), label, prediction
-                        (label strings; prediction null when no answer could be read), correct, needs_retrieval
-                        (bool or null), retrieved, iterations, prompt_tokens, completion_tokens, seconds,
-                        rewards {term: value}, reward, failure (null or its name) and turns: [{agent, role, step,
-                        prompt, reply, format_ok, evidence (text or null)}]
+                        (label strings; prediction null when no answer could be read), label_probabilities (in the
+                        order of the task's labels, or null), correct, needs_retrieval (bool or null), retrieved,
+                        iterations, prompt_tokens, completion_tokens, seconds, rewards {term: value}, reward, failure
+                        (null or its name) and turns: [{agent, role, step, prompt, reply, format_ok, evidence (text or
+                        null)}]
 checkpoints/            trainers/ owns it
 report.html             made from the above by ghar.metrics.report
 """

@@ -36,6 +36,13 @@ def test_numbers_by_hand():
     })  # fmt: skip
 
 
+def test_areas_rank_by_label_probabilities_where_rows_have_them():
+    found = ([0.2, 0.8], [0.6, 0.4], [0.7, 0.3], None)  # of staying and of dying; the last one could not be read
+    rows = [row | {"label_probabilities": p} for row, p in zip(ROWS, found, strict=True)]
+    assert policy_summary(rows, LABELS)["auroc"][0] == pytest.approx(3 / 4)
+    assert "auroc" not in policy_summary([row | {"label_probabilities": None} for row in ROWS], LABELS)
+
+
 def test_as_a_metrics_row():
     row = eval_metrics({"n": 3, "confusion": [[1]], "reward": [0.5, 0.25, 0.75]})
     assert row == {"eval/reward": 0.5, "eval/reward_low": 0.25, "eval/reward_high": 0.75}
