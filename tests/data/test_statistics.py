@@ -1,15 +1,19 @@
 """The dataset table of the demo, counted again from its files, and the one reader of all sources."""
 
 import dataclasses
+import json
 
 import polars as pl
 import pytest
 
+from ghar.data import tasks_ehrshot as ehrshot
+from ghar.data import tasks_series as series
 from ghar.data.source import read_source
 from ghar.data.statistics import dataset_table, text
 from ghar.data.tasks import make_samples
 from ghar.errors import BadInput
 from launch.entry import load
+from launch.prepare_data import run as prepare_data
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,22 @@ def test_labels_and_leaks_of_the_demo(table, mimic4_cohort):
     assert dataset_table(cohort, strict)["tasks"]["read"]["codes shown too early"] == 0
     shown = text(table)
     assert "patients 100   visits 275" in shown and "no: 137 (78.3%)  yes: 38 (21.7%)" in shown
+
+
+@pytest.mark.parametrize("source", ["mimic3", "mimic4", "eicu", "meds"])
+def test_prepare_data_on_every_source(source, request, tmp_path, monkeypatch, capsys):
+    """The tables are read once for all tests; tests/launch runs the command from outside, on MIMIC-IV."""
+    cohort = request.getfixturevalue(f"{source}_cohort")
+    monkeypatch.setattr("ghar.data.source.read_source", lambda data: cohort)
+    prepare_data(load([f"data={source}", "data.root=.", f"run_dir={tmp_path}"]))
+    saved = json.loads((tmp_path / "dataset.json").read_text())
+    assert (tmp_path / "dataset.txt").read_text() == capsys.readouterr().out
+    tasks = {name: row["samples"] for name, row in saved["tasks"].items()}
+    known = {"los", "read", "dec", "kare-mortality", "kare-readmission"}
+    known |= set() if source == "eicu" else set(ehrshot.TASKS)  # they need an order of hospital stays (trap 7)
+    known |= {f"series-{name}{stay}" for name in series.TASKS for stay in ("", "-icu")}
+    assert set(tasks) == known and all(tasks.values())
+    assert saved["visits"] == cohort.visits.height and saved["counts"] == dict(cohort.counts)
 
 
 def test_a_source_is_read_by_its_name(demo, tmp_path, write_tables):

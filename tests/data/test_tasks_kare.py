@@ -7,7 +7,9 @@ import pytest
 
 from ghar.data.audit import audit
 from ghar.data.tasks_kare import kare_samples, mimic4_sample
+from ghar.data.visit_tasks import visit_samples
 from ghar.errors import BadInput
+from launch.entry import choices, load
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
 
 KINDS = ("ICD10CM/I509", "ICD10PCS/02100Z9", "DRUG/aspirin")
@@ -98,6 +100,22 @@ def test_the_draw_for_mimic4():
     for task, size in (("mortality", 61), ("readmission", 60), ("mortality", 5)):
         with pytest.raises(BadInput, match=f"draw of {size} patients"):
             mimic4_sample(samples, task, size=size)
+
+
+def test_every_task_of_the_configuration_has_samples(cohort):
+    """task=NAME of conf/task, and legacy_order as far as it goes."""
+    for name in choices("task"):
+        config = load(["data=mimic4", "data.root=.", f"task={name}"])
+        about, samples = visit_samples(cohort, config.task, config.data.leakage)
+        assert samples and about.name == name.replace("_", "-")
+    old = load(["data=mimic4", "data.root=.", "task=kare_readmission", "task.legacy_order=true"])
+    assert balance(visit_samples(cohort, old.task, "paper")[1]) == {0: 52, 1: 52}  # trap 1
+    for wrong, said in (
+        (["task=kare_mortality"], "not told in the demo world"),
+        (["task.legacy_order=true", "data.leakage=strict"], "leakage=paper only"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            load(wrong)
 
 
 def test_bad_requests():
