@@ -114,9 +114,7 @@ def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: K
         os.rename(final, former)
     os.rename(scratch, final)
     _sync(folder)
-    steps = _steps(folder)
-    _point_to(folder, steps)
-    _prune(folder, {*steps[-keep.last :], *_ranked(steps)[: keep.best]})
+    _settle(folder, _steps(folder), keep)
     return final
 
 
@@ -147,7 +145,7 @@ def find(folder: Path, which: str = "latest") -> Path | None:
     return step
 
 
-def newest(folder: Path, model: Mapping[str, str]) -> Checkpoint | None:
+def newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | None:
     """The newest undamaged checkpoint, to go on from; None when nothing was saved.
 
     Newer ones, whose damage is named on the screen, are removed: they are about to be written again. BadInput when
@@ -165,9 +163,7 @@ def newest(folder: Path, model: Mapping[str, str]) -> Checkpoint | None:
                 f"{step} was written by {found.processes} processes and this run has {processes()}: start it with "
                 f"--nproc-per-node {found.processes}, or with resume=never to train anew"
             )
-        older = steps[: steps.index(step) + 1]
-        _point_to(folder, older)
-        _prune(folder, set(older))
+        _settle(folder, steps[: steps.index(step) + 1], keep)
         return found
     if steps:
         raise BadInput(f"every checkpoint in {folder} is damaged: start with resume=never to train anew")
@@ -238,11 +234,16 @@ def _compare(step: Path, model: Mapping[str, str]) -> None:
             )
 
 
-def _point_to(folder: Path, steps: Sequence[Path]) -> None:
-    """`latest` to the last of `steps`, `best` to the one with the highest score."""
-    for name, targets in (("latest", steps[-1:]), ("best", _ranked(steps)[:1])):
+def _settle(folder: Path, steps: Sequence[Path], keep: Keep) -> None:
+    """Point `latest` to the last of `steps` and `best` to the one with the highest score; remove what need not stay."""
+    ranked = _ranked(steps)
+    for name, targets in (("latest", steps[-1:]), ("best", ranked[:1])):
         for target in targets:
             _point(folder, name, target.name)
+    kept = {*steps[-keep.last :], *ranked[: keep.best]}
+    for path in folder.iterdir():
+        if path.is_dir() and path not in kept and path.name.lstrip(".").startswith("step-"):
+            shutil.rmtree(path)
 
 
 def _point(folder: Path, name: str, target: str) -> None:
@@ -280,12 +281,6 @@ def _score(step: Path) -> float | None:
     except (OSError, ValueError):
         return None  # damaged: nobody's best; reading the checkpoint says so
     return score if score is not None and math.isfinite(score) else None
-
-
-def _prune(folder: Path, kept: set[Path]) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and path not in kept and path.name.lstrip(".").startswith("step-"):
-            shutil.rmtree(path)
 
 
 def _former(step: Path) -> Path:

@@ -60,7 +60,7 @@ def read_lessons(path: Path) -> Lessons:
     try:
         with np.load(path) as file:
             ids, lengths, texts = file["ids"], file["lengths"], json.loads(file["texts"].tobytes())
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{path} is damaged ({error}): start with resume=never to train anew.") from None
     parts = np.split(ids, np.cumsum(lengths.reshape(-1))[:-1])
     pairs = [Pair(p.tolist(), c.tolist()) for p, c in zip(parts[::2], parts[1::2], strict=True)]

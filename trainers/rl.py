@@ -103,13 +103,13 @@ def reinforce(
     optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
     loop = _Loop(actor, optimizer, rng, Running() if cfg.reward.normalise == "running" else None)
     model, checkpoints = identity(cfg, actor, tokenizer), folder.path / "checkpoints"
-    found = checkpoint.newest(checkpoints, model)
+    keep = checkpoint.Keep(cfg.keep_last, cfg.keep_best)
+    found = checkpoint.newest(checkpoints, model, keep)
     if found is not None:
         print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}.")
         loop.go_on_from(found)
     folder.rewind("rl", loop.step - 1)
     engine = make_engine(cfg, actor.model, tokenizer)
-    keep = checkpoint.Keep(cfg.keep_last, cfg.keep_best)
     while loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
         row: dict[str, Any] = {"step": loop.step, "phase": "rl"}
         if loop.step > 0:
