@@ -41,6 +41,7 @@ from typing import Literal
 import polars as pl
 
 from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.visit_codes import without_collector
 from ghar.errors import BadInput
 
 TaskName = Literal["los", "read", "dec"]
@@ -170,6 +171,7 @@ def _before_end(at: pl.Expr) -> pl.Expr:
     return pl.min_horizontal(at, pl.col("end") - timedelta(microseconds=1))
 
 
+@without_collector()
 def collect_samples(cohort: Cohort, task: str, rows: pl.DataFrame, leakage: Leakage) -> list[Sample]:
     """Walk through the visits in time order and collect each predicted one with its history.
 
