@@ -52,9 +52,8 @@ class VLLMEngine:
         self.settings = settings
         self.version = -1
         self._engine, self.device = build(model, settings)
-        from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
         from vllm.inputs.engine import tokens_input  # pyright: ignore[reportMissingImports]
-        from vllm.sampling_params import RequestOutputKind  # pyright: ignore[reportMissingImports]
+        from vllm.sampling_params import RequestOutputKind, SamplingParams  # pyright: ignore[reportMissingImports]
 
         self._params, self._tokens = SamplingParams, tokens_input
         self._final = RequestOutputKind.FINAL_ONLY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,16 +17,22 @@ pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm
 def test_two_processes_have_an_engine_each():
     root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
+    with subprocess.Popen(
         [*command, str(root / "tests/llm/two_engines.py")],
         cwd=root,
         env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=280)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # torchrun's children, too
+    assert process.returncode == 0, err[-3000:]
     for rank in (0, 1):
-        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"rank {rank}: ")]
+        (line,) = [line for line in out.splitlines() if line.startswith(f"rank {rank}: ")]
         replies, apart = (float(part) for part in line.split("[")[1].rstrip("]").split(","))
         assert replies == 5 and apart <= 2e-5
