@@ -7,7 +7,7 @@ play any of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,7 +19,6 @@ from envs.scene import Paused, Scene
 from envs.spaces import Allowed, Unicode, masked
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
-from ghar.llm.policy import Policy
 from rewards.compose import EpisodeReward
 
 MAX_TEXT = 1 << 20  # characters of a prompt or reply
@@ -64,10 +63,9 @@ class Game(Protocol):
 @dataclass(frozen=True)
 class TextGame:
     """Observation: the prompt. Action: the reply; one that is none of the choices is a format error, as it is of a
-    language model. fixed: role -> policy that answers it unseen."""
+    language model."""
 
     scene: Scene
-    fixed: Mapping[str, Policy] = field(default_factory=dict)
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -77,7 +75,7 @@ class TextGame:
         return Unicode(MAX_TEXT), Unicode(MAX_TEXT)
 
     def start(self, case: Any, seed: int) -> TextPlay:
-        return TextPlay(Paused(self.scene, case, self.fixed, seed))
+        return TextPlay(Paused(self.scene, case, seed=seed))
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,6 @@ class TokenGame:
     scene: Scene
     codec: Codec = BYTES
     context: int = 4096
-    fixed: Mapping[str, Policy] = field(default_factory=dict)
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -147,7 +144,7 @@ class TokenGame:
         return masked(box, self.codec.size), Allowed(self.codec.size)
 
     def start(self, case: Any, seed: int) -> TokenPlay:
-        return TokenPlay(self, Paused(self.scene, case, self.fixed, seed))
+        return TokenPlay(self, Paused(self.scene, case, seed=seed))
 
 
 @dataclass(eq=False)

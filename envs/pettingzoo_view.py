@@ -2,8 +2,8 @@
 
 Agents are called top_0, low_0, ... An agent's reward is what R_all holds for it (everything, in the shared composition)
 and arrives at the end. `aec` and `parallel` are what users call; both raise what PettingZoo's own games raise:
-AttributeError for a step before reset, AssertionError for an action outside the space, gymnasium.error.InvalidAction
-for one outside the mask, gymnasium.error.Error for a seed that is not an integer.
+AssertionError for a step before reset and for an action outside the space, gymnasium.error.InvalidAction for one
+outside the mask, gymnasium.error.Error for a seed that is not an integer.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class ParallelView(_Views, ParallelEnv[str, Any, Any]):
 
     def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
         if self.play is None:
-            raise AttributeError("reset() needs to be called before step")
+            raise AssertionError("reset() needs to be called before step.")
         if not self.agents:
             return {}, {}, {}, {}, {}
         places = self.decisions()

@@ -40,7 +40,7 @@ from trainers.study import Study, prepare
 
 ENV = "navigation"
 FOLDER = "rllib"  # of the last update's checkpoint, below RUN/checkpoints
-STEPS = 8  # decisions an episode takes, about: RLlib counts steps where we count episodes
+STEPS = 6  # decisions an episode takes, about: RLlib counts steps where we count episodes
 SIDE_BY_SIDE = 32  # episodes that one forward pass serves
 
 
@@ -103,10 +103,14 @@ def numbers(result: dict[str, Any]) -> dict[str, float]:
 
 @contextmanager
 def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
-    """The built PPO, torn down at the end. A cluster is started only where other processes sample."""
+    """The built PPO, torn down at the end."""
     register_env(ENV, lambda _: PettingZooEnv(aec(game)))
-    if config.trainer.rllib.runners:
-        ray.init(num_cpus=config.trainer.rllib.runners + 1, include_dashboard=False, log_to_driver=False)
+    ray.init(
+        num_cpus=config.trainer.rllib.runners + 1,
+        include_dashboard=False,
+        log_to_driver=False,
+        ignore_reinit_error=True,  # a user's own cluster serves as well
+    )
     algo = ppo(config, game).build_algo()
     try:
         yield algo

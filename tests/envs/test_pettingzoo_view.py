@@ -92,7 +92,7 @@ def test_agents_that_are_asked_together_act_at_one_step() -> None:
 @pytest.mark.parametrize("name", ENCODED)
 def test_errors_are_pettingzoos(name: str) -> None:
     env = aec(GAMES[name]())
-    with pytest.raises(AttributeError):
+    with pytest.raises(AssertionError, match="reset"):
         env.step(0)
     for seed in ("1", 1.5):
         with pytest.raises(Error, match="Seed must be"):
@@ -102,7 +102,7 @@ def test_errors_are_pettingzoos(name: str) -> None:
         with pytest.raises(AssertionError):
             env.step(action)
     side = parallel(GAMES[name]())
-    with pytest.raises(AttributeError):
+    with pytest.raises(AssertionError, match="reset"):
         side.step({})
     side.reset(seed=0)
     with pytest.raises(KeyError, match="top_0"):
@@ -125,8 +125,8 @@ def test_after_the_end_agents_leave_one_by_one() -> None:
     env = aec(GAMES["navigation"]())
     env.reset(seed=0)
     while not any(env.terminations.values()):
-        env.step(env.action_space(env.agent_selection).sample())
         env.last()
+        env.step(env.action_space(env.agent_selection).sample())
     assert all(env.terminations.values()) and len(env.agents) == 2
     with pytest.raises((ValueError, AssertionError)):
         env.step(0)
