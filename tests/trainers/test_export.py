@@ -92,8 +92,9 @@ def test_adapter_is_what_vllm_reads(tmp_path: Path):
 
 def test_full_finetuning_and_a_second_export(tmp_path: Path):
     config, actor = finished_run(tmp_path / "run", "model.finetune=full")
+    target = tmp_path / "run" / "export"
     for _ in range(2):
-        target = export(config)
+        assert export(config) == target
         assert sorted(path.name for path in target.iterdir()) == ["README.md", "merged"]
         assert torch.allclose(
             logits(AutoModelForCausalLM.from_pretrained(target / "merged")), logits(actor.model), atol=1e-5
