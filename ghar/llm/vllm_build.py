@@ -152,15 +152,20 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
 def shut_down(engine: Any) -> None:
     """Stop an engine and free what it holds; a process group that was there before it stays."""
     from vllm.distributed import parallel_state  # pyright: ignore[reportMissingImports]
+    from vllm.v1.engine import core  # pyright: ignore[reportMissingImports]
 
-    launched_inside = engine.vllm_config.parallel_config.distributed_executor_backend == "external_launcher"
-    engine.engine_core.shutdown()
+    if engine.vllm_config.parallel_config.distributed_executor_backend != "external_launcher":
+        engine.engine_core.shutdown()
+        return
+    clean_up = core.cleanup_dist_env_and_memory
+    core.cleanup_dist_env_and_memory = lambda: None  # it would end the trainer's process group
+    try:
+        engine.engine_core.shutdown()
+    finally:
+        core.cleanup_dist_env_and_memory = clean_up
     parallel_state.destroy_model_parallel()
-    if launched_inside:
-        parallel_state._WORLD.destroy()
-        parallel_state._WORLD = None
-    else:
-        parallel_state.destroy_distributed_environment()
+    parallel_state._WORLD.destroy()
+    parallel_state._WORLD = None
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
