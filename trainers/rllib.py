@@ -76,7 +76,7 @@ def learn(algo: Any, config: Config, evaluate: Callable[[], float]) -> Iterator[
     """`trainer.rl.updates` updates, each as a row of metrics.jsonl; "eval/reward" is in every `eval_every`-th."""
     rl = config.trainer.rl
     for update in range(1, rl.updates + 1):
-        row = {"phase": "rllib", "step": update, **numbers(algo.train())}
+        row = {"phase": "rl", "step": update, **numbers(algo.train())}
         if update % rl.eval_every == 0 or update == rl.updates:
             row["eval/reward"] = evaluate()
         yield row
@@ -86,8 +86,9 @@ def numbers(result: dict[str, Any]) -> dict[str, float]:
     """What one update tells, as keys of metrics.jsonl."""
     runners = result["env_runners"]
     found = {
-        "train/reward": runners.get("episode_return_mean", float("nan")) / len(AGENTS),
-        "train/episode_steps": runners.get("episode_len_mean", float("nan")),
+        # Agent-Top acts in every episode and is given all of R_all; an agent that never acted is given nothing
+        "train/reward": float(runners["agent_episode_returns_mean"]["top_0"]),
+        "train/episode_steps": float(runners["episode_len_mean"]),
         "train/steps": float(result["num_env_steps_sampled_lifetime"]),
         "time/update": float(result["time_this_iter_s"]),
     }

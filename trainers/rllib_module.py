@@ -13,6 +13,7 @@ from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import nn
 
+SCALE = 10.0  # about what an episode is worth, so that the value need not learn that first
 IMPOSSIBLE = -1e9  # a logit; minus infinity would make entropy NaN
 
 
@@ -34,7 +35,7 @@ class MaskedModule(TorchRLModule, ValueFunctionAPI):
         return logits.masked_fill(seen["action_mask"] == 0, IMPOSSIBLE)
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
-        return self.value(batch[Columns.OBS]["observation"].float()).squeeze(-1)
+        return SCALE * self.value(batch[Columns.OBS]["observation"].float()).squeeze(-1)
 
 
 def _layers(width: int, hidden: int, out: int) -> nn.Sequential:
