@@ -162,7 +162,7 @@ def contradictions(c: Config) -> Iterator[str]:
 
 def _navigation_contradictions(c: Config) -> Iterator[str]:
     if "rllib" in c.eval.policies and c.eval.navigation is None:
-        yield "eval.policies names rllib: set eval.navigation to a checkpoint of launch/train_rllib.py, or leave it out."
+        yield "eval.policies names rllib: set eval.navigation to a checkpoint of launch/train_rllib.py, or drop rllib."
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _data_contradictions(c: Config) -> Iterator[str]:
     if min(c.task.split) <= 0 or abs(sum(c.task.split) - 1) > 1e-6:
         yield f"task.split={list(c.task.split)} must hold three shares above 0 that add up to 1: correct them."
     if c.task.legacy_order and c.data.leakage == "strict":
-        yield "task.legacy_order=true shows visits of the future, so it goes with data.leakage=paper only: set one back."
+        yield "task.legacy_order=true shows visits of the future: set it back, or choose data.leakage=paper."
     if c.task.name.startswith("kare") and c.data.root is None:
         yield f"task={c.task.name} is not told in the demo world: set data.root to real tables, or choose task=read."
 

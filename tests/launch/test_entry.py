@@ -31,6 +31,9 @@ launch(run)
 """
 
 
+KARE = ("kare_mortality", "kare_readmission")  # not told in the demo world
+
+
 @pytest.fixture
 def probe(tmp_path: Path) -> Path:
     script = tmp_path / "probe.py"
@@ -136,7 +139,8 @@ def test_there_is_an_experiment_for_each_source_and_task() -> None:
 @pytest.mark.parametrize("group", [g for g in groups() if g not in ("experiment", "scale")])
 def test_every_choice_of_every_group_composes(group: str) -> None:
     for choice in choices(group):
-        load([f"{group}={choice}", *(["trainer.base.steps=0"] if choice == "pretrained" else [])])
+        extra = {"pretrained": ["trainer.base.steps=0"], **dict.fromkeys(KARE, ["data=mimic4", "data.root=tables"])}
+        load([f"{group}={choice}", *extra.get(choice, [])])
 
 
 def test_the_command_line_wins_over_experiment_and_scale() -> None:
