@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 
@@ -18,6 +22,7 @@ from trainers.mappo import MappoConfig
 # mean |trainer's - engine's log-prob| in nats: rounding stays far below, weights one update behind do not (in bfloat16
 # rounding alone was measured at 0.002 to 0.011)
 MISMATCH_LIMIT = {"float32": 1e-3, "bfloat16": 0.1}
+ABANDONED = 3600.0  # seconds; writing a model takes less
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
 
 
@@ -45,15 +50,52 @@ def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
 
 
 def save_model(model: Any, tokenizer: Any, target: Path) -> None:
-    """Write a model as a plain transformers folder with a manifest of sha256 sums, whole or not at all."""
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    model.save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
-    checkpoint.seal(partial)
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(partial, target)
+    """Write a model as a plain transformers folder with a manifest of sha256 sums, whole or not at all.
+
+    A sound folder that is there by then stays: of processes that write the same model at once, the first one's counts,
+    since others may be reading it already.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(target)
+    partial = _beside(target, "partial")
+    partial.mkdir()
+    try:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        checkpoint.seal(partial)
+        _move(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _move(partial: Path, target: Path) -> None:
+    """Give a finished folder its name, unless a sound one has it. A damaged one gives way."""
+    while True:
+        try:
+            os.rename(partial, target)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        if checkpoint.fault(target) is None:
+            return
+        with suppress(FileNotFoundError):  # another process may have put it away
+            damaged = _beside(target, "old")
+            os.rename(target, damaged)
+            shutil.rmtree(damaged)
+
+
+def _beside(target: Path, kind: str) -> Path:
+    """A name next to `target` that nobody else has."""
+    return target.with_name(f".{target.name}.{uuid4().hex}.{kind}")
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes left beside `target`; what was touched lately may still be in the making."""
+    for left in target.parent.glob(f".{target.name}.*.*"):
+        with suppress(FileNotFoundError):
+            if left.suffix in (".partial", ".old") and time.time() - left.stat().st_mtime > ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:

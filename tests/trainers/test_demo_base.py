@@ -206,7 +206,7 @@ def test_grades_and_known_topics_are_single_tokens(base, knowledge):
 def test_the_warmed_up_policy_comes_back_from_disk(base, small_study, tmp_path):
     model, tokenizer, _ = base
     save_model(model, tokenizer, tmp_path / SFT)
-    save_model(model, tokenizer, tmp_path / SFT)  # a second time replaces the first
+    save_model(model, tokenizer, tmp_path / SFT)  # a second time changes nothing
     assert [path.name for path in tmp_path.iterdir()] == ["sft"]
     again, words = load_sft(small_study.config, tmp_path)
     case = small_study.cases(small_study.splits.valid[:1], tokenizer)[0]
