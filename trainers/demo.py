@@ -2,8 +2,8 @@
 
 A large language model brings reading, recall of common facts and the habit of combining them. The demo model gets
 them here, before anything of the paper starts: it imitates a teacher on made-up patients, over a graph whose grades are
-redrawn again and again. So it learns to read and to combine, and to recall what the teacher knows, but no
-grade of a rare entity, and its decisions (look up? which meta-paths? go on?) are those of an undecided teacher.
+redrawn again and again. So it learns to read and to combine, and to recall the grades of common entities, but no
+grade of a rare one, and its decisions (look up? which meta-paths? go on?) are those of an undecided teacher.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trainers.study import Study
 
 TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.65, disorder=0.3, guess=0.03)
 UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0)
-WRONG, DOUBTED = 0.03, 0.3  # shares of the common topics whose grade the teacher has wrong, or looks up needlessly
+WRONG, DOUBTED = 0.03, 0.3  # shares of common topics: the teacher has the grade wrong; looked up needlessly
 SHARES = {  # of the base exercises, by decision: combining and copying names need the most practice
     "predict": 0.36, "rewrite": 0.24, "summarise": 0.13, "answer": 0.08, "retrieve": 0.05, "metapaths": 0.04,
     "continue": 0.04, "followup": 0.06,
@@ -47,6 +47,15 @@ GRADE = re.compile(r"grade \d course")
 def teacher_knowledge(study: Study, train: Sequence[Case]) -> Knowledge:
     """In the demo world: the true severities of common entities, a few of them wrong. For real patients, where no
     truth is at hand: the mean label of the training patients with a topic, for topics seen often."""
+    return _knowledge(study, train, WRONG)
+
+
+def base_knowledge(study: Study, train: Sequence[Case]) -> Knowledge:
+    """What the base model is given: the same without errors, as far as it is known."""
+    return _knowledge(study, train, 0.0)
+
+
+def _knowledge(study: Study, train: Sequence[Case], wrong: float) -> Knowledge:
     rng = np.random.default_rng(derive_seed(study.config.data.world_seed, "teacher"))
     top = len(study.task.labels) - 1
     if study.world is None:
@@ -56,8 +65,8 @@ def teacher_knowledge(study: Study, train: Sequence[Case]) -> Knowledge:
     grades = {}
     for code, tier in world.tier.items():
         if tier == "common" and code in study.names:
-            wrong = rng.random() < WRONG
-            grades[topic_of(code, study.names[code])] = int(rng.integers(10)) if wrong else world.severity[code]
+            grade = int(rng.integers(10)) if rng.random() < wrong else world.severity[code]
+            grades[topic_of(code, study.names[code])] = grade
     doubted = frozenset(topic for topic in grades if rng.random() < DOUBTED)
     return Knowledge(grades, RELATIONS, label_rule(study.config.task.name), doubted)
 
@@ -178,8 +187,8 @@ def build_base(study: Study, knowledge: Knowledge, log: Any) -> tuple[Any, Any]:
 def _exercises(tokenizer: Any, episodes: Sequence[Episode], total: int, seed: int) -> list[Pair]:
     """`total` replies in the proportions of `SHARES`, each decision's repeated as often as it takes."""
     by_role: dict[str, list[Pair]] = {role: [] for role in SHARES}
-    for episode in track(episodes, "Tokenising"):
-        for role, pair in tokenised(tokenizer, episode):
+    for start in track(range(0, len(episodes), REDRAWN_AFTER), "Tokenising"):
+        for role, pair in tokenised(tokenizer, episodes[start : start + REDRAWN_AFTER]):
             by_role[role].append(pair)
     rng = np.random.default_rng(derive_seed(seed, "exercises"))
     chosen: list[Pair] = []

@@ -31,7 +31,7 @@ from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
-from trainers.demo import TEACHER, base_key, build_base, teacher_knowledge
+from trainers.demo import TEACHER, base_key, base_knowledge, build_base, teacher_knowledge
 from trainers.evaluate import evaluate_study, table
 from trainers.lessons import Lessons, lessons_of, read_lessons, write_lessons
 from trainers.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
@@ -119,7 +119,7 @@ def _start_model(study: Study, folder: RunFolder, log: Log) -> tuple[Any, Any]:
     if model.kind == "pretrained":
         assert model.path is not None  # ghar.configure asks for it
         return load_pretrained(model.path, model.dtype)
-    knowledge = teacher_knowledge(study, study.cases(study.splits.train, None))
+    knowledge = base_knowledge(study, study.cases(study.splits.train, None))
     kept = Path(study.config.data.cache) / "bases" / base_key(study, knowledge)
     if kept.is_dir():
         print(f"Base model of an earlier run: {kept}")

@@ -31,7 +31,7 @@ class Lessons:
 
 def lessons_of(found: Warmup, tokenizer: Any) -> Lessons:
     """The accepted episodes as token ids."""
-    pairs = [pair for episode in found.accepted for _, pair in tokenised(tokenizer, episode)]
+    pairs = [pair for _, pair in tokenised(tokenizer, found.accepted)]
     return Lessons(pairs, found.references, found.rate)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
@@ -11,7 +11,7 @@ from envs.case import Case
 from envs.rollout import Corpus, Job, rollout
 from ghar.episode import Act, Episode, Evidence, Record
 from ghar.llm.policy import Policy
-from ghar.llm.tokens import Tokenizer, encode_choices, encode_prompt, encode_reply
+from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 from ghar.progress import progress
 from rewards.compose import EpisodeReward
 from trainers.sft import Pair
@@ -47,14 +47,16 @@ def _starter(study: Study, case: Case):
     return lambda: study.episodes.episode(case)
 
 
-def tokenised(tokenizer: Tokenizer, episode: Episode) -> Iterator[tuple[str, Pair]]:
+def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[str, Pair]]:
     """What was said after what, as (role, token ids), for supervised training on the replies."""
-    for record in episode.trace:
-        act = record.effect
-        if isinstance(act, Act):
-            said = record.result.text.strip()
-            reply = list(encode_choices(tokenizer, act.choices)[act.choices.index(said)]) if act.choices else None
-            yield act.role, Pair(encode_prompt(tokenizer, act.prompt), reply or encode_reply(tokenizer, said))
+    acts = [r.effect for e in episodes for r in e.trace if isinstance(r.effect, Act)]
+    said = [r.result.text.strip() for e in episodes for r in e.trace if isinstance(r.effect, Act)]
+    choices = {act.choices: encode_choices(tokenizer, act.choices) for act in acts if act.choices}
+    prompts, replies = encode_many(tokenizer, [act.prompt for act in acts], said)
+    return [
+        (act.role, Pair(prompt, list(choices[act.choices][act.choices.index(word)]) if act.choices else reply))
+        for act, word, prompt, reply in zip(acts, said, prompts, replies, strict=True)
+    ]
 
 
 def needs_retrieval(study: Study, cases: Sequence[Case]) -> dict[str, bool | None]:

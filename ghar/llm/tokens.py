@@ -22,6 +22,15 @@ def encode_reply(tokenizer: Tokenizer, reply: str) -> list[int]:
     return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
 
 
+def encode_many(tokenizer: Tokenizer, prompts: Sequence[str], replies: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    """`encode_prompt` of each prompt and `encode_reply` of each reply, many at a time, which is much quicker."""
+    if getattr(tokenizer, "chat_template", None):
+        return [encode_prompt(tokenizer, p) for p in prompts], [encode_reply(tokenizer, r) for r in replies]
+    texts = [*prompts, *(f" {reply}" for reply in replies)]
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    return ids[: len(prompts)], [[*said, tokenizer.eos_token_id] for said in ids[len(prompts) :]]
+
+
 def encode_choices(tokenizer: Tokenizer, choices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Token ids of each choice. The end token is added only where one choice begins another."""
     ids = [tuple(encode_reply(tokenizer, choice)) for choice in choices]

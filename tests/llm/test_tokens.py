@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from ghar.llm.constraint import allowed_tokens
-from ghar.llm.tokens import encode_choices, encode_prompt, encode_reply
+from ghar.llm.tokens import encode_choices, encode_many, encode_prompt, encode_reply
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<me>{% endif %}"
 
@@ -22,6 +22,16 @@ def test_with_a_chat_template_a_prompt_is_a_user_message(tokenizer):
     assert chat.decode(encode_prompt(chat, "decide:")) == "<user>decide:\n<me>"
     assert chat.decode(encode_reply(chat, "yes")) == "yes" + chat.eos_token
     assert [chat.decode(ids) for ids in encode_choices(chat, ("yes", "no"))] == ["yes", "no"]
+
+
+def test_many_at_a_time_are_the_same_ids(tokenizer):
+    chat = copy.deepcopy(tokenizer)
+    chat.chat_template = CHAT
+    for t in (tokenizer, chat):
+        prompts, replies = encode_many(t, ["decide:", "heart failure"], ["yes", "warfarin", ""])
+        assert [list(ids) for ids in prompts] == [encode_prompt(t, p) for p in ("decide:", "heart failure")]
+        assert replies == [encode_reply(t, r) for r in ("yes", "warfarin", "")]
+    assert encode_many(tokenizer, [], []) == ([], [])
 
 
 @pytest.mark.parametrize("choices", [("yes", "no"), ("terminate", "continue"), ("0", "10", "100")])

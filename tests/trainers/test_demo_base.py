@@ -17,7 +17,15 @@ from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
 from ghar.llm.tokens import encode_prompt
-from trainers.demo import UNDECIDED, RedrawnGrades, build_base, made_up_samples, teacher_knowledge, topic_of
+from trainers.demo import (
+    UNDECIDED,
+    RedrawnGrades,
+    base_knowledge,
+    build_base,
+    made_up_samples,
+    teacher_knowledge,
+    topic_of,
+)
 from trainers.models import SFT, load_pretrained, load_sft, save_model
 from trainers.play import play
 
@@ -82,6 +90,13 @@ def test_the_teacher_knows_common_topics_nearly_right_and_no_rare_one(small_stud
     assert set(common) == set(knowledge.grades)
     wrong = [topic for topic, grade in common.items() if knowledge.grades[topic] != grade]
     assert len(wrong) < 0.12 * len(common)
+
+
+def test_the_base_model_is_given_no_errors(small_study, knowledge):
+    found, world = base_knowledge(small_study, []), small_study.world
+    truth = {topic_of(c, small_study.names[c]): s for c, s in world.severity.items() if c in small_study.names}
+    assert found.grades.keys() == knowledge.grades.keys()
+    assert all(grade == truth[topic] for topic, grade in found.grades.items())
 
 
 def test_rare_severities_do_not_reach_the_teacher(small_study, knowledge):

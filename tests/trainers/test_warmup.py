@@ -114,7 +114,7 @@ def test_pairs_for_sft_are_what_was_asked_and_said(warmup):
     tokenizer = build_tokenizer(texts[:200], [], 600)
     for episode in warmup.accepted[:10]:
         acts = [r for r in episode.trace if isinstance(r.effect, Act)]
-        pairs = list(tokenised(tokenizer, episode))
+        pairs = tokenised(tokenizer, [episode])
         assert [role for role, _ in pairs] == [r.effect.role for r in acts] == [t.role for t in episode.turns]
         for (_, pair), record in zip(pairs, acts, strict=True):
             assert tokenizer.decode(pair.prompt_ids) == record.effect.prompt
