@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
@@ -37,7 +37,8 @@ class Job:
 
 @dataclass(eq=False)
 class _Flight:
-    """An episode under way: the effects it waits for and what has come back. `asked`: its acts have been handed in."""
+    """An episode under way: the effects it waits for and what has come back. `asked`: its acts have been handed in;
+    `sought`: its retrievals are on their way."""
 
     job: Job
     generator: EpisodeGenerator
@@ -45,6 +46,7 @@ class _Flight:
     effects: tuple[Any, ...] = ()
     single: bool = True
     asked: bool = False
+    sought: bool = False
     results: dict[int, Any] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
     trace: list[Record] = field(default_factory=list)
@@ -54,7 +56,7 @@ class _Flight:
         return [i for i, effect in enumerate(self.effects) if isinstance(effect, kind) and i not in self.results]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Lookup:
     """One batch of retrievals on its way."""
 
@@ -81,11 +83,15 @@ def rollout(
     timeout: float = 120.0,
     tries: int = 2,
     steady: bool = False,
+    lookups: int = 1,
 ) -> list[Episode]:
     """Play every job to its end; episodes come back in the order of `jobs`.
 
     steady: wait for a look-up before the next requests are handed in. Which requests share a batch, and so the last
     bits of their log-probs, then depends on no clock; worth it where look-ups are short.
+
+    lookups: calls of `corpus` that may be under way at once. One gathers what becomes ready meanwhile into the next
+    call; several keep a slow corpus from holding episodes up, where it can answer calls side by side.
 
     A retrieval that raises or outlasts `timeout` seconds is tried `tries` times; then the episodes that wait for it
     fail (`Episode.failure`), and no failure text is ever shown to a policy. One that hangs is left behind on its
@@ -94,7 +100,7 @@ def rollout(
     desks: dict[int, Desk] = {id(policy): open_desk(policy) for policy in policies.values()}
     by_agent = {agent: desks[id(policy)] for agent, policy in policies.items()}
     try:
-        return _play(jobs, by_agent, corpus, seed, in_flight, on_done, timeout, tries, steady)
+        return _play(jobs, by_agent, corpus, seed, in_flight, on_done, timeout, tries, steady, lookups)
     finally:
         for desk in desks.values():
             desk.cancel()  # what an episode that ended early, or an error, left behind
@@ -110,10 +116,11 @@ def _play(
     timeout: float,
     tries: int,
     steady: bool,
+    lookups: int,
 ) -> list[Episode]:
     flights: list[_Flight] = []
     live: list[_Flight] = []
-    lookup: _Lookup | None = None
+    under_way: list[_Lookup] = []
     while len(flights) < len(jobs) or live:
         while len(flights) < len(jobs) and len(live) < in_flight:
             job = jobs[len(flights)]
@@ -121,15 +128,17 @@ def _play(
             _resume(flight, None)
             flights.append(flight)
             live.append(flight)
-        if lookup is None:
-            lookup = _start_lookup(live, corpus, timeout)
+        if len(under_way) < lookups:
+            under_way += _start_lookup(live, corpus, timeout)
         busy = _hand_in(live, desks, seed)
         for desk in busy:
             desk.step()
         for flight in live:
             _note_turns(flight)
-        if lookup is not None and (steady or not busy or lookup.future.done()):
-            lookup = _finish_lookup(lookup, corpus, timeout, tries)
+        ended = _ended(under_way, patient=steady or not busy)
+        under_way = [lookup for lookup in under_way if lookup not in ended]
+        for lookup in ended:
+            under_way += _finish_lookup(lookup, corpus, timeout, tries)
         for flight in live:
             if flight.episode is None and len(flight.results) == len(flight.effects):
                 results = tuple(flight.results[i] for i in range(len(flight.effects)))
@@ -150,7 +159,7 @@ def _resume(flight: _Flight, value: Any) -> None:
         return
     flight.single = not isinstance(effect, tuple)
     flight.effects = (effect,) if flight.single else effect
-    flight.results, flight.asked = {}, False
+    flight.results, flight.asked, flight.sought = {}, False, False
     for wrong in (e for e in flight.effects if not isinstance(e, Act | Retrieve)):
         raise TypeError(f"episode {flight.job.sample_id} yielded {wrong!r}, which is neither an Act nor a Retrieve")
 
@@ -201,9 +210,12 @@ def _read(flight: _Flight, act: Act, completion: Completion) -> Reply:
     return Reply(completion, parsed.value, parsed.error)
 
 
-def _start_lookup(live: Sequence[_Flight], corpus: Corpus, timeout: float) -> _Lookup | None:
-    waiting = [(flight, i) for flight in live for i in flight.pending(Retrieve)]
-    return _submit(waiting, corpus, timeout, 1) if waiting else None
+def _start_lookup(live: Sequence[_Flight], corpus: Corpus, timeout: float) -> list[_Lookup]:
+    """One call for all retrievals that are not under way yet; none where there are none."""
+    waiting = [(flight, i) for flight in live if not flight.sought for i in flight.pending(Retrieve)]
+    for flight, _ in waiting:
+        flight.sought = True
+    return [_submit(waiting, corpus, timeout, 1)] if waiting else []
 
 
 def _submit(waiting: list[tuple[_Flight, int]], corpus: Corpus, timeout: float, tries: int) -> _Lookup:
@@ -221,17 +233,26 @@ def _submit(waiting: list[tuple[_Flight, int]], corpus: Corpus, timeout: float, 
     return _Lookup(future, waiting, tries, time.monotonic() + timeout)
 
 
-def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int) -> _Lookup | None:
+def _ended(under_way: Sequence[_Lookup], patient: bool) -> list[_Lookup]:
+    """Look-ups that are answered or out of time; where `patient`, waits for the first of them."""
+    if patient and under_way:
+        left = min(lookup.deadline for lookup in under_way) - time.monotonic()
+        wait([lookup.future for lookup in under_way], max(0.0, left), FIRST_COMPLETED)
+    now = time.monotonic()
+    return [lookup for lookup in under_way if lookup.future.done() or now >= lookup.deadline]
+
+
+def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int) -> list[_Lookup]:
     """Hand out what came back. After a failure: the next try, or the end of the episodes that wait."""
     try:
-        found = lookup.future.result(timeout=max(0.0, lookup.deadline - time.monotonic()))
+        found = lookup.future.result(timeout=0)
     except Exception as error:  # any failure of a corpus is an episode's typed failure, counted by the caller
         if lookup.tries < tries:
-            return _submit(lookup.waiting, corpus, timeout, lookup.tries + 1)
+            return [_submit(lookup.waiting, corpus, timeout, lookup.tries + 1)]
         for flight, _ in lookup.waiting:
             flight.effects = ()
             _end(flight, Prediction(None), failure=f"retrieval: {type(error).__name__}: {error}")
-        return None
+        return []
     for (flight, i), evidence in zip(lookup.waiting, found, strict=True):
         flight.results[i] = evidence
-    return None
+    return []

@@ -7,6 +7,10 @@ data: reading 20,000 generated MIMIC-IV admissions, three tasks and text views, 
 `--seeds` times. large: 30 million lab results of 300,000 patients, and two smaller sizes (launch/bench_data.py).
 retrieval: an index over a generated graph of PrimeKG's size (`--share` of it), opened and asked, and Fig. 8(c) of the
 paper on it (launch/bench_retrieval.py, launch/bench_requests.py); 5 GB on disk under --folder.
+rollout: episodes per second against a lock-step loop with a retriever of 50 and of 500 ms, under `--seeds` seeds, with
+the policy of the run in run_dir=... (launch/bench_rollout.py).
+ppo: the optimisation part of a PPO step, `--seeds` times, against TRL 1.12's where `--trl` names a python that has it
+(launch/bench_ppo.py).
 """
 
 from __future__ import annotations
@@ -79,11 +83,12 @@ def _text(value: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["learning", "navigation", "data", "large", "retrieval"])
+    parser.add_argument("what", choices=["learning", "navigation", "data", "large", "retrieval", "rollout", "ppo"])
     parser.add_argument("--seeds", type=int, default=3, help="seeds, or repetitions of a measurement")
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"), help="where the runs are kept")
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds one run may take")
     parser.add_argument("--share", type=float, default=1.0, help="retrieval: size of the graph, 1 is PrimeKG's")
+    parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -96,6 +101,16 @@ def main() -> None:
         from launch import bench_retrieval
 
         bench_retrieval.retrieval(arguments.folder / "retrieval", share=arguments.share, seed=0)
+        return
+    if arguments.what == "rollout":
+        from launch import bench_rollout
+
+        bench_rollout.speed(arguments.folder, arguments.seeds, arguments.overrides)
+        return
+    if arguments.what == "ppo":
+        from launch import bench_ppo
+
+        bench_ppo.step(arguments.folder, arguments.seeds, arguments.overrides, arguments.trl, arguments.timeout)
         return
     if arguments.what == "learning":
         learning(arguments.seeds, arguments.folder, arguments.overrides, arguments.timeout)
@@ -110,4 +125,10 @@ def main() -> None:
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # instead of launch/
-    main()
+    from ghar.errors import BadInput
+
+    try:
+        main()
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,262 @@
+"""The optimisation part of a PPO step, ours against TRL 1.12's experimental PPO (the last TRL that has one).
+
+Each side runs in a process of its own on the same randomly initialised model, prompts and replies: trainers/mappo.py in
+this environment, TRL in one with trl==1.12 (its python is an argument). Generation is no part: TRL's is replaced by a
+function that hands out the given replies. What is timed on both sides is everything after it: old and reference
+log-probs, values, advantages, then all epochs over all minibatches with diagnostics and entropy. In TRL's favour: its
+reward model costs nothing here. What stays is how it is made: a value model with a backbone of its own, trained whole,
+and the language-model head on prompts too.
+
+Memory is the peak of resident memory above what the process needs once its libraries are imported.
+
+    python launch/bench_ppo.py ours|trl SPEC.json OUT.json      one side alone, as the benchmark starts it
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+LEAST_ID = 8  # ids below are left to padding and the end of text, so that no reply ends early
+RANK, ALPHA = 8, 16
+KL, CLIP, VALUE_CLIP, LAM, VALUE_COEF, LR = 0.05, 0.2, 0.2, 0.95, 0.1, 3e-6  # TRL's defaults
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Prompts and replies of fixed lengths in tokens, the model's shape, and how often the step is repeated."""
+
+    hidden: int
+    layers: int
+    heads: int
+    vocab: int
+    finetune: str
+    threads: int
+    prompts: int = 16
+    prompt: int = 128
+    reply: int = 64
+    epochs: int = 4
+    minibatches: int = 2
+    repeats: int = 5
+
+    @property
+    def tokens(self) -> int:
+        """Tokens a step optimises on: every prompt and reply once an epoch."""
+        return self.prompts * (self.prompt + self.reply) * self.epochs
+
+
+def step(folder: Path, repeats: int, overrides: Sequence[str], trl: Path | None, timeout: float) -> dict[str, Any]:
+    """Both sides one after the other (TRL's only where its python is given); leaves ppo.json in `folder`."""
+    from launch.entry import load
+
+    config = load(["model.finetune=lora", *overrides])
+    model = config.model
+    shape = model.hidden or 0, model.layers or 0, model.heads or 0, model.vocab or 0
+    spec = Spec(*shape, finetune=model.finetune, threads=config.threads, repeats=repeats)
+    result = sides(folder, spec, trl, timeout)
+    print(json.dumps(result, indent=2))
+    (folder / "ppo.json").write_text(json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def sides(folder: Path, spec: Spec, trl: Path | None, timeout: float) -> dict[str, Any]:
+    """Medians of both sides and their ratios."""
+    result: dict[str, Any] = {"spec": asdict(spec), "ours": _side(folder, "ours", Path(sys.executable), spec, timeout)}
+    if trl is None:
+        print("TRL's side is left out: give --trl the python of an environment that holds trl==1.12.")
+        return result
+    result["trl"] = _side(folder, "trl", trl, spec, timeout)
+    ours, other = result["ours"], result["trl"]
+    result["times TRL's tokens per second"] = ours["tokens per second"] / other["tokens per second"]
+    result["share of TRL's memory"] = ours["MB above imports"] / other["MB above imports"]
+    return result
+
+
+def _side(folder: Path, name: str, python: Path, spec: Spec, timeout: float) -> dict[str, Any]:
+    given, found = folder / f"ppo-{name}-spec.json", folder / f"ppo-{name}.json"
+    given.write_text(json.dumps(asdict(spec)))
+    command = [str(python), str(Path(__file__).resolve()), name, str(given), str(found)]
+    print(" ".join(command), flush=True)
+    subprocess.run(command, check=True, timeout=timeout)
+    measured = json.loads(found.read_text())
+    seconds = measured["seconds"][1:]  # the first step allocates
+    return {
+        "seconds": median(seconds),
+        "tokens per second": spec.tokens / median(seconds),
+        "MB above imports": measured["MB above imports"],
+        "versions": measured["versions"],
+        "every step": seconds,
+    }
+
+
+# ---------------------------------------------------------------- inside a side's process
+
+
+def _work(name: str, spec: Spec) -> dict[str, Any]:
+    """Seconds of every step (one more than `repeats`), and memory."""
+    import numpy as np
+    import peft
+    import torch
+    import transformers
+
+    torch.set_num_threads(spec.threads)
+    torch.set_flush_denormal(True)
+    measure = _ours if name == "ours" else _trl
+    run = measure()  # imports what it needs
+    before = _memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
+    rng = np.random.default_rng(0)
+    prompts = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.prompt))
+    replies = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.reply))
+    seconds = run(spec, _qwen2(spec), prompts, replies)
+    return {
+        "seconds": seconds,
+        "MB above imports": _memory("VmHWM") - before,
+        "versions": {m.__name__: m.__version__ for m in (torch, transformers, peft)},
+    }
+
+
+def _memory(line: str) -> float:
+    """A line of this process's status, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(row.split()[1]) / 1e3 for row in status.splitlines() if row.startswith(line))
+
+
+def _qwen2(spec: Spec) -> Any:
+    import torch
+    from transformers import Qwen2Config
+
+    torch.manual_seed(0)
+    return Qwen2Config(
+        vocab_size=spec.vocab,
+        hidden_size=spec.hidden,
+        intermediate_size=3 * spec.hidden,
+        num_hidden_layers=spec.layers,
+        num_attention_heads=spec.heads,
+        num_key_value_heads=spec.heads,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        attention_dropout=0.0,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+
+
+def _ours() -> Any:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    import numpy as np
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    from ghar.episode import Completion, Episode, Prediction, Turn
+    from rewards.compose import EpisodeReward
+    from trainers.actor_critic import ActorCritic, ActorCriticConfig
+    from trainers.mappo import MappoConfig, update
+    from trainers.trajectory import build
+
+    def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[float]:
+        how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True)  # type: ignore[arg-type]
+        actor = ActorCritic(Qwen2ForCausalLM(config).eval(), how)
+        settings = MappoConfig(
+            epochs=spec.epochs, minibatches=spec.minibatches,
+            micro_tokens=-(-spec.prompts // spec.minibatches) * (spec.prompt + spec.reply),
+            clip=CLIP, value_clip=VALUE_CLIP, gamma=1.0, lam=LAM, credit="token", per_agent=False, kl=KL,
+            ratio="behaviour", critic_target="returns", value_coef=VALUE_COEF, entropy=0.0, max_grad_norm=1.0,
+            importance_cap=None, mismatch_limit=None,
+        )  # fmt: skip
+        optimizer = torch.optim.AdamW(actor.parameter_groups(LR, LR))
+        level = (-float(np.log(spec.vocab)),) * spec.reply
+        said = [
+            Completion("", tuple(p), tuple(r), level) for p, r in zip(prompts.tolist(), replies.tolist(), strict=True)
+        ]
+        turns = [Turn("top", "predict", 0, 0, done, format_ok=True) for done in said]
+        episodes = [Episode(str(i), 0, Prediction(0), (turn,)) for i, turn in enumerate(turns)]
+        rewards = [EpisodeReward({}, float(i % 2), ({"orm": float(i % 2)},), "shared") for i in range(len(turns))]
+        traj, rng, seconds = build(episodes, rewards), np.random.default_rng(0), []
+        for _ in range(spec.repeats + 1):
+            start = time.perf_counter()
+            update(actor, optimizer, traj, settings, rng)
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+    return run
+
+
+def _trl() -> Any:
+    from types import SimpleNamespace
+
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import Qwen2ForCausalLM, Qwen2ForSequenceClassification, TrainerCallback
+    from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer  # pyright: ignore[reportMissingImports]
+
+    def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[float]:
+        seconds: list[float] = []
+        said = torch.as_tensor(replies)
+        start = [0.0]
+
+        def handed_out(model: Any, queries: Any, *_: Any) -> tuple[Any, Any]:
+            whole = torch.cat([queries, said], 1), torch.zeros(*said.shape, spec.vocab)
+            start[0] = time.perf_counter()
+            return whole
+
+        class Clock(TrainerCallback):
+            def on_step_end(self, *_: Any, **__: Any) -> None:
+                seconds.append(time.perf_counter() - start[0])
+
+        reward = torch.nn.Identity()
+        value_of = ppo_trainer.get_reward
+
+        def get_reward(model: Any, ids: Any, pad: int, context: int) -> Any:
+            if model is reward:  # half of the replies are right; no forward pass
+                return None, (torch.arange(len(ids)) % 2).float(), None
+            return value_of(model, ids, pad, context)
+
+        ppo_trainer.batch_generation, ppo_trainer.get_reward = handed_out, get_reward
+        config.num_labels = 1
+        trainer = PPOTrainer(
+            args=_trl_settings(PPOConfig, spec),
+            processing_class=SimpleNamespace(pad_token_id=0, eos_token_id=1),  # type: ignore[arg-type]
+            model=Qwen2ForCausalLM(config),
+            ref_model=None,
+            reward_model=reward,
+            train_dataset=Dataset.from_dict({"input_ids": prompts.tolist()}),
+            value_model=Qwen2ForSequenceClassification(config),
+            data_collator=lambda rows: {"input_ids": torch.tensor([row["input_ids"] for row in rows])},
+            callbacks=[Clock()],
+            peft_config=LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear", task_type="CAUSAL_LM")
+            if spec.finetune == "lora"
+            else None,
+        )
+        trainer.train()
+        return seconds
+
+    return run
+
+
+def _trl_settings(config: Any, spec: Spec) -> Any:
+    """The same step as ours; minibatches are one forward pass each on both sides."""
+    return config(
+        output_dir="/tmp/ghar-bench-ppo", use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",
+        save_strategy="no", logging_strategy="no", num_sample_generations=0, disable_tqdm=True, seed=0,
+        per_device_train_batch_size=spec.prompts, gradient_accumulation_steps=1,
+        local_rollout_forward_batch_size=-(-spec.prompts // spec.minibatches), num_mini_batches=spec.minibatches,
+        num_ppo_epochs=spec.epochs, total_episodes=spec.prompts * (spec.repeats + 1), response_length=spec.reply,
+        temperature=1.0, kl_coef=KL, cliprange=CLIP, cliprange_value=VALUE_CLIP, vf_coef=VALUE_COEF, lam=LAM,
+        learning_rate=LR,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    side, given, found = sys.argv[1:]
+    sys.path.pop(0)  # launch/, whose files are no modules of a side
+    Path(found).write_text(json.dumps(_work(side, Spec(**json.loads(Path(given).read_text())))))

@@ -1,0 +1,282 @@
+"""The rollout against a lock-step loop: episodes per second, how busy the engine is, and token ids that change.
+
+Both play the same patients with the same engine, seeds and number of patients at once (env.in_flight); the retriever
+takes a given time per call, however many requests the call holds, and no processor while it waits, as a service would.
+The lock-step loop is what Search-R1 and its relatives do: a batch of patients acts, all wait for the longest reply;
+all who want to look something up do so in one call, all wait; the next batch starts when the last patient is done.
+It keeps the reply's text and encodes it again for training, so it trains on other ids than were sampled wherever the
+model spelled a word in another way than the tokenizer does.
+
+The model is the warmed-up policy of a run (run_dir=...): a policy that was never taught looks up nearly nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from envs.case import Case
+from envs.rollout import Corpus, Job, derive_seed, rollout
+from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve
+from ghar.llm.policy import Desk, Done, EnginePolicy, Policy, open_desk
+from ghar.llm.tokens import Tokenizer, encode_reply
+
+DELAYS = (0.05, 0.5)  # seconds a call of the retriever takes
+EPISODES = 256
+TOGETHER = 64  # patients at once, the engine's largest batch; env.in_flight=... takes another number
+LOOKUPS = 4  # calls of the retriever the rollout may have under way
+
+
+@dataclass(frozen=True)
+class Played:
+    """One pass over the patients. busy: share of the time in which the engine worked; changed: share of the episodes
+    with a turn whose ids in training are not those sampled; said: what was sampled, to compare passes."""
+
+    seconds: float
+    busy: float
+    changed: float
+    said: Counter[tuple[int, ...]]
+
+
+Loop = Callable[[Sequence[Job], "Watched", Corpus, int], float]
+
+
+def speed(folder: Path, seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
+    """Both loops with every delay under seeds 0..seeds-1; leaves rollout.json in `folder`."""
+    from launch.entry import load
+    from trainers.engines import make_engine, serving
+    from trainers.models import load_sft, use_cores
+    from trainers.study import prepare
+
+    config = load(["+experiment=mimic4_los", f"env.in_flight={TOGETHER}", *overrides])
+    use_cores(config.threads)
+    study = prepare(config)
+    model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
+    engine = make_engine(config, model, tokenizer)
+    cases = study.cases(study.splits.train[:EPISODES], tokenizer)
+    jobs = [Job(case.sample_id, 0, _starter(study.episodes.episode, case)) for case in cases]
+    with serving(engine, model, 0):
+        policy = EnginePolicy(engine, config.engine.temperature)
+        result = compare(jobs, policy, study.retriever, tokenizer, config.env.in_flight, seeds)
+    engine.close()
+    result |= {"engine": config.engine.kind, "episodes": len(jobs), "at once": config.env.in_flight}
+    print(json.dumps(result, indent=2))
+    (folder / "rollout.json").write_text(json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def _starter(episode: Callable[[Case], EpisodeGenerator], case: Case) -> Callable[[], EpisodeGenerator]:
+    return lambda: episode(case)
+
+
+def compare(
+    jobs: Sequence[Job],
+    policy: Policy,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    together: int,
+    seeds: int,
+    delays: Sequence[float] = DELAYS,
+) -> dict[str, Any]:
+    """Medians over seeds and of the ratios seed by seed; who comes first changes from seed to seed."""
+    loops: dict[str, Loop] = {
+        "rollout": lambda *play: _rollout(*play, together, LOOKUPS),
+        "rollout, one look-up at a time": lambda *play: _rollout(*play, together, 1),
+        "lock-step": lambda *play: _lock_step(*play, together, tokenizer),
+    }
+    for loop in loops.values():  # first calls compile and allocate
+        loop(jobs[: together // 4], Watched(policy), corpus, 0)
+    result: dict[str, Any] = {}
+    for delay in delays:
+        runs: dict[str, list[Played]] = {name: [] for name in loops}
+        for seed in range(seeds):
+            for name in sorted(loops, reverse=seed % 2 == 1):
+                runs[name].append(_measured(loops[name], jobs, policy, Slow(corpus, delay), seed))
+                print(f"{delay:g} s a call, seed {seed}, {name}: {runs[name][-1].seconds:.2f} s", flush=True)
+        result[f"{delay:g} s a call"] = _table(runs, len(jobs))
+    return result
+
+
+def _table(runs: dict[str, list[Played]], episodes: int) -> dict[str, Any]:
+    base = runs["lock-step"]
+    table: dict[str, Any] = {}
+    for name, played in runs.items():
+        table[name] = {
+            "episodes per second": median(episodes / p.seconds for p in played),
+            "times lock-step": median(b.seconds / p.seconds for b, p in zip(base, played, strict=True)),
+            "engine busy": median(p.busy for p in played),
+            "episodes with changed ids": median(p.changed for p in played),
+            "same replies as lock-step": median(
+                (p.said & b.said).total() / b.said.total() for b, p in zip(base, played, strict=True)
+            ),
+        }
+    return table
+
+
+def _measured(loop: Loop, jobs: Sequence[Job], policy: Policy, corpus: Corpus, seed: int) -> Played:
+    watched = Watched(policy)
+    start = time.perf_counter()
+    changed = loop(jobs, watched, corpus, seed)
+    seconds = watched.end - start
+    return Played(seconds, watched.busy / seconds, changed, watched.said)
+
+
+# ---------------------------------------------------------------- the two loops; each returns the share that changed
+
+
+def _rollout(jobs: Sequence[Job], policy: Watched, corpus: Corpus, seed: int, together: int, lookups: int) -> float:
+    """Ours, up to the arrays a trainer reads."""
+    from rewards.compose import EpisodeReward
+    from trainers.trajectory import build
+
+    agents = {"top": policy, "low": policy}
+    episodes = rollout(jobs, agents, corpus, seed=seed, in_flight=together, lookups=lookups)
+    rewards = [EpisodeReward({}, 0.0, tuple({} for _ in episode.turns), "shared") for episode in episodes]
+    traj = build(episodes, rewards)
+    policy.end = time.perf_counter()
+    trained: dict[int, list[tuple[int, ...]]] = {}
+    for row in traj.rows():
+        trained.setdefault(int(traj.segments.episode[2 * row.index]), []).append(tuple(row.tokens.tolist()))
+    return changed_episodes(episodes, [trained[i] for i in range(len(trained))], policy.said)
+
+
+def changed_episodes(
+    episodes: Sequence[Episode], trained: Sequence[Sequence[tuple[int, ...]]], sampled: Counter[tuple[int, ...]]
+) -> float:
+    """Share of the episodes with a row in training that the engine did not say so; RuntimeError when one failed."""
+    failed = [episode.failure for episode in episodes if episode.failure is not None]
+    if failed:
+        raise RuntimeError(f"{len(failed)} episodes failed, the first by {failed[0]}")
+    left = sampled.copy()
+    changed = 0
+    for rows in trained:
+        own = Counter(rows)
+        changed += own - left != Counter()
+        left -= own
+    return changed / len(episodes)
+
+
+@dataclass(eq=False)
+class _Seat:
+    """A patient of the lock-step loop."""
+
+    job: Job
+    generator: EpisodeGenerator
+    effect: Any = None
+    turns: int = 0
+    changed: bool = False
+    prediction: Prediction | None = None
+
+    def send(self, value: Any) -> None:
+        try:
+            self.effect = self.generator.send(value)
+        except StopIteration as stop:
+            self.effect, self.prediction = None, stop.value
+
+
+def _lock_step(
+    jobs: Sequence[Job], policy: Watched, corpus: Corpus, seed: int, together: int, tokenizer: Tokenizer
+) -> float:
+    seats = [_Seat(job, job.start()) for job in jobs]
+    for start in range(0, len(seats), together):
+        batch = seats[start : start + together]
+        for seat in batch:
+            seat.send(None)
+        while any(seat.prediction is None for seat in batch):
+            _all_act([seat for seat in batch if isinstance(seat.effect, Act)], policy, seed, tokenizer)
+            _all_look_up([seat for seat in batch if isinstance(seat.effect, Retrieve)], corpus)
+    policy.end = time.perf_counter()
+    return sum(seat.changed for seat in seats) / len(seats)
+
+
+def _all_act(seats: Sequence[_Seat], policy: Watched, seed: int, tokenizer: Tokenizer) -> None:
+    if not seats:
+        return
+    acts = [seat.effect for seat in seats]
+    own = [derive_seed(seed, seat.job.sample_id, seat.job.attempt, seat.turns, 0) for seat in seats]
+    for seat, act, completion in zip(seats, acts, policy.answer(acts, own), strict=True):
+        # the end token is set aside: whether it belongs to a reply is a convention, not a change
+        sampled = completion.token_ids
+        if sampled and sampled[-1] == tokenizer.eos_token_id:
+            sampled = sampled[:-1]
+        seat.changed |= tuple(encode_reply(tokenizer, completion.text)[:-1]) != sampled
+        seat.turns += 1
+        parsed = act.parse(completion.text)
+        seat.send(Reply(completion, parsed.value, parsed.error))
+
+
+def _all_look_up(seats: Sequence[_Seat], corpus: Corpus) -> None:
+    if seats:
+        for seat, evidence in zip(seats, corpus.retrieve([seat.effect for seat in seats]), strict=True):
+            seat.send(evidence)
+
+
+# ---------------------------------------------------------------- what is watched and what is slow
+
+
+@dataclass(eq=False)
+class Watched:
+    """A policy that notes how long it works (`busy`, seconds) and what was sampled after what (`said`, whole rows)."""
+
+    policy: Policy
+    busy: float = 0.0
+    end: float = 0.0
+    said: Counter[tuple[int, ...]] = field(default_factory=Counter)
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        replies = self._timed(lambda: self.policy.answer(acts, seeds))
+        for reply in replies:
+            self._note(reply)
+        return replies
+
+    def desk(self) -> Desk:
+        return _WatchedDesk(self, open_desk(self.policy))
+
+    def _note(self, reply: Completion) -> None:
+        self.said[reply.prompt_ids + reply.token_ids] += 1
+
+    def _timed(self, work: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self.busy += time.perf_counter() - start
+
+
+@dataclass(eq=False)
+class _WatchedDesk:
+    watched: Watched
+    inner: Desk
+
+    def submit(self, act: Act, seed: int, done: Done) -> None:
+        def noted(reply: Completion) -> None:
+            self.watched._note(reply)
+            done(reply)
+
+        self.watched._timed(lambda: self.inner.submit(act, seed, noted))
+
+    def step(self) -> None:
+        self.watched._timed(self.inner.step)
+
+    def cancel(self) -> None:
+        self.inner.cancel()
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A corpus whose calls take `delay` seconds, whatever it needs itself included."""
+
+    inner: Corpus
+    delay: float
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        end = time.monotonic() + self.delay
+        found = self.inner.retrieve(requests)
+        time.sleep(max(0.0, end - time.monotonic()))
+        return found
