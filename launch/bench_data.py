@@ -14,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,16 @@ def measure(command: list[str], timeout: float) -> Numbers:
     # A child of a child is waited for by its own parent, which is how one process's largest size can be told apart.
     meter = "import resource as r, subprocess as s, sys; c = s.run(sys.argv[1:]).returncode; "
     meter += "print(r.getrusage(r.RUSAGE_CHILDREN).ru_maxrss); sys.exit(c)"
+    # Compiled modules are kept, as an ordinary installation keeps them, whatever this machine is told.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / "ghar-bench-compiled")
     done = subprocess.run(
-        [sys.executable, "-S", "-c", meter, *command], cwd=HERE, stdout=subprocess.PIPE, check=True, timeout=timeout
+        [sys.executable, "-S", "-c", meter, *command],
+        cwd=HERE,
+        env=kept,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=timeout,
     )
     seconds = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -109,6 +118,7 @@ def prepare(root: Path, cache: Path, out: Path, *, only_read: bool) -> Numbers:
     from ghar.data.mimic4 import read_mimic4
     from ghar.data.tasks import make_samples
     from ghar.data.views import visit_lists
+    from ghar.data.visit_codes import KIND_NAMES
 
     marks = {"import": time.process_time() - began}
 
@@ -125,11 +135,15 @@ def prepare(root: Path, cache: Path, out: Path, *, only_read: bool) -> Numbers:
     name_of = cohort.names().__getitem__
     views = list(visit_lists(samples, name_of, style="full", budget=BUDGET, count=lambda text: len(text) // 4))
     mark("views")
-    labels = [(task, sample.visit_id, sample.label) for task, each in made.items() for sample in each]
-    pl.DataFrame(labels, ["task", "visit_id", "label"], orient="row").write_parquet(out / "labels.parquet")
-    lists = [(i, len(v.diagnoses), len(v.procedures), len(v.medications)) for i, v in cohort.shown.visits.items()]
-    schema = ["visit_id", "diagnoses", "procedures", "medications"]
-    pl.DataFrame(lists, schema, orient="row").write_parquet(out / "visits.parquet")
+    labels = {
+        "task": [task for task, each in made.items() for _ in each],
+        "visit_id": [sample.visit_id for sample in samples],
+        "label": [sample.label for sample in samples],
+    }
+    pl.DataFrame(labels).write_parquet(out / "labels.parquet")
+    visits = cohort.shown.visits
+    lists = {kind: [len(getattr(visit, kind)) for visit in visits.values()] for kind in KIND_NAMES}
+    pl.DataFrame({"visit_id": list(visits), **lists}).write_parquet(out / "visits.parquet")
     mark("check")
     return {"steps": marks, "views": len(views), "characters": sum(len(view.text) for view in views)}
 

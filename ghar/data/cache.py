@@ -1,5 +1,6 @@
-"""A cohort on disk: a folder with the events, in order, as Parquet files of many patients each, and beside them codes
-and visits as Parquet and cohort.json. What is opened from there leaves the events on disk until they are wanted."""
+"""A cohort on disk: a folder with the events, in order, as Parquet files of many patients each, and beside them codes,
+visits, the codes of each visit, and cohort.json. What is opened from there leaves the events on disk until they are
+wanted."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from ghar.data.cohort import Cohort
 from ghar.errors import BadInput
 
 EVENTS = "events-{:04}.parquet"
+ROWS = "visit_rows.parquet"
 
 
 def save_cohort(cohort: Cohort, folder: Path) -> None:
@@ -33,11 +35,14 @@ def build_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
 
     Whole or not at all; a folder that another process finished first is kept.
     """
+    from ghar.data.visit_rows import visit_rows  # and with it numpy, which opening a cohort does not need
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     half = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         (half / "work").mkdir()
         cohort = build(half / "work")
+        visit_rows(cohort).write_parquet(half / ROWS, compression="lz4")
         parts = list((half / "work").glob("events-*.parquet"))
         for path in parts:
             os.replace(path, half / path.name)
@@ -59,7 +64,11 @@ def load_cohort(folder: Path, name: str | None = None) -> Cohort:
         codes, visits = (pl.read_parquet(folder / f"{frame}.parquet") for frame in ("codes", "visits"))
         about = json.loads((folder / "cohort.json").read_text())
         events = scan_events(folder, about.pop("parts"))
-        return Cohort(**about | {"table": events, "codes": codes, "visits": visits, "name": name or about["name"]})
+        pl.read_parquet_schema(folder / ROWS)
+        about |= {"table": events, "codes": codes, "visits": visits, "name": name or about["name"]}
+        cohort = Cohort(**about)
+        object.__setattr__(cohort, "stored_rows", folder / ROWS)  # a frozen dataclass has no other way
+        return cohort
     except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
         raise BadInput(f"{folder} is not a cohort cache ({error}): delete that folder, it is rebuilt.") from error
 

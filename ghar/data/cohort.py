@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
@@ -34,6 +35,7 @@ class Cohort:
 
     table: the events, in memory or still on disk. `events` reads them into memory when first asked for; `scan` does
     not, and is for work that needs some rows or columns of a cohort that may be larger than the memory.
+    stored_rows: file of `visit_rows` beside a cohort in the cache; one that was changed (`replace`) has none.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Cohort:
     credentialed: bool = True
     counts: Mapping[str, int] = field(default_factory=dict)
     stay: Literal["hospital", "ICU"] = "hospital"
+    stored_rows: Path | None = field(default=None, init=False)
 
     @cached_property
     def events(self) -> pl.DataFrame:

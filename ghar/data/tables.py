@@ -19,7 +19,7 @@ from ghar.errors import BadInput
 SUFFIXES = (".csv.gz", ".csv", ".parquet")
 HELD = 2_000_000  # rows of one table in memory: 140 MB of events
 ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
-LAYOUT = 2  # of a cohort on disk (cache.py); part of the cache key
+LAYOUT = 3  # of a cohort on disk (cache.py); part of the cache key
 
 
 @dataclass(frozen=True)

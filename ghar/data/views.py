@@ -13,7 +13,7 @@ from ghar.errors import BadInput
 Style = Literal["full", "compact"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TextView:
     """The text, and what did not fit, oldest first: whole visits, codes of the newest visit, events, time steps."""
 
@@ -106,13 +106,13 @@ def _first(visit: Visit, n: int) -> Visit:
 
 def _full(visits: Sequence[Visit], total: int, said: Callable[[Visit], str]) -> str:
     numbered = enumerate(visits, start=total - len(visits) + 1)
-    return "\n".join(f"Visit {n} of {total} {said(visit)}" for n, visit in numbered)
+    return "\n".join([f"Visit {n} of {total} {said(visit)}" for n, visit in numbered])
 
 
 def _said(visit: Visit, name_of: Callable[[str], str]) -> str:
     lists = (("Conditions", visit.diagnoses), ("Procedures", visit.procedures), ("Medications", visit.medications))
     parts = [f"{title}: {_names(codes, name_of)}." for title, codes in lists if codes]
-    return f"({visit.start:%Y-%m-%d}): {' '.join(parts) or 'nothing recorded.'}"
+    return f"({visit.start.date()}): {' '.join(parts) or 'nothing recorded.'}"
 
 
 def _compact(visits: Sequence[Visit], name_of: Callable[[str], str]) -> str:
@@ -127,4 +127,4 @@ def _compact(visits: Sequence[Visit], name_of: Callable[[str], str]) -> str:
 
 def _names(codes: Sequence[str], name_of: Callable[[str], str]) -> str:
     # Several codes may share a name, as the ICD-9 and ICD-10 code of one diagnosis do in eICU.
-    return "; ".join(dict.fromkeys(name_of(code) for code in codes)) or "none"
+    return "; ".join(dict.fromkeys(map(name_of, codes))) or "none"
