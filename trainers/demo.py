@@ -122,7 +122,7 @@ def made_up_samples(study: Study, knowledge: Knowledge, count: int, seed: int) -
     for i in range(count):
         rare = rng.choice(["disease", "disease", "drug"], size=rng.choice(3, p=[0.4, 0.4, 0.2]))
         lists = {}
-        for kind, most in (("disease", 5), ("drug", 3)):
+        for kind, most in (("disease", 4), ("drug", 3)):
             codes = draw(kind, known[kind] or other[kind], int(rng.integers(1, most)))
             codes += draw(kind, other[kind], int((rare == kind).sum())) if other[kind] else ()
             lists[kind] = tuple(codes[j] for j in rng.permutation(len(codes)))

@@ -14,8 +14,8 @@ Outcomes follow from the acuity alone, given which everything else is independen
           on the acuity.
 Labs, procedures, demographics, number and order of codes carry no information about the outcomes.
 
-Visits. A patient has 1 to 8 visits. A visit has 2 to 4 common conditions (Zipf-like; lasting ones stay with the
-patient with probability 0.6), 1 or 2 drugs, and a rare entity in about half of all visits: one in 45%, two in 8%. A
+Visits. A patient has 1 to 8 visits. A visit has 2 or 3 common conditions (Zipf-like; lasting ones stay with the
+patient with probability 0.6), 1 or 2 drugs, and a rare entity in about half of all visits: one in 50%, two in 3%. A
 rare entity is a drug one time in four; all rare conditions are equally likely, and so are all rare drugs, afresh in
 each visit. A visit "needs retrieval" exactly when it holds a rare entity: the severities of common ones can be learned
 from the training patients; a rare one is seen a handful of times (about six among the 1,200 training patients of a
@@ -43,9 +43,9 @@ DEATH_FROM_ACUITY, DEATH_HIGH, DEATH_LOW = 8, 0.8, 0.01
 READ_FROM_ACUITY, READ_HIGH, READ_LOW = 5, 0.9, 0.07
 
 VISIT_COUNT_LAW = (0.37, 0.22, 0.15, 0.10, 0.06, 0.04, 0.03, 0.03)  # 1..8 planned visits; deaths shorten them
-RARE_COUNT_LAW = (0.47, 0.45, 0.08)  # 0, 1, 2 rare entities in a visit
+RARE_COUNT_LAW = (0.47, 0.50, 0.03)  # 0, 1, 2 rare entities in a visit
 RARE_IS_DRUG = 0.25
-CONDITION_COUNTS, DRUG_COUNTS = (2, 4), (1, 2)  # common conditions; drugs, of which a rare one is one
+CONDITION_COUNTS, DRUG_COUNTS = (2, 3), (1, 2)  # common conditions; drugs, of which a rare one is one
 CARRY_OVER = 0.6
 ZIPF_SHIFT = 8.0  # weight of rank r (from 0) is 1 / (r + shift): long-tailed without one code in every visit
 TEXTBOOK_WRONG = 0.6

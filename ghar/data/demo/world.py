@@ -31,7 +31,7 @@ from ghar.data.demo.tables import chunk_tables, dictionary_tables
 from ghar.data.demo.vocabulary import Vocabulary, load_vocabulary
 from ghar.errors import BadInput
 
-FORMAT = 2  # raise it when the same parameters would give another world
+FORMAT = 3  # raise it when the same parameters would give another world
 CHUNK = 5_000  # patients in memory at once
 
 
