@@ -10,6 +10,7 @@ import gzip
 import os
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import polars as pl
 from ghar.data.demo import generate_world
 from ghar.progress import track
 
-CHUNK = 20_000  # admissions whose rows are in memory at once
+CHUNK = 1_000_000  # rows in memory at once
 FORMS = ("", " (Bulk)", " XR", " ODT", " Oral Solution", " Desensitization", " 0.5%", " Inhalation", " IV", " Patch")
 
 
@@ -46,16 +47,20 @@ def _multiply(folder: Path, name: str, count: int, rng: np.random.Generator) -> 
     stays = pl.read_csv(folder / "admissions.csv.gz", columns=["subject_id", "hadm_id", "admittime", "dischtime"])
     stays = stays.with_columns(pl.col("admittime", "dischtime").str.to_datetime(time_unit="us"))
     half = path.with_suffix(".tmp")
-    with half.open("wb") as file:
-        for first in track(range(0, stays.height, CHUNK), f"Write {name}"):
-            some = stays[first : first + CHUNK]
+    step = max(CHUNK // count, 1)
+    with half.open("wb") as file, ThreadPoolExecutor(1) as packer:
+        packed = packer.submit(bytes)  # the rows before, packed while the next ones are made
+        for first in track(range(0, stays.height, step), f"Write {name}"):
+            some = stays[first : first + step]
             own = some[np.repeat(np.arange(some.height), count)]
             other = rows[rng.integers(0, rows.height, own.height)]
             text = BytesIO()
             _fill(name, own, other, rng).select(rows.columns).write_csv(
                 text, include_header=first == 0, datetime_format="%Y-%m-%d %H:%M:%S"
             )
-            file.write(gzip.compress(text.getbuffer(), compresslevel=1, mtime=0))
+            file.write(packed.result())
+            packed = packer.submit(gzip.compress, text.getbuffer(), compresslevel=1, mtime=0)
+        file.write(packed.result())
     os.replace(half, path)
 
 

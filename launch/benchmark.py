@@ -4,7 +4,7 @@ learning: the demo experiment under several seeds; validation reward after RL ag
 against both ceilings. Seeds run one after the other, each as its own training run (finished ones are reused).
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum (launch/bench_navigation.py).
 data: reading 20,000 generated MIMIC-IV admissions, three tasks and text views, cold and cached, against plain polars;
-`--seeds` times. large: 30 million lab results of 300,000 patients, and two smaller sizes (launch/bench_data.py).
+`--seeds` times. large: 100 million lab results of 300,000 patients, and two smaller sizes (launch/bench_data.py).
 retrieval: an index over a generated graph of PrimeKG's size (`--share` of it), opened and asked, and Fig. 8(c) of the
 paper on it (launch/bench_retrieval.py, launch/bench_requests.py); 5 GB on disk under --folder.
 rollout: episodes per second against a lock-step loop with a retriever of 50 and of 500 ms, under `--seeds` seeds, with

@@ -56,11 +56,16 @@ def stacked(parts: Sequence[pl.DataFrame | pl.LazyFrame]) -> pl.LazyFrame:
     return pl.concat([part.lazy() for part in parts])
 
 
-def in_order(parts: Sequence[pl.DataFrame | pl.LazyFrame], work: Path) -> pl.LazyFrame:
+def in_order(
+    parts: Sequence[pl.DataFrame | pl.LazyFrame],
+    work: Path,
+    finish: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
+) -> pl.LazyFrame:
     """All events by subject and time; those of one time in the order of `parts`, static ones first.
 
     They are sorted range by range of subjects, about `SORTED` events at once, and written to the folder `work`. Tables
-    on disk that are roughly in the order of subjects, as the sources are, are read once; others once a range.
+    on disk that are roughly in the order of subjects, as the sources are, are read once; others once a range. `finish`
+    is given each range, sorted, before it is written.
     """
     events = stacked(parts)
     sizes = events.group_by("subject_id").len().collect(engine="streaming").sort("subject_id")
@@ -69,7 +74,7 @@ def in_order(parts: Sequence[pl.DataFrame | pl.LazyFrame], work: Path) -> pl.Laz
     for i, (first, last) in enumerate(ranges):
         some = events if len(ranges) == 1 else events.filter(pl.col("subject_id").is_between(first, last))
         rows = some.collect(engine="streaming").sort("subject_id", "time", maintain_order=True)
-        rows.write_parquet(work / EVENTS.format(i), compression="lz4", row_group_size=ROW_GROUP)
+        finish(rows).write_parquet(work / EVENTS.format(i), compression="lz4", row_group_size=ROW_GROUP)
     return scan_events(work, len(ranges))
 
 

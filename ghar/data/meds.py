@@ -25,10 +25,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ghar.data.cache import load_cohort, save_cohort
 from ghar.data.cohort import Cohort
-from ghar.data.meds_visits import KEYS, place_events, visits_from_events
-from ghar.data.tables import Table, fingerprint, sift
+from ghar.data.events import FoundLarge, in_order, through_cache
+from ghar.data.meds_visits import KEYS, place_events, tells_of_stays, visits_from_events
+from ghar.data.tables import Table, sift_large
 from ghar.errors import BadInput
 from ghar.progress import track
 
@@ -107,13 +107,9 @@ def read_meds(root: Path, cache: Path | None = None) -> Cohort:
     files = sorted((root / "data").rglob("*.parquet"))
     if not files:
         raise BadInput(f"{root} has no data/**/*.parquet: point data.root to the MEDS folder.")
-    if cache is None:
-        return _read(root, files)
+    name = f"MEDS tables in {root}"
     beside = [root / "metadata" / "codes.parquet", root / "visits.parquet", root / "ghar.json"]
-    folder = Path(cache) / f"meds-{fingerprint([*files, *(f for f in beside if f.exists())], VERSION)}"
-    if not folder.exists():
-        save_cohort(_read(root, files), folder)
-    return load_cohort(folder, f"MEDS tables in {root}")
+    return through_cache(lambda work: _read(root, name, files, work), name, cache, "meds", [*files, *beside], VERSION)
 
 
 def read_labels(path: Path) -> pl.DataFrame:
@@ -149,34 +145,40 @@ def read_subject_splits(root: Path) -> dict[int, str]:
     return dict(frame.rows())
 
 
-def _read(root: Path, files: list[Path]) -> Cohort:
+def _read(root: Path, name: str, files: list[Path], work: Path) -> Cohort:
     counts: dict[str, int] = {}
     ours: dict[str, Any] = {"generated": False, "credentialed": True}
     if (root / "ghar.json").exists():
         ours = json.loads((root / "ghar.json").read_text())
         counts |= ours.pop("counts")
-    events, more = _events(root, files)
+    rows, more = _rows(root, files, work)
     counts |= more
+    columns = ["subject_id", "time", "code", "numeric_value", "text_value", "visit_id", "recorded"]
+    columns += ["unit"] if "unit" in rows.collect_schema() else []
     if (root / "visits.parquet").exists():
         path = root / "visits.parquet"
         group = {"group": pl.Int64()} if "group" in _schema(path) else {}
         visits = (
             _scan(path, VISIT_TYPES, group).select(c for c in _schema(path) if c in {**VISIT_TYPES, **group}).collect()
         )
+        events = in_order([rows], work, lambda some: some.select(columns))
     else:
-        visits, more = visits_from_events(events)
-        counts |= more
-        events, more = place_events(events, visits)
-        counts |= more
+        telling = rows.filter(tells_of_stays()).collect(engine="streaming")
+        visits, more = visits_from_events(telling.sort("subject_id", "time", maintain_order=True))
+        counts |= more | {"events_without_visit": 0}
+
+        def placed(some: pl.DataFrame) -> pl.DataFrame:
+            some, more = place_events(some, visits)
+            counts["events_without_visit"] += more["events_without_visit"]
+            return some.select(columns)
+
+        events = in_order([rows], work, placed)
     codes, more = _codes(root, events)
-    events = events.drop("end", *KEYS[1:], strict=False)
-    order = ["subject_id", "time", "code", "numeric_value", "text_value", "visit_id", "recorded"]
-    events = events.select(*order, *(["unit"] if "unit" in events.columns else []))
-    return Cohort(f"MEDS tables in {root}", events, codes, visits, **ours, counts=counts | more)
+    return Cohort(name, events, codes, visits, **ours, counts=counts | more)
 
 
-def _events(root: Path, files: list[Path]) -> tuple[pl.DataFrame, dict[str, int]]:
-    """All events sorted by subject and time, with visit_id and recorded, and the columns that visits come from."""
+def _rows(root: Path, files: list[Path], work: Path) -> FoundLarge:
+    """All events in the order of the files, with visit_id and recorded, and the columns that visits come from."""
     there = set.intersection(*(set(_schema(file)) for file in files))
     extra = {name: pl.Int64() for name in KEYS if name in there}
     extra |= {name: kind for name, kind in (("recorded", TIME), ("end", TIME), ("unit", pl.String())) if name in there}
@@ -185,21 +187,21 @@ def _events(root: Path, files: list[Path]) -> tuple[pl.DataFrame, dict[str, int]
     ]
     table = Table("meds", root / "data" / "**" / "*.parquet", REQUIRED, pl.concat(shards))
     drops = {"no_subject": pl.col("subject_id").is_null(), "no_code": pl.col("code").is_null()}
-    frame, counts = sift(table, table.rows, drops, {}, [pl.all().exclude("_reason")])
-    spread = frame.group_by("subject_id").agg(pl.col("_file").n_unique() > 1)["_file"].sum()
+    rows, counts = sift_large(table, table.rows, drops, {}, [pl.all().exclude("_reason")], work)
+    spread = rows.group_by("subject_id").agg(spread=pl.min("_file") < pl.max("_file")).select(pl.sum("spread"))
     time, before = pl.col("time"), pl.col("time").shift()
     late = (time < before).fill_null(time.is_null() & before.is_not_null())
-    unsorted = frame.select((late & (pl.col("subject_id") == pl.col("subject_id").shift())).sum()).item()
+    unsorted = rows.select((late & (pl.col("subject_id") == pl.col("subject_id").shift())).sum())
     found = {"repaired.meds.subject_in_several_files": spread, "repaired.meds.out_of_order": unsorted}
-    frame = frame.drop("_file").sort("time", maintain_order=True).sort("subject_id", maintain_order=True)
-    if "recorded" not in frame.columns:
-        frame = frame.with_columns(recorded=pl.col("time"))
-    if "visit_id" not in frame.columns:
-        frame = frame.with_columns(visit_id=pl.lit(None, pl.Int64))
-    return frame, counts | {rule: n for rule, n in found.items() if n}
+    counts |= {rule: n for rule, query in found.items() if (n := query.collect(engine="streaming").item())}
+    if "recorded" not in there:
+        rows = rows.with_columns(recorded=pl.col("time"))
+    if "visit_id" not in there:
+        rows = rows.with_columns(visit_id=pl.lit(None, pl.Int64))
+    return rows.drop("_file"), counts
 
 
-def _codes(root: Path, events: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
+def _codes(root: Path, events: pl.LazyFrame) -> tuple[pl.DataFrame, dict[str, int]]:
     """The codes of metadata/codes.parquet (ancestors included) and those that only occur; without a name, its own."""
     path = root / "metadata" / "codes.parquet"
     wanted = {"description": pl.String(), "parent_codes": pl.List(pl.String())}
@@ -207,7 +209,7 @@ def _codes(root: Path, events: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, in
         listed = _scan(path, {"code": pl.String()}, wanted).collect().drop_nulls("code").unique("code", keep="first")
     else:
         listed = pl.DataFrame(schema={"code": pl.String()} | wanted)
-    seen = events.select(pl.col("code").unique())
+    seen = events.select("code").unique().collect(engine="streaming")
     codes = seen.join(listed, on="code", how="full", coalesce=True).sort("code")
     nameless = codes.join(seen, on="code", how="semi")["description"].null_count()
     return codes.select(

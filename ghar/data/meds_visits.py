@@ -31,6 +31,11 @@ WHOLE_DAY = timedelta(hours=23, minutes=59, seconds=59)
 Found = tuple[pl.DataFrame, dict[str, int]]
 
 
+def tells_of_stays() -> pl.Expr:
+    """Whether an event opens or closes a stay, or is a death: the only ones that `visits_from_events` looks at."""
+    return pl.any_horizontal(pl.col("code").str.contains(rule) for rule in (OPENS, CLOSES, SPANS, DEATH))
+
+
 def visits_from_events(events: pl.DataFrame) -> Found:
     """`Cohort.visits` by the rules of this module, and counts; no such event means no visit."""
     rows = events.filter(pl.col("time").is_not_null()).with_columns(key=_key(events))

@@ -1,11 +1,15 @@
 """Tables that do not fit in memory: read in parts, the cohort is the same, and it opens without its events."""
 
+import json
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
 from ghar.data import events, tables
 from ghar.data.cache import load_cohort, save_cohort
 from ghar.data.demo import generate_world
+from ghar.data.meds import read_meds
 from ghar.data.mimic4 import read_mimic4
 from ghar.data.tasks import make_samples
 from ghar.errors import BadInput
@@ -41,6 +45,32 @@ def test_read_in_parts_is_read_at_once(world, tmp_path, monkeypatch):
     assert load_cohort(tmp_path / "copy").events.equals(whole.events)
 
 
+def test_meds_read_in_parts_is_read_at_once(world, tmp_path, monkeypatch):
+    """The worst folder: rows in no order, subjects in both files, stays known by the events at their ends alone."""
+    cohort = read_mimic4(world)
+    stays = [
+        cohort.visits.select("subject_id", time=time, code=pl.lit(code))
+        for time, code in (("start", "HOSPITAL_ADMISSION//EW"), ("end", "HOSPITAL_DISCHARGE//HOME"))
+    ]
+    rows = pl.concat([cohort.events.select("subject_id", "time", "code"), *stays]).sample(
+        fraction=1, shuffle=True, seed=1
+    )
+    (tmp_path / "meds" / "data").mkdir(parents=True)
+    for i, half in enumerate((rows[: rows.height // 2], rows[rows.height // 2 :])):
+        half.write_parquet(tmp_path / "meds" / "data" / f"{i}.parquet")
+    whole = read_meds(tmp_path / "meds")
+    monkeypatch.setattr(tables, "HELD", 100)
+    monkeypatch.setattr(events, "SORTED", 150)
+    parts = read_meds(tmp_path / "meds", tmp_path / "cache")
+    (folder,) = (tmp_path / "cache").iterdir()
+    assert len(list(folder.glob("events-*.parquet"))) > 5
+    assert parts.events.equals(whole.events) and parts.counts == whole.counts
+    assert parts.codes.equals(whole.codes) and parts.visits.equals(whole.visits)
+    assert whole.events.height == rows.height and whole.visits.height == cohort.visits.height
+    assert whole.counts["events_without_visit"] == whole.events["visit_id"].null_count() > 0
+    assert whole.counts["repaired.meds.subject_in_several_files"] == cohort.visits["subject_id"].n_unique()
+
+
 def test_a_part_cut_short_is_noticed_when_the_cohort_is_opened(world, tmp_path):
     save_cohort(read_mimic4(world), tmp_path / "copy")
     path = tmp_path / "copy" / "events-0000.parquet"
@@ -50,3 +80,36 @@ def test_a_part_cut_short_is_noticed_when_the_cohort_is_opened(world, tmp_path):
     path.unlink()  # one that is absent, too
     with pytest.raises(BadInput, match="delete that folder"):
         load_cohort(tmp_path / "copy")
+
+
+def test_a_cache_of_an_earlier_layout_is_rebuilt_and_never_misread(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "LAYOUT", tables.LAYOUT - 1)
+    read_mimic4(world, tmp_path)
+    (old,) = tmp_path.iterdir()
+    monkeypatch.undo()
+    kept = sorted((path.name, path.stat().st_mtime_ns) for path in old.iterdir())
+    read_mimic4(world, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert kept == sorted((path.name, path.stat().st_mtime_ns) for path in old.iterdir())
+    # Layout 2 had no codes by visit; the first one had one file of events, and did not say how many.
+    (old / "visit_rows.parquet").unlink()
+    with pytest.raises(BadInput, match="delete that folder"):
+        load_cohort(old)
+    (old / "events-0000.parquet").rename(old / "events.parquet")
+    about = json.loads((old / "cohort.json").read_text())
+    (old / "cohort.json").write_text(json.dumps({key: value for key, value in about.items() if key != "parts"}))
+    with pytest.raises(BadInput, match="delete that folder"):
+        load_cohort(old)
+
+
+def test_what_a_visit_shows_is_kept_in_the_cache_until_the_cohort_is_changed(world, tmp_path):
+    whole, cohort = read_mimic4(world), read_mimic4(world, tmp_path)
+    assert cohort.shown.visits == whole.shown.visits and cohort.shown.recorded.equals(whole.shown.recorded)
+    backwards = replace(cohort, visits=cohort.visits.reverse())
+    assert dict(backwards.shown.visits) == dict(whole.shown.visits)
+    assert list(backwards.shown.visits) == list(whole.shown.visits)[::-1]
+    drug = cohort.codes.filter(pl.col("code").str.starts_with("DRUG/"))["code"][0]
+    other = pl.col("code").replace({drug: "DRUG/another"})
+    renamed = replace(cohort, table=cohort.table.with_columns(other), codes=cohort.codes.with_columns(other))
+    found = [code for visit in renamed.shown.visits.values() for code in visit.medications]
+    assert "DRUG/another" in found and drug not in found
