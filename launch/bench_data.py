@@ -14,7 +14,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def data(folder: Path, *, runs: int, timeout: float, patients: int = 8_900, rows
             script = ["launch.bench_plain", str(root), str(out)]
             if name != "plain":
                 script = ["launch.bench_data", str(root), str(folder / "cache"), str(out)]
-            found[name].append(measure([sys.executable, "-m", *script], timeout))
+            found[name].append(measure([sys.executable, "-m", *script], timeout, folder))
     _agree(folder)
     result: Numbers = {
         "admissions": admissions,
@@ -68,8 +67,8 @@ def large(
         written = time.monotonic() - began
         shutil.rmtree(cache, ignore_errors=True)
         command = [sys.executable, "-m", "launch.bench_data", str(root), str(cache), str(out)]
-        cold = measure([*command, "read"], timeout)
-        tasks = measure(command, timeout)
+        cold = measure([*command, "read"], timeout, folder)
+        tasks = measure(command, timeout, folder)
         result[f"{patients} patients"] = {
             "admissions": admissions,
             "lab rows": admissions * labs,
@@ -84,16 +83,18 @@ def large(
     return result
 
 
-def measure(command: list[str], timeout: float) -> Numbers:
-    """Run a command and say how long it took, on the clock and on the processors, and how large it was."""
+def measure(command: list[str], timeout: float, folder: Path) -> Numbers:
+    """Run a command and say how long it took, on the clock and on the processors, and how large it was.
+
+    Compiled modules are kept in `folder`, as an ordinary installation keeps them, whatever this machine is told.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.monotonic()
     # A child of a child is waited for by its own parent, which is how one process's largest size can be told apart.
     meter = "import resource as r, subprocess as s, sys; c = s.run(sys.argv[1:]).returncode; "
     meter += "print(r.getrusage(r.RUSAGE_CHILDREN).ru_maxrss); sys.exit(c)"
-    # Compiled modules are kept, as an ordinary installation keeps them, whatever this machine is told.
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    kept["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / "ghar-bench-compiled")
+    kept["PYTHONPYCACHEPREFIX"] = str((folder / "compiled").resolve())
     done = subprocess.run(
         [sys.executable, "-S", "-c", meter, *command],
         cwd=HERE,
