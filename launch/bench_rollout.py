@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -86,9 +87,9 @@ def compare(
 ) -> dict[str, Any]:
     """Medians over seeds and of the ratios seed by seed; who comes first changes from seed to seed."""
     loops: dict[str, Loop] = {
-        "rollout": lambda *play: _rollout(*play, together, LOOKUPS),
-        "rollout, one look-up at a time": lambda *play: _rollout(*play, together, 1),
-        "lock-step": lambda *play: _lock_step(*play, together, tokenizer),
+        "rollout": partial(_rollout, together=together, lookups=LOOKUPS),
+        "rollout, one look-up at a time": partial(_rollout, together=together, lookups=1),
+        "lock-step": partial(_lock_step, together=together, tokenizer=tokenizer),
     }
     for loop in loops.values():  # first calls compile and allocate
         loop(jobs[: together // 4], Watched(policy), corpus, 0)

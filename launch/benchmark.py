@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="retrieval: size of the graph, 1 is PrimeKG's")
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()  # overrides may follow options
     arguments.folder.mkdir(parents=True, exist_ok=True)
     if arguments.what == "navigation":
         from launch import bench_navigation
