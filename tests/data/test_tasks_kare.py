@@ -112,7 +112,7 @@ def test_every_task_of_the_configuration_has_samples(cohort):
     assert balance(visit_samples(cohort, old.task, "paper")[1]) == {0: 52, 1: 52}  # trap 1
     for wrong, said in (
         (["task=kare_mortality"], "not told in the demo world"),
-        (["task.legacy_order=true", "data.leakage=strict"], "leakage=paper only"),
+        (["task.legacy_order=true", "data.leakage=strict"], "choose data.leakage=paper"),
     ):
         with pytest.raises(BadInput, match=said):
             load(wrong)
