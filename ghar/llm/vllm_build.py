@@ -122,6 +122,7 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
 
     logging.getLogger("vllm").setLevel(logging.ERROR)
     register_backend()
+    dtype: Any = str(next(model.parameters()).dtype).removeprefix("torch.")
     more: dict[str, Any] = {"enforce_eager": True, "block_size": 32} if device == "cpu" else {}
     if settings.adapter_rank is not None:
         room = next(rank for rank in LORA_RANKS if rank >= settings.adapter_rank)
@@ -134,7 +135,7 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
                 skip_tokenizer_init=True,
                 load_format="dummy",
                 generation_config="vllm",
-                dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
+                dtype=dtype,
                 logprobs_mode="processed_logprobs",
                 enable_prefix_caching=True,
                 kv_cache_memory_bytes=int(settings.kv_cache_gb * GIB),
@@ -152,8 +153,10 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
 def shut_down(engine: Any) -> None:
     """Stop an engine and free what it holds; a process group that was there before it stays."""
     from vllm.distributed import parallel_state  # pyright: ignore[reportMissingImports]
-    from vllm.v1.engine import core  # pyright: ignore[reportMissingImports]
+    from vllm.v1.engine import core as engine_module  # pyright: ignore[reportMissingImports]
 
+    core: Any = engine_module
+    groups: Any = parallel_state
     if engine.vllm_config.parallel_config.distributed_executor_backend != "external_launcher":
         engine.engine_core.shutdown()
         return
@@ -163,9 +166,9 @@ def shut_down(engine: Any) -> None:
         engine.engine_core.shutdown()
     finally:
         core.cleanup_dist_env_and_memory = clean_up
-    parallel_state.destroy_model_parallel()
-    parallel_state._WORLD.destroy()
-    parallel_state._WORLD = None
+    groups.destroy_model_parallel()
+    groups._WORLD.destroy()
+    groups._WORLD = None
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

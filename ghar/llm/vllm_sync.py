@@ -78,7 +78,8 @@ class InProcess(WeightTransferEngine[_Init, _Update]):
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: _Update) -> None:
-        self.model.load_weights(update_info.weights)
+        model: Any = self.model
+        model.load_weights(update_info.weights)
 
     def finish_weight_update(self) -> None:
         from vllm.model_executor.model_loader.reload import (  # pyright: ignore[reportMissingImports]
