@@ -62,6 +62,8 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
         print(f"Starting over: the unfinished run in {path} is discarded (resume=never).")
         resumed = False
         _empty(folder)
+    for half in (path / "checkpoints").glob(".*.partial"):  # of a killed writer: this process alone holds the folder
+        shutil.rmtree(half)
     folder.write_config(yaml.safe_dump(_plain(config), sort_keys=False))
     return folder, resumed
 

@@ -131,20 +131,20 @@ def _start_ray(cores: int) -> None:
 def ppo(config: Config, game: NavigationGame) -> Any:
     """RLlib's configuration from ours. Its KL term is to the last policy, ours to a reference there is none of here:
     it is off. One policy for all agents ("shared") or one for each ("separate")."""
-    rl, own = config.trainer.rl, config.trainer.rllib
-    shared = own.policies == "shared"
+    rl, rllib = config.trainer.rl, config.trainer.rllib
+    shared = rllib.policies == "shared"
     names = ["shared"] if shared else [f"{agent}_0" for agent in game.agents]
     observed, acted = game.spaces()
-    spec = RLModuleSpec(MaskedModule, observed, acted, model_config={"hidden": own.hidden})
+    spec = RLModuleSpec(MaskedModule, observed, acted, model_config={"hidden": rllib.hidden})
     batch = rl.episodes * STEPS
     return (
         PPOConfig()
         .environment(ENV, disable_env_checking=True)
         .env_runners(
-            num_env_runners=own.runners,
+            num_env_runners=rllib.runners,
             num_envs_per_env_runner=SIDE_BY_SIDE,
             batch_mode="complete_episodes",
-            sample_timeout_s=own.timeout,
+            sample_timeout_s=rllib.timeout,
         )
         .learners(num_learners=0)
         .multi_agent(policies=set(names), policy_mapping_fn=_mapping(shared))

@@ -11,6 +11,7 @@ import importlib.util
 import logging
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -101,7 +102,7 @@ def build(model: Any, settings: VLLMSettings) -> tuple[Any, str]:
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # the trainer lives on the same cores
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    with _process_state():
+    with _process_state(), _without_llvmlite():
         from vllm.platforms import current_platform  # pyright: ignore[reportMissingImports]
 
         device = "cpu" if current_platform.is_cpu() else "cuda"
@@ -172,6 +173,19 @@ def shut_down(engine: Any) -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+@contextmanager
+def _without_llvmlite() -> Iterator[None]:
+    """vLLM 0.32 looks through the attributes of all loaded modules, and breaks on llvmlite's library object, which
+    has any attribute one asks for. Where numba is installed, bm25s loads it."""
+    name = "llvmlite.binding.ffi"
+    hidden = sys.modules.pop(name, None)
+    try:
+        yield
+    finally:
+        if hidden is not None:
+            sys.modules[name] = hidden
 
 
 @contextmanager

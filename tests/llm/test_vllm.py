@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import bm25s  # noqa: F401  loads numba, over whose llvmlite vLLM would stumble
 import numpy as np
 import pytest
 import torch

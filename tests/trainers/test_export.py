@@ -114,7 +114,7 @@ def test_the_card_says_what_it_is(tmp_path: Path):
         "---|\n| `scripted` | 0.700 [0.600, 0.800] | 12.000 [11.000, 13.000] |\n",
         "| `ghar_rl` | 0.800 [0.750, 0.850] | - |\n",
         "0.585 without retrieval, 0.933 with it",
-        "after update 7 of 40, the best by validation reward",
+        f"after update 7 of {config.trainer.rl.updates}, the best by validation reward",
         "## Intended use",
         "## Limits",
     ):
