@@ -39,7 +39,7 @@ SHARES = {  # of the base exercises, by decision: combining and copying names ne
 }  # fmt: skip
 PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
 REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
-BASE_FORMAT = 3  # raise it when the exercises or their training change
+BASE_FORMAT = 4  # raise it when the exercises or their training change
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
 GRADE = re.compile(r"grade \d course")
 
@@ -100,16 +100,19 @@ class RedrawnGrades:
 
 
 def made_up_samples(study: Study, knowledge: Knowledge, count: int, seed: int) -> tuple[list[Sample], dict[str, str]]:
-    """Patients of random conditions and drugs, known topics and other nodes of the graph; and their codes' names."""
+    """Patients of random conditions and drugs, known topics and others of the graph; and their codes' names."""
     rng = np.random.default_rng(seed)
     known: dict[str, list[str]] = {"disease": [], "drug": []}
     other: dict[str, list[str]] = {"disease": [], "drug": []}
+    met = set(study.names.values())
     for topic in knowledge.grades:
         kind, name = topic.split(" ", 1)
         known[kind].append(name)
     for kind in known:
         skip = set(known[kind])
-        other[kind] = [n.replace(";", ",") for n in _nodes_of_type(study, kind) if n not in skip]
+        nodes = [n.replace(";", ",") for n in _nodes_of_type(study, kind) if n not in skip]
+        # names that the cohort's patients have need the practice; where there are none, any node's will do
+        other[kind] = [n for n in nodes if n in met] or nodes
     names: dict[str, str] = {}
 
     def draw(kind: str, pool: Sequence[str], n: int) -> tuple[str, ...]:
