@@ -61,7 +61,7 @@ def test_the_demo_comes_back_whole(cohort, exported):
 @pytest.mark.parametrize("source", ["mimic3", "eicu"])
 def test_the_other_sources_come_back_whole(shared_data, tmp_path, source):
     folder = {"mimic3": "mimic-iii-demo-1.4", "eicu": "eicu-crd-demo-2.0.1"}[source]
-    cohort = {"mimic3": read_mimic3, "eicu": read_eicu}[source](shared_data / folder, charts=False)
+    cohort = {"mimic3": read_mimic3, "eicu": read_eicu}[source](shared_data / folder, charts=True)
     write_meds(cohort, tmp_path / "out")
     back = read_meds(tmp_path / "out")
     for frame in ("events", "codes", "visits"):
