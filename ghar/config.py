@@ -207,6 +207,14 @@ class Eval:
 
 
 @dataclass(frozen=True)
+class System:
+    """Which of the published systems predicts. What only one of them reads stands in a section of its own, which is
+    null for the others."""
+
+    name: Literal["ghar"]
+
+
+@dataclass(frozen=True)
 class Logger:
     wandb: Literal["disabled", "offline", "online"]
     project: str
@@ -239,6 +247,7 @@ class Config:
     env: Env
     reward: Reward
     trainer: Trainer
+    policy: System
     eval: Eval
     logger: Logger
     privacy: Privacy

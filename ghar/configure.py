@@ -37,11 +37,18 @@ def _is_section(kind: Any) -> TypeGuard[type]:
     return isinstance(kind, type) and is_dataclass(kind)
 
 
+def _schema(kind: Any) -> type | None:
+    """The schema class of a section, also of one that may be null; None for a value."""
+    found = [part for part in (kind, *get_args(kind)) if _is_section(part)]
+    return found[0] if found else None
+
+
 def leaf_keys(cls: type = Config, prefix: str = "") -> list[str]:
     """Full names of all keys that hold a value, in the schema's order."""
     names: list[str] = []
     for name, kind in _types(cls).items():
-        names += leaf_keys(kind, f"{prefix}{name}.") if _is_section(kind) else [prefix + name]
+        section = _schema(kind)
+        names += leaf_keys(section, f"{prefix}{name}.") if section else [prefix + name]
     return names
 
 
@@ -49,8 +56,8 @@ def section_keys(cls: type = Config, prefix: str = "") -> list[str]:
     """Full names of all sections."""
     names: list[str] = []
     for name, kind in _types(cls).items():
-        if _is_section(kind):
-            names += [prefix + name, *section_keys(kind, f"{prefix}{name}.")]
+        if section := _schema(kind):
+            names += [prefix + name, *section_keys(section, f"{prefix}{name}.")]
     return names
 
 
@@ -82,8 +89,9 @@ def _section(cls: type, values: Any, prefix: str, errors: list[str]) -> Any:
         key = prefix + name
         if name not in values:
             errors.append(f"{key} is missing: set {key}=... or do not remove it.")
-        elif _is_section(kind):
-            read[name] = _section(kind, values[name], key + ".", errors)
+        elif section := _schema(kind):
+            absent = values[name] is None and not _is_section(kind)  # a section of another policy
+            read[name] = None if absent else _section(section, values[name], key + ".", errors)
         else:
             read[name], wrong = _value(kind, values[name])
             errors += [f"{key} is {_show(values[name])} but must be {wrong}."] if wrong else []

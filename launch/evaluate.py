@@ -1,7 +1,8 @@
-"""Evaluate the policies of a trained run: python launch/evaluate.py +experiment=mimic4_los"""
+"""Evaluate a system: python launch/evaluate.py +experiment=mimic4_los (a trained run of GHAR), or policy=NAME."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +11,12 @@ if TYPE_CHECKING:
     from ghar.config import Config
 
 
-def run(config: Config) -> None:
-    from trainers.evaluate import evaluate  # heavy, so only once the configuration is known to be good
+EVALUATORS = {"ghar": "trainers.evaluate"}  # policy.name -> module with evaluate(config)
 
-    evaluate(config)
+
+def run(config: Config) -> None:
+    # heavy, so only once the configuration is known to be good
+    importlib.import_module(EVALUATORS[config.policy.name]).evaluate(config)
 
 
 if __name__ == "__main__":
