@@ -1,0 +1,1 @@
+"""Which patients' cases a language model is shown before it predicts."""

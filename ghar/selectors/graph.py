@@ -1,0 +1,156 @@
+"""The patient graph: who is like whom, in which cohort, and what a cohort is like on average.
+
+GraphWalker, Section 4.1: symmetrised k-NN graph by cosine (Eq. 2), cohorts by modularity (Eq. 3) and prototypes, the
+means of the vectors as they are, not of unit vectors (Eq. 4). Defaults: k=8, resolution 0.9 (Appendix G).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ghar.arrays import load_arrays, save_arrays
+from ghar.errors import BadInput
+from ghar.selectors.cohorts import Method, find_cohorts
+from ghar.selectors.neighbours import k_nearest, merge, unit_rows
+
+
+@dataclass(frozen=True, eq=False)
+class PatientGraph:
+    """n patients in c cohorts.
+
+    vectors: float32 [n, d]. near: int64 [n, k], the k nearest of each patient, best first (the released code walks
+    along these), closeness: float32 [n, k], their cosines. starts int64 [n + 1], neighbours int64: the symmetrised
+    graph (the paper's), those of patient i are neighbours[starts[i]:starts[i + 1]], ascending. cohorts: int64 [n],
+    numbered in the order of their first patients. prototypes: float32 [c, d].
+    """
+
+    ids: tuple[str, ...]
+    vectors: np.ndarray
+    near: np.ndarray
+    closeness: np.ndarray
+    starts: np.ndarray
+    neighbours: np.ndarray
+    cohorts: np.ndarray
+    prototypes: np.ndarray
+    resolution: float
+    method: Method
+    seed: int
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """Row of each id."""
+        return {name: row for row, name in enumerate(self.ids)}
+
+    def neighbours_of(self, row: int) -> np.ndarray:
+        """Rows that share an edge with `row`, ascending."""
+        return self.neighbours[self.starts[row] : self.starts[row + 1]]
+
+    def members_of(self, cohort: int) -> np.ndarray:
+        """Rows of a cohort, ascending."""
+        return np.flatnonzero(self.cohorts == cohort)
+
+    def save(self, path: Path) -> None:
+        """Write one npz file, whole or not at all."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        about = {name: np.array(getattr(self, name)) for name in ("ids", "resolution", "method", "seed")}
+        save_arrays(path, **arrays, **about)
+
+    @classmethod
+    def load(cls, path: Path) -> PatientGraph:
+        """Read what `save` wrote. Raises BadInput for a damaged file."""
+        found = load_arrays(path, (*_ARRAYS, "ids", "resolution", "method", "seed"))
+        about = {name: found[name].item() for name in ("resolution", "method", "seed")}
+        return cls(ids=tuple(found["ids"].tolist()), **{name: found[name] for name in _ARRAYS}, **about)
+
+
+_ARRAYS = ("vectors", "near", "closeness", "starts", "neighbours", "cohorts", "prototypes")
+
+
+def build_graph(
+    vectors: np.ndarray,
+    ids: Sequence[str],
+    k: int = 8,
+    resolution: float = 0.9,
+    method: Method = "leiden",
+    seed: int = 0,
+) -> PatientGraph:
+    """The graph of patients `ids` with `vectors` [n, d]. The same seed, the same graph.
+
+    Raises BadInput for k or fewer patients, ids that repeat, and vectors that are not finite.
+    """
+    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    _check(ids, vectors, k)
+    unit = unit_rows(vectors)
+    near, closeness = k_nearest(unit, unit, k, first=0)
+    return _assemble(tuple(ids), vectors, near, closeness, resolution, method, seed, None)
+
+
+def add(graph: PatientGraph, vectors: np.ndarray, ids: Sequence[str]) -> PatientGraph:
+    """The graph with more training patients, who get the last rows.
+
+    Neighbours are those of a graph built anew, at the cost of comparing the new patients with all, not all with all.
+    Cohorts are improved from the present ones (Leiden; Louvain has no start and is run again), then prototypes follow.
+    Raises BadInput as `build_graph`, and for vectors of another width.
+    """
+    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    if not len(ids):
+        return graph
+    if vectors.ndim != 2 or vectors.shape[1] != graph.vectors.shape[1]:
+        raise BadInput(f"New vectors have shape {vectors.shape}, the graph's {graph.vectors.shape}: use its encoder.")
+    together = np.concatenate([graph.vectors, vectors])
+    names, old, k = (*graph.ids, *ids), len(graph.ids), graph.near.shape[1]
+    _check(names, together, k)
+    unit = unit_rows(together)
+    near, closeness = k_nearest(unit[old:], unit, k, first=old)
+    rows, cosines = k_nearest(unit[:old], unit[old:], min(k, len(ids)))
+    kept = merge(graph.near, graph.closeness, rows + old, cosines)
+    near, closeness = np.concatenate([kept[0], near]), np.concatenate([kept[1], closeness])
+    started = np.concatenate([graph.cohorts, graph.cohorts.max() + 1 + np.arange(len(ids))])
+    return _assemble(names, together, near, closeness, graph.resolution, graph.method, graph.seed, started)
+
+
+def _check(ids: Sequence[str], vectors: np.ndarray, k: int) -> None:
+    if len(ids) != len(vectors):
+        raise BadInput(f"{len(ids)} ids and {len(vectors)} vectors: give one vector per patient.")
+    if len(set(ids)) < len(ids):
+        repeated = next(name for i, name in enumerate(ids) if name in ids[:i])
+        raise BadInput(f"Patient {repeated} is in the graph twice: give each only once.")
+    if len(ids) <= k:
+        raise BadInput(
+            f"{len(ids)} patients have no {k} neighbours each: lower k to at most {len(ids) - 1} or use more patients."
+        )
+
+
+def _assemble(
+    ids: tuple[str, ...],
+    vectors: np.ndarray,
+    near: np.ndarray,
+    closeness: np.ndarray,
+    resolution: float,
+    method: Method,
+    seed: int,
+    started: np.ndarray | None,
+) -> PatientGraph:
+    starts, neighbours, cosines = symmetrised(near, closeness)
+    cohorts = find_cohorts(starts, neighbours, cosines, resolution, method, seed, started)
+    sums = np.zeros((cohorts.max() + 1, vectors.shape[1]))
+    np.add.at(sums, cohorts, vectors)
+    prototypes = (sums / np.bincount(cohorts)[:, None]).astype(np.float32)
+    return PatientGraph(
+        ids, vectors, near, closeness, starts, neighbours, cohorts, prototypes, resolution, method, seed
+    )
+
+
+def symmetrised(near: np.ndarray, closeness: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """CSR of the undirected union of the lists: starts [n + 1], neighbours and their cosines, ascending by row."""
+    n, k = near.shape
+    heads, tails, values = np.repeat(np.arange(n), k), near.ravel(), closeness.ravel()
+    keys = np.concatenate([heads * n + tails, tails * n + heads])
+    keys, first = np.unique(keys, return_index=True)
+    starts = np.searchsorted(keys, np.arange(n + 1) * n)
+    return starts, keys % n, np.concatenate([values, values])[first]
