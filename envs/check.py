@@ -103,7 +103,7 @@ def _decisions(env: Any, seed: int, log: _Log) -> Iterator[tuple[Any, int, Any]]
 
 
 def _place(core: Any) -> int:
-    return core.play.open()[0][1]
+    return core.play.paused.waiting()[0][1]
 
 
 def _contained(observation: Any, space: Any) -> Any:

@@ -17,13 +17,13 @@ from envs.knowledge import exact_knowledge
 from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.teacher import Knowledge
-from ghar.data.demo.world import FORMAT, generate_world
+from ghar.data.demo.world import generate_world, world_folder
 from ghar.data.mimic4 import read_mimic4
 from ghar.data.tasks import make_samples
 from ghar.episode import Episode
 from ghar.kg.linking import link_codes
 from ghar.kg.metapaths import metapaths
-from ghar.kg.primekg import read_primekg
+from ghar.kg.primekg import open_primekg
 from ghar.retrieval.build import build_retriever
 from rewards.compose import EpisodeReward, RewardSpec, score_episode
 
@@ -49,14 +49,13 @@ def demo_scene(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int 
 
     The world is kept under `folder`, where runs look for theirs too.
     """
-    root = Path(folder) / "worlds" / f"v{FORMAT}-seed{seed}-patients{patients}"
+    root = world_folder(Path(folder), seed, patients)
     world = generate_world(root, seed=seed, patients=patients)
     cohort = read_mimic4(root, Path(folder) / "cohorts", charts=False)
     task, samples = make_samples(cohort, "los")
-    graph = read_primekg(root / "kg" / "kg.csv.gz")
+    graph = open_primekg(root / "kg" / "kg.csv.gz", Path(folder) / "graphs")
     links = link_codes(cohort.codes, graph, root / "kg" / "mondo_references.csv.gz")
-    linked = cohort.names() | {code: graph.names[node] for code, node in links.nodes.items()}
-    names = {code: name.replace(";", ",") for code, name in linked.items()}  # ";" parts a list of names
+    names = links.names_of(cohort.names(), graph)
     cases = build_cases(samples, task, names, style="compact", budget=WORDS, count=lambda text: len(text.split()))
     corpus = build_retriever(graph, "tfidf", cache=Path(folder) / "indexes")
     scene = ghar_scene(GharEpisodes(SPEC, metapaths(graph)), corpus, cases, REWARDS)

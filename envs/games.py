@@ -31,10 +31,6 @@ class Play(Protocol):
     @property
     def paused(self) -> Paused: ...
 
-    def open(self) -> list[tuple[str, int]]:
-        """(agent, place) of the decisions that wait, in order; none when the episode has ended."""
-        ...
-
     def observe(self, place: int | None) -> Any:
         """What the agent sees that decides at `place`; None: what one sees that has nothing to decide."""
         ...
@@ -81,9 +77,6 @@ class TextGame:
 @dataclass(frozen=True)
 class TextPlay:
     paused: Paused
-
-    def open(self) -> list[tuple[str, int]]:
-        return [(act.agent, place) for place, act in self.paused.acts.items()]
 
     def observe(self, place: int | None) -> str:
         return "" if place is None else self.paused.acts[place].prompt
@@ -154,9 +147,6 @@ class TokenPlay:
     game: TokenGame
     paused: Paused
     said: dict[int, tuple[tuple[int, ...], list[int]]] = field(default_factory=dict)
-
-    def open(self) -> list[tuple[str, int]]:
-        return [(act.agent, place) for place, act in self.paused.acts.items()]
 
     def observe(self, place: int | None) -> dict[str, np.ndarray]:
         seen = np.zeros(HEADER + self.game.context, np.int32)

@@ -36,7 +36,7 @@ class GymView(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take the first open decision. Raises gymnasium.error.ResetNeeded and InvalidAction."""
-        if self.play is None or not (waiting := self.play.open()):
+        if self.play is None or not (waiting := self.play.paused.waiting()):
             raise ResetNeeded("step() needs an episode under way: call reset() first.")
         self.play.act(waiting[0][1], action)
         observation, info = self._seen()
@@ -56,7 +56,7 @@ class GymView(gymnasium.Env[Any, Any]):
 
     def _seen(self) -> tuple[Any, dict[str, Any]]:
         assert self.play is not None
-        waiting = self.play.open()
+        waiting = self.play.paused.waiting()
         if waiting:
             seen = show(self.action_space, self.play.observe(waiting[0][1]))
             return seen, about(self.play, waiting[0][1])

@@ -189,9 +189,6 @@ class NavigationPlay:
     paused: Paused
     picked: tuple[int, ...] = ()
 
-    def open(self) -> list[tuple[str, int]]:
-        return [(act.agent, place) for place, act in self.paused.acts.items()]
-
     def observe(self, place: int | None) -> dict[str, np.ndarray]:
         if place is None:
             nothing = np.zeros(self.chart.width, np.float32)

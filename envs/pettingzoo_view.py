@@ -66,7 +66,7 @@ class _Views:
         """Agent -> place of its first open decision."""
         assert self.play is not None
         places: dict[str, int] = {}
-        for agent, place in self.play.open():
+        for agent, place in self.play.paused.waiting():
             places.setdefault(f"{agent}_0", place)
         return places
 

@@ -16,7 +16,18 @@ from functools import partial
 from threading import Thread
 from typing import Any, Protocol
 
-from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Record, Reply, Retrieve, Turn
+from ghar.episode import (
+    Act,
+    Completion,
+    Episode,
+    EpisodeGenerator,
+    Evidence,
+    Prediction,
+    Record,
+    Retrieve,
+    Turn,
+    read_reply,
+)
 from ghar.llm.policy import Desk, Policy, open_desk
 
 
@@ -192,22 +203,8 @@ def _note_turns(flight: _Flight) -> None:
     if all(i in flight.results for i in acts):
         for i in acts:
             if isinstance(flight.results[i], Completion):
-                flight.results[i] = _read(flight, flight.effects[i], flight.results[i])
-
-
-def _read(flight: _Flight, act: Act, completion: Completion) -> Reply:
-    parsed = act.parse(completion.text)
-    turn = Turn(
-        act.agent,
-        act.role,
-        len(flight.turns),
-        act.step,
-        completion,
-        format_ok=parsed.error is None,
-        trainable=bool(completion.token_ids),
-    )
-    flight.turns.append(turn)
-    return Reply(completion, parsed.value, parsed.error)
+                turn, flight.results[i] = read_reply(flight.effects[i], flight.results[i], len(flight.turns))
+                flight.turns.append(turn)
 
 
 def _start_lookup(live: Sequence[_Flight], corpus: Corpus, timeout: float) -> list[_Lookup]:

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.rollout import Corpus, derive_seed
-from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Record, Reply, Retrieve, Turn
+from ghar.episode import (
+    Act,
+    Completion,
+    Episode,
+    EpisodeGenerator,
+    Evidence,
+    Prediction,
+    Record,
+    Retrieve,
+    Turn,
+    read_reply,
+)
 from ghar.llm.policy import Policy
 from rewards.compose import EpisodeReward
 
@@ -60,18 +71,18 @@ class Paused:
         self._resume(None)
         self._settle()
 
+    def waiting(self) -> list[tuple[str, int]]:
+        """(agent, place) of the open questions, in order; none when the episode has ended."""
+        return [(act.agent, place) for place, act in self.acts.items()]
+
     def answer(self, place: int, completion: Completion) -> None:
         """Give the reply to `acts[place]` and run on to the next question or the end."""
         self._reply(place, completion)
         self._settle()
 
     def _reply(self, place: int, completion: Completion) -> None:
-        act = self.acts.pop(place)
-        parsed = act.parse(completion.text)
-        readable = parsed.error is None
-        number, trainable = len(self.turns), bool(completion.token_ids)
-        self.turns.append(Turn(act.agent, act.role, number, act.step, completion, readable, trainable))
-        self._results[place] = Reply(completion, parsed.value, parsed.error)
+        turn, self._results[place] = read_reply(self.acts.pop(place), completion, len(self.turns))
+        self.turns.append(turn)
 
     def _settle(self) -> None:
         """Answer what needs nobody outside, until somebody is needed or the episode has ended."""

@@ -163,6 +163,17 @@ class Turn:
     trainable: bool = True
 
 
+def read_reply(act: Act, completion: Completion, index: int) -> tuple[Turn, Reply]:
+    """What a completion means for the act that asked: the episode's turn number `index`, and the reply it goes on with.
+
+    A completion without token ids came from no language model (a fixed rule, a person), so it is not trained on.
+    """
+    parsed = act.parse(completion.text)
+    readable, trainable = parsed.error is None, bool(completion.token_ids)
+    turn = Turn(act.agent, act.role, index, act.step, completion, readable, trainable)
+    return turn, Reply(completion, parsed.value, parsed.error)
+
+
 @dataclass(frozen=True)
 class Record:
     """One line of the audit trail: an effect and its result."""

@@ -157,7 +157,7 @@ def newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | N
         if damage is not None:
             print(f"{damage}: going back to the checkpoint before it.")
             continue
-        found = load(step, model)
+        found = _read(step, model)
         if found.processes != processes():
             raise BadInput(
                 f"{step} was written by {found.processes} processes and this run has {processes()}: start it with "
@@ -175,11 +175,16 @@ def load(step: Path, model: Mapping[str, str]) -> Checkpoint:
 
     BadInput naming the damaged or missing file, or what differs between the two models.
     """
-    from safetensors.torch import load_file
-
     damage = fault(step)
     if damage is not None:
         raise BadInput(f"{damage}; take another checkpoint or delete this one")
+    return _read(step, model)
+
+
+def _read(step: Path, model: Mapping[str, str]) -> Checkpoint:
+    """`load` of a step folder whose files are known to be whole."""
+    from safetensors.torch import load_file
+
     _compare(step, model)
     state = json.loads((step / "state.json").read_text())
     return Checkpoint(

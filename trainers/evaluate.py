@@ -99,7 +99,6 @@ def evaluate_study(study: Study, folder: RunFolder, resume: bool = False) -> dic
     base, tokenizer = load_sft(config, home)
     cases = study.cases(study.splits.test, tokenizer)
     engine = make_engine(config, base, tokenizer)
-    teacher = ScriptedTeacher(teacher_knowledge(study, study.cases(study.splits.train, tokenizer)), TEACHER)
     ranker = partial(label_probabilities, engine, tokenizer, labels=study.task.labels)
     played = _played(config, folder, step) if resume else []
     rows: dict[str, list[dict[str, Any]]] = {}
@@ -107,21 +106,19 @@ def evaluate_study(study: Study, folder: RunFolder, resume: bool = False) -> dic
     def run(names: Sequence[str], running: Running | None) -> None:
         learned = EnginePolicy(engine, temperature=0)
         policies: dict[str, Policy] = {
-            "scripted": teacher,
             "ghar_sft": learned,
             "ghar_rl": learned,
             "llm_only": ForcedPolicy(learned, {"retrieve": "no"}),
             "always_rag": ForcedPolicy(learned, {"retrieve": "yes"}),
         }
-        if "rllib" in names:
-            policies["rllib"] = _wordless(study, "rllib")
         for name in names:
             if name in played:
                 print(f"Episodes of {name}: finished by an earlier start.")
                 rows[name] = list(folder.episodes(name))
                 continue
+            policy = _wordless(study, name, tokenizer) if name in WORDLESS else policies[name]
             asked = None if name in WORDLESS else ranker
-            rows[name] = score_policy(study, cases, policies[name], name, "test", running, asked)
+            rows[name] = score_policy(study, cases, policy, name, "test", running, asked)
             folder.write_episodes(name, rows[name])
 
     running = Running() if config.reward.normalise == "running" else None
@@ -149,14 +146,14 @@ def _evaluate_wordless(study: Study, folder: RunFolder) -> dict[str, Any]:
     """`evaluate_study` where no language model is asked, so that none need have been trained."""
     cases, rows = study.cases(study.splits.test, None), {}
     for name in study.config.eval.policies:
-        rows[name] = score_policy(study, cases, _wordless(study, name), name, "test")
+        rows[name] = score_policy(study, cases, _wordless(study, name, None), name, "test")
         folder.write_episodes(name, rows[name])
     return _summary(study, cases, rows)
 
 
-def _wordless(study: Study, name: str) -> Policy:
+def _wordless(study: Study, name: str, tokenizer: Any | None) -> Policy:
     if name == "scripted":
-        return ScriptedTeacher(teacher_knowledge(study, study.cases(study.splits.train, None)), TEACHER)
+        return ScriptedTeacher(teacher_knowledge(study, study.cases(study.splits.train, tokenizer)), TEACHER)
     try:
         from trainers.rllib import load_policy
     except ImportError as error:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import numpy as np
+from scipy.special import softmax
 
 from ghar.episode import Completion, Episode
 from ghar.llm.engine import Engine
-from ghar.llm.tokens import Tokenizer
+from ghar.llm.tokens import Tokenizer, told_apart
 
 
 def label_probabilities(
@@ -23,22 +23,20 @@ def label_probabilities(
     slots = {i: _slot(tokenizer, episode, labels) for i, episode in enumerate(episodes)}
     pairs = {i: [(slot[0], candidate) for candidate in slot[1]] for i, slot in slots.items() if slot is not None}
     flat = iter(engine.score([pair for some in pairs.values() for pair in some]))
-    found = {i: _softmax([sum(next(flat)) for _ in some]) for i, some in pairs.items()}
+    found = {i: tuple(softmax([sum(next(flat)) for _ in some]).tolist()) for i, some in pairs.items()}
     return [found.get(i) for i in range(len(episodes))]
 
 
 def _slot(
     tokenizer: Tokenizer, episode: Episode, labels: Sequence[str]
-) -> tuple[tuple[int, ...], list[tuple[int, ...]]] | None:
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] | None:
     """Ids of everything before the label, and each label's ids in its place."""
     said = [turn.completion for turn in episode.turns if turn.role == "predict" and turn.completion.token_ids]
     if episode.prediction.label is None or not said:
         return None
     kept, separator = _before(tokenizer, said[-1], labels[episode.prediction.label])
     ids = [tuple(tokenizer.encode(separator + label, add_special_tokens=False)) for label in labels]
-    if any(a != b and b[: len(a)] == a for a in ids for b in ids):  # "1" begins "10": the end tells them apart
-        ids = [(*label, tokenizer.eos_token_id) for label in ids]
-    return (*said[-1].prompt_ids, *kept), ids
+    return (*said[-1].prompt_ids, *kept), told_apart(ids, tokenizer.eos_token_id)
 
 
 def _before(tokenizer: Tokenizer, said: Completion, label: str) -> tuple[tuple[int, ...], str]:
@@ -51,8 +49,3 @@ def _before(tokenizer: Tokenizer, said: Completion, label: str) -> tuple[tuple[i
         if len(before) <= start:
             return said.token_ids[:n], text[len(before) : start]
     raise AssertionError("the empty reply ends before any label")
-
-
-def _softmax(log_weights: Sequence[float]) -> tuple[float, ...]:
-    weights = np.exp(np.asarray(log_weights) - max(log_weights))
-    return tuple((weights / weights.sum()).tolist())

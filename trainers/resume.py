@@ -63,9 +63,14 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
         resumed = False
         _empty(folder)
     for half in (path / "checkpoints").glob(".*.partial"):  # of a killed writer: this process alone holds the folder
-        shutil.rmtree(half)
-    folder.write_config(yaml.safe_dump(_plain(config), sort_keys=False))
+        shutil.rmtree(half) if half.is_dir() else half.unlink()
+    folder.write_config(as_yaml(config))
     return folder, resumed
+
+
+def as_yaml(config: Config) -> str:
+    """A configuration as a run folder keeps it."""
+    return yaml.safe_dump(_plain(config), sort_keys=False)
 
 
 def _plain(config: Config) -> dict[str, Any]:

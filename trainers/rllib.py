@@ -8,17 +8,14 @@ Needs the extra `ray` (pip install '.[ray]'); nothing else imports this module a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray
 import torch
-import yaml
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule, MultiRLModuleSpec
@@ -35,6 +32,7 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
 from trainers.models import use_cores
 from trainers.navigate import AGENTS, best_rule, chart_of, game_of, navigator, reward
+from trainers.resume import as_yaml
 from trainers.rllib_module import MaskedModule
 from trainers.study import Study, prepare
 
@@ -51,7 +49,7 @@ def train(config: Config) -> None:
     use_cores(config.threads)
     folder = RunFolder.open(Path(config.run_dir))
     folder.metrics_path.unlink(missing_ok=True)
-    folder.write_config(yaml.safe_dump(json.loads(json.dumps(asdict(config))), sort_keys=False))
+    folder.write_config(as_yaml(config))
     study = prepare(config)
     chart = chart_of(study)
     game = game_of(study, chart, study.cases(study.splits.train, None))

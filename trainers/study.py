@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import polars as pl
+
 from envs.case import Case, build_cases
 from envs.ghar import GharEpisodes, GharSpec
 from envs.rollout import Corpus
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.demo.world import FORMAT, World, generate_world, load_world
+from ghar.data.demo.world import World, generate_world, load_world, world_folder
 from ghar.data.source import read_source
 from ghar.data.splits import Splits, split_by_patient
 from ghar.data.visit_tasks import visit_samples
@@ -75,7 +77,6 @@ def prepare(config: Config) -> Study:
     )
     graph = open_primekg(graph_path, cache / "graphs")
     links = link_codes(cohort.codes, graph, references)
-    names = cohort.names() | {code: graph.names[node] for code, node in links.nodes.items()}
     env, reward = config.env, config.reward
     spec = GharSpec(env.prompts, env.rewrites, env.max_iterations, env.max_paths, config.retriever.top_n, env.ablation)
     return Study(
@@ -83,7 +84,7 @@ def prepare(config: Config) -> Study:
         cohort=cohort,
         task=task,
         splits=splits,
-        names={code: name.replace(";", ",") for code, name in names.items()},  # ";" parts a list of names
+        names=links.names_of(cohort.names(), graph),
         graph=graph,
         retriever=_retriever(config, graph, cohort.credentialed),
         episodes=GharEpisodes(spec, metapaths(graph)),
@@ -119,7 +120,7 @@ def sources(config: Config) -> tuple[Path, Path, Path | None]:
     if data.root is None:
         if data.name not in ("demo", "mimic4"):
             raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
-        root = cache / "worlds" / f"v{FORMAT}-seed{data.world_seed}-patients{data.patients}"
+        root = world_folder(cache, data.world_seed, data.patients)
         generate_world(root, seed=data.world_seed, patients=data.patients)
     else:
         root = Path(data.root)
@@ -141,7 +142,7 @@ def _counts(cohort: Cohort, splits: Splits, graph: KnowledgeGraph, links: Mappin
     return {
         "patients": cohort.visits["subject_id"].n_unique(),
         "visits": len(cohort.visits),
-        "events": len(cohort.events),
+        "events": cohort.scan().select(pl.len()).collect().item(),
         "train samples": len(splits.train),
         "validation samples": len(splits.valid),
         "test samples": len(splits.test),

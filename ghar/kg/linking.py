@@ -34,6 +34,12 @@ class Links:
     rules: Mapping[str, str]
     counts: Mapping[str, int]
 
+    def names_of(self, described: Mapping[str, str], graph: KnowledgeGraph) -> dict[str, str]:
+        """Text of every code: the linked node's name, else how the code is `described`; without ";", which parts lists
+        of names in prompts."""
+        named = {**described} | {code: graph.names[node] for code, node in self.nodes.items()}
+        return {code: name.replace(";", ",") for code, name in named.items()}
+
 
 def link_codes(codes: pl.DataFrame, graph: KnowledgeGraph, references: Path | None) -> Links:
     """Link each code to at most one node.

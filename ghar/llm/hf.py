@@ -8,7 +8,7 @@ in the batch, up to float rounding of the logits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,15 @@ from transformers import DynamicCache
 from ghar.episode import Completion
 from ghar.llm.constraint import allowed_tokens
 from ghar.llm.engine import Pair, Request, check_pairs
+from ghar.llm.sampled import Sampled
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_prompt
 
 
-@dataclass
-class _Row:
-    """One request on its way: what was sampled so far and whether it is done."""
+@dataclass(eq=False, kw_only=True)
+class _Row(Sampled):
+    """One request on its way, and whether it is done."""
 
-    request: Request
-    prompt_ids: tuple[int, ...]
-    choice_ids: tuple[tuple[int, ...], ...]
     draws: np.ndarray
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
     finish: str | None = None
 
 
@@ -64,7 +60,7 @@ class HFEngine:
         for start in range(0, len(order), self.max_batch):
             self._generate_batch([rows[i] for i in order[start : start + self.max_batch]])
         self.model.train(training)
-        return [self._completion(row) for row in rows]
+        return [row.completion(self.tokenizer, row.finish or "length", self.version) for row in rows]
 
     @torch.inference_mode()
     def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
@@ -99,7 +95,7 @@ class HFEngine:
         choice_ids = encode_choices(self.tokenizer, request.choices) if request.choices else ()
         longest = max(map(len, choice_ids), default=request.max_tokens)
         draws = np.random.Generator(np.random.Philox(request.seed)).random(longest)
-        return _Row(request, tuple(encode_prompt(self.tokenizer, request.prompt)), choice_ids, draws)
+        return _Row(request, tuple(encode_prompt(self.tokenizer, request.prompt)), choice_ids, draws=draws)
 
     def _generate_batch(self, rows: list[_Row]) -> None:
         width = max(len(r.prompt_ids) for r in rows)
@@ -161,14 +157,3 @@ class HFEngine:
             row.finish = "stop"
         elif len(row.token_ids) >= row.request.max_tokens:
             row.finish = "length"
-
-    def _completion(self, row: _Row) -> Completion:
-        return Completion(
-            text=self.tokenizer.decode(row.token_ids, skip_special_tokens=True).strip(),
-            prompt_ids=row.prompt_ids,
-            token_ids=tuple(row.token_ids),
-            logprobs=tuple(row.logprobs),
-            choice_ids=row.choice_ids,
-            finish_reason=row.finish or "length",
-            version=self.version,
-        )

@@ -33,7 +33,10 @@ def encode_many(tokenizer: Tokenizer, prompts: Sequence[str], replies: Sequence[
 
 def encode_choices(tokenizer: Tokenizer, choices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Token ids of each choice. The end token is added only where one choice begins another."""
-    ids = [tuple(encode_reply(tokenizer, choice)) for choice in choices]
-    bare = [sequence[:-1] for sequence in ids]
-    clash = any(a != b and b[: len(a)] == a for a in bare for b in bare)
-    return tuple(ids if clash else bare)
+    return told_apart([tuple(encode_reply(tokenizer, choice))[:-1] for choice in choices], tokenizer.eos_token_id)
+
+
+def told_apart(sequences: Sequence[tuple[int, ...]], end: int) -> tuple[tuple[int, ...], ...]:
+    """The token sequences, each with `end` behind it where one of them begins another ("1" begins "10")."""
+    clash = any(a != b and b[: len(a)] == a for a in sequences for b in sequences)
+    return tuple((*ids, end) if clash else ids for ids in sequences)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -22,6 +22,7 @@ from ghar.errors import BadInput
 from ghar.llm import canary
 from ghar.llm.constraint import allowed_tokens
 from ghar.llm.engine import Pair, Request, check_pairs
+from ghar.llm.sampled import Sampled
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_prompt
 from ghar.llm.vllm_build import VLLMSettings, build, shut_down
 
@@ -29,16 +30,11 @@ CANARY_REPLY = 4  # tokens
 STALL = 1800.0  # seconds without a single finished reply after which vLLM is taken for hung
 
 
-@dataclass(eq=False)
-class _Open:
-    """A request on its way and what was sampled so far."""
+@dataclass(eq=False, kw_only=True)
+class _Open(Sampled):
+    """A request on its way and who waits for it."""
 
-    prompt_ids: tuple[int, ...]
-    choice_ids: tuple[tuple[int, ...], ...]
-    request: Request
     done: Callable[[Completion], None]
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
 
 
 class VLLMEngine:
@@ -79,7 +75,7 @@ class VLLMEngine:
     def submit(self, request: Request, done: Callable[[Completion], None]) -> None:
         """Queue a request (see `StreamingEngine`). BadInput when its prompt is longer than the model's context."""
         choice_ids = encode_choices(self.tokenizer, request.choices) if request.choices else ()
-        row = _Open(tuple(encode_prompt(self.tokenizer, request.prompt)), choice_ids, request, done)
+        row = _Open(request, tuple(encode_prompt(self.tokenizer, request.prompt)), choice_ids, done=done)
         if len(row.prompt_ids) >= self._length:
             raise BadInput(
                 f"a prompt has {len(row.prompt_ids)} tokens, but the model's context is {self._length}: "
@@ -96,7 +92,7 @@ class VLLMEngine:
             if row.choice_ids:
                 self._go_on(row)
             else:
-                row.done(self._completion(row, reply.finish_reason))
+                row.done(row.completion(self.tokenizer, reply.finish_reason, self.version))
 
     def cancel(self) -> None:
         """Forget every open request."""
@@ -111,7 +107,7 @@ class VLLMEngine:
                 row.token_ids.append(allowed[0])
                 row.logprobs.append(0.0)
             if not allowed:
-                row.done(self._completion(row, "stop"))
+                row.done(row.completion(self.tokenizer, "stop", self.version))
                 return
             place = (request.seed + len(row.token_ids)) % (1 << 63)  # each place its own draw
             options = {"max_tokens": 1, "allowed_token_ids": list(allowed), "seed": place}
@@ -144,17 +140,6 @@ class VLLMEngine:
             seconds = time.monotonic() - self._last_reply
             raise TimeoutError(f"vLLM owes replies and has not finished one for {seconds:.0f} s")
         return outputs
-
-    def _completion(self, row: _Open, finish: str) -> Completion:
-        return Completion(
-            text=self.tokenizer.decode(row.token_ids, skip_special_tokens=True).strip(),
-            prompt_ids=row.prompt_ids,
-            token_ids=tuple(row.token_ids),
-            logprobs=tuple(row.logprobs),
-            choice_ids=row.choice_ids,
-            finish_reason=finish,
-            version=self.version,
-        )
 
     # ---------------------------------------------------------------- scores
 

@@ -135,6 +135,17 @@ def test_an_unfinished_run_is_resumed_and_says_so(tmp_path: Path, capsys: pytest
     assert "Resuming the unfinished run" in capsys.readouterr().out
 
 
+def test_what_a_killed_writer_left_half_done_is_removed(tmp_path: Path):
+    begun(tmp_path / "run")
+    checkpoints = tmp_path / "run" / "checkpoints"
+    (checkpoints / ".step-1.partial").mkdir()
+    (checkpoints / ".step-1.partial" / "weights.safetensors").write_bytes(b"half")
+    for name in (".latest.partial", ".lessons.npz.partial"):
+        (checkpoints / name).write_text("half")
+    open_run(config_of(tmp_path / "run"))
+    assert [path.name for path in checkpoints.iterdir()] == ["step-0"]
+
+
 def test_never_starts_over_and_touches_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     folder = begun(tmp_path / "run")
     opened = open_run(config_of(tmp_path / "run", "resume=never"))

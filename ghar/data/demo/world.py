@@ -35,6 +35,11 @@ FORMAT = 3  # raise it when the same parameters would give another world
 CHUNK = 5_000  # patients in memory at once
 
 
+def world_folder(cache: Path, seed: int, patients: int) -> Path:
+    """Where the world of these parameters is kept."""
+    return cache / "worlds" / f"v{FORMAT}-seed{seed}-patients{patients}"
+
+
 @dataclass(frozen=True)
 class World:
     """What is true in a generated world: for scripted teachers and evaluation ONLY, never for a policy or its prompts.
