@@ -11,6 +11,8 @@ rollout: episodes per second against a lock-step loop with a retriever of 50 and
 the policy of the run in run_dir=... (launch/bench_rollout.py).
 ppo: the optimisation part of a PPO step, `--seeds` times, against TRL 1.12's where `--trl` names a python that has it
 (launch/bench_ppo.py).
+patient_graph: k-NN graph and Leiden over 100,000 patients (`--share` of them), under `--seeds` seeds
+(launch/bench_patient_graph.py).
 """
 
 from __future__ import annotations
@@ -83,11 +85,12 @@ def _text(value: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["learning", "navigation", "data", "large", "retrieval", "rollout", "ppo"])
+    known = ["learning", "navigation", "data", "large", "retrieval", "rollout", "ppo", "patient_graph"]
+    parser.add_argument("what", choices=known)
     parser.add_argument("--seeds", type=int, default=3, help="seeds, or repetitions of a measurement")
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"), help="where the runs are kept")
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds one run may take")
-    parser.add_argument("--share", type=float, default=1.0, help="retrieval: size of the graph, 1 is PrimeKG's")
+    parser.add_argument("--share", type=float, default=1.0, help="of the size: PrimeKG's, 100,000 patients")
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_intermixed_args()  # overrides may follow options
@@ -101,6 +104,11 @@ def main() -> None:
         from launch import bench_retrieval
 
         bench_retrieval.retrieval(arguments.folder / "retrieval", share=arguments.share, seed=0)
+        return
+    if arguments.what == "patient_graph":
+        from launch import bench_patient_graph
+
+        bench_patient_graph.patient_graph(arguments.folder, arguments.seeds, share=arguments.share)
         return
     if arguments.what == "rollout":
         from launch import bench_rollout

@@ -8,11 +8,13 @@ Each is a predictor too (Table 3, GraphWalker): `probabilities` are its label pr
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -20,9 +22,15 @@ from ghar.arrays import load_arrays, save_arrays
 from ghar.data.cohort import Task
 from ghar.data.samples import TimeSeriesSample
 from ghar.data.splits import Splits
+from ghar.data.views_series import time_series
 from ghar.errors import BadInput
 
+if TYPE_CHECKING:
+    from ghar.encoders.train import Training
+
 Name = Literal["smart", "concare", "adacare", "text"]
+VERSION = 1  # raise it when the same samples would get other vectors
+TEXT_BATCH = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +55,7 @@ class Embeddings:
 
     def save(self, path: Path) -> None:
         """Write one npz file, whole or not at all."""
-        save_arrays(
-            path, sample_ids=np.array(self.sample_ids), vectors=self.vectors, probabilities=self.probabilities
-        )
+        save_arrays(path, sample_ids=np.array(self.sample_ids), vectors=self.vectors, probabilities=self.probabilities)
 
     @classmethod
     def load(cls, path: Path) -> Embeddings:
@@ -66,14 +72,79 @@ def embed(
     cache: Path,
     seed: int = 0,
     text_model: str = "hashing",
+    training: Training | None = None,
 ) -> Embeddings:
     """Vectors and predictions of all samples of the three splits, train first.
 
-    Trains the encoder where `cache` holds no result for these samples, this task, encoder and seed.
-    text_model: what `ghar.retrieval.encoders.load_encoder` takes; only read for text.
+    Trains the encoder where `cache` holds no result for just these samples, this task, encoder, settings and seed; a
+    trained one is kept beside its result (`ghar.encoders.train.Encoder.load`). training: of a neural encoder, by
+    default as published. text_model: what `ghar.retrieval.encoders.load_encoder` takes; only text reads it.
+    Raises BadInput for training samples of one label, for values that no encoder can take, and for an unknown name.
     """
+    if name not in get_args(Name):
+        raise BadInput(f"There is no encoder {name!r}: choose {', '.join(get_args(Name))}.")
     samples = (*splits.train, *splits.valid, *splits.test)
-    values = np.stack([np.nan_to_num(np.nanmean(sample.values, axis=0)) for sample in samples])
-    share = np.full((len(samples), len(task.labels)), 1 / len(task.labels))
-    ids = tuple(sample.sample_id for sample in samples)
-    return Embeddings(ids, values.astype(np.float32), share.astype(np.float32))
+    sizes = [len(part) for part in (splits.train, splits.valid, splits.test)]
+    key = digest(samples, [VERSION, name, task, sizes, seed, text_model if name == "text" else training])
+    path = cache / "embeddings" / f"{name}-{task.name}-seed{seed}-{key}.npz"
+    if path.exists():
+        return Embeddings.load(path)
+    if name == "text":
+        texts = [_text(sample, task) for sample in samples]
+        vectors = embed_texts(texts, text_model)
+        labels = [sample.label for sample in splits.train]
+        shares = _logistic(vectors[: len(labels)], labels, vectors, len(task.labels))
+    else:
+        from ghar.encoders.train import train_encoder  # torch, which a cached result does not need
+
+        encoder = train_encoder(name, splits.train, splits.valid, len(task.labels), seed=seed, training=training)
+        encoder.save(path.with_suffix(".pt"))
+        vectors, shares = encoder.encode(samples)
+    found = Embeddings(tuple(sample.sample_id for sample in samples), vectors, shares)
+    found.save(path)
+    return found
+
+
+def embed_texts(texts: Sequence[str], model: str = "hashing") -> np.ndarray:
+    """float32 [n, d] of any texts, equal ones encoded once. model: as `text_model` of `embed`."""
+    from ghar.retrieval.encoders import load_encoder
+
+    different = list(dict.fromkeys(texts))
+    vectors = np.asarray(load_encoder(model, TEXT_BATCH).passages(different), dtype=np.float32)
+    row = {text: i for i, text in enumerate(different)}
+    return vectors[[row[text] for text in texts]]
+
+
+def digest(samples: Sequence[TimeSeriesSample], about: Sequence[object]) -> str:
+    """16 hex digits that change with anything an encoder could see of the samples, and with `about`."""
+    known = hashlib.sha256(repr(about).encode())
+    for sample in samples:
+        known.update(repr((sample.sample_id, sample.label, sample.features, sample.values.shape)).encode())
+        for array in (sample.hours, sample.values, sample.observed):
+            known.update(np.ascontiguousarray(array).tobytes())
+    return known.hexdigest()[:16]
+
+
+def _text(sample: TimeSeriesSample, task: Task) -> str:
+    """The whole series as the prompt shows it; the names of codes end with what they measure."""
+    return time_series(sample, task, lambda code: code.rpartition("/")[2], budget=sys.maxsize, count=len).text
+
+
+def _logistic(train: np.ndarray, labels: Sequence[int], vectors: np.ndarray, classes: int) -> np.ndarray:
+    """Label probabilities float32 [n, classes] by logistic regression on vectors; 0 for a class it never saw."""
+    from sklearn.linear_model import LogisticRegression
+
+    check_labels(labels)
+    model = LogisticRegression(max_iter=1000).fit(train, labels)
+    shares = np.zeros((len(vectors), classes), np.float32)
+    shares[:, model.classes_] = model.predict_proba(vectors)
+    return shares
+
+
+def check_labels(labels: Sequence[int]) -> None:
+    """Raises BadInput when there is nothing to tell apart."""
+    if len(set(labels)) < 2:
+        raise BadInput(
+            f"All {len(labels)} training samples have label {labels[0] if labels else None}: use more patients or "
+            "another split, an encoder cannot learn from one class."
+        )

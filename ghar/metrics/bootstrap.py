@@ -31,6 +31,23 @@ class Interval:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
+@dataclass(frozen=True)
+class Spread:
+    """A number on the samples themselves, and mean and standard deviation over resamples: how GraphWalker's tables
+    give theirs (84.19±3.35)."""
+
+    value: float
+    mean: float
+    deviation: float
+
+    def as_list(self) -> list[float]:
+        """[value, mean, deviation], as summary.json holds it."""
+        return [self.value, self.mean, self.deviation]
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.2f}±{100 * self.deviation:.2f}"
+
+
 def resample_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Yield blocks [r, n] of draw counts, `resamples` rows in all, each row summing to n."""
     rng = np.random.default_rng(seed)
@@ -50,16 +67,29 @@ def intervals(
     statistic: weights [r, n] -> {name: [r]}, NaN where a resample leaves the number undefined.
     Names that are undefined on the samples themselves, or on every resample, are left out.
     """
-    values = {name: float(v[0]) for name, v in statistic(np.ones((1, n))).items()}
-    blocks = [statistic(weights) for weights in resample_weights(n, resamples, seed)]
     result = {}
-    for name, value in values.items():
-        drawn = np.concatenate([block[name] for block in blocks])
-        if np.isnan(value) or np.isnan(drawn).all():
-            continue
+    for name, (value, drawn) in _resampled(statistic, n, seed, resamples).items():
         low, high = np.nanpercentile(drawn, [2.5, 97.5])
         result[name] = Interval(value, float(low), float(high))
     return result
+
+
+def spreads(
+    statistic: Callable[[np.ndarray], dict[str, np.ndarray]], n: int, *, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[str, Spread]:
+    """As `intervals`, with mean and standard deviation over the resamples that leave the number defined."""
+    found = _resampled(statistic, n, seed, resamples)
+    return {name: Spread(value, float(np.nanmean(x)), float(np.nanstd(x))) for name, (value, x) in found.items()}
+
+
+def _resampled(
+    statistic: Callable[[np.ndarray], dict[str, np.ndarray]], n: int, seed: int, resamples: int
+) -> dict[str, tuple[float, np.ndarray]]:
+    """Every number on the samples themselves and on each resample, those left out that are undefined."""
+    values = {name: float(v[0]) for name, v in statistic(np.ones((1, n))).items()}
+    blocks = [statistic(weights) for weights in resample_weights(n, resamples, seed)]
+    drawn = {name: np.concatenate([block[name] for block in blocks]) for name in values}
+    return {name: (x, drawn[name]) for name, x in values.items() if not (np.isnan(x) or np.isnan(drawn[name]).all())}
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

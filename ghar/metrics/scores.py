@@ -90,8 +90,8 @@ def _from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
         f1 = ratio(2 * hits, truth + guess)
         found = {
             "accuracy": hits.sum(axis=1) / truth.sum(axis=1),
-            "balanced_accuracy": _mean_over_classes(recall),
-            "macro_f1": _mean_over_classes(f1),
+            "balanced_accuracy": mean_over_classes(recall),
+            "macro_f1": mean_over_classes(f1),
         }
         if n_classes == 2:
             found |= {"sensitivity": recall[:, 1], "specificity": recall[:, 0]}
@@ -102,19 +102,19 @@ def _from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
 
 def _from_scores(labels: np.ndarray, scores: np.ndarray) -> Statistic:
     classes = [1] if scores.shape[1] == 2 else range(scores.shape[1])
-    curves = [_one_against_rest(labels == c, scores[:, c]) for c in classes]
+    curves = [one_against_rest(labels == c, scores[:, c]) for c in classes]
 
     def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
         areas = [curve(weights) for curve in curves]
         return {
-            "auroc": _mean_over_classes(np.stack([roc for roc, _ in areas], axis=1)),
-            "auprc": _mean_over_classes(np.stack([pr for _, pr in areas], axis=1)),
+            "auroc": mean_over_classes(np.stack([roc for roc, _ in areas], axis=1)),
+            "auprc": mean_over_classes(np.stack([pr for _, pr in areas], axis=1)),
         }
 
     return statistic
 
 
-def _one_against_rest(positive: np.ndarray, score: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+def one_against_rest(positive: np.ndarray, score: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Weights [r, n] -> AUROC and average precision [r] of one class; equal scores share one threshold."""
     order = np.argsort(-score, kind="stable")
     positive = positive[order]
@@ -135,6 +135,6 @@ def _one_against_rest(positive: np.ndarray, score: np.ndarray) -> Callable[[np.n
     return areas
 
 
-def _mean_over_classes(values: np.ndarray) -> np.ndarray:
+def mean_over_classes(values: np.ndarray) -> np.ndarray:
     """Mean over the classes [r, classes] that are defined, NaN where none is."""
     return ratio(np.nan_to_num(values).sum(axis=1), (~np.isnan(values)).sum(axis=1))

@@ -1,0 +1,112 @@
+"""Time series of different lengths as tensors, standardised by what the training samples say.
+
+A value enters where it was measured. The last value before the first step shown counts as measured in that step:
+`ghar.data.tasks_series` has carried it there. What LOCF copied into later steps is in `filled` alone, which the models
+that were published on filled-in tables read (ConCare, AdaCare); SMART, whose pre-training hides values, must not see
+copies of what it hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ghar.data.samples import TimeSeriesSample
+from ghar.errors import BadInput
+
+LIMIT = 10.0  # standardised values are cut there: one typing error must not decide
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Features in order, and float64 [F] mean and standard deviation of their measured values in training samples."""
+
+    features: tuple[str, ...]
+    mean: np.ndarray
+    deviation: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """b samples of at most T steps, shorter ones padded at the end.
+
+    values: float32 [b, T, F], 0 where not measured; known: bool [b, T, F], whether measured. filled: float32 [b, T, F],
+    the last value up to that step, 0 (the training mean) before the first. hours: float32 [b, T]. real: bool [b, T],
+    whether a step is none of the padding. labels: int64 [b].
+    """
+
+    values: Tensor
+    known: Tensor
+    filled: Tensor
+    hours: Tensor
+    real: Tensor
+    labels: Tensor
+
+    @property
+    def last(self) -> Tensor:
+        """Index [b] of the last real step."""
+        return self.real.sum(1) - 1
+
+
+class Output(NamedTuple):
+    """What a predictor says of b samples: embedding [b, d], logits [b, classes], and a term of its training loss."""
+
+    embedding: Tensor
+    logits: Tensor
+    penalty: Tensor | float = 0.0
+
+
+def fit_scale(samples: Sequence[TimeSeriesSample]) -> Scale:
+    """Mean and deviation by feature; a feature that was never measured, or never varied, gets 0 or 1 for it."""
+    features = samples[0].features
+    known = np.concatenate([known_of(sample, features) for sample in samples])
+    values = np.where(known, np.concatenate([sample.values for sample in samples]), 0).astype(np.float64)
+    count = np.maximum(known.sum(0), 1)
+    mean = values.sum(0) / count
+    deviation = np.sqrt((known * (values - mean) ** 2).sum(0) / count)
+    return Scale(features, mean, np.where(deviation > 1e-6, deviation, 1.0))
+
+
+def known_of(sample: TimeSeriesSample, features: tuple[str, ...]) -> np.ndarray:
+    """bool [T, F]: measured in the step, or carried into the first one.
+
+    Raises BadInput for other features than the encoder's, for infinity, and for NaN that is said to be measured.
+    """
+    if sample.features != features:
+        raise BadInput(f"Sample {sample.sample_id} has other features than the encoder: encode it with the same list.")
+    if not len(sample.hours):
+        raise BadInput(f"Sample {sample.sample_id} has no time step: leave it out.")
+    wrong = np.isinf(sample.values) | (sample.observed & np.isnan(sample.values))
+    if wrong.any():
+        step, feature = np.argwhere(wrong)[0]
+        raise BadInput(
+            f"Sample {sample.sample_id} says that {features[feature]} was measured in step {step}, but its value is "
+            f"{sample.values[step, feature]}: correct the value, or mark it as not observed."
+        )
+    known = sample.observed.copy()
+    known[0] |= ~np.isnan(sample.values[0])
+    return known
+
+
+def make_batch(samples: Sequence[TimeSeriesSample], scale: Scale) -> Batch:
+    """Samples as tensors. Raises BadInput as `known_of`."""
+    steps, width = max(len(sample.hours) for sample in samples), len(scale.features)
+    shape = (len(samples), steps, width)
+    values, filled = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    known, real = np.zeros(shape, bool), np.zeros(shape[:2], bool)
+    hours = np.zeros(shape[:2], np.float32)
+    for i, sample in enumerate(samples):
+        own = slice(len(sample.hours))
+        known[i, own] = known_of(sample, scale.features)
+        standard = np.clip((sample.values - scale.mean) / scale.deviation, -LIMIT, LIMIT)
+        filled[i, own] = np.nan_to_num(standard)  # NaN is a feature before its first value; 0 is the training mean
+        values[i] = np.where(known[i], filled[i], 0)
+        hours[i, own], real[i, own] = sample.hours, True
+    labels = torch.tensor([sample.label for sample in samples])
+    arrays = (torch.from_numpy(array) for array in (values, known, filled, hours, real))
+    return Batch(*arrays, labels)

@@ -1,0 +1,203 @@
+"""Train an encoder as a predictor of the task's label, encode with it, keep it.
+
+SMART is first pre-trained without labels, then its classifier alone is trained for a fifth of the epochs, then all of
+it (Yu et al. 2024). The epoch with the lowest validation loss is kept. Nothing of a test sample is read in training.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ghar.data.samples import TimeSeriesSample
+from ghar.encoders.adacare import AdaCare
+from ghar.encoders.batches import Batch, Output, Scale, fit_scale, make_batch
+from ghar.encoders.concare import ConCare
+from ghar.encoders.embeddings import check_labels
+from ghar.encoders.smart import Pretraining, Smart, draw_hidden
+from ghar.errors import BadInput
+from ghar.progress import progress
+
+Neural = Literal["smart", "concare", "adacare"]
+MODELS = {"smart": Smart, "concare": ConCare, "adacare": AdaCare}
+FROZEN = 0.2  # share of SMART's epochs that train the classifier alone
+
+
+@dataclass(frozen=True)
+class Training:
+    """How an encoder is trained. Adam; `patience`: epochs without a lower validation loss before it stops."""
+
+    hidden: int
+    epochs: int
+    pretrain: int
+    batch: int
+    lr: float
+    patience: int
+
+
+# The authors' settings; patience is ours.
+PUBLISHED: dict[Neural, Training] = {
+    "smart": Training(hidden=32, epochs=25, pretrain=25, batch=64, lr=1e-3, patience=10),
+    "concare": Training(hidden=64, epochs=100, pretrain=0, batch=256, lr=1e-3, patience=10),
+    "adacare": Training(hidden=384, epochs=100, pretrain=0, batch=128, lr=1e-3, patience=10),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A trained encoder: `model` in evaluation mode, and the scale its inputs are put on."""
+
+    name: Neural
+    model: nn.Module
+    scale: Scale
+    classes: int
+    training: Training
+
+    def encode(self, samples: Sequence[TimeSeriesSample]) -> tuple[np.ndarray, np.ndarray]:
+        """Embeddings float32 [n, d] and label probabilities float32 [n, classes]."""
+        vectors, shares = [], []
+        with torch.inference_mode():
+            for start in range(0, len(samples), self.training.batch):
+                said: Output = self.model(make_batch(samples[start : start + self.training.batch], self.scale))
+                vectors.append(said.embedding)
+                shares.append(said.logits.softmax(-1))
+        return torch.cat(vectors).numpy(), torch.cat(shares).numpy()
+
+    def save(self, path: Path) -> None:
+        """Write one file, whole or not at all."""
+        scale = {"features": list(self.scale.features), "mean": self.scale.mean.tolist()}
+        scale |= {"deviation": self.scale.deviation.tolist()}
+        about = {"name": self.name, "classes": self.classes, "training": asdict(self.training), "scale": scale}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            torch.save({**about, "weights": self.model.state_dict()}, temporary)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Encoder:
+        """Read what `save` wrote. Raises BadInput for a damaged file."""
+        try:
+            found = torch.load(path, weights_only=True)
+            scale = found["scale"]
+            scale = Scale(tuple(scale["features"]), np.array(scale["mean"]), np.array(scale["deviation"]))
+            training = Training(**found["training"])
+            model = MODELS[found["name"]](len(scale.features), found["classes"], training.hidden)
+            model.load_state_dict(found["weights"])
+        except (OSError, KeyError, TypeError, ValueError, RuntimeError, EOFError) as error:
+            raise BadInput(f"{path} is no trained encoder ({error}): delete it, it is trained again.") from error
+        return cls(found["name"], model.eval(), scale, found["classes"], training)
+
+
+def train_encoder(
+    name: Neural,
+    train: Sequence[TimeSeriesSample],
+    valid: Sequence[TimeSeriesSample],
+    classes: int,
+    *,
+    seed: int,
+    training: Training | None = None,
+) -> Encoder:
+    """Train on `train`, keep the epoch that is best on `valid`. The same seed, the same weights; torch's own generator
+    is left as it was. training: by default what the encoder's authors published.
+
+    Raises BadInput when the training samples all have one label, and as `ghar.encoders.batches.known_of`.
+    """
+    check_labels([sample.label for sample in train])
+    settings = training or PUBLISHED[name]
+    scale = fit_scale(train)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = MODELS[name](len(scale.features), classes, settings.hidden)
+        data = _Data(train, valid, scale, settings, np.random.default_rng(seed))
+        if isinstance(model, Smart) and settings.pretrain:
+            _pretrain(model, data)
+        _fit(name, model, data)
+    return Encoder(name, model.eval(), scale, classes, settings)
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    train: Sequence[TimeSeriesSample]
+    valid: Sequence[TimeSeriesSample]
+    scale: Scale
+    settings: Training
+    rng: np.random.Generator
+
+    def epoch(self) -> Iterator[Batch]:
+        """Training batches, shuffled afresh."""
+        order, size = self.rng.permutation(len(self.train)), self.settings.batch
+        for start in range(0, len(order), size):
+            yield make_batch([self.train[i] for i in order[start : start + size]], self.scale)
+
+    def validation(self) -> Iterator[Batch]:
+        for start in range(0, len(self.valid), self.settings.batch):
+            yield make_batch(self.valid[start : start + self.settings.batch], self.scale)
+
+
+def _pretrain(model: Smart, data: _Data) -> None:
+    stage = Pretraining(model.encoder, data.settings.hidden).train()
+    learned = [weight for weight in stage.parameters() if weight.requires_grad]
+    optimiser = torch.optim.Adam(learned, lr=data.settings.lr)
+    steps = data.settings.pretrain * -(-len(data.train) // data.settings.batch)
+    done = 0
+    with progress(steps, "Pre-train smart") as advance:
+        for _ in range(data.settings.pretrain):
+            for batch in data.epoch():
+                _step(stage.loss(batch, draw_hidden(batch)), optimiser)
+                done += 1
+                stage.follow(done / steps)
+                advance()
+
+
+def _fit(name: Neural, model: nn.Module, data: _Data) -> None:
+    """Leaves the weights of the best epoch in `model`."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=data.settings.lr)
+    best, kept, since = float("inf"), copy.deepcopy(model.state_dict()), 0
+    frozen = round(FROZEN * data.settings.epochs) if data.settings.pretrain else 0
+    with progress(data.settings.epochs, f"Train {name}") as advance:
+        for epoch in range(data.settings.epochs):
+            if isinstance(model, Smart):
+                model.encoder.requires_grad_(epoch >= frozen)
+            model.train()
+            for batch in data.epoch():
+                said: Output = model(batch)
+                _step(F.cross_entropy(said.logits, batch.labels) + said.penalty, optimiser)
+            advance()
+            loss = _validation_loss(model, data)
+            if loss < best:
+                best, kept, since = loss, copy.deepcopy(model.state_dict()), 0
+            else:
+                since += 1
+            if since >= data.settings.patience and epoch >= frozen:
+                break
+    model.load_state_dict(kept)
+    model.requires_grad_(False)
+
+
+def _step(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+
+
+def _validation_loss(model: nn.Module, data: _Data) -> float:
+    """Mean cross-entropy; the penalty belongs to training."""
+    model.eval()
+    total = 0.0
+    with torch.inference_mode():
+        for batch in data.validation():
+            said: Output = model(batch)
+            total += F.cross_entropy(said.logits, batch.labels, reduction="sum").item()
+    return total / len(data.valid)
