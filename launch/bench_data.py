@@ -53,7 +53,7 @@ def data(folder: Path, *, runs: int, timeout: float, patients: int = 8_900, rows
 
 
 def large(
-    folder: Path, *, timeout: float, sizes: tuple[int, ...] = (30_000, 100_000, 300_000), labs: int = 147
+    folder: Path, *, timeout: float, sizes: tuple[int, ...] = (30_000, 100_000, 300_000), labs: int
 ) -> Numbers:
     """Reading alone at several numbers of patients, once each; the tables are deleted after their turn."""
     from launch.bench_tables import write_tables
