@@ -97,11 +97,12 @@ def episode_row(
         "rewards": dict(reward.terms),
         "reward": reward.total,
         "failure": episode.failure,
-        "turns": _turn_rows(episode),
+        "turns": turn_rows(episode),
     }
 
 
-def _turn_rows(episode: Episode) -> list[dict[str, Any]]:
+def turn_rows(episode: Episode) -> list[dict[str, Any]]:
+    """The turns of an episode as its row holds them."""
     acts: list[Record] = [record for record in episode.trace if isinstance(record.effect, Act)]
     # a failed episode has answered acts whose effects were never completed: they have no record
     return [
