@@ -26,9 +26,9 @@ class Template:
 
 
 @cache
-def load_prompts(name: str) -> dict[str, Template]:
+def load_prompts(name: str, roles: tuple[str, ...] = ROLES) -> dict[str, Template]:
     """Templates of the set `name` by role."""
-    return {role: _read(_FOLDER / name / f"{role}.txt") for role in ROLES}
+    return {role: _read(_FOLDER / name / f"{role}.txt") for role in roles}
 
 
 def _read(path: Path) -> Template:

@@ -6,6 +6,7 @@ summary.json, every key optional so that a run killed early still has a report:
     task          {"name", "labels": [...]}
     ceilings      {"parametric", "retrieval"}: best possible accuracy without and with retrieval; null when unknown
     data          {count: number}, shown as it stands
+    system        which published system was evaluated; absent for GHAR
     policies      {name: ghar.metrics.policy.policy_summary(...)}; names as in POLICIES, others are shown too
     differences   {"ghar_rl - ghar_sft": ghar.metrics.policy.compare(...), ...}
     time          {phase: seconds}
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.errors import BadInput
-from ghar.metrics import curves, traces
+from ghar.metrics import curves, experience, traces
 from ghar.metrics.charts import Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.runfolder import RunFolder, write_whole
 
@@ -35,7 +36,9 @@ AGENTS = {"top": "#0b5cad", "low": "#b45309"}
 OTHER = "#475569"
 TABLE = {  # section: {metric: (shown as, digits)}
     "Prediction": {
-        "accuracy": ("Accuracy", 3), "balanced_accuracy": ("Balanced accuracy", 3), "macro_f1": ("Macro-F1", 3),
+        "accuracy": ("Accuracy", 3), "f1": ("F1 of the chosen options", 3), "precision": ("Precision of the chosen", 3),
+        "recall": ("Recall of the right ones", 3),
+        "balanced_accuracy": ("Balanced accuracy", 3), "macro_f1": ("Macro-F1", 3),
         "sensitivity": ("Sensitivity", 3), "specificity": ("Specificity", 3), "auroc": ("AUROC", 3),
         "auprc": ("AUPRC", 3), "reward": ("Reward", 3),
     },
@@ -95,18 +98,20 @@ def _content(run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[
         "diagnostics": _diagnostic_charts(rows),
         "labels": (summary.get("task") or {}).get("labels") or [],
         "patients": _patients(run, list(names)),
+        "experience": experience.one_patient({name: run.episodes(name) for name in names}),
         "config": config.read_text() if config.exists() else None,
     }
     return {**content, "missing": _missing(content)}
 
 
 def _missing(content: Mapping[str, Any]) -> list[str]:
-    """The parts this run has not written."""
+    """The parts this run has not written; a system that was only evaluated has no learning to show."""
+    learned = (content["summary"] or {}).get("system", "ghar") == "ghar"
     parts = {
         "summary.json (final numbers)": content["summary"],
         "policies in summary.json": content["policies"],
-        "evaluations during RL (metrics.jsonl)": content["learning"],
-        "PPO diagnostics (metrics.jsonl)": content["diagnostics"],
+        "evaluations during RL (metrics.jsonl)": content["learning"] or not learned,
+        "PPO diagnostics (metrics.jsonl)": content["diagnostics"] or not learned,
         "episodes/*.jsonl": content["patients"],
         "config.yaml": content["config"],
     }
@@ -120,7 +125,7 @@ def _in_order(policies: Mapping[str, Any]) -> dict[str, Any]:
 
 def _main(names: Mapping[str, Any]) -> str | None:
     """The policy the run is about: the most trained one there is."""
-    return next((name for name in ("ghar_rl", "ghar_sft") if name in names), next(iter(names), None))
+    return next((name for name in ("ghar_rl", "ghar_sft", "exprag") if name in names), next(iter(names), None))
 
 
 def _shown_as(name: str) -> str:

@@ -155,7 +155,7 @@ def similarities(index: ReportIndex, query: Query, weight: Weights) -> np.ndarra
 
 def rank(index: ReportIndex, query: Query, weight: Weights, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the `top_k` most similar stays that may be offered, best first, and their τ, rounded to 12 decimals."""
-    return _best(similarities(index, query, weight), _allowed(index, query), top_k)
+    return best_rows(similarities(index, query, weight), allowed_stays(index, query), top_k)
 
 
 def rank_by_thirds(index: ReportIndex, query: Query, top_k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -167,10 +167,10 @@ def rank_by_thirds(index: ReportIndex, query: Query, top_k: int) -> tuple[np.nda
     """
     each = [_released_jaccard(sets, codes) for sets, codes in zip(index.sets, query.codes, strict=True)]
     # the sum of rounded numbers, rounded again: 0.1667 + 0.3333 reaches the gate
-    allowed = _allowed(index, query) & (np.round(sum(each), ROUNDED) >= GATE)
+    allowed = allowed_stays(index, query) & (np.round(sum(each), ROUNDED) >= GATE)
     rows: dict[int, float] = {}
     for scores in each:
-        for row, score in zip(*_best(scores, allowed, top_k // 3), strict=True):
+        for row, score in zip(*best_rows(scores, allowed, top_k // 3), strict=True):
             rows.setdefault(int(row), float(score))
     return np.fromiter(rows, np.int64), np.fromiter(rows.values(), np.float64)
 
@@ -183,14 +183,15 @@ def _released_jaccard(sets: CodeSets, codes: Sequence[str]) -> np.ndarray:
     return np.where(unlike, 0.0, np.round(ratio, ROUNDED))
 
 
-def _allowed(index: ReportIndex, query: Query) -> np.ndarray:
+def allowed_stays(index: ReportIndex, query: Query) -> np.ndarray:
+    """bool[N]: stays of other patients whose report was there before the query's time."""
     allowed = np.asarray(index.subject_id != query.subject_id)
     if query.before is not None:  # newest first, so what is too new stands in front
         allowed[: np.searchsorted(-index.available, -query.before, side="right")] = False
     return allowed
 
 
-def _best(scores: np.ndarray, allowed: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+def best_rows(scores: np.ndarray, allowed: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the highest positive scores; among equal ones the lower row, which is the newer report."""
     rows = np.flatnonzero(allowed & (scores > 0))
     found = scores[rows]

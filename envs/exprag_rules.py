@@ -1,0 +1,60 @@
+"""A fixed rule in place of a language model: choose what the similar patients' reports list. It sees no truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ghar.data.discharge_items import essence
+from ghar.data.dischargeqa import ASKED, Question, letters
+from ghar.data.sections import HEAD, sentences, split_sections
+from ghar.episode import Act, Completion, Evidence
+
+PRIOR = 0.5  # share of the reports that name an option for which it is chosen
+
+
+class MajorityOfExperiences:
+    """Chooses the options that are listed where the question asks (say, under "discharge diagnosis") in most of the
+    reports that name them at all; of a question with one right option the most listed one. An option that no piece
+    names is chosen where nothing else is."""
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(f"answer: {letters(chosen(act.facts['case'], act.facts['evidence']))}") for act in acts]
+
+
+def chosen(question: Question, evidence: Evidence) -> int:
+    """The options this rule chooses."""
+    shares = [listed_share(option, question, evidence) for option in question.options]
+    best = max(shares)
+    if question.single:
+        return 1 << shares.index(best)
+    found = sum(1 << i for i, share in enumerate(shares) if share > PRIOR)
+    return found or sum(1 << i for i, share in enumerate(shares) if share == best)
+
+
+def listed_share(option: str, question: Question, evidence: Evidence) -> float:
+    """Share of the reports that name the option which list it where the question asks. Of a set of advice, the share
+    of its sentences that a report lists there, as the mean over the reports."""
+    heading, listed, named = ASKED[question.kind][2], dict[int, list[str]](), dict[int, list[str]]()
+    for passage in evidence.passages:
+        for own, text in _pieces(passage.text):
+            named.setdefault(passage.partition, []).extend(text.split("\n"))
+            if own == heading:
+                listed.setdefault(passage.partition, []).extend(text.split("\n"))
+    if question.single:
+        points = sentences(option)
+        shares = [sum(_among(point, lines) for point in points) / len(points) for lines in listed.values()]
+        return sum(shares) / len(shares) if shares else 0.0
+    naming = [stay for stay, lines in named.items() if _among(option, lines)]
+    return sum(_among(option, listed.get(stay, [])) for stay in naming) / len(naming) if naming else 0.0
+
+
+def _pieces(text: str) -> list[tuple[str, str]]:
+    """(heading, text) of the sections that an excerpt holds; the heading it begins with stands in front of it."""
+    own, _, body = text.partition(": ")
+    return [(own if section.heading == HEAD else section.heading, section.text) for section in split_sections(body)]
+
+
+def _among(name: str, lines: Sequence[str]) -> bool:
+    """Whether a line holds all telling words of a name."""
+    words = essence(name)
+    return any(words <= essence(line) for line in lines)

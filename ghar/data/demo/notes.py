@@ -1,0 +1,214 @@
+"""Generated discharge summaries of the demo world, in MIMIC-IV-Note's files: note/discharge.csv.gz and
+note/discharge_detail.csv.gz. Written only when asked for, beside the world, whose own files stay as they are.
+
+The story behind them, drawn once a world from a seed stream of its own:
+    a condition is either named as a discharge diagnosis at this hospital (7 in 10) or only kept in the history;
+    a drug is either continued at home (6 in 10) or for the hospital only;
+    a condition has a drug of its own to go home with, and a piece of advice for after the discharge.
+Each habit holds in a stay with probability 0.95. Nothing before the discharge plan tells which habits hold: only the
+reports of other patients with the same conditions and drugs do. So a reader of similar reports can answer the questions
+of DischargeQA, and one who looks nothing up can not.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ghar.data.demo.vocabulary import load_vocabulary
+from ghar.data.demo.world import load_world
+from ghar.errors import BadInput
+from ghar.kg.storage import new_folder
+from ghar.progress import track
+
+FORMAT = 1
+STREAM = 7  # of the world's seed; the world itself draws from streams 0 to 2
+NAMED, KEPT, HABIT = 0.7, 0.6, 0.95
+DETAIL = ("note_id", "subject_id", "field_name", "field_value", "field_ordinal")
+COMPLAINTS = ("weakness", "shortness of breath", "abdominal pain", "fever", "dizziness", "confusion")
+ADVICE = (
+    "Weigh yourself every morning and write the number down.",
+    "Drink at least {n} glasses of water a day.",
+    "Do not lift anything heavier than {n} kilograms for two weeks.",
+    "See your own doctor within {n} days.",
+    "Check your blood pressure {n} times a week.",
+    "Keep the leg raised for {n} hours a day while you sit.",
+    "Have a blood test after {n} days.",
+    "Walk for {n} minutes twice a day as far as you can.",
+    "Eat no salty food for {n} weeks.",
+    "Do not drive for {n} days.",
+    "Sleep with {n} pillows under your head.",
+    "Change the dressing every {n} hours.",
+)
+ANYBODY = ("Come back at once if you get worse.", "Take your medicines as listed here.", "Rest when you feel tired.")
+
+
+@dataclass(frozen=True, eq=False)
+class Habits:
+    """What this hospital does: named, kept: bool by condition and by drug; home: drug number, advice: text, both by
+    condition."""
+
+    named: np.ndarray
+    kept: np.ndarray
+    home: np.ndarray
+    advice: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The vocabulary as numbers and names."""
+
+    titles: list[str]
+    medicines: list[str]
+    condition: dict[str, int]
+    drug: dict[str, int]
+    procedure: dict[str, str]
+
+
+@cache
+def _words() -> _Words:
+    v = load_vocabulary()
+    condition, drug = ({w: i for i, w in enumerate(column)} for column in (v.conditions["code"], v.drugs["name"]))
+    procedure = dict(zip(v.procedures["code"], v.procedures["name"], strict=True))
+    return _Words(v.conditions["name"].to_list(), v.drugs["name"].to_list(), condition, drug, procedure)
+
+
+def write_notes(world: Path, folder: Path) -> None:
+    """Write the summaries of all stays of the world in `world` to `folder`, whole or not at all; finished ones of the
+    same world are kept. Raises BadInput when `world` is no finished demo world."""
+    wanted = {"generated": True, "format": FORMAT, "world": dict(load_world(world).manifest["parameters"])}
+    kept = folder / "manifest.json"
+    if kept.exists() and json.loads(kept.read_text()) == wanted:
+        return
+    if folder.exists() and not kept.exists() and any(folder.iterdir()):
+        raise BadInput(f"{folder} holds something else than generated summaries: delete it or name another folder.")
+    rng = np.random.default_rng(np.random.SeedSequence(wanted["world"]["seed"], spawn_key=(STREAM,)))
+    habits = draw_habits(rng)
+    stays = _stays(world)
+    rows = [_row(rng, habits, stay, number) for number, stay in enumerate(track(stays, "Generate discharge summaries"))]
+    with new_folder(folder) as half:
+        (half / "note").mkdir()
+        notes = pl.DataFrame(rows)
+        _write(half / "note" / "discharge.csv.gz", notes)
+        author = notes.select("note_id", "subject_id", field_name=pl.lit("author"), field_value=pl.lit("___"))
+        _write(half / "note" / "discharge_detail.csv.gz", author.with_columns(field_ordinal=pl.lit(1)).select(DETAIL))
+        (half / "manifest.json").write_text(json.dumps(wanted, indent=1) + "\n")
+
+
+def draw_habits(rng: np.random.Generator) -> Habits:
+    """The habits of one world."""
+    vocabulary = load_vocabulary()
+    conditions, drugs = vocabulary.conditions.height, vocabulary.drugs.height
+    number, text = rng.integers(2, 30, conditions), rng.integers(0, len(ADVICE), conditions)
+    return Habits(
+        rng.random(conditions) < NAMED,
+        rng.random(drugs) < KEPT,
+        rng.integers(0, drugs, conditions),
+        tuple(ADVICE[t].format(n=n) for t, n in zip(text, number, strict=True)),
+    )
+
+
+def _stays(world: Path) -> list[dict[str, Any]]:
+    """One row a stay, by patient and time: what its summary is made of."""
+
+    def table(name: str) -> pl.DataFrame:
+        return pl.read_csv(world / f"{name}.csv.gz", infer_schema_length=None, try_parse_dates=True)
+
+    def listed(name: str, column: str) -> pl.DataFrame:
+        order = "pharmacy_id" if name == "hosp/prescriptions" else "seq_num"
+        rows = table(name).with_columns(pl.col(column).cast(pl.String)).sort("hadm_id", order)
+        return rows.group_by("hadm_id", maintain_order=True).agg(pl.col(column).alias(name))
+
+    patients = table("hosp/patients").select("subject_id", "gender", "anchor_age", "anchor_year")
+    stays = table("hosp/admissions").join(patients, on="subject_id").sort("subject_id", "admittime")
+    for name, column in (("diagnoses_icd", "icd_code"), ("procedures_icd", "icd_code"), ("prescriptions", "drug")):
+        stays = stays.join(listed(f"hosp/{name}", column), on="hadm_id", how="left", maintain_order="left")
+    return stays.rows(named=True)
+
+
+def _row(rng: np.random.Generator, habits: Habits, stay: dict[str, Any], number: int) -> dict[str, Any]:
+    end: datetime = stay["dischtime"]
+    return {
+        "note_id": f"{stay['subject_id']}-DS-{number + 1}",
+        "subject_id": stay["subject_id"],
+        "hadm_id": stay["hadm_id"],
+        "note_type": "DS",
+        "note_seq": number + 1,
+        "charttime": end.replace(hour=0, minute=0, second=0),
+        "storetime": end + timedelta(minutes=int(rng.integers(60, 30 * 60))),
+        "text": _text(rng, habits, stay),
+    }
+
+
+def _text(rng: np.random.Generator, habits: Habits, stay: dict[str, Any]) -> str:
+    """The summary, with MIMIC-IV-Note's headings in their order."""
+    words = _words()
+    title, medicine = words.titles, words.medicines
+    conditions = [words.condition[code] for code in stay["hosp/diagnoses_icd"] or []]
+    drugs = [words.drug[name] for name in stay["hosp/prescriptions"] or []]
+    done = [words.procedure[code] for code in stay["hosp/procedures_icd"] or []]
+    holds = iter((rng.random(3 * len(conditions) + len(drugs)) < HABIT).tolist())
+    named = [i for i in conditions if habits.named[i] == next(holds)]
+    going_home = [i for i in drugs if habits.kept[i] == next(holds)]
+    going_home += [int(habits.home[i]) for i in conditions if next(holds)]
+    advice = [habits.advice[i] for i in conditions if next(holds)]
+    told = [f"{n}. {medicine[i]} {5 * int(rng.integers(1, 20))} mg PO DAILY"
+            for n, i in enumerate(dict.fromkeys(going_home), 1)]  # fmt: skip
+    points = [*dict.fromkeys(advice), *(ANYBODY[i] for i in np.sort(rng.permutation(len(ANYBODY))[:2]))]
+    sections = {
+        "Chief Complaint": str(rng.choice(COMPLAINTS)),
+        "Major Surgical or Invasive Procedure": "\n".join(done) or "None",
+        "History of Present Illness": _history(rng, stay),
+        "Past Medical History": "\n".join(f"- {title[i]}" for i in rng.permutation(conditions)) or "None",
+        "Physical Exam": _exam(rng, "ADMISSION EXAM") + "\n" + _exam(rng, "DISCHARGE EXAM"),
+        "Pertinent Results": "Laboratory values as in the tables.",
+        "Brief Hospital Course": _course([title[i] for i in conditions], [medicine[i] for i in drugs]),
+        "Medications on Admission": "The list on admission could not be confirmed.",
+        "Discharge Medications": "\n".join(told) or "None",
+        "Discharge Disposition": "Home",
+        "Discharge Diagnosis": "\n".join(title[i] for i in named) or "None",
+        "Discharge Condition": "Stable, walking without help.",
+        "Discharge Instructions": "\n".join(f"- {point}" for point in points),
+        "Followup Instructions": "___",
+    }
+    body = "\n\n".join(f"{heading}:\n{text}" for heading, text in sections.items())
+    return f"{_head(stay)}\n\n{body}\n"
+
+
+def _head(stay: dict[str, Any]) -> str:
+    start, end = stay["admittime"].date(), stay["dischtime"].date()
+    return (
+        "GENERATED SUMMARY: this patient does not exist.\n"
+        f"Name:  ___                Unit No:   ___\n \nAdmission Date:  {start}       Discharge Date:   {end}\n \n"
+        f"Date of Birth:  ___        Sex:   {stay['gender']}\n \nService: MEDICINE\n \nAllergies:\nNone known"
+    )
+
+
+def _history(rng: np.random.Generator, stay: dict[str, Any]) -> str:
+    age = min(stay["anchor_age"] + stay["admittime"].year - stay["anchor_year"], 90)
+    person = {"F": "woman", "M": "man"}[stay["gender"]]
+    return f"A {age} year old {person} who had felt unwell for {int(rng.integers(1, 12))} days before coming in."
+
+
+def _exam(rng: np.random.Generator, title: str) -> str:
+    return f"{title}:\nHeart rate {int(rng.integers(60, 110))}, breathing {int(rng.integers(12, 24))} a minute. Alert."
+
+
+def _course(conditions: list[str], drugs: list[str]) -> str:
+    given = f"Was given {', '.join(drugs)} on the ward." if drugs else "No drug was given on the ward."
+    return f"Looked after for {', '.join(conditions) or 'observation'}. {given}"
+
+
+def _write(path: Path, table: pl.DataFrame) -> None:
+    text = BytesIO()
+    table.write_csv(text, datetime_format="%Y-%m-%d %H:%M:%S")
+    path.write_bytes(gzip.compress(text.getbuffer(), compresslevel=3, mtime=0))  # same seed, same bytes

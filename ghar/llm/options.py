@@ -1,0 +1,51 @@
+"""Reading which options a reply chooses. Nothing here raises: a reply maps to a set of options or to a named error."""
+
+from __future__ import annotations
+
+import re
+
+from ghar.data.dischargeqa import LETTERS
+from ghar.episode import Parsed
+
+SEPARATOR = re.compile(r"(?:[\s,;&/+().\[\]*\"'`-]|\band\b|\boptions?\b)+")
+SCORE = re.compile(r"(?<![\w.])(?:10|\d)(?:\.\d+)?(?![\w.]*\d)")
+RESPECTS = 3
+
+
+def parse_options(reply: str, count: int, single: bool) -> Parsed:
+    """The chosen options of `count` as a whole number, bit i for LETTERS[i].
+
+    Reads what stands after the last "answer:", else the last line: letters apart ("A, C"), or together ("AC").
+    Errors: "empty", "no_option" (no letters there), "unknown_option" (a letter that no option has), "several_options"
+    (more than one where one is asked for).
+    """
+    text = reply.strip()
+    if not text:
+        return Parsed(None, "empty")
+    tail = re.split(r"answer\s*:", text, flags=re.IGNORECASE)[-1].strip()
+    lines = [line for line in tail.splitlines() if line.strip()]
+    if not lines:
+        return Parsed(None, "no_option")
+    line = lines[0] if tail != text else lines[-1]
+    # an option's own words may follow its letter: "A. heart failure, C. sepsis"
+    spelled = re.findall(r"(?:^|[\s,;(])([A-Za-z])[.):](?=\s|$)", line)
+    pieces = spelled or [piece for piece in SEPARATOR.split(line) if piece]
+    chosen = [letter for piece in pieces for letter in piece]
+    if not chosen or not all(piece.isalpha() and len(set(piece)) == len(piece) for piece in pieces):
+        return Parsed(None, "no_option")
+    if any(len(piece) > 1 and not piece.isupper() for piece in pieces):
+        return Parsed(None, "no_option")  # words, not letters
+    if any(letter not in LETTERS[:count] for letter in chosen):
+        return Parsed(None, "unknown_option")
+    answer = sum(1 << LETTERS.index(letter) for letter in set(chosen))
+    if single and answer & (answer - 1):
+        return Parsed(None, "several_options")
+    return Parsed(answer)
+
+
+def parse_scores(reply: str) -> Parsed:
+    """The mean of the three similarities a judge gives, 0 to 10. Errors: "empty", "no_scores" (not three numbers)."""
+    if not reply.strip():
+        return Parsed(None, "empty")
+    found = [float(number) for number in SCORE.findall(reply)]
+    return Parsed(sum(found) / RESPECTS) if len(found) == RESPECTS else Parsed(None, "no_scores")

@@ -1,0 +1,58 @@
+"""Numbers of DischargeQA from episode rows: a question is right when exactly the right options are chosen; precision,
+recall and F1 are of sets of options, per question, and then their mean. An unreadable answer chooses nothing: all 0."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ghar.errors import BadInput
+from ghar.metrics.bootstrap import mean_interval, paired_difference, ratio_interval
+
+Row = Mapping[str, Any]
+
+
+def set_scores(answer: int, chosen: int | None) -> dict[str, float]:
+    """Precision, recall and F1 of one question; sets of options are whole numbers, bit i for option i."""
+    hits = (answer & (chosen or 0)).bit_count()
+    precision = hits / chosen.bit_count() if chosen else 0.0
+    recall = hits / answer.bit_count()
+    f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
+    return {"precision": precision, "recall": recall, "f1": f1}
+
+
+def question_summary(rows: Sequence[Row], *, seed: int, resamples: int) -> dict[str, Any]:
+    """{metric: [value, low, high]}, with "n", "failures" and "errors": how often which format error was met.
+
+    rows: episode rows with `scores` (see `set_scores`) and `errors`, the format errors of their replies.
+    """
+    if not rows:
+        raise BadInput("there are no questions to evaluate: use a split that is not empty")
+    draw: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    columns = {
+        "accuracy": [float(row["correct"]) for row in rows],
+        **{name: [row["scores"][name] for row in rows] for name in ("precision", "recall", "f1")},
+        "retrieval_rate": [float(row["retrieved"]) for row in rows],
+        "tokens": [float(row["prompt_tokens"] + row["completion_tokens"]) for row in rows],
+        "seconds": [row["seconds"] for row in rows],
+    }
+    found: dict[str, Any] = {name: mean_interval(values, **draw).as_list() for name, values in columns.items()}
+    errors = ratio_interval([len(row["errors"]) for row in rows], [len(row["turns"]) for row in rows], **draw)
+    if errors is not None:
+        found["format_errors"] = errors.as_list()
+    named = Counter(name for row in rows for name in row["errors"])
+    failures = sum(row["failure"] is not None for row in rows)
+    return {"n": len(rows), "failures": failures, "errors": dict(sorted(named.items())), **found}
+
+
+def compare_questions(a: Sequence[Row], b: Sequence[Row], *, seed: int, resamples: int) -> dict[str, list[float]]:
+    """Accuracy and F1 of policy a minus policy b on the same questions, paired: {metric: [value, low, high]}."""
+    other = {row["sample_id"]: row for row in b}
+    draw: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    right = [[float(row["correct"]), float(other[row["sample_id"]]["correct"])] for row in a]
+    f1 = [[row["scores"]["f1"], other[row["sample_id"]]["scores"]["f1"]] for row in a]
+    return {
+        name: paired_difference([one for one, _ in pairs], [two for _, two in pairs], **draw).as_list()
+        for name, pairs in (("accuracy", right), ("f1", f1))
+    }

@@ -1,0 +1,197 @@
+"""Experience retrievers: from the reports of similar patients, the pieces that answer a question (section 3.2, EXPRAG).
+
+bm25, dense, fusion      chunks of a report, by words, by vectors, by both (reciprocal rank fusion)
+sentence_window          single sentences, each returned with its neighbours
+auto_merging             small chunks; where most chunks of a longer stretch are hit, the stretch is returned
+
+Sizes are LlamaIndex's defaults, which the paper names as its source, in words (four words to its five tokens, say):
+chunks of 800, windows of 3 sentences on either side, chunks of 100 within 400 within 1,600. FLARE asks again while the
+answer is written, so it is a way of asking (envs/exprag.py) and not of finding; it finds with `dense`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ghar.data.sections import Section, split_sections
+from ghar.retrieval.matching import Matcher, bm25, fused, top
+
+CHUNK, LEAF, BRANCHES, LEVELS = 800, 100, 4, 2
+MAJORITY = 0.5  # share of a stretch's chunks that must be exceeded
+WINDOW = 3
+SENTENCE = re.compile(r"\S[^\n]*?(?:[.!?]+(?=\s|\Z)|(?=\n)|\Z)")
+WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a report: text[start:end]; `first` and `last` number its smallest units in the report."""
+
+    report: int
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A piece that was found: of which report, under which heading it begins, its text and score."""
+
+    report: int
+    heading: str
+    text: str
+    score: float
+
+
+Finder = Callable[[Mapping[int, str], str, int], list[tuple[Span, float]]]  # reports, query, top_n -> pieces
+
+
+def make_finder(kind: str, vectors: Matcher) -> Finder:
+    """The retriever named `kind`; `vectors` is what dense retrieval means here."""
+    if kind == "bm25":
+        return chunk_finder(bm25)
+    if kind == "fusion":
+        return chunk_finder(fused(bm25, vectors))
+    if kind in ("dense", "flare"):
+        return chunk_finder(vectors)
+    if kind == "sentence_window":
+        return window_finder(vectors)
+    if kind == "auto_merging":
+        return merging_finder(vectors)
+    raise ValueError(f"there is no retriever {kind!r}")
+
+
+def find_excerpts(finder: Finder, reports: Mapping[int, str], query: str, top_n: int) -> list[Excerpt]:
+    """The `top_n` best pieces of `reports` (number -> text), best first; merged pieces may leave fewer."""
+    sections = {report: split_sections(text) for report, text in reports.items()}
+    found = []
+    for span, score in finder(reports, query, top_n):
+        text = reports[span.report][span.start : span.end].strip()
+        found.append(Excerpt(span.report, _heading_at(sections[span.report], span.start), text, score))
+    return found
+
+
+def _heading_at(sections: tuple[Section, ...], start: int) -> str:
+    before = [section.heading for section in sections if section.start <= start]
+    return before[-1] if before else sections[0].heading if sections else "report"
+
+
+def chunk_finder(matcher: Matcher, size: int = CHUNK) -> Finder:
+    """Chunks of at most `size` words that end with their section."""
+
+    def find(reports: Mapping[int, str], query: str, top_n: int) -> list[tuple[Span, float]]:
+        return _match(matcher, reports, _all(reports, lambda text: chunks(text, size)), query, top_n)
+
+    return find
+
+
+def window_finder(matcher: Matcher, window: int = WINDOW) -> Finder:
+    """Sentences, each widened by `window` neighbours on both sides; windows that meet become one, with the best of
+    their scores."""
+
+    def find(reports: Mapping[int, str], query: str, top_n: int) -> list[tuple[Span, float]]:
+        spans = _all(reports, sentence_spans)
+        by_place = {(span.report, span.first): span for span in spans}
+        lengths = {span.report: span.first + 1 for span in spans}
+        hits = _match(matcher, reports, spans, query, top_n)
+        wide = []
+        for report in dict.fromkeys(span.report for span, _ in hits):
+            own = {span.first: score for span, score in hits if span.report == report}
+            for first, last, score in join_windows(own, window, lengths[report]):
+                ends = by_place[report, first], by_place[report, last]
+                wide.append((Span(report, ends[0].start, ends[1].end, first, last), score))
+        return sorted(wide, key=lambda hit: -hit[1])
+
+    return find
+
+
+def join_windows(hits: Mapping[int, float], window: int, length: int) -> list[tuple[int, int, float]]:
+    """(first, last, best score) of the stretches that the windows around `hits` (place -> score) cover, in order."""
+    joined: list[tuple[int, int, float]] = []
+    for place in sorted(hits):
+        first, last, score = max(place - window, 0), min(place + window, length - 1), hits[place]
+        if joined and first <= joined[-1][1] + 1:
+            before = joined.pop()
+            first, score = before[0], max(before[2], score)
+        joined.append((first, last, score))
+    return joined
+
+
+def merging_finder(matcher: Matcher, leaf: int = LEAF) -> Finder:
+    """Leaves of `leaf` words in stretches of 4 leaves, those in stretches of 4 again (`merge`)."""
+
+    def find(reports: Mapping[int, str], query: str, top_n: int) -> list[tuple[Span, float]]:
+        spans = _all(reports, lambda text: chunks(text, leaf))
+        by_place = {(span.report, span.first): span for span in spans}
+        counts = {span.report: span.first + 1 for span in spans}
+        hits = _match(matcher, reports, spans, query, top_n)
+        merged = []
+        for report in dict.fromkeys(span.report for span, _ in hits):
+            own = {(span.first, 0): score for span, score in hits if span.report == report}
+            for (number, level), score in merge(own, counts[report]).items():
+                first = number * BRANCHES**level
+                last = min(first + BRANCHES**level, counts[report]) - 1
+                start, end = by_place[report, first].start, by_place[report, last].end
+                merged.append((Span(report, start, end, first, last), score))
+        return sorted(merged, key=lambda hit: -hit[1])
+
+    return find
+
+
+def merge(hits: Mapping[tuple[int, int], float], leaves: int) -> dict[tuple[int, int], float]:
+    """Replace hit pieces by the stretch they make up, where they are more than half of it, level after level.
+
+    hits: (number, level 0) -> score. A stretch of level l holds the pieces 4n..4n+3 of level l - 1 (fewer at the end
+    of a report of `leaves` leaves); its score is the mean of those that were hit. A stretch of one piece is no stretch.
+    """
+    found, pieces = dict(hits), leaves
+    for level in range(LEVELS):
+        children: dict[int, list[int]] = defaultdict(list)
+        for number, own in found:
+            if own == level:
+                children[number // BRANCHES].append(number)
+        for parent, hit in sorted(children.items()):
+            size = min(BRANCHES, pieces - parent * BRANCHES)
+            if size > 1 and len(hit) / size > MAJORITY:
+                scores = [found.pop((number, level)) for number in sorted(hit)]
+                found[parent, level + 1] = sum(scores) / len(scores)
+        pieces = -(-pieces // BRANCHES)
+    return found
+
+
+def chunks(text: str, size: int) -> list[tuple[int, int]]:
+    """(start, end) of stretches of at most `size` words, none across a heading."""
+    found = []
+    for section in split_sections(text):
+        places = [match.span() for match in WORD.finditer(text, section.start, section.end)]
+        for i in range(0, len(places), size):
+            part = places[i : i + size]
+            found.append((part[0][0], part[-1][1]))
+    return sorted(found)
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """(start, end) of the sentences and lines of a report's sections."""
+    sections = split_sections(text)
+    return sorted(found.span() for s in sections for found in SENTENCE.finditer(text, s.start, s.end))
+
+
+def _all(reports: Mapping[int, str], cut: Callable[[str], list[tuple[int, int]]]) -> list[Span]:
+    return [
+        Span(report, start, end, number, number)
+        for report, text in reports.items()
+        for number, (start, end) in enumerate(cut(text))
+    ]
+
+
+def _match(
+    matcher: Matcher, reports: Mapping[int, str], spans: Sequence[Span], query: str, top_n: int
+) -> list[tuple[Span, float]]:
+    scores = matcher([reports[span.report][span.start : span.end] for span in spans], query) if spans else np.zeros(0)
+    return [(spans[i], float(scores[i])) for i in top(scores, top_n).tolist()]

@@ -1,0 +1,74 @@
+"""How well pieces of text answer a query: by BM25, by vectors, or by both fused. One number a piece, 0 for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ghar.retrieval.encoders import Encoder
+from ghar.retrieval.ranking import best
+from ghar.retrieval.sparse import build_sparse, words
+
+Matcher = Callable[[Sequence[str], str], np.ndarray]  # texts, query -> f64[n]
+RANK_SHIFT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
+KEPT = 100_000  # vectors of pieces that are kept for the next query
+
+
+def bm25(texts: Sequence[str], query: str) -> np.ndarray:
+    """BM25 with document frequencies over `texts`."""
+    found = np.zeros(len(texts))
+    if any(words(text) for text in texts):
+        index = build_sparse("bm25", texts)
+        [(items, scores)] = index.search(index.encode([query]), range(len(texts)), len(texts))
+        found[items] = scores
+    return found
+
+
+def tfidf(texts: Sequence[str], query: str) -> np.ndarray:
+    """Cosine of TF-IDF vectors of words, document frequencies over `texts`: vectors that need no model."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    if not any(words(text) for text in texts):
+        return np.zeros(len(texts))
+    options: dict[str, Any] = {"analyzer": words}  # scikit-learn's types allow no function
+    vectorizer = TfidfVectorizer(**options)
+    matrix: Any = vectorizer.fit_transform(texts)
+    return (matrix @ vectorizer.transform([query]).T).toarray()[:, 0]
+
+
+def dense(encoder: Encoder) -> Matcher:
+    """Cosine of the encoder's vectors, 0 where it is negative; vectors of pieces are kept for later queries."""
+    kept: dict[str, np.ndarray] = {}
+
+    def match(texts: Sequence[str], query: str) -> np.ndarray:
+        if not texts:
+            return np.zeros(0)
+        if len(kept) > KEPT:
+            kept.clear()
+        new = [text for text in dict.fromkeys(texts) if text not in kept]
+        kept.update(zip(new, encoder.passages(new), strict=True) if new else ())
+        matrix = np.stack([kept[text] for text in texts]).astype(np.float64)
+        return np.maximum(matrix @ encoder.queries([query])[0].astype(np.float64), 0.0)
+
+    return match
+
+
+def fused(one: Matcher, other: Matcher) -> Matcher:
+    """Reciprocal rank fusion: the sum of 1 / (60 + rank) over the two orders a piece stands in."""
+
+    def match(texts: Sequence[str], query: str) -> np.ndarray:
+        total = np.zeros(len(texts))
+        for matcher in (one, other):
+            items = top(matcher(texts, query), len(texts))
+            total[items] += 1 / (RANK_SHIFT + 1 + np.arange(len(items)))
+        return total
+
+    return match
+
+
+def top(scores: np.ndarray, count: int) -> np.ndarray:
+    """Places of the `count` best pieces that have anything of the query, best first, the earlier of equal ones."""
+    hits = np.flatnonzero(scores > 0)
+    return best(hits, scores[hits], count)[0]

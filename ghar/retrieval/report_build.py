@@ -1,0 +1,77 @@
+"""From a cohort and its discharge summaries to the index of reports, and to what each stay may ask with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from ghar.data.cohort import Cohort
+from ghar.data.notes import Notes
+from ghar.data.visit_codes import KIND_NAMES
+from ghar.data.visit_rows import visit_rows
+from ghar.progress import progress
+from ghar.retrieval.reports import FORMAT, KINDS, Entries, Query, ReportIndex, build_reports
+
+
+def index_reports(cohort: Cohort, notes: Notes, patients: Collection[int] | None, cache: Path) -> ReportIndex:
+    """The index of all stays with a summary, or of those of `patients`; kept under `cache`, memory-mapped."""
+    folder = cache / f"reports-{_key(cohort, notes, patients)}"
+    if not folder.exists():
+        with progress(1, "Index the codes of reports") as advance:
+            _build(cohort, notes, patients).save(folder)
+            advance()
+    return ReportIndex.load(folder)
+
+
+def _build(cohort: Cohort, notes: Notes, patients: Collection[int] | None) -> ReportIndex:
+    visits = cohort.visits.select("visit_id", "subject_id").with_row_index("row")
+    told = pl.DataFrame({"visit_id": notes.visit_id, "available": notes.available})
+    pool = visits.join(told, on="visit_id", how="inner", maintain_order="left")
+    if patients is not None:
+        pool = pool.filter(pl.col("subject_id").is_in(sorted(patients)))
+    place = np.full(visits.height, -1, np.int64)
+    place[pool["row"].to_numpy()] = np.arange(pool.height)
+    rows = visit_rows(cohort) if cohort.stored_rows is None else pl.read_parquet(cohort.stored_rows)
+    slot, code = rows["slot"].to_numpy(), rows["code"].to_numpy()
+    stay, kind = place[slot // len(KIND_NAMES)], slot % len(KIND_NAMES)
+    entries = {}
+    for name in KINDS:
+        own = (stay >= 0) & (kind == KIND_NAMES.index(name))
+        used, number = np.unique(code[own], return_inverse=True)
+        entries[name] = Entries(stay[own], number, cohort.codes["code"].gather(used).to_list())
+    columns = [pool[name].to_numpy() for name in ("visit_id", "subject_id", "available")]
+    return build_reports(*columns, entries)
+
+
+def queries_of(cohort: Cohort, stays: Iterable[int], *, strict: bool) -> dict[int, Query]:
+    """What may be known of each stay.
+
+    strict: the codes known before the discharge (so none of its ICD codes), and reports that were there by then. Else
+    as the paper has it: all codes of the stay's tables, and reports of any time.
+    """
+    known = cohort.shown
+    about = {row[0]: row[1:] for row in cohort.visits.select("visit_id", "subject_id", "end").iter_rows()}
+    found = {}
+    for stay in stays:
+        subject, end = about[stay]
+        visit, before = known.visits[stay], None
+        if strict:
+            before = pl.Series([end], dtype=pl.Datetime("us")).to_physical().item()
+            visit = known.until(visit, before - 1)
+        found[stay] = Query(subject, before, (visit.diagnoses, visit.medications, visit.procedures))
+    return found
+
+
+def _key(cohort: Cohort, notes: Notes, patients: Collection[int] | None) -> str:
+    """Changes with the cohort, the summaries' stays and times, and the patients."""
+    digest = hashlib.blake2b(digest_size=8)
+    # a cohort in the cache has its source's fingerprint in the name of its folder
+    stored = cohort.stored_rows.parent.name if cohort.stored_rows is not None else cohort.name
+    digest.update(repr((FORMAT, stored, cohort.visits.height, sorted(patients or []), patients is None)).encode())
+    for column in (notes.visit_id, notes.available):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
