@@ -1,23 +1,26 @@
-"""Fig. 8(c) of GHAR as a benchmark: how three improvements shorten inference, one added to the other.
+"""Fig. 8(c) of GHAR as a benchmark: how its three improvements shorten inference, one added to the other.
 
-The paper's ladder is whole graph -> meta-path partitions -> distributed requests (Ray) -> asynchronous request system
-(gunicorn); its workload is a test epoch on four GPUs. Here the language model is a stand-in that takes `MODEL` seconds
-a batch and no processor, as one on a GPU would, and the rungs are:
+The paper's bars are 4gpu, 4gpu-meta, 4gpu-meta-ray and 4gpu-meta-ray-gunicorn; its workload is a test epoch on four
+GPUs. Here the language model is a stand-in that takes `TOKEN` seconds for a token of every open request and no
+processor, as one on a GPU would; replies differ in length. The rungs are:
 
-    whole graph       batch after batch: the model, then the look-ups one by one, each over the whole graph
-    + partitions      the same, look-ups inside their meta-path
-    + in flight       envs/rollout.py: look-ups are batched and run beside the model
-    + service         the same through launch/serve_retrieval.py's service with `WORKERS` processes and micro-batching
+    whole graph       batch after batch: the model until its longest reply is there, then the look-ups one by one, each
+                      over the whole graph
+    + meta-paths      the same, look-ups inside their meta-path
+    + distributed     the look-ups of a batch are dealt out to `WORKERS` processes (the paper: Ray; here those of
+                      launch/serve_retrieval.py's service); all wait for the last one
+    + asynchronous    envs/rollout.py with the same service: look-ups run beside the model, and nobody waits for the
+                      slowest patient (the paper: gunicorn)
 
-The last three must end with the same episodes. An actor pool (Ray) takes the service's place later: any object with
-`retrieve(requests)` is a corpus.
+The last three must end with the same evidence.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
@@ -28,15 +31,18 @@ import numpy as np
 from envs.rollout import Corpus, Job, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
+from ghar.llm.policy import Desk, Done
 from ghar.progress import track
 from ghar.retrieval.client import RemoteRetriever, connect
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.service import Settings, serve
 from ghar.retrieval.wire import Version
 
-MODEL = 0.02  # seconds the stand-in takes for a batch
+TOKEN = 0.005  # seconds of the stand-in
+LONGEST = 8  # tokens of a reply, at most
 EPISODES = 32
 LOOKUPS = 3  # at most, per episode; the number varies, as in the paper's imbalanced batches
+Plan = Sequence[Sequence[tuple[Act, Retrieve | None]]]  # of every episode: what it says, and then looks up
 WORKERS = 2
 READY = 300.0  # seconds the service may take to start
 
@@ -45,51 +51,70 @@ def requests_ladder(
     retriever: PartitionRetriever, wishes: Sequence[Retrieve], settings: Settings, *, seed: int
 ) -> dict[str, float]:
     """Seconds per rung. wishes: at least EPISODES * LOOKUPS requests, each for one partition."""
-    plan = np.random.default_rng(seed).integers(0, LOOKUPS + 1, EPISODES)
-    wanted = [wishes[LOOKUPS * i : LOOKUPS * i + n] for i, n in enumerate(plan.tolist())]
-    everywhere = [[replace(wish, partitions=None) for wish in own] for own in wanted]
+    wanted = _plan(wishes, np.random.default_rng(seed))
+    everywhere = [[(act, wish and replace(wish, partitions=None)) for act, wish in own] for own in wanted]
     retriever.retrieve([wishes[0], replace(wishes[0], partitions=None)])  # maps the index into memory
     result: dict[str, float] = {}
-    start = time.perf_counter()
-    _one_by_one(everywhere, retriever)
-    result["whole graph, s"] = time.perf_counter() - start
-    start = time.perf_counter()
-    first = _one_by_one(wanted, retriever)
-    result["+ partitions, s"] = time.perf_counter() - start
-    second, result["+ in flight, s"] = _in_flight(wanted, retriever)
-    with _service(settings, retriever) as remote:
-        remote.retrieve(wishes)
-        third, result["+ service, s"] = _in_flight(wanted, remote)
+
+    def timed(rung: str, run: Callable[[], list[list[Evidence]]]) -> list[list[Evidence]]:
+        start = time.perf_counter()
+        found = run()
+        result[f"{rung}, s"] = time.perf_counter() - start
+        return found
+
+    def one_by_one(requests: Sequence[Retrieve]) -> list[Evidence]:
+        return [retriever.retrieve([request])[0] for request in requests]
+
+    timed("whole graph", lambda: _in_step(everywhere, one_by_one))
+    first = timed("+ meta-paths", lambda: _in_step(wanted, one_by_one))
+    with _service(settings, retriever) as remote, ThreadPoolExecutor(WORKERS) as pool:
+        _dealt(wishes, remote, pool)  # workers map the index when they are first asked
+        second = timed("+ distributed", lambda: _in_step(wanted, lambda requests: _dealt(requests, remote, pool)))
+        third = timed("+ asynchronous", lambda: _in_flight(wanted, remote))
     if not first == second == third:
         raise AssertionError("the rungs of Fig. 8(c) gave different evidence")
     return result
 
 
-def _one_by_one(wanted: Sequence[Sequence[Retrieve]], corpus: Corpus) -> list[list[Evidence]]:
-    """Every episode does its k-th step before any does its next: model for all, then one look-up after the other."""
-    found: list[list[Evidence]] = [[] for _ in wanted]
-    for step in track(range(LOOKUPS), "One by one"):
-        time.sleep(MODEL)
-        for own, evidence in zip(wanted, found, strict=True):
-            if step < len(own):
-                evidence += corpus.retrieve([own[step]])
-    time.sleep(MODEL)
+def _plan(wishes: Sequence[Retrieve], rng: np.random.Generator) -> Plan:
+    lengths = rng.integers(1, LONGEST + 1, (EPISODES, LOOKUPS + 1)).tolist()
+    plan: list[list[tuple[Act, Retrieve | None]]] = []
+    for i, lookups in enumerate(rng.integers(0, LOOKUPS + 1, EPISODES).tolist()):
+        own = [*wishes[LOOKUPS * i : LOOKUPS * i + lookups], None]  # after the last one it predicts
+        plan.append([(Act("top", "", "", max_tokens=n), wish) for n, wish in zip(lengths[i], own, strict=False)])
+    return plan
+
+
+def _in_step(plan: Plan, ask: Callable[[Sequence[Retrieve]], list[Evidence]]) -> list[list[Evidence]]:
+    """Every episode does its k-th step before any does its next: the model for all, then the look-ups of all."""
+    found: list[list[Evidence]] = [[] for _ in plan]
+    for step in track(range(LOOKUPS + 1), "Step by step"):
+        acting = [(own[step], evidence) for own, evidence in zip(plan, found, strict=True) if step < len(own)]
+        _StandIn().answer([act for (act, _), _ in acting], [])
+        seeking = [(wish, evidence) for (_, wish), evidence in acting if wish is not None]
+        for (_, evidence), answer in zip(seeking, ask([wish for wish, _ in seeking]), strict=True):
+            evidence.append(answer)
     return found
 
 
-def _in_flight(wanted: Sequence[Sequence[Retrieve]], corpus: Corpus) -> tuple[list[list[Evidence]], float]:
-    jobs = [Job(str(i), 0, lambda own=own: _episode(own)) for i, own in enumerate(wanted)]
-    start = time.perf_counter()
-    episodes = rollout(jobs, {"top": _StandIn()}, corpus, seed=0, in_flight=len(jobs))
-    seconds = time.perf_counter() - start
-    return [_evidence(episode) for episode in episodes], seconds
+def _dealt(requests: Sequence[Retrieve], remote: RemoteRetriever, pool: ThreadPoolExecutor) -> list[Evidence]:
+    """One call for each worker, all at once."""
+    shares = [requests[i::WORKERS] for i in range(WORKERS)]
+    answers = list(pool.map(remote.retrieve, shares))
+    return [answers[i % WORKERS][i // WORKERS] for i in range(len(requests))]
 
 
-def _episode(wishes: Sequence[Retrieve]) -> EpisodeGenerator:
-    for wish in wishes:
-        yield Act("top", "retrieve", "look up?")
-        yield wish
-    yield Act("top", "predict", "and now?")
+def _in_flight(plan: Plan, corpus: Corpus) -> list[list[Evidence]]:
+    jobs = [Job(str(i), 0, lambda own=own: _episode(own)) for i, own in enumerate(plan)]
+    episodes = rollout(jobs, {"top": _StandIn()}, corpus, seed=0, in_flight=len(jobs), lookups=WORKERS)
+    return [_evidence(episode) for episode in episodes]
+
+
+def _episode(own: Sequence[tuple[Act, Retrieve | None]]) -> EpisodeGenerator:
+    for act, wish in own:
+        yield act
+        if wish is not None:
+            yield wish
     return Prediction(0)
 
 
@@ -100,11 +125,30 @@ def _evidence(episode: Episode) -> list[Evidence]:
 
 
 class _StandIn:
-    """A policy that costs time and says nothing."""
+    """A model that costs time and says nothing; one that streams, too, and then is its own desk."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[int, Done]] = []
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        time.sleep(MODEL)
+        time.sleep(TOKEN * max(act.max_tokens for act in acts))
         return [Completion("yes") for _ in acts]
+
+    def desk(self) -> Desk:
+        return self
+
+    def submit(self, act: Act, seed: int, done: Done) -> None:
+        self.open.append((act.max_tokens, done))
+
+    def step(self) -> None:
+        time.sleep(TOKEN)
+        ended = [done for left, done in self.open if left == 1]
+        self.open = [(left - 1, done) for left, done in self.open if left > 1]
+        for done in ended:
+            done(Completion("yes"))
+
+    def cancel(self) -> None:
+        self.open.clear()
 
 
 @contextmanager

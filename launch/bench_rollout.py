@@ -31,7 +31,7 @@ from ghar.llm.tokens import Tokenizer, encode_reply
 DELAYS = (0.05, 0.5)  # seconds a call of the retriever takes
 EPISODES = 256
 TOGETHER = 64  # patients at once, the engine's largest batch; env.in_flight=... takes another number
-LOOKUPS = 4  # calls of the retriever the rollout may have under way
+LOOKUPS = 4  # workers of the retriever: calls the rollout has under way; retriever.workers=... takes another number
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def speed(folder: Path, seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     from trainers.models import load_sft, use_cores
     from trainers.study import prepare
 
-    config = load(["+experiment=mimic4_los", f"env.in_flight={TOGETHER}", *overrides])
+    config = load(["+experiment=mimic4_los", f"env.in_flight={TOGETHER}", f"retriever.workers={LOOKUPS}", *overrides])
     use_cores(config.threads)
     study = prepare(config)
     model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
@@ -64,9 +64,10 @@ def speed(folder: Path, seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     jobs = [Job(case.sample_id, 0, _starter(study.episodes.episode, case)) for case in cases]
     with serving(engine, model, 0):
         policy = EnginePolicy(engine, config.engine.temperature)
-        result = compare(jobs, policy, study.retriever, tokenizer, config.env.in_flight, seeds)
+        sizes = config.env.in_flight, config.retriever.workers
+        result = compare(jobs, policy, study.retriever, tokenizer, *sizes, seeds)
     engine.close()
-    result |= {"engine": config.engine.kind, "episodes": len(jobs), "at once": config.env.in_flight}
+    result |= {"engine": config.engine.kind, "episodes": len(jobs), "at once": sizes[0], "look-ups at once": sizes[1]}
     print(json.dumps(result, indent=2))
     (folder / "rollout.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
@@ -82,12 +83,13 @@ def compare(
     corpus: Corpus,
     tokenizer: Tokenizer,
     together: int,
+    lookups: int,
     seeds: int,
     delays: Sequence[float] = DELAYS,
 ) -> dict[str, Any]:
     """Medians over seeds and of the ratios seed by seed; who comes first changes from seed to seed."""
     loops: dict[str, Loop] = {
-        "rollout": partial(_rollout, together=together, lookups=LOOKUPS),
+        "rollout": partial(_rollout, together=together, lookups=lookups),
         "rollout, one look-up at a time": partial(_rollout, together=together, lookups=1),
         "lock-step": partial(_lock_step, together=together, tokenizer=tokenizer),
     }

@@ -9,6 +9,7 @@ import polars as pl
 
 from envs.case import Case
 from envs.rollout import Corpus, Job, rollout
+from ghar.config import Retriever
 from ghar.episode import Act, Episode, Evidence, Record
 from ghar.llm.policy import Policy
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
@@ -30,6 +31,7 @@ def play(
 ) -> list[Episode]:
     """One episode per case; both agents are answered by `policy` (they share parameters, section IV of the paper)."""
     jobs = [Job(case.sample_id, attempt, _starter(study, case)) for case in cases]
+    engine, retriever = study.config.engine, study.config.retriever
     with progress(len(jobs), title) as advance:
         return rollout(
             jobs,
@@ -39,8 +41,14 @@ def play(
             in_flight=study.config.env.in_flight,
             on_done=advance,
             # in this process look-ups are short, and a resumed run shall repeat the bits of one that was left alone
-            steady=study.config.engine.kind == "hf" and study.config.retriever.service is None,
+            steady=engine.kind == "hf" and retriever.service is None,
+            lookups=lookups(retriever),
         )
+
+
+def lookups(retriever: Retriever) -> int:
+    """Calls of the retriever worth having under way at once: one to each process of a service, one in this process."""
+    return 1 if retriever.service is None else retriever.workers
 
 
 def _starter(study: Study, case: Case):

