@@ -53,7 +53,12 @@ class Data:
 
 @dataclass(frozen=True)
 class Task:
-    name: Literal["los", "read", "dec", "kare_mortality", "kare_readmission"]  # GHAR: length of stay, ...; KARE
+    # GHAR's three; KARE's two; GraphWalker's three on time series (ghar/data/tasks_series.py)
+    name: Literal[
+        *("los", "read", "dec", "kare_mortality", "kare_readmission"),
+        *("series_mortality", "series_readmission", "series_los"),
+        *("dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction"),  # EXPRAG's DischargeQA
+    ]
     anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
     window_days: Count  # read, kare_readmission: readmission within so many days
     legacy_order: bool  # visits by id and not by time, as PyHealth 1.1 has them; to reproduce published numbers only
@@ -76,7 +81,7 @@ class Retriever:
     top_n: Count  # nodes and edges per partition, N of Eq. 10
     probes: Count | None  # lists of a large partition that a query reads (dense kinds); null reads all, exactly
     service: str | None  # address of launch/serve_retrieval.py, like http://127.0.0.1:8077; null retrieves in process
-    workers: Count  # service: processes that answer
+    workers: Count  # service: processes that answer, and calls a run has under way
     batch: Count  # service: requests answered together
     wait_ms: NotNegative  # service: how long the first request of a batch waits for others
 
@@ -211,7 +216,45 @@ class System:
     """Which of the published systems predicts. What only one of them reads stands in a section of its own, which is
     null for the others."""
 
-    name: Literal["ghar"]
+    name: Literal["ghar", "graphwalker", "exprag"]
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Whose cases a language model is shown before it predicts: GraphWalker, and the selectors of its tables."""
+
+    name: Literal[
+        *("graphwalker", "zero_shot", "random_choice", "semantic_emb", "ehr_emb", "time_series", "spell"),
+        *("influence", "ids", "cone", "lms3", "delta_knn", "gradsel"),
+    ]
+    k: Count  # examples at most, K
+    encoder: Literal["smart", "concare", "adacare", "text"]  # of the patient graph
+    k_g: Count  # neighbours in the graph
+    k_c: Count  # cohorts the walk starts from
+    k_a: Count  # anchors in each of them
+    # paper; released: its code; then the rows of Table 2; show_encoder prints the encoder's prediction into the prompt
+    variant: Literal[
+        *("paper", "released", "no_ehr_emb", "no_cohorts", "no_search", "no_early_stop", "louvain"),
+        "show_encoder",
+    ]
+    utility: Literal["entropy", "self_rated"]  # self_rated: the model gives 0 to 10, for engines without log-probs
+    inference: Literal["direct", "react"]  # how the label is found with the examples
+
+
+@dataclass(frozen=True)
+class Exprag:
+    """Whose discharge summaries a language model is shown before it answers a question of DischargeQA."""
+
+    notes: str | None  # folder of MIMIC-IV-Note, which holds note/discharge.csv.gz; null generates summaries
+    rows: tuple[Count, Count]  # fewest and most rows that a stay has in each table
+    ranker: Literal["ehr", "released", "text"]  # released: a third from each modality's own list
+    weights: Literal["uniform", "task_focused", "complementary"]  # of diagnoses, medications and procedures, Eq. 7
+    top_k: Count  # stays that are ranked
+    retriever: Literal["auto_merging", "sentence_window", "bm25", "fusion", "dense", "flare"]
+    excerpts: Count  # pieces of their reports that are looked for
+    words: Count  # of those pieces in a prompt
+    policies: tuple[Literal["direct", "exprag", "scripted_direct", "scripted"], ...]
+    judged: Natural  # stays on which the rankers are held against the model as judge; the paper has 100
 
 
 @dataclass(frozen=True)
@@ -248,6 +291,8 @@ class Config:
     reward: Reward
     trainer: Trainer
     policy: System
+    selector: Selector | None  # of policy graphwalker
+    exprag: Exprag | None  # of policy exprag
     eval: Eval
     logger: Logger
     privacy: Privacy

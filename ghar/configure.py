@@ -159,6 +159,8 @@ def contradictions(c: Config) -> Iterator[str]:
     yield from _model_contradictions(c)
     yield from _engine_contradictions(c)
     yield from _navigation_contradictions(c)
+    yield from _exprag_contradictions(c)
+    yield from _selector_contradictions(c)
     if c.trainer.rl.minibatches > c.trainer.rl.episodes:
         yield (
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
@@ -171,6 +173,39 @@ def contradictions(c: Config) -> Iterator[str]:
 def _navigation_contradictions(c: Config) -> Iterator[str]:
     if "rllib" in c.eval.policies and c.eval.navigation is None:
         yield "eval.policies names rllib: set eval.navigation to a checkpoint of launch/train_rllib.py, or drop rllib."
+
+
+def _selector_contradictions(c: Config) -> Iterator[str]:
+    if c.task.name.startswith("series_") != (c.policy.name == "graphwalker"):
+        own = "one of the tasks series_..." if c.policy.name == "graphwalker" else f"another task than {c.task.name}"
+        yield f"policy={c.policy.name} does not read task={c.task.name}: choose {own}, or another policy."
+    if c.selector is None:
+        if c.policy.name == "graphwalker":
+            yield "policy.name=graphwalker needs its section selector: choose policy=graphwalker."
+    elif c.selector.name != "graphwalker" and (c.selector.utility, c.selector.variant) != ("entropy", "paper"):
+        yield f"selector.utility and selector.variant are GraphWalker's: selector.name={c.selector.name} reads neither."
+
+
+def _exprag_contradictions(c: Config) -> Iterator[str]:
+    asked = c.task.name.startswith("dischargeqa_")
+    if asked != (c.policy.name == "exprag"):
+        own = "one of the tasks dischargeqa_..." if c.policy.name == "exprag" else f"another task than {c.task.name}"
+        yield f"policy={c.policy.name} does not answer task={c.task.name}: choose {own}, or another policy."
+    if c.exprag is None:
+        if c.policy.name == "exprag":
+            yield "policy.name=exprag needs its section exprag: choose policy=exprag."
+        return
+    if c.exprag.rows[0] > c.exprag.rows[1]:
+        yield f"exprag.rows={list(c.exprag.rows)} must hold the fewest rows first, then the most: exchange them."
+    if not c.exprag.policies or len(set(c.exprag.policies)) < len(c.exprag.policies):
+        yield "exprag.policies must name at least one policy and each only once: correct the list."
+    learned = {"direct", "exprag"}.intersection(c.exprag.policies)
+    if c.exprag.retriever == "flare" and "scripted" in c.exprag.policies:
+        yield "exprag.retriever=flare asks how sure a model is, and policy scripted is none: drop it, or take another."
+    if c.exprag.judged and not learned:
+        yield "exprag.judged needs a language model as judge: name direct or exprag in exprag.policies."
+    if c.retriever.kind == "bm25" and {c.exprag.ranker, c.exprag.retriever} - {"ehr", "released", "bm25"}:
+        yield "retriever=bm25 makes no vectors for exprag: choose retriever=tfidf, e5 or another model's name."
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:

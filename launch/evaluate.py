@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from ghar.config import Config
 
 
-EVALUATORS = {"ghar": "trainers.evaluate"}  # policy.name -> module with evaluate(config)
+EVALUATORS = {  # policy.name -> module with evaluate(config)
+    "ghar": "trainers.evaluate",
+    "graphwalker": "trainers.graphwalker",
+    "exprag": "trainers.exprag",
+}
 
 
 def run(config: Config) -> None:

@@ -81,17 +81,18 @@ def _table(
     units: Mapping[str, str],
     usual: Mapping[str, str],
 ) -> str:
-    hours = ", ".join(_number(hour) for hour in sample.hours[first:])
+    hours = ", ".join(number(hour) for hour in sample.hours[first:])
     lines = [f"Number of measurements: {len(sample.hours) - first}", f"Hours since admission: [{hours}]"]
     for i, code in enumerate(sample.features):
         if np.isnan(sample.values[:, i]).all():
             continue
         known = (("unit", units.get(code)), ("usual range", usual.get(code)))
         about = ", ".join(f"{what}: {value}" for what, value in known if value)
-        values = ", ".join(_number(value) for value in sample.values[first:, i])
+        values = ", ".join(number(value) for value in sample.values[first:, i])
         lines.append(f"{name_of(code)}{f' ({about})' if about else ''}: [{values}]")
     return "\n".join(lines)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """A value as prompts show it: four digits, NaN for none."""
     return "NaN" if np.isnan(value) else f"{value:.4g}"

@@ -1,0 +1,181 @@
+"""Scores of prompts that begin alike: what they share is computed once and its keys and values are kept.
+
+A prompt is a sequence of pieces (task, example, example, ..., patient); the last piece is scored given all before it.
+Prompts form a tree whose edges are pieces. Each inner node is one forward pass over its own piece, whatever the number
+of prompts below it, and stays in memory (least recently used ones leave first), so that the prompts of a later call
+find it. A node holds the keys and values of all tokens up to it but the last: that one is put before the next piece,
+where it predicts the first token, and no vocabulary-sized vector need be kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from ghar.llm.engine import Engine
+from ghar.llm.hf import HFEngine
+
+Piece = tuple[int, ...]  # token ids
+Path = tuple[Piece, ...]
+Layers = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # keys and values [heads, tokens, width] of each layer
+LOGITS = 1 << 27  # numbers of the vocabulary's size held at once: 0.5 GB
+
+
+@dataclass
+class Tally:
+    """Prompts scored, tokens the model has read for them, and tokens it would have read for each from scratch."""
+
+    prompts: int = 0
+    tokens: int = 0
+    scratch: int = 0
+
+
+class PlainScorer:
+    """Scores each prompt from scratch, with any engine that gives log-probabilities."""
+
+    def __init__(self, engine: Engine):
+        self.engine = engine
+        self.tally = Tally()
+
+    def score(self, prompts: Sequence[Path]) -> list[tuple[float, ...]]:
+        """log p of each token of every prompt's last piece given all before it, in nats."""
+        pairs = [([token for piece in prompt[:-1] for token in piece], prompt[-1]) for prompt in prompts]
+        _count(self.tally, prompts)
+        self.tally.tokens += sum(len(context) + len(target) for context, target in pairs)
+        return self.engine.score(pairs)
+
+
+class PrefixScorer:
+    """Scores prompts with engine `hf`, shared beginnings once; equal to `HFEngine.score` up to float rounding.
+
+    keep: tokens whose keys and values stay between calls.
+    """
+
+    def __init__(self, engine: HFEngine, keep: int):
+        self.engine = engine
+        self.keep = keep
+        self.tally = Tally()
+        self._kept: OrderedDict[Path, Layers] = OrderedDict()
+        self._of = (engine.model, engine.version)
+
+    @torch.inference_mode()
+    def score(self, prompts: Sequence[Path]) -> list[tuple[float, ...]]:
+        """As `PlainScorer.score`. ValueError for a prompt of one piece, an empty piece, or a first piece of one token."""
+        if any(len(prompt) < 2 or len(prompt[0]) < 2 or not all(prompt) for prompt in prompts):
+            raise ValueError("a prompt needs a first piece of two tokens or more, and another one that is scored")
+        if self._of != (self.engine.model, self.engine.version):  # keys of other weights
+            self._kept.clear()
+            self._of = (self.engine.model, self.engine.version)
+        _count(self.tally, prompts)
+        training = self.engine.model.training
+        self.engine.model.eval()
+        for depth in range(1, max(map(len, prompts), default=0)):
+            wanted = dict.fromkeys(prompt[:depth] for prompt in prompts if len(prompt) > depth)
+            self._grow([path for path in wanted if path not in self._kept])
+            for path in wanted:
+                self._kept.move_to_end(path)
+        found: dict[int, tuple[float, ...]] = {}
+        for part in self._batches(prompts):
+            found |= zip(part, self._leaves([prompts[i] for i in part]), strict=True)
+        self._forget()
+        self.engine.model.train(training)
+        return [found[i] for i in range(len(prompts))]
+
+    def _grow(self, paths: Sequence[Path]) -> None:
+        """Compute the nodes `paths`, whose parents are there."""
+        for part in self._batches(paths):
+            rows = [paths[i] for i in part]
+            reads = [_reads(path) for path in rows]
+            cache, width, _ = self._forward(rows, reads, logits=1)
+            for row, (path, ids) in enumerate(zip(rows, reads, strict=True)):
+                own = slice(width, width + len(ids))
+                self._kept[path] = tuple(
+                    (layer.keys[row, :, own].clone(), layer.values[row, :, own].clone()) for layer in cache.layers
+                )
+
+    def _leaves(self, prompts: Sequence[Path]) -> list[tuple[float, ...]]:
+        reads = [_reads(path) for path in prompts]
+        _, _, logits = self._forward(prompts, reads, logits=0)
+        longest = max(len(prompt[-1]) for prompt in prompts)
+        targets = torch.zeros(len(prompts), longest, dtype=torch.long, device=logits.device)
+        for row, prompt in enumerate(prompts):
+            targets[row, : len(prompt[-1])] = torch.tensor(prompt[-1])
+        picked = logits.gather(2, targets[:, :, None]).squeeze(2).float() - logits.float().logsumexp(-1)
+        return [tuple(row[: len(p[-1])].tolist()) for row, p in zip(picked.cpu(), prompts, strict=True)]
+
+    def _forward(self, paths: Sequence[Path], reads: Sequence[Piece], logits: int) -> tuple[Any, int, torch.Tensor]:
+        """Read `reads[i]` behind what is kept of `paths[i]`'s parent: the cache, the past's width, the logits.
+
+        Pasts are padded on the left, what is read on the right, so that real tokens see only real ones.
+        """
+        model = self.engine.model
+        pasts = [[self._kept[path[:n]] for n in range(1, len(path))] for path in paths]
+        lengths = [sum(node[0][0].shape[1] for node in past) for past in pasts]
+        width, longest = max(lengths), max(map(len, reads))
+        cache = DynamicCache(config=model.config)
+        if width:
+            for layer in range(len(next(past for past in pasts if past)[0])):
+                sides = [self._past(pasts, lengths, width, layer, side) for side in (0, 1)]
+                cache.update(sides[0], sides[1], layer)
+        pad, device = self.engine.tokenizer.pad_token_id, model.device
+        ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in reads], device=device)
+        mask = torch.tensor(
+            [
+                [0] * (width - length) + [1] * (length + len(row)) + [0] * (longest - len(row))
+                for length, row in zip(lengths, reads, strict=True)
+            ],
+            device=device,
+        )
+        positions = torch.tensor(lengths, device=device)[:, None] + torch.arange(longest, device=device)
+        out = model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=logits
+        )
+        self.tally.tokens += sum(map(len, reads))
+        return cache, width, out.logits
+
+    def _past(
+        self, pasts: Sequence[Sequence[Layers]], lengths: Sequence[int], width: int, layer: int, side: int
+    ) -> torch.Tensor:
+        """[rows, heads, width, ...]: keys (side 0) or values of a layer, zeros on the left."""
+        like = next(past for past in pasts if past)[0][layer][side]
+        whole = like.new_zeros(len(pasts), like.shape[0], width, like.shape[2])
+        for row, (past, length) in enumerate(zip(pasts, lengths, strict=True)):
+            if past:
+                whole[row, :, width - length :] = torch.cat([node[layer][side] for node in past], dim=1)
+        return whole
+
+    def _batches(self, paths: Sequence[Path]) -> Iterator[list[int]]:
+        """Indices of `paths`, those of like lengths together, in batches the memory can hold."""
+        vocabulary = self.engine.model.config.vocab_size
+        batch: list[int] = []
+        for i in sorted(range(len(paths)), key=lambda i: (len(paths[i][-1]), sum(map(len, paths[i])))):
+            if batch and (
+                len(batch) >= self.engine.max_batch or (len(batch) + 1) * len(paths[i][-1]) * vocabulary > LOGITS
+            ):
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def _forget(self) -> None:
+        kept = sum(node[0][0].shape[1] for node in self._kept.values())
+        while kept > self.keep:
+            _, node = self._kept.popitem(last=False)
+            kept -= node[0][0].shape[1]
+
+
+def _reads(path: Path) -> Piece:
+    """What a forward pass for the last piece of `path` reads: the token before the piece, and the piece but its last
+    token, which is left to whoever comes after it."""
+    return (*path[-2][-1:], *path[-1][:-1]) if len(path) > 1 else path[0][:-1]
+
+
+def _count(tally: Tally, prompts: Sequence[Path]) -> None:
+    tally.prompts += len(prompts)
+    tally.scratch += sum(len(piece) for prompt in prompts for piece in prompt)

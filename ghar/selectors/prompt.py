@@ -1,0 +1,111 @@
+"""The one prompt of all selectors, in pieces of token ids: task and legend, examples, the patient, a label.
+
+The order is fixed: the head, then each example with its answer, then the patient, which ends where the answer begins.
+Every piece is tokenised on its own, so a prompt of other examples has the same ids for the rest, its parts are known by
+construction, and engines find what prompts share. Units and usual ranges are said once, in the head. The layout follows
+Appendix K of GraphWalker; the wording is ours. No chat wrapper: what is scored is the text itself.
+
+A record longer than its share of the context loses its oldest steps, the same whatever it is shown beside; how many is
+kept in `Patient.dropped`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ghar.data.cohort import Task
+from ghar.data.samples import TimeSeriesSample
+from ghar.data.views_series import UNITS, USUAL, number
+from ghar.errors import BadInput
+from ghar.llm.tokens import told_apart
+from ghar.selectors.protocol import Patient
+
+SHORTEST = 16  # tokens a record must be allowed at least
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """Pieces of one task for one tokenizer. head: ids. answers: ids of each label in its place. room: tokens that a
+    patient's piece may have, so that `k` examples and the patient fit into the context."""
+
+    task: Task
+    tokenizer: Any
+    head: tuple[int, ...]
+    answers: tuple[tuple[int, ...], ...]
+    room: int
+
+    def patient(self, sample: TimeSeriesSample, estimate: float | None = None) -> Patient:
+        """A sample as pieces, its oldest steps left out where it is too long.
+
+        estimate: an encoder's probability, printed into the record. Raises BadInput when not one step fits.
+        """
+        steps = len(sample.hours)
+        label = self.task.labels[sample.label]
+
+        def pieces(dropped: int) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+            text = table(sample, dropped, estimate)
+            shown = self._ids(f"Example:\n{text}\nAnswer: {label}\n\n")
+            return text, shown, self._ids(f"Patient:\n{text}\nAnswer:")
+
+        dropped = bisect_left(range(steps), True, key=lambda n: max(map(len, pieces(n)[1:])) <= self.room)
+        if dropped == steps:
+            raise BadInput(
+                f"Sample {sample.sample_id}: one step of its series needs more than the {self.room} tokens that the "
+                "model's context leaves a patient: lower selector.k or use a model with a longer context."
+            )
+        text, shown, asked = pieces(dropped)
+        return Patient(sample.sample_id, sample.subject_id, sample.label, text, shown, asked, sample, dropped)
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+
+
+def make_prompt(task: Task, features: Sequence[str], tokenizer: Any, context: int, k: int) -> Prompt:
+    """The prompt of a task for models that read `context` tokens. BadInput when the context is too small for k."""
+    labels = [tuple(tokenizer.encode(f" {label}", add_special_tokens=False)) for label in task.labels]
+    answers = told_apart(labels, tokenizer.eos_token_id)
+    head = tuple(tokenizer.encode(head_text(task, features), add_special_tokens=False))
+    room = (context - len(head) - max(map(len, answers))) // (k + 1)
+    if room < SHORTEST:
+        raise BadInput(
+            f"A context of {context} tokens leaves each of {k} examples and the patient {room} tokens: lower "
+            "selector.k or use a model with a longer context."
+        )
+    return Prompt(task, tokenizer, head, answers, room)
+
+
+def head_text(task: Task, features: Sequence[str]) -> str:
+    """What is said before any patient."""
+    lines = [
+        "Records of hospital stays. Each line names what was measured and lists its values, one for each time, NaN "
+        "where there is none.",
+        f"Question: {task.question}",
+        f"Possible answers: {', '.join(task.labels)}",
+        "What is measured (unit; usual in adults at rest):",
+    ]
+    for code in features:
+        about = "; ".join(part for part in (UNITS.get(code), USUAL.get(code)) if part)
+        lines.append(f"{name_of(code)}{f' ({about})' if about else ''}")
+    return "\n".join(lines) + "\n\n"
+
+
+def table(sample: TimeSeriesSample, dropped: int = 0, estimate: float | None = None) -> str:
+    """The record from step `dropped` on; a feature that was never measured in it has no line."""
+    lines = ["hours: " + " ".join(number(hour) for hour in sample.hours[dropped:])]
+    for i, code in enumerate(sample.features):
+        values = sample.values[dropped:, i]
+        if not np.isnan(values).all():
+            lines.append(f"{name_of(code)}: " + " ".join(number(value) for value in values))
+    if estimate is not None:
+        lines.append(f"estimate of a trained model: {estimate:.2f}")
+    return "\n".join(lines)
+
+
+def name_of(code: str) -> str:
+    """The name of a measurement, its code without the vocabulary."""
+    return code.rpartition("/")[2]

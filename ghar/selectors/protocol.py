@@ -1,0 +1,206 @@
+"""What every demonstration selector sees, asks for and returns.
+
+A selector is a module of this folder with two generators. `prepare(pool)` is played once and returns what all patients
+share (None for most); `select(pool, shared, query)` is played for each patient and returns a `Selection`. Both yield
+asks and are resumed with the answers, so they never call a model themselves: `ghar.selectors.drive` plays many at once
+against one engine, and what a patient is given does not depend on the others.
+
+Rules of all selectors: equal values are decided by the lower row of the pool; a patient is never shown itself, nor
+anyone it shares a subject or all its measurements with (`Query.allowed`); the order of `Selection.shots` is the order
+of the prompt, best first, the patient last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ghar.config import Selector
+from ghar.errors import BadInput
+
+if TYPE_CHECKING:
+    from ghar.data.samples import TimeSeriesSample
+    from ghar.selectors.graph import PatientGraph
+
+Shots = tuple[int, ...]  # rows of the pool, in the order of the prompt
+
+
+@dataclass(frozen=True, eq=False)
+class Patient:
+    """One case. text: its table of measurements. shown, asked: token ids of the table as an example with its answer,
+    and as the patient in question, up to the place of the answer. dropped: oldest steps left out to fit."""
+
+    sample_id: str
+    subject_id: int
+    label: int
+    text: str
+    shown: tuple[int, ...]
+    asked: tuple[int, ...]
+    series: TimeSeriesSample
+    dropped: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A patient to choose examples for. vector, words: embeddings by the EHR and the text encoder. allowed: bool [n],
+    the patients of the pool that may be shown."""
+
+    patient: Patient
+    vector: np.ndarray
+    words: np.ndarray
+    allowed: np.ndarray
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much the selectors that measure spend, where the sources leave it open or name large numbers.
+
+    subsets: random sets of Influence (the original draws hundreds) and GradSel. measured: patients they, and
+    Delta-KNN, are measured on.
+    """
+
+    subsets: int = 32
+    measured: int = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The training patients, and some of validation for selectors that measure on them.
+
+    vectors [n, d], words [n, e]: embeddings, rows as `patients`. embed: the text encoder. graph: None for selectors
+    that do not walk. selector: how to select. effort: how much to measure. question: the task as it is put to a model.
+    """
+
+    patients: tuple[Patient, ...]
+    valid: tuple[Patient, ...]
+    labels: tuple[str, ...]
+    question: str
+    vectors: np.ndarray
+    words: np.ndarray
+    embed: Callable[[Sequence[str]], np.ndarray]
+    graph: PatientGraph | None
+    selector: Selector
+    effort: Effort
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Entropy:
+    """H(x | S) of the patient's text for each set: mean -log p of its tokens in nats. Answer: [sets] floats."""
+
+    patient: Patient
+    sets: tuple[Shots, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """log p(label | S, x) for each set, normalised over the labels. Answer: float64 [sets, labels]."""
+
+    patient: Patient
+    sets: tuple[Shots, ...]
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Mean -log p of each example's own tokens, in nats. Answer: [shots] floats."""
+
+    shots: Shots
+
+
+@dataclass(frozen=True)
+class Say:
+    """A free or restricted reply to each prompt. Answer: [prompts] texts."""
+
+    prompts: tuple[str, ...]
+    max_tokens: int
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """Inside the model, for each patient's question: last hidden state h [n, d], W_k'W_q h [n, d], |W_v h| [n]."""
+
+    patients: tuple[Patient, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """First-order effect on log p(label | anchor, x) of exchanging each example of `anchor` for each of `shots`.
+
+    Answer: (log p at the anchor, float64 [anchor's places, shots]).
+    """
+
+    patient: Patient
+    anchor: Shots
+    shots: Shots
+
+
+Ask = Entropy | Labels | Perplexity | Say | States | Slopes
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pick of a walk: the row, its gain in nats, what the frontier held before it, and the values known of it."""
+
+    row: int
+    gain: float
+    frontier: Shots
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The examples for one patient. gains: of each pick where the selector has one. scored: prompts it had scored.
+    anchors, steps: of a walk, for its picture."""
+
+    shots: Shots
+    gains: tuple[float, ...] = ()
+    scored: int = 0
+    anchors: Shots = ()
+    steps: tuple[Step, ...] = field(default=(), compare=False)
+
+
+Play = Generator[Ask, Any, Any]
+Walk = Generator[Ask, Any, Selection]
+
+
+def nothing_shared(pool: Pool) -> Generator[Ask, Any, None]:
+    """`prepare` of selectors whose patients share nothing."""
+    return
+    yield  # makes it a generator
+
+
+def best(values: np.ndarray, allowed: np.ndarray, count: int) -> Shots:
+    """Rows of the `count` highest values among the allowed ones; equal ones by the lower row. NaN is never chosen."""
+    rows = np.flatnonzero(allowed & ~np.isnan(values))
+    order = np.argsort(-values[rows], kind="stable")[:count]
+    return tuple(rows[order].tolist())
+
+
+def cosines(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """float64 [n]: cosine of each row with `vector`; 0 where one of them is all zero."""
+    rows, one = matrix.astype(np.float64), vector.astype(np.float64)
+    scale = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
+    return np.divide(rows @ one, scale, out=np.zeros(len(rows)), where=scale > 0)
+
+
+def allowed_for(patient: Patient, pool: Sequence[Patient]) -> np.ndarray:
+    """bool [n]: who of the pool may be shown to `patient`: nobody of its subject, nobody with the same measurements."""
+    own = _print(patient)
+    return np.array([other.subject_id != patient.subject_id and _print(other) != own for other in pool], dtype=bool)
+
+
+def check_pool(allowed: np.ndarray, wanted: int, patient: Patient) -> None:
+    """BadInput where fewer patients may be shown than are wanted."""
+    if allowed.sum() < wanted:
+        raise BadInput(
+            f"selector.k={wanted}, but only {int(allowed.sum())} training patients may be shown to sample "
+            f"{patient.sample_id} (its own stays and copies of it are left out): lower selector.k or use more patients."
+        )
+
+
+def _print(patient: Patient) -> bytes:
+    series = patient.series
+    return b"|".join((series.hours.tobytes(), series.values.tobytes()))

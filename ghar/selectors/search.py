@@ -1,0 +1,134 @@
+"""GraphWalker's search over a patient graph (Algorithm 1; Appendix J for the lazy form).
+
+The frontier starts with anchors. Each step takes the candidate v that lowers H(x | S) most, adds it to S, and adds its
+neighbours to the frontier; it ends with K examples, or when nothing gains (early stop).
+
+lazy    A gain that was measured for a smaller S is taken for an upper bound (diminishing gains). New candidates of a
+        step are measured together; then whoever has the highest number is measured again until that one is fresh. A
+        gain carries the size of S it was measured for, so none is measured twice, and there is no expansion after the
+        last pick. Under diminishing gains the picks are those of `greedy`.
+greedy  Every candidate is measured at every step (Algorithm 1 as printed): the reference.
+single  Ablation "w/o greedy & frontier expansion": each candidate is measured alone, the K best that gain are taken.
+
+Equal gains are decided by the lower row. Values are rounded to 1e-6 nats first: which other prompts share a batch
+changes the last bits of a score.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator, Iterable, Sequence
+
+from ghar.selectors.protocol import Selection, Shots, Step
+
+DIGITS = 6
+Measure = Generator[tuple[Shots, ...], Sequence[float], Selection]  # yields sets, is resumed with H(x | S) of each
+Neighbours = Callable[[int], Iterable[int]]
+
+
+def lazy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop: bool = True) -> Measure:
+    """Lazy greedy search. `neighbours` gives rows that may be shown; selected ones are left out here."""
+    anchors = _distinct(anchors)
+    values = yield ((), *((row,) for row in anchors))
+    scored, current = len(anchors) + 1, round(values[0], DIGITS)
+    queue = [(-_gain(current, value), row, 0) for row, value in zip(anchors, values[1:], strict=True)]
+    heapq.heapify(queue)
+    shots: Shots = ()
+    steps: list[Step] = []
+    seen = set(anchors)
+    while queue and len(shots) < budget:
+        bound, row, size = queue[0]
+        if early_stop and bound >= 0:  # nothing below an upper bound of 0 can gain
+            break
+        if size < len(shots):
+            [value] = yield ((*shots, row),)
+            scored += 1
+            heapq.heapreplace(queue, (-_gain(current, value), row, len(shots)))
+            continue
+        steps.append(Step(row, -bound, tuple(sorted(row for _, row, _ in queue))))
+        heapq.heappop(queue)
+        shots, current = (*shots, row), round(current + bound, DIGITS)
+        fresh = [other for other in _distinct(neighbours(row)) if other not in seen] if len(shots) < budget else []
+        if fresh:
+            seen.update(fresh)
+            values = yield tuple((*shots, other) for other in fresh)
+            scored += len(fresh)
+            for other, value in zip(fresh, values, strict=True):
+                heapq.heappush(queue, (-_gain(current, value), other, len(shots)))
+    return _selection(anchors, steps, scored)
+
+
+def greedy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop: bool = True) -> Measure:
+    """Full greedy search, line by line Algorithm 1."""
+    anchors = _distinct(anchors)
+    [current] = yield ((),)
+    current, scored = round(current, DIGITS), 1
+    frontier, shots, steps = set(anchors), (), []
+    while len(shots) < budget and frontier:
+        rows = sorted(frontier)
+        values = yield tuple((*shots, row) for row in rows)
+        scored += len(rows)
+        gain, row = max(((_gain(current, value), -row) for row, value in zip(rows, values, strict=True)))
+        if early_stop and gain <= 0:
+            break
+        steps.append(Step(-row, gain, tuple(rows)))
+        shots, current = (*shots, -row), round(current - gain, DIGITS)
+        frontier = (frontier | set(neighbours(-row))) - set(shots)
+    return _selection(anchors, steps, scored)
+
+
+def single(candidates: Sequence[int], budget: int, early_stop: bool = True) -> Measure:
+    """The candidates with the highest gain of their own; their recorded gains do not add up."""
+    rows = _distinct(candidates)
+    values = yield ((), *((row,) for row in rows))
+    current = round(values[0], DIGITS)
+    ranked = sorted((-_gain(current, value), row) for row, value in zip(rows, values[1:], strict=True))
+    taken = [(row, -loss) for loss, row in ranked[:budget] if loss < 0 or not early_stop]
+    steps = [Step(row, gain, tuple(sorted(rows))) for row, gain in taken]
+    return _selection(rows, steps, len(rows) + 1)
+
+
+def without_stamps(anchors: Sequence[int], neighbours: Neighbours, budget: int) -> Measure:
+    """The lazy form as it is usually released, for counting: the best candidate is measured again whenever it is
+    popped, fresh or not, and the frontier grows after the last pick too. Picks are those of `lazy`."""
+    anchors = _distinct(anchors)
+    values = yield ((), *((row,) for row in anchors))
+    scored, current = len(anchors) + 1, round(values[0], DIGITS)
+    queue = [(-_gain(current, value), row) for row, value in zip(anchors, values[1:], strict=True)]
+    heapq.heapify(queue)
+    shots: Shots = ()
+    steps: list[Step] = []
+    seen = set(anchors)
+    while queue and len(shots) < budget:
+        _, row = heapq.heappop(queue)
+        [value] = yield ((*shots, row),)
+        scored += 1
+        key = (-_gain(current, value), row)
+        if queue and key > queue[0]:
+            heapq.heappush(queue, key)
+            continue
+        if key[0] >= 0:
+            break
+        steps.append(Step(row, -key[0], tuple(sorted([row, *(other for _, other in queue)]))))
+        shots, current = (*shots, row), round(current + key[0], DIGITS)
+        fresh = [other for other in _distinct(neighbours(row)) if other not in seen]
+        seen.update(fresh)
+        values = yield tuple((*shots, other) for other in fresh)
+        scored += len(fresh)
+        for other, value in zip(fresh, values, strict=True):
+            heapq.heappush(queue, (-_gain(current, value), other))
+    return _selection(anchors, steps, scored)
+
+
+def _gain(current: float, value: float) -> float:
+    return round(current - round(value, DIGITS), DIGITS)
+
+
+def _distinct(rows: Iterable[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(int(row) for row in rows))
+
+
+def _selection(anchors: Shots, steps: Sequence[Step], scored: int) -> Selection:
+    return Selection(
+        tuple(step.row for step in steps), tuple(step.gain for step in steps), scored, anchors, tuple(steps)
+    )
