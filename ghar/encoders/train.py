@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ class Encoder:
             training = Training(**found["training"])
             model = MODELS[found["name"]](len(scale.features), found["classes"], training.hidden)
             model.load_state_dict(found["weights"])
-        except (OSError, KeyError, TypeError, ValueError, RuntimeError, EOFError) as error:
+        except (OSError, KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise BadInput(f"{path} is no trained encoder ({error}): delete it, it is trained again.") from error
         return cls(found["name"], model.eval(), scale, found["classes"], training)
 

@@ -1,0 +1,26 @@
+"""The encoders as predictors in their own right: the rows of GraphWalker's Table 3."""
+
+from __future__ import annotations
+
+from ghar.data.cohort import Task
+from ghar.data.samples import TimeSeriesSample
+from ghar.data.splits import Splits
+from ghar.encoders.embeddings import Embeddings
+from ghar.metrics.bootstrap import RESAMPLES, Spread
+from ghar.metrics.clinical import best_threshold, length_of_stay, risk
+
+
+def predictor_scores(
+    found: Embeddings, task: Task, splits: Splits[TimeSeriesSample], *, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[str, Spread]:
+    """Numbers on the test samples: as `ghar.metrics.clinical.risk` for two labels, with the threshold that is best on
+    the validation samples, as `length_of_stay` for more."""
+    row = found.row_of
+    valid, test = (
+        found.probabilities[[row[sample.sample_id] for sample in part]] for part in (splits.valid, splits.test)
+    )
+    labels = [sample.label for sample in splits.test]
+    if len(task.labels) > 2:
+        return length_of_stay(labels, test.tolist(), len(task.labels), seed=seed, resamples=resamples)
+    threshold = best_threshold([sample.label for sample in splits.valid], valid[:, 1].tolist())
+    return risk(labels, test[:, 1].tolist(), threshold, seed=seed, resamples=resamples)
