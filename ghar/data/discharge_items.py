@@ -49,8 +49,11 @@ def _items(text: str, numbered: bool) -> tuple[str, ...]:
 
 
 def _once(items: tuple[str, ...]) -> tuple[str, ...]:
-    said = [item for item in items if not BLANK.match(item) and not NOTHING.match(item)]
-    return tuple({" ".join(sorted(essence(item))) or item.lower(): item for item in reversed(said)}.values())[::-1]
+    kept: dict[str, str] = {}
+    for item in items:
+        if not BLANK.match(item) and not NOTHING.match(item):
+            kept.setdefault(" ".join(sorted(essence(item))) or item.lower(), item)
+    return tuple(kept.values())
 
 
 def essence(name: str) -> frozenset[str]:

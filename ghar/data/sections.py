@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 PARTS = ("demography", "presenting", "assessment", "treatment", "progress", "discharge", "instructions")
 PHASES = {"clinical profile": PARTS[:3], "in hospital": PARTS[3:5], "discharge plan": PARTS[5:]}
@@ -75,6 +76,7 @@ class Section:
     text: str
 
 
+@lru_cache(maxsize=2048)  # a report is ranked for many questions
 def split_sections(text: str) -> tuple[Section, ...]:
     """The sections of a report in order; together they hold all of it but the headings. One that knows no heading is
     a single section `HEAD`."""
@@ -89,8 +91,8 @@ def split_sections(text: str) -> tuple[Section, ...]:
             ("discharge date", "discharge", late.start(), late.end()),
             (HEAD, "demography", late.end(), first),
         ]
-    for match, after in zip(found, [*found[1:], None], strict=True):
-        heading, end = match["heading"].lower(), after.start() if after is not None else len(text)
+    for number, match in enumerate(found, 1):
+        heading, end = match["heading"].lower(), found[number].start() if number < len(found) else len(text)
         cut += _without_later(text, heading, headings[heading], match.end(), end)
     for heading, part, start, end in cut:
         body = text[start:end].strip()

@@ -8,6 +8,7 @@ from ghar.data.dischargeqa import LETTERS
 from ghar.episode import Parsed
 
 SEPARATOR = re.compile(r"(?:[\s,;&/+().\[\]*\"'`-]|\band\b|\boptions?\b)+")
+NAMED = re.compile(r"(?:^|[\s,;(])([A-Za-z])[.):](?=\s|$)")
 SCORE = re.compile(r"(?<![\w.])(?:10|\d)(?:\.\d+)?(?![\w.]*\d)")
 RESPECTS = 3
 
@@ -15,7 +16,8 @@ RESPECTS = 3
 def parse_options(reply: str, count: int, single: bool) -> Parsed:
     """The chosen options of `count` as a whole number, bit i for LETTERS[i].
 
-    Reads what stands after the last "answer:", else the last line: letters apart ("A, C"), or together ("AC").
+    Reads what stands after the last "answer:", else the last line: letters apart ("A, C"), together ("AC"), or each
+    before its option's words.
     Errors: "empty", "no_option" (no letters there), "unknown_option" (a letter that no option has), "several_options"
     (more than one where one is asked for).
     """
@@ -27,20 +29,26 @@ def parse_options(reply: str, count: int, single: bool) -> Parsed:
     if not lines:
         return Parsed(None, "no_option")
     line = lines[0] if tail != text else lines[-1]
-    # an option's own words may follow its letter: "A. heart failure, C. sepsis"
-    spelled = re.findall(r"(?:^|[\s,;(])([A-Za-z])[.):](?=\s|$)", line)
-    pieces = spelled or [piece for piece in SEPARATOR.split(line) if piece]
-    chosen = [letter for piece in pieces for letter in piece]
-    if not chosen or not all(piece.isalpha() and len(set(piece)) == len(piece) for piece in pieces):
+    chosen = _letters([piece for piece in SEPARATOR.split(line) if piece])
+    if not chosen:  # an option's own words may follow its letter: "A. heart failure, C. sepsis"
+        chosen = _letters(NAMED.findall(line))
+    if not chosen:
         return Parsed(None, "no_option")
-    if any(len(piece) > 1 and not piece.isupper() for piece in pieces):
-        return Parsed(None, "no_option")  # words, not letters
+    if count <= len(LETTERS) // 2:  # small letters stand for options only where there are many
+        chosen = chosen.upper()
     if any(letter not in LETTERS[:count] for letter in chosen):
         return Parsed(None, "unknown_option")
     answer = sum(1 << LETTERS.index(letter) for letter in set(chosen))
     if single and answer & (answer - 1):
         return Parsed(None, "several_options")
     return Parsed(answer)
+
+
+def _letters(pieces: list[str]) -> str:
+    """The letters that pieces of a reply name, alone or as a group ("AC"); none where a piece is a word."""
+    groups = all(piece.isalpha() and (len(piece) == 1 or piece.isupper()) for piece in pieces)
+    distinct = all(len(set(piece)) == len(piece) for piece in pieces)
+    return "".join(pieces) if groups and distinct else ""
 
 
 def parse_scores(reply: str) -> Parsed:

@@ -4,9 +4,10 @@ bm25, dense, fusion      chunks of a report, by words, by vectors, by both (reci
 sentence_window          single sentences, each returned with its neighbours
 auto_merging             small chunks; where most chunks of a longer stretch are hit, the stretch is returned
 
-Sizes are LlamaIndex's defaults, which the paper names as its source, in words (four words to its five tokens, say):
-chunks of 800, windows of 3 sentences on either side, chunks of 100 within 400 within 1,600. FLARE asks again while the
-answer is written, so it is a way of asking (envs/exprag.py) and not of finding; it finds with `dense`.
+A piece is matched together with the heading it stands under. Sizes are LlamaIndex's defaults, which the paper names
+as its source, in words (four words to five tokens, say): chunks of 800, windows of 3 sentences on either side, chunks
+of 100 within 400 within 1,600. FLARE asks again while the answer is written, so it is a way of asking (envs/flare.py)
+and not of finding; it finds with `dense`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ghar.data.sections import Section, split_sections
+from ghar.data.sections import split_sections
 from ghar.retrieval.matching import Matcher, bm25, fused, top
 
 CHUNK, LEAF, BRANCHES, LEVELS = 800, 100, 4, 2
@@ -30,9 +31,11 @@ WORD = re.compile(r"\S+")
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of a report: text[start:end]; `first` and `last` number its smallest units in the report."""
+    """A piece of a report: text[start:end], and the heading it begins under; `first` and `last` number its smallest
+    units in the report."""
 
     report: int
+    heading: str
     start: int
     end: int
     first: int
@@ -49,6 +52,7 @@ class Excerpt:
     score: float
 
 
+Cut = list[tuple[str, int, int]]  # heading, start, end
 Finder = Callable[[Mapping[int, str], str, int], list[tuple[Span, float]]]  # reports, query, top_n -> pieces
 
 
@@ -69,17 +73,10 @@ def make_finder(kind: str, vectors: Matcher) -> Finder:
 
 def find_excerpts(finder: Finder, reports: Mapping[int, str], query: str, top_n: int) -> list[Excerpt]:
     """The `top_n` best pieces of `reports` (number -> text), best first; merged pieces may leave fewer."""
-    sections = {report: split_sections(text) for report, text in reports.items()}
-    found = []
-    for span, score in finder(reports, query, top_n):
-        text = reports[span.report][span.start : span.end].strip()
-        found.append(Excerpt(span.report, _heading_at(sections[span.report], span.start), text, score))
-    return found
-
-
-def _heading_at(sections: tuple[Section, ...], start: int) -> str:
-    before = [section.heading for section in sections if section.start <= start]
-    return before[-1] if before else sections[0].heading if sections else "report"
+    return [
+        Excerpt(span.report, span.heading, reports[span.report][span.start : span.end].strip(), score)
+        for span, score in finder(reports, query, top_n)
+    ]
 
 
 def chunk_finder(matcher: Matcher, size: int = CHUNK) -> Finder:
@@ -105,7 +102,7 @@ def window_finder(matcher: Matcher, window: int = WINDOW) -> Finder:
             own = {span.first: score for span, score in hits if span.report == report}
             for first, last, score in join_windows(own, window, lengths[report]):
                 ends = by_place[report, first], by_place[report, last]
-                wide.append((Span(report, ends[0].start, ends[1].end, first, last), score))
+                wide.append((Span(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
         return sorted(wide, key=lambda hit: -hit[1])
 
     return find
@@ -137,8 +134,8 @@ def merging_finder(matcher: Matcher, leaf: int = LEAF) -> Finder:
             for (number, level), score in merge(own, counts[report]).items():
                 first = number * BRANCHES**level
                 last = min(first + BRANCHES**level, counts[report]) - 1
-                start, end = by_place[report, first].start, by_place[report, last].end
-                merged.append((Span(report, start, end, first, last), score))
+                ends = by_place[report, first], by_place[report, last]
+                merged.append((Span(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
         return sorted(merged, key=lambda hit: -hit[1])
 
     return find
@@ -165,33 +162,37 @@ def merge(hits: Mapping[tuple[int, int], float], leaves: int) -> dict[tuple[int,
     return found
 
 
-def chunks(text: str, size: int) -> list[tuple[int, int]]:
-    """(start, end) of stretches of at most `size` words, none across a heading."""
+def chunks(text: str, size: int) -> Cut:
+    """Stretches of at most `size` words, none across a heading."""
     found = []
     for section in split_sections(text):
         places = [match.span() for match in WORD.finditer(text, section.start, section.end)]
         for i in range(0, len(places), size):
             part = places[i : i + size]
-            found.append((part[0][0], part[-1][1]))
-    return sorted(found)
+            found.append((section.heading, part[0][0], part[-1][1]))
+    return found
 
 
-def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """(start, end) of the sentences and lines of a report's sections."""
-    sections = split_sections(text)
-    return sorted(found.span() for s in sections for found in SENTENCE.finditer(text, s.start, s.end))
-
-
-def _all(reports: Mapping[int, str], cut: Callable[[str], list[tuple[int, int]]]) -> list[Span]:
+def sentence_spans(text: str) -> Cut:
+    """The sentences and lines of a report's sections."""
     return [
-        Span(report, start, end, number, number)
+        (section.heading, *found.span())
+        for section in split_sections(text)
+        for found in SENTENCE.finditer(text, section.start, section.end)
+    ]
+
+
+def _all(reports: Mapping[int, str], cut: Callable[[str], Cut]) -> list[Span]:
+    return [
+        Span(report, heading, start, end, number, number)
         for report, text in reports.items()
-        for number, (start, end) in enumerate(cut(text))
+        for number, (heading, start, end) in enumerate(cut(text))
     ]
 
 
 def _match(
     matcher: Matcher, reports: Mapping[int, str], spans: Sequence[Span], query: str, top_n: int
 ) -> list[tuple[Span, float]]:
-    scores = matcher([reports[span.report][span.start : span.end] for span in spans], query) if spans else np.zeros(0)
+    texts = [f"{span.heading}: {reports[span.report][span.start : span.end]}" for span in spans]
+    scores = matcher(texts, query) if spans else np.zeros(0)
     return [(spans[i], float(scores[i])) for i in top(scores, top_n).tolist()]

@@ -1,0 +1,143 @@
+"""DischargeQA: options, right ones, filters, and backgrounds that tell nothing of a later phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ghar.data.cohort import Cohort
+from ghar.data.demo.notes import write_notes
+from ghar.data.demo.world import generate_world
+from ghar.data.discharge_items import diagnoses, instructions, medications, same
+from ghar.data.dischargeqa import LETTERS, SHOWN, Kind, Question, build_questions, letters
+from ghar.data.mimic4 import read_mimic4
+from ghar.data.notes import Notes, read_notes
+from ghar.data.sections import PARTS, split_sections
+from ghar.errors import BadInput
+
+KINDS: tuple[Kind, ...] = ("diagnosis", "medication", "instruction")
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cohort, Notes]:
+    root = tmp_path_factory.mktemp("qa")
+    generate_world(root / "world", seed=1, patients=60)
+    write_notes(root / "world", root / "notes")
+    return read_mimic4(root / "world", charts=False), read_notes(root / "notes", root / "cache")
+
+
+def built(generated: tuple[Cohort, Notes], kind: Kind, seed: int = 0) -> tuple[list[Question], dict[str, int]]:
+    return build_questions(*generated, kind, rows=(1, 40), words=400, seed=seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_right_options_are_what_the_report_lists(generated: tuple[Cohort, Notes], kind: Kind) -> None:
+    questions, counts = built(generated, kind)
+    assert counts["questions"] == len(questions) > 10
+    left = sum(n for name, n in counts.items() if name.startswith("left_out."))
+    assert counts["stays"] == left + len(questions)
+    for question in questions:
+        cut = split_sections(generated[1].text(question.visit_id))
+        right = {o for i, o in enumerate(question.options) if question.answer >> i & 1}
+        wrong = set(question.options) - right
+        if kind == "instruction":
+            assert right == {" ".join(instructions(cut))} and len(question.options) == 4
+        else:
+            assert right == set({"diagnosis": diagnoses, "medication": medications}[kind](cut))
+            assert not any(same(a, b) for a in right for b in wrong)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_of_a_later_phase_is_shown(generated: tuple[Cohort, Notes], kind: Kind) -> None:
+    """Every sentence of the background stands in a part that was known, none only in a later one."""
+    questions, _ = built(generated, kind)
+    for question in questions:
+        cut = split_sections(generated[1].text(question.visit_id))
+        late = [s for s in cut if s.part not in SHOWN[kind]]
+        assert late and set(SHOWN[kind]) < set(PARTS)
+        known = " ".join(" ".join(s.text.split()) for s in cut if s.part in SHOWN[kind])
+        for section in late:
+            for line in section.text.split("\n"):
+                told = " ".join(line.split())
+                if len(told) > 3 and told not in known:
+                    assert told not in question.background
+        if kind == "instruction":
+            assert "Discharge Instructions" not in question.background
+
+
+def test_the_same_seed_gives_the_same_questions(generated: tuple[Cohort, Notes]) -> None:
+    first, again, other = (built(generated, "medication", seed)[0] for seed in (0, 0, 1))
+    assert first == again
+    assert [q.options for q in first] != [q.options for q in other]
+    assert [set(q.options) for q in first] == [set(q.options) for q in other]
+
+
+def test_the_row_filter_is_named_when_nothing_is_left(generated: tuple[Cohort, Notes]) -> None:
+    with pytest.raises(BadInput, match=r"left_out\.rows .*widen exprag\.rows=\[30, 40\]"):
+        build_questions(*generated, "diagnosis", rows=(30, 40), words=100, seed=0)
+
+
+@pytest.mark.parametrize("answer, options, said", [
+    (0, 3, "no option is right"), (7, 3, "every option is right"), (3, 60, "more options than letters"),
+])  # fmt: skip
+def test_a_list_with_nothing_to_choose_is_refused(answer: int, options: int, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        Question("q", 1, 2, "diagnosis", tuple(map(str, range(options))), answer, "")
+    with pytest.raises(BadInput, match="several right ones"):
+        Question("q", 1, 2, "instruction", ("a", "b", "c"), 3, "")
+
+
+def test_letters() -> None:
+    assert letters(0b101) == "AC" and letters(1 << 26) == "a" and len(LETTERS) == 52
+
+
+Write = Callable[..., Path]
+REPORT = "Discharge Medications:\n1. {drug} 5 mg PO DAILY\nDischarge Diagnosis:\n{diagnosis}\nFacility:\nnone\n"
+
+
+def real(tmp_path: Path, write_tables: Write, **said: str) -> tuple[Cohort, Notes]:
+    """Stay 90 of the small tables has heart failure twice (two codes) and takes aspirin and senna."""
+    (tmp_path / "note").mkdir(parents=True)
+    rows = f'n,1,90,DS,1,2150-01-04,,"{REPORT.format(**said)}"'
+    header = "note_id,subject_id,hadm_id,note_type,note_seq,charttime,storetime,text"
+    (tmp_path / "note" / "discharge.csv").write_text(f"{header}\n{rows}\n")
+    return read_mimic4(write_tables(tmp_path / "tables")), read_notes(tmp_path, tmp_path / "cache")
+
+
+def test_options_of_real_tables(tmp_path: Path, write_tables: Write) -> None:
+    cohort, notes = real(tmp_path, write_tables, drug="Aspirin EC", diagnosis="Primary diagnosis:\n- Sepsis\n- ___")
+    [question], _ = build_questions(cohort, notes, "diagnosis", rows=(1, 3), words=50, seed=0)
+    assert set(question.options) == {"Sepsis", "Congestive heart failure"}  # "Heart failure" may mean the same
+    assert question.options[question.answer.bit_length() - 1] == "Sepsis"
+    [question], counts = build_questions(cohort, notes, "medication", rows=(1, 3), words=50, seed=0)
+    assert set(question.options) == {"Aspirin EC", "senna"} and counts["left_out.no_report"] == 2
+
+
+@pytest.mark.parametrize("diagnosis, rule", [("None", "nothing_right"), ("Heart failure", "everything_right")])
+def test_nothing_or_everything_right_is_left_out(
+    tmp_path: Path, write_tables: Write, diagnosis: str, rule: str
+) -> None:
+    cohort, notes = real(tmp_path, write_tables, drug="Aspirin", diagnosis=diagnosis)
+    with pytest.raises(BadInput, match=rule):
+        build_questions(cohort, notes, "diagnosis", rows=(1, 3), words=50, seed=0)
+
+
+@pytest.mark.parametrize("one, other, alike", [
+    ("Heart failure, unspecified", "Congestive heart failure", True), ("Aspirin", "aspirin EC", True),
+    ("Sepsis", "Pneumonia", False), ("Other", "other", True), ("Unspecified", "Sepsis", False),
+])  # fmt: skip
+def test_names_that_may_mean_the_same(one: str, other: str, alike: bool) -> None:
+    assert same(one, other) is same(other, one) is alike
+
+
+def test_items_of_a_real_looking_list() -> None:
+    text = (
+        "Discharge Medications:\n1. Metoprolol Tartrate 25 mg PO BID \nRX *metoprolol 25 mg 1 tablet\n"
+        "2. Insulin SC \n3. Vitamin D 1000 UNIT PO DAILY\n4. Acetaminophen w/Codeine 1 TAB PO Q6H\n"
+        "Discharge Diagnosis:\nPRIMARY:\n# NSTEMI\n\nSECONDARY DIAGNOSES:\n1) Diabetes; gout.\nnstemi\n"
+    )
+    cut = split_sections(text)
+    assert medications(cut) == ("Metoprolol Tartrate", "Insulin", "Vitamin D", "Acetaminophen w/Codeine")
+    assert diagnoses(cut) == ("NSTEMI", "Diabetes", "gout")

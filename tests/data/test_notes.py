@@ -1,0 +1,107 @@
+"""MIMIC-IV-Note's file: what is kept, what is counted, what is refused; and the demo world's generated one."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ghar.data.demo.notes import write_notes
+from ghar.data.demo.world import generate_world
+from ghar.data.discharge_items import diagnoses, instructions, medications
+from ghar.data.notes import read_notes
+from ghar.data.sections import split_sections
+from ghar.errors import BadInput
+
+HEADER = "note_id,subject_id,hadm_id,note_type,note_seq,charttime,storetime,text"
+
+
+def write(root: Path, *rows: str, header: str = HEADER) -> Path:
+    (root / "note").mkdir(parents=True)
+    text = "\n".join([header, *rows]) + "\n"
+    (root / "note" / "discharge.csv.gz").write_bytes(gzip.compress(text.encode()))
+    return root
+
+
+def test_the_last_summary_of_a_stay_counts(tmp_path: Path) -> None:
+    rows = [
+        '1-DS-2,1,20,DS,2,2150-01-02 00:00:00,2150-01-02 10:00:00,"Discharge Diagnosis:\nnew, with a ""quote"""',
+        '1-DS-1,1,20,DS,1,2150-01-02 00:00:00,,"Discharge Diagnosis:\nold"',
+        "1-AD-3,1,20,AD,3,2150-01-02 00:00:00,,addendum",
+        "1-DS-4,1,,DS,4,2150-01-02 00:00:00,,nowhere",
+        "2-DS-1,2,10,DS,1,2150-03-04 00:00:00,,short",
+    ]
+    notes = read_notes(write(tmp_path / "n", *rows), tmp_path / "cache")
+    assert notes.visit_id.tolist() == [10, 20] and not notes.generated
+    assert notes.text(20).endswith('new, with a "quote"') and notes.row(15) is None
+    counted = {name.rpartition(".")[2]: n for name, n in notes.counts.items()}
+    assert counted == {"discharge": 5, "no_stay": 1, "no_summary": 1, "earlier_summary": 1}
+    with pytest.raises(KeyError):
+        notes.text(15)
+
+
+def test_stored_time_else_chart_time(tmp_path: Path) -> None:
+    rows = ["a,1,20,DS,1,1970-01-02 00:00:00,1970-01-02 00:00:01,Discharge Diagnosis: x", "b,2,10,DS,1,1970-01-03,,y"]
+    notes = read_notes(write(tmp_path / "n", *rows), tmp_path / "cache")
+    day = 86_400 * 10**6
+    assert notes.available.tolist() == [2 * day, day + 10**6]
+
+
+@pytest.mark.parametrize("rows, header, said", [
+    (["x,1,20,DS,1,2150-01-02,,no heading here"], HEADER, "none of the first 1 reports has a section"),
+    (["x,1,20,DS,1"], "note_id,subject_id,hadm_id,note_type,note_seq", "no column charttime, storetime, text"),
+    (["x,1,twenty,DS,1,2150-01-02,,t"], HEADER, "row 1 below the header, column hadm_id: 'twenty'"),
+    (["x,1,20,RR,1,2150-01-02,,t"], HEADER, "holds no discharge summary"),
+])  # fmt: skip
+def test_what_cannot_be_read_is_refused(tmp_path: Path, rows: list[str], header: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        read_notes(write(tmp_path / "n", *rows, header=header), tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("notes-*"))
+
+
+def test_a_folder_without_summaries_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no note/discharge\.csv\.gz: set exprag\.notes"):
+        read_notes(tmp_path, tmp_path / "cache")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("worlds") / "world"
+    generate_world(root, seed=3, patients=40)
+    return root
+
+
+def digest(root: Path) -> dict[str, str]:
+    return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in sorted(root.rglob("*")) if p.is_file()}  # fmt: skip
+
+
+def test_generated_summaries_leave_the_world_as_it_is_and_repeat(world: Path, tmp_path: Path) -> None:
+    before = digest(world)
+    write_notes(world, tmp_path / "one")
+    write_notes(world, tmp_path / "two")
+    write_notes(world, tmp_path / "two")  # finished: kept
+    assert digest(world) == before and digest(tmp_path / "one") == digest(tmp_path / "two")
+    assert sorted(digest(tmp_path / "one")) == [
+        "manifest.json", "note/discharge.csv.gz", "note/discharge_detail.csv.gz",
+    ]  # fmt: skip
+    with pytest.raises(BadInput, match="something else"):
+        write_notes(world, tmp_path)
+
+
+def test_every_stay_has_a_summary_that_says_it_is_generated(world: Path, tmp_path: Path) -> None:
+    write_notes(world, tmp_path / "notes")
+    notes = read_notes(tmp_path / "notes", tmp_path / "cache")
+    stays = pl.read_csv(world / "hosp/admissions.csv.gz", try_parse_dates=True)
+    assert notes.generated and sorted(stays["hadm_id"]) == notes.visit_id.tolist()
+    end = dict(stays.select("hadm_id", pl.col("dischtime").cast(pl.Datetime("us")).to_physical()).iter_rows())
+    listed = 0
+    for stay, available, text in zip(notes.visit_id.tolist(), notes.available.tolist(), notes.texts, strict=True):
+        cut = split_sections(text)
+        assert text.startswith("GENERATED SUMMARY") and available > end[stay]
+        listed += bool(diagnoses(cut)) + bool(medications(cut))
+        assert len(instructions(cut)) >= 2
+    assert listed > 1.5 * len(notes)
