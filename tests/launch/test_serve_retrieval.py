@@ -6,8 +6,10 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("fastapi", reason="the service needs ghar[service]")
@@ -38,6 +40,16 @@ def wait_for(url: str, expected: Version, process: subprocess.Popen) -> RemoteRe
     raise AssertionError(f"no service; exit code {process.poll()}")
 
 
+def workers_of(service: subprocess.Popen) -> dict[int, psutil.Process]:
+    """The processes that answer, by id (multiprocessing keeps one of its own beside them)."""
+    found = {}
+    for child in psutil.Process(service.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            if "spawn_main" in " ".join(child.cmdline()):
+                found[child.pid] = child
+    return found
+
+
 def test_two_workers_serve_one_index_until_they_are_ended(tmp_path: Path) -> None:
     graph = graph_of(tmp_path, TINY)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -48,7 +60,16 @@ def test_two_workers_serve_one_index_until_they_are_ended(tmp_path: Path) -> Non
     try:
         remote = wait_for(url, Version(graph.fingerprint, "tfidf", 16), process)
         asked = [Retrieve("metformin", (3,)), Retrieve("SOD1", None, 2)] * 40
-        assert remote.retrieve(asked) == build_retriever(graph, "tfidf").retrieve(asked)
+        expected = build_retriever(graph, "tfidf").retrieve(asked)
+        assert remote.retrieve(asked) == expected
+        number, worker = next(iter(workers_of(process).items()))
+        worker.kill()  # the other one answers, and a new one takes its place
+        assert remote.retrieve(asked) == expected
+        end = time.monotonic() + READY
+        while number in (now := workers_of(process)) or len(now) < 2:
+            assert time.monotonic() < end, "the killed worker was not replaced"
+            time.sleep(0.2)
+        assert remote.retrieve(asked) == expected
         second = subprocess.run(own, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=READY)
         assert second.returncode == 2 and "cannot be taken" in second.stderr and "Traceback" not in second.stderr
     finally:
