@@ -123,4 +123,4 @@ def wrong_places(
             continue
         tau = round(similarity(row), 12)
         wrong += tau > 0 and (-tau, row) < last
-    return wrong
+    return int(wrong)

@@ -33,7 +33,7 @@ def language_model(study: ExpragStudy) -> Iterator[tuple[AnyEngine, Pieces]]:
     engine = make_engine(config, model, tokenizer)
     try:
         with serving(engine, model, 0):
-            yield engine, partial(token_pieces, tokenizer)
+            yield engine, sure_of(tokenizer)
     finally:
         engine.close()
 
@@ -64,6 +64,11 @@ def _demo_model(study: ExpragStudy, config: Config) -> tuple[Any, Any]:
     tokenizer = build_tokenizer(prompts, [], model.vocab or 0)
     shape = {"hidden": model.hidden or 0, "layers": model.layers or 0, "heads": model.heads or 0}
     return build_model(tokenizer, seed=config.data.world_seed, **shape), tokenizer
+
+
+def sure_of(tokenizer: Any) -> Pieces:
+    """How sure a reply is of each of its tokens."""
+    return partial(token_pieces, tokenizer)
 
 
 def token_pieces(tokenizer: Any, completion: Completion) -> list[tuple[str, float]]:

@@ -1,0 +1,27 @@
+"""The reward of a set of options."""
+
+from __future__ import annotations
+
+import pytest
+
+from ghar.episode import Completion, Episode, Prediction, Turn
+from rewards.options import score_options
+
+
+def episode(label: int | None, readable: tuple[bool, ...] = (True,), failure: str | None = None) -> Episode:
+    turns = tuple(Turn("top", "predict", i, 0, Completion("A"), ok) for i, ok in enumerate(readable))
+    return Episode("s", 0, Prediction(label), turns, failure=failure)
+
+
+@pytest.mark.parametrize("label, readable, total", [
+    (0b11, (True,), 5 * 3.0), (0b01, (True,), 5 * (2 / 3 + 2)), (None, (False,), 0.0), (0b100, (False, True), 5 * 1.5),
+])  # fmt: skip
+def test_f1_and_format(label: int | None, readable: tuple[bool, ...], total: float) -> None:
+    found = score_options(episode(label, readable), 0b11, eta=5.0)
+    assert found.total == pytest.approx(total) and sum(found.arriving()) == pytest.approx(total)
+    assert found.arriving()[:-1] == (0.0,) * (len(readable) - 1) and len(found.per_turn) == len(readable)
+
+
+def test_a_failed_episode_is_worth_nothing() -> None:
+    found = score_options(episode(None, (), "retrieval: broken"), 0b1, eta=5.0)
+    assert found.total == 0 and found.per_turn == ()
