@@ -35,11 +35,21 @@ def rows_of(events: pl.DataFrame, name_of: Callable[[str], str]) -> list[str]:
     rows = []
     for time, code, number, text, *unit in events.select(*columns, *(["unit"] if has_unit else [])).iter_rows():
         if code not in names:
-            names[code] = f"{TYPES.get(_vocabulary(code), _vocabulary(code).lower())} - {name_of(code)}"
-        value = f"{number:.6g}" if number is not None else text
+            names[code] = event_label(code, name_of(code))
+        value = number_text(number) if number is not None else text
         shown = "" if value in (None, "") else f" (value: {' '.join([value, *(u for u in unit if u)])})"
         rows.append(f"[{'static' if time is None else f'{time:%Y-%m-%d %H:%M:%S}'}] {names[code]}{shown}")
     return rows
+
+
+def event_label(code: str, name: str) -> str:
+    """The part of a row that says what happened: "type - description"."""
+    return f"{TYPES.get(_vocabulary(code), _vocabulary(code).lower())} - {name}"
+
+
+def number_text(number: float) -> str:
+    """A measured number as rows show it."""
+    return f"{number:.6g}"
 
 
 def event_text(

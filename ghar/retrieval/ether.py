@@ -1,0 +1,180 @@
+"""ETHER, event- and time-aware retrieval (Section 3.2 of EHR-RAG), and the looks that its baselines take.
+
+The corpus holds one record for each case: a patient before a prediction time. A `Retrieve` names a partition of the
+corpus, which is one way into one record (`partition`):
+
+    indicators   trajectories of the indicators whose names are most like the query (coarse selection)
+    chunks       the best chunks by alpha * semantic + (1 - alpha) * time (Eqs. 2, 3), out of the most similar ones
+    similar      the chunks most similar to the query, numbers in the rows: what the RAG baselines do
+    newest       the newest rows, as one passage (direct generation)
+    frequent     the rows whose codes are most frequent in the record, as one passage (rule-based RAG)
+    uniform      random chunks (uniform RAG)
+
+`top_n` counts passages; for newest and frequent rows. Passages come best first. A chunk's time is that of its last row:
+what it knows of most recently, and the only choice that keeps the newest chunk of a sparse record recent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, get_args
+
+import numpy as np
+
+from ghar.episode import Evidence, Passage, Retrieve
+from ghar.retrieval.encoders import Encoder
+from ghar.retrieval.event_store import EventStore, Record, to_datetime
+from ghar.retrieval.ranking import best
+
+View = Literal["indicators", "chunks", "similar", "newest", "frequent", "uniform"]
+VIEWS: tuple[View, ...] = get_args(View)
+DAY = 86_400_000_000.0  # microseconds
+
+
+@dataclass(frozen=True)
+class EtherSpec:
+    """The paper's numbers: alpha 0.75, 180 and 3,650 days, 100 candidates, 5 recent values of an indicator."""
+
+    alpha: float
+    recent_days: float
+    early_days: float
+    candidates: int
+    values: int
+
+
+@dataclass(frozen=True)
+class EventPassage(Passage):
+    """A chunk or the trajectory of an indicator: kind is the view it was found by, ident the chunk or the indicator.
+
+    numbers: of its rows in the record, ascending; none for a trajectory. rows: in words, or the one line of a
+    trajectory. codes: of its rows, or the indicator's name. first, last: times of its first and last event.
+    """
+
+    numbers: tuple[int, ...]
+    rows: tuple[str, ...]
+    codes: tuple[str, ...]
+    first: datetime
+    last: datetime
+
+
+def partition(place: int, view: View) -> tuple[int]:
+    """`Retrieve.partitions` for a way into the record of case number `place`."""
+    return (place * len(VIEWS) + VIEWS.index(view),)
+
+
+def time_score(time: np.ndarray, first: int, now: int, recent_days: float, early_days: float) -> np.ndarray:
+    """s_time of Eq. 2: f64, in (0, 1], of times in microseconds from `first` to `now`."""
+    recent = np.exp(-(now - np.asarray(time, np.float64)) / DAY / recent_days)
+    early = np.exp(-(np.asarray(time, np.float64) - first) / DAY / early_days)
+    return np.maximum(recent, early)
+
+
+def rank_chunks(semantic: np.ndarray, time: np.ndarray, alpha: float, candidates: int, top_n: int) -> list[int]:
+    """Eq. 3: the `top_n` best by alpha * semantic + (1 - alpha) * time of the `candidates` most similar, best first.
+
+    Of equal scores (to five decimals) the earlier chunk comes first.
+    """
+    pool, _ = best(np.arange(len(semantic)), semantic, candidates)
+    found, _ = best(pool, alpha * semantic[pool] + (1 - alpha) * time[pool], top_n)
+    return found.tolist()
+
+
+@dataclass(eq=False)
+class EventCorpus:
+    """Answers `Retrieve`s over the records of the cases (subject_id, prediction_time), whose places are their numbers.
+
+    apart: the store with trajectories, for indicators and chunks; whole: the store in which every event is a row, for
+    the other views. Either may be None where no view asks for it. seed: of the uniform view.
+    """
+
+    cases: Sequence[tuple[int, datetime]]
+    spec: EtherSpec
+    encoder: Encoder
+    apart: EventStore | None
+    whole: EventStore | None
+    seed: int
+    _records: dict[tuple[int, bool], Record] = field(default_factory=dict)
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        """One `Evidence` a request, in order."""
+        texts = sorted({request.query for request in requests})
+        vectors = dict(zip(texts, self.encoder.queries(texts), strict=True)) if texts else {}
+        return [self._answer(request, vectors[request.query]) for request in requests]
+
+    def record(self, place: int, view: View) -> Record:
+        """The record of a case, in the store that the view reads."""
+        apart = view in ("indicators", "chunks")
+        key = place, apart
+        if key not in self._records:
+            store = self.apart if apart else self.whole
+            if store is None:
+                raise ValueError(f"view {view} needs a store that this corpus was not given")
+            self._records[key] = store.record(*self.cases[place])
+        return self._records[key]
+
+    def _answer(self, request: Retrieve, query: np.ndarray) -> Evidence:
+        if request.partitions is None or len(request.partitions) != 1:
+            raise ValueError("an event corpus is asked for one view of one record at a time")
+        [number] = request.partitions
+        place, view = number // len(VIEWS), VIEWS[number % len(VIEWS)]
+        record = self.record(place, view)
+        if view == "indicators":
+            return Evidence(tuple(self._indicators(record, query, number, request.top_n)))
+        if not record.rows:
+            return Evidence()
+        if view in ("newest", "frequent"):
+            rows = np.arange(record.rows)[-request.top_n :] if view == "newest" else _frequent(record, request.top_n)
+            return Evidence((_passage(record, rows, 0, view, number, 1.0),))
+        chunks, scores = self._chunks(record, query, view, place, request.top_n)
+        found = zip(chunks, scores, strict=True)
+        return Evidence(
+            tuple(_passage(record, np.array(record.chunk_rows(c)), c, view, number, score) for c, score in found)
+        )
+
+    def _chunks(
+        self, record: Record, query: np.ndarray, view: View, place: int, top_n: int
+    ) -> tuple[list[int], list[float]]:
+        if view == "uniform":
+            rng = np.random.default_rng(np.random.SeedSequence([self.seed, place]))
+            chunks = rng.permutation(record.chunks)[:top_n].tolist()
+            return chunks, [0.0] * len(chunks)
+        spec = self.spec
+        semantic = _cosines(record.vectors, query)
+        alpha = spec.alpha if view == "chunks" else 1.0
+        time = time_score(record.chunk_ends(), record.first, record.now, spec.recent_days, spec.early_days)
+        chunks = rank_chunks(semantic, time, alpha, spec.candidates, top_n)
+        return chunks, [float(alpha * semantic[c] + (1 - alpha) * time[c]) for c in chunks]
+
+    def _indicators(self, record: Record, query: np.ndarray, number: int, top_n: int) -> list[EventPassage]:
+        measured, store, last = np.array(record.indicators, dtype=np.int64), record.store, self.spec.values
+        if not len(measured):
+            return []
+        found, scores = best(measured, _cosines(store.indicator_vectors[measured], query), top_n)
+        passages = []
+        for indicator, score in zip(found.tolist(), scores.tolist(), strict=True):
+            times, text = record.trajectory(indicator, last)[0], record.trajectory_text(indicator, last)
+            codes = (store.indicators[indicator],)
+            at = min(times), max(times)
+            passages.append(EventPassage(text, "indicators", number, score, indicator, (), (text,), codes, *at))
+        return passages
+
+
+def _cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """f64, row by row, so that a cosine does not depend on what else is compared."""
+    return (vectors.astype(np.float64) * query).sum(axis=1)
+
+
+def _frequent(record: Record, most: int) -> np.ndarray:
+    """The rows of the most frequent codes, newest first among those of one frequency; in the order of time."""
+    codes = record.row_codes()
+    count = np.bincount(codes)[codes]
+    return np.sort(np.lexsort((-np.arange(len(codes)), -count))[:most])
+
+
+def _passage(record: Record, rows: np.ndarray, ident: int, view: View, number: int, score: float) -> EventPassage:
+    text, clocks, store = record.text(rows), record.row_clocks(), record.store
+    codes = tuple(store.codes[int(code)] for code in record.row_codes()[rows])
+    at = to_datetime(clocks[rows[0]]), to_datetime(clocks[rows[-1]])
+    return EventPassage("\n".join(text), view, number, score, ident, tuple(rows.tolist()), text, codes, *at)

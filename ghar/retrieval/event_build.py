@@ -1,0 +1,263 @@
+"""Build the event store of a cohort (event_store.py), patients range by range, on disk, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from ghar.data.cohort import Cohort
+from ghar.data.views_events import event_label, number_text
+from ghar.errors import BadInput
+from ghar.kg.storage import Strings, new_folder, read_meta, write_arrays, write_meta
+from ghar.progress import progress
+from ghar.retrieval.encoders import Encoder
+from ghar.retrieval.event_store import FORMAT, EventStore, Layout, chunk_count
+
+PART = 1_000_000  # events in memory at once
+BATCH = 1_024  # chunks encoded at once
+VALUE = " (value: "
+
+
+def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layout: Layout) -> EventStore:
+    """Open the cohort's store below `cache`, building it first where it is not there yet.
+
+    encoder: None leaves out the vectors, for whoever reads rows and numbers only. A build is written whole or not at
+    all, keyed by cohort, encoder and layout; BadInput when a kept one is damaged.
+    """
+    meta = {"format": FORMAT, "cohort": _fingerprint(cohort), "encoder": encoder.key if encoder else None}
+    meta |= asdict(layout)
+    digest = hashlib.sha256(repr(sorted(meta.items())).encode()).hexdigest()[:16]
+    folder = Path(cache) / f"events-{digest}"
+    if not folder.exists():
+        with new_folder(folder) as temporary:
+            sizes = _Builder(cohort, encoder, layout, temporary).build()
+            write_meta(temporary, meta | {"sizes": sizes})
+    read_meta(folder)
+    return EventStore.load(folder, layout, encoder)
+
+
+def _fingerprint(cohort: Cohort) -> str:
+    """The folder of a cohort from the cache, which is named after its source; of any other one what it holds."""
+    if cohort.stored_rows is not None:
+        return str(cohort.stored_rows.parent.resolve())
+    digest = hashlib.sha256()
+    for frame in (cohort.events, cohort.codes.select("code", "description")):
+        digest.update(repr(frame.schema).encode())
+        digest.update(frame.hash_rows(0).to_numpy().tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(eq=False)
+class _Builder:
+    """The arrays being filled. values: text of a value or unit -> its number."""
+
+    cohort: Cohort
+    encoder: Encoder | None
+    layout: Layout
+    folder: Path
+    values: dict[str, int] = field(default_factory=dict)
+
+    def build(self) -> dict[str, int]:
+        """Write all arrays; returns their lengths."""
+        codes = self.cohort.codes.sort("code")
+        self.codes = pl.Enum(codes["code"])
+        names = codes["description"].to_list()
+        self.labels = pl.Series([event_label(c, n) for c, n in zip(codes["code"], names, strict=True)], dtype=pl.String)
+        measured = set(self._timed().filter("_number").select(pl.col("code").unique()).collect(engine="streaming")["code"])
+        indicators = sorted({name for code, name in zip(codes["code"], names, strict=True) if code in measured})
+        place = {name: i for i, name in enumerate(indicators)}
+        self.indicator_of = np.array([place.get(name, -1) for name in names], dtype=np.int32)
+        people = self._count()
+        if people.is_empty():
+            raise BadInput(f"The {self.cohort.name} have no events to retrieve from: choose another data.root.")
+        arrays = self._allocate(people)
+        with progress(int(people["events"].sum()), "Build the event store") as advance:
+            for first, last in pairwise(_cuts(people["events"].to_numpy())):
+                self._fill(arrays, people, first, last)
+                advance(int(people["events"][first:last].sum()))
+        kept = self._write(arrays, people, codes["code"].to_list(), indicators)
+        return {name: len(array) for name, array in kept.items()}
+
+    def _timed(self) -> pl.LazyFrame:
+        """Events with a clock, and whether their number is one."""
+        clock = pl.col("time")
+        if self.layout.clock == "recorded":  # null where nobody knows when it became known: never shown
+            known = pl.col("time").is_not_null() & pl.col("recorded").is_not_null()
+            clock = pl.when(known).then(pl.max_horizontal("time", "recorded"))
+        number = pl.col("numeric_value").is_finite().fill_null(False)
+        return self.cohort.scan().with_columns(_clock=clock, _number=number & self.layout.numbers_apart)
+
+    def _count(self) -> pl.DataFrame:
+        """One row a patient: subject_id, first clock, and how many events, rows, numbers and facts there are."""
+        timed = pl.col("_clock").is_not_null()
+        counts = self._timed().group_by("subject_id").agg(
+            first=pl.col("_clock").min().to_physical(),
+            events=pl.len().cast(pl.Int64),
+            rows=(timed & ~pl.col("_number")).sum().cast(pl.Int64),
+            numbers=(timed & pl.col("_number")).sum().cast(pl.Int64),
+            facts=pl.col("time").is_null().sum().cast(pl.Int64),
+        )  # fmt: skip
+        return counts.collect(engine="streaming").sort("subject_id")
+
+    def _allocate(self, people: pl.DataFrame) -> dict[str, np.ndarray]:
+        size, overlap = self.layout.size, self.layout.overlap
+        rows, numbers, facts = (int(people[name].sum()) for name in ("rows", "numbers", "facts"))
+        chunks = int(chunk_count(people["rows"].to_numpy(), size, overlap).sum())
+        width = self.encoder.dimension if self.encoder is not None else 0
+        i32, i64, f32 = np.int32, np.int64, np.float32
+        shapes = {
+            "row_clock": (i64, rows), "row_time": (i64, rows), "row_code": (i32, rows), "row_value": (i32, rows),
+            "vectors": (f32, chunks, width), "number_clock": (i64, numbers), "number_time": (i64, numbers),
+            "number_indicator": (i32, numbers), "number_value": (f32, numbers), "number_unit": (i32, numbers),
+            "fact_code": (i32, facts),
+        }  # fmt: skip
+        # an empty array cannot be mapped
+        return {
+            name: np.lib.format.open_memmap(self.folder / f"{name}.npy", "w+", kind, tuple(shape))
+            if np.prod(shape) else np.empty(shape, kind)
+            for name, (kind, *shape) in shapes.items()
+        }  # fmt: skip
+
+    def _fill(self, arrays: dict[str, np.ndarray], people: pl.DataFrame, first: int, last: int) -> None:
+        """Patients `first` to `last` of the table."""
+        some = people[first:last]
+        inside = pl.col("subject_id").is_between(some["subject_id"][0], some["subject_id"][-1])
+        events = self._timed().filter(inside).collect()
+        events = events.with_columns(_code=pl.col("code").cast(self.codes).to_physical().cast(pl.Int32))
+        before = people[:first]
+        timed = events.filter(pl.col("_clock").is_not_null())
+        # the cohort's own order breaks ties
+        timed = timed.sort("subject_id", "_clock", maintain_order=True)
+        self._rows(arrays, timed.filter(~pl.col("_number")), some, int(before["rows"].sum()))
+        self._numbers(arrays, timed.filter("_number"), int(before["numbers"].sum()))
+        facts = events.filter(pl.col("time").is_null())["_code"].to_numpy()
+        begin = int(before["facts"].sum())
+        arrays["fact_code"][begin : begin + len(facts)] = facts
+        done = chunk_count(before["rows"].to_numpy(), self.layout.size, self.layout.overlap).sum()
+        self._vectors(arrays, some, int(before["rows"].sum()), int(done))
+
+    def _rows(self, arrays: dict[str, np.ndarray], rows: pl.DataFrame, some: pl.DataFrame, begin: int) -> None:
+        span = slice(begin, begin + rows.height)
+        shown = self._shown(rows)
+        arrays["row_clock"][span] = rows["_clock"].to_physical().to_numpy()
+        arrays["row_time"][span] = rows["time"].to_physical().to_numpy()
+        arrays["row_code"][span] = rows["_code"].to_numpy()
+        arrays["row_value"][span] = self._numbered(shown)
+        if self.encoder is None:
+            return
+        label, time = self.labels.gather(rows["_code"]), rows["time"].dt.strftime("%Y-%m-%d %H:%M:%S")
+        value = pl.when(pl.col("value").is_not_null()).then(VALUE + pl.col("value") + ")").otherwise(pl.lit(""))
+        frame = pl.DataFrame({"time": time, "label": label, "value": shown})
+        text = pl.concat_str(pl.lit("["), "time", pl.lit("] "), "label", value)
+        self._texts = frame.select(text.alias("text"))["text"].to_list()
+
+    def _numbers(self, arrays: dict[str, np.ndarray], numbers: pl.DataFrame, begin: int) -> None:
+        which = self.indicator_of[numbers["_code"].to_numpy()]
+        numbers = numbers.with_columns(_which=pl.Series(which, dtype=pl.Int32))
+        numbers = numbers.sort("subject_id", "_which", "_clock", maintain_order=True)
+        span = slice(begin, begin + numbers.height)
+        none = pl.Series([None], dtype=pl.String).new_from_index(0, numbers.height)
+        unit = _filled(numbers["unit"]) if "unit" in numbers.columns else none
+        arrays["number_clock"][span] = numbers["_clock"].to_physical().to_numpy()
+        arrays["number_time"][span] = numbers["time"].to_physical().to_numpy()
+        arrays["number_indicator"][span] = numbers["_which"].to_numpy()
+        arrays["number_value"][span] = numbers["numeric_value"].to_numpy()
+        arrays["number_unit"][span] = self._numbered(unit)
+
+    def _vectors(self, arrays: dict[str, np.ndarray], some: pl.DataFrame, begin: int, chunk: int) -> None:
+        """Encode the chunks of these patients, whose rows in words are `_texts`."""
+        if self.encoder is None:
+            return
+        waiting: list[str] = []
+        for text in _chunked(self._texts, some["rows"].to_list(), self.layout):
+            waiting.append(text)
+            if len(waiting) == BATCH:
+                chunk = _encode(arrays["vectors"], self.encoder, waiting, chunk)
+        _encode(arrays["vectors"], self.encoder, waiting, chunk)
+        self._texts = []
+
+    def _shown(self, rows: pl.DataFrame) -> pl.Series:
+        """The value of each row as it is shown, with its unit; null where there is none."""
+        value = _filled(rows["text_value"])
+        if not self.layout.numbers_apart:
+            finite = rows["numeric_value"].is_finite().fill_null(False)
+            numbers = rows["numeric_value"].set(~finite, None)
+            distinct = numbers.drop_nulls().unique()
+            said = pl.Series([number_text(number) for number in distinct], dtype=pl.String)
+            value = numbers.replace_strict(distinct, said, default=None, return_dtype=pl.String).fill_null(value)
+        if "unit" not in rows.columns:
+            return value.alias("value")
+        frame = pl.DataFrame({"value": value, "unit": _filled(rows["unit"])})
+        both = pl.concat_str("value", "unit", separator=" ", ignore_nulls=True)
+        return frame.select(pl.when(pl.col("value").is_not_null()).then(both).alias("value"))["value"]
+
+    def _numbered(self, texts: pl.Series) -> np.ndarray:
+        """The number of each text, new ones in the order of the alphabet within a part; -1 for none."""
+        distinct = texts.drop_nulls().unique().sort()
+        for text in distinct:
+            self.values.setdefault(text, len(self.values))
+        numbers = pl.Series([self.values[text] for text in distinct], dtype=pl.Int32)
+        return texts.replace_strict(distinct, numbers, default=-1, return_dtype=pl.Int32).to_numpy()
+
+    def _write(
+        self, arrays: dict[str, np.ndarray], people: pl.DataFrame, codes: list[str], indicators: list[str]
+    ) -> dict[str, np.ndarray]:
+        """Everything that was not written while it was filled."""
+        chunks = chunk_count(people["rows"].to_numpy(), self.layout.size, self.layout.overlap)
+        small = {
+            "subjects": people["subject_id"].to_numpy(),
+            # a patient of static facts alone has no first time, and nothing that it could be compared with
+            "first": people["first"].fill_null(np.iinfo(np.int64).max).to_numpy(),
+            "chunk_start": _starts(chunks),
+            **{f"{kind}_start": _starts(people[f"{kind}s"].to_numpy()) for kind in ("row", "number", "fact")},
+            "indicator_vectors": np.empty((len(indicators), 0), np.float32)
+            if self.encoder is None or not indicators
+            else np.ascontiguousarray(self.encoder.passages(indicators), np.float32),
+        }
+        mapped = {name for name, array in arrays.items() if isinstance(array, np.memmap)}
+        for name in mapped:
+            arrays[name].flush()  # type: ignore[attr-defined]
+        write_arrays(self.folder, small | {name: array for name, array in arrays.items() if name not in mapped})
+        texts = {"codes": codes, "labels": self.labels.to_list(), "values": list(self.values), "indicators": indicators}
+        write_arrays(self.folder, {name: Strings.of(values) for name, values in texts.items()})
+        return {**arrays, **small}
+
+
+def _filled(texts: pl.Series) -> pl.Series:
+    """Texts, null where blank."""
+    return texts.set((texts == "").fill_null(False), None)
+
+
+def _starts(counts: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _cuts(sizes: np.ndarray) -> list[int]:
+    """Ranges of patients with about `PART` events each."""
+    part = np.cumsum(sizes) // PART
+    return [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(sizes)] if len(sizes) else [0]
+
+
+def _chunked(texts: list[str], rows: list[int], layout: Layout) -> Iterator[str]:
+    """The chunks of each patient in turn, as `ghar.data.views_events.chunks` cuts them."""
+    begin, step = 0, layout.size - layout.overlap
+    for count in rows:
+        for chunk in range(int(chunk_count(count, layout.size, layout.overlap))):
+            start = begin + chunk * step
+            yield "\n".join(texts[start : min(start + layout.size, begin + count)])
+        begin += count
+
+
+def _encode(vectors: np.ndarray, encoder: Encoder, waiting: list[str], chunk: int) -> int:
+    """Encode what waits into `vectors` from `chunk` on; returns where the next ones go."""
+    if waiting:
+        vectors[chunk : chunk + len(waiting)] = encoder.passages(waiting)
+    chunk += len(waiting)
+    waiting.clear()
+    return chunk

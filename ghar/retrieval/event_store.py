@@ -1,0 +1,237 @@
+"""What EHR-RAG retrieves from: the events of every patient of a cohort, memory-mapped (Section 3.2 of EHR-RAG).
+
+Events with a finite number are grouped by indicator (their name) into trajectories; all others are rows
+"[time] type - description (value: ...)" in chunks of `size` rows that share `overlap` rows with the next, each chunk
+with a vector. The baselines read a second store (`Layout.numbers_apart` false) in which every event is a row.
+
+A record is what is known of one patient strictly before a prediction time: an event at that very time is not shown.
+(Eq. 1 of EHR-RAG and MEDS would show it; here no doubt is left.) A chunk that the time cuts through is shown up to the
+cut, and what is left of it gets a vector of its own, so that nothing later has a say in what is found. With clock
+"recorded" an event counts from the time it became known (later of time and recorded), and rows stand in that order.
+
+Rows of static facts, which have no time, are kept apart (`Record.facts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ghar.data.views_events import number_text
+from ghar.errors import BadInput
+from ghar.kg.storage import Strings, read_array, read_meta, read_strings
+from ghar.retrieval.encoders import Encoder
+
+FORMAT = 1
+EPOCH = datetime(1970, 1, 1)
+ARRAYS = (
+    "subjects", "first", "row_start", "row_clock", "row_time", "row_code", "row_value", "chunk_start", "vectors",
+    "number_start", "number_clock", "number_time", "number_indicator", "number_value", "number_unit", "fact_start",
+    "fact_code", "indicator_vectors",
+)  # fmt: skip
+STRINGS = ("codes", "labels", "values", "indicators")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a store is laid out. size, overlap: rows of a chunk. numbers_apart: numeric events are trajectories, not rows.
+    clock: what an event's time is compared by."""
+
+    size: int
+    overlap: int
+    numbers_apart: bool
+    clock: Literal["time", "recorded"]
+
+
+def to_micros(time: datetime) -> int:
+    """Microseconds since 1970, as the store counts time."""
+    return int(np.datetime64(time, "us").astype(np.int64))
+
+
+def to_datetime(micros: int) -> datetime:
+    return np.datetime64(int(micros), "us").astype(datetime)
+
+
+def chunk_count(rows: np.ndarray | int, size: int, overlap: int) -> np.ndarray:
+    """How many chunks `ghar.data.views_events.chunks` makes of so many rows."""
+    n = np.asarray(rows)
+    return np.where(n > 0, -(-np.maximum(n - overlap, 1) // (size - overlap)), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class EventStore:
+    """Arrays over P patients, R rows, N numbers, C chunks, S static facts, K codes and I indicators.
+
+    subjects: i64[P], ascending. first: i64[P], the earliest clock of a patient. X_start: i64[P + 1], where the rows
+    (numbers, chunks, facts) of a patient begin. row_clock, row_time: i64[R] in microseconds since 1970; row_code:
+    i32[R] into codes and labels; row_value: i32[R] into values, -1 without one. vectors: f32[C, d], no columns where
+    the store was built without an encoder. number_*: by patient, indicator and clock; number_value: f32[N];
+    number_unit: i32[N] into values, -1 without one. indicator_vectors: f32[I, d], of the indicators' names.
+    labels: "type - description" of each code.
+    """
+
+    layout: Layout
+    encoder: Encoder | None
+    subjects: np.ndarray
+    first: np.ndarray
+    row_start: np.ndarray
+    row_clock: np.ndarray
+    row_time: np.ndarray
+    row_code: np.ndarray
+    row_value: np.ndarray
+    chunk_start: np.ndarray
+    vectors: np.ndarray
+    number_start: np.ndarray
+    number_clock: np.ndarray
+    number_time: np.ndarray
+    number_indicator: np.ndarray
+    number_value: np.ndarray
+    number_unit: np.ndarray
+    fact_start: np.ndarray
+    fact_code: np.ndarray
+    indicator_vectors: np.ndarray
+    codes: Strings
+    labels: Strings
+    values: Strings
+    indicators: Strings
+
+    @classmethod
+    def load(cls, folder: Path, layout: Layout, encoder: Encoder | None) -> EventStore:
+        """Open a folder that `build_event_store` wrote. BadInput when it is damaged."""
+        arrays = {name: read_array(folder, name) for name in ARRAYS}
+        strings = {name: read_strings(folder, name) for name in STRINGS}
+        sizes = read_meta(folder).get("sizes", {})
+        wrong = [name for name in ARRAYS if len(arrays[name]) != sizes.get(name)]
+        if wrong:
+            raise BadInput(f"{folder}/{wrong[0]}.npy is cut short: delete {folder} and it is built again.")
+        return cls(layout, encoder, **arrays, **strings)
+
+    def record(self, subject_id: int, before: datetime) -> Record:
+        """What is known of a patient strictly before `before`; nothing for a patient who has no event."""
+        place = int(np.searchsorted(self.subjects, subject_id))
+        known = place < len(self.subjects) and self.subjects[place] == subject_id
+        return Record(self, place if known else -1, to_micros(before))
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One patient's events strictly before `now` (microseconds). Rows and chunks are counted from 0 in the record."""
+
+    store: EventStore
+    place: int
+    now: int
+
+    def _span(self, start: np.ndarray) -> tuple[int, int]:
+        return (0, 0) if self.place < 0 else (int(start[self.place]), int(start[self.place + 1]))
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows may be shown."""
+        first, last = self._span(self.store.row_start)
+        return int(np.searchsorted(self.store.row_clock[first:last], self.now, side="left"))
+
+    @property
+    def first(self) -> int:
+        """The earliest time of the record (tau_first of Eq. 2); `now` where there is none."""
+        return self.now if self.place < 0 else min(int(self.store.first[self.place]), self.now)
+
+    @cached_property
+    def facts(self) -> tuple[str, ...]:
+        """Labels of the static facts."""
+        first, last = self._span(self.store.fact_start)
+        return tuple(self.store.labels[int(code)] for code in self.store.fact_code[first:last])
+
+    def row_codes(self) -> np.ndarray:
+        """i32[rows], the code of each row."""
+        begin = self._span(self.store.row_start)[0]
+        return self.store.row_code[begin : begin + self.rows]
+
+    def row_clocks(self) -> np.ndarray:
+        """i64[rows]: ascending, all below `now`."""
+        begin = self._span(self.store.row_start)[0]
+        return self.store.row_clock[begin : begin + self.rows]
+
+    def text(self, numbers: Sequence[int] | np.ndarray) -> tuple[str, ...]:
+        """These rows in words."""
+        store, begin = self.store, self._span(self.store.row_start)[0]
+        if len(numbers) and not 0 <= min(numbers) <= max(numbers) < self.rows:
+            raise IndexError(f"rows {min(numbers)} to {max(numbers)} of a record of {self.rows}")
+        places = begin + np.asarray(numbers, dtype=np.int64)
+        times = np.datetime_as_string(store.row_time[places].astype("datetime64[us]"), unit="s")
+        lines = []
+        for time, code, value in zip(times, store.row_code[places], store.row_value[places], strict=True):
+            shown = f" (value: {store.values[int(value)]})" if value >= 0 else ""
+            lines.append(f"[{time[:10]} {time[11:]}] {store.labels[int(code)]}{shown}")
+        return tuple(lines)
+
+    def chunk_rows(self, chunk: int) -> range:
+        """The rows of a chunk that may be shown."""
+        size, overlap = self.store.layout.size, self.store.layout.overlap
+        begin = chunk * (size - overlap)
+        return range(begin, min(begin + size, self.rows))
+
+    @cached_property
+    def chunks(self) -> int:
+        """How many chunks there are."""
+        return int(chunk_count(self.rows, self.store.layout.size, self.store.layout.overlap))
+
+    @cached_property
+    def vectors(self) -> np.ndarray:
+        """f32[chunks, d]: the stored ones, but of a chunk that is cut off by `now` one of what is left."""
+        store = self.store
+        if store.encoder is None:
+            raise ValueError("this store was built without an encoder, so that its chunks have no vectors")
+        first, last = self._span(store.row_start)
+        begin = self._span(store.chunk_start)[0]
+        found = np.array(store.vectors[begin : begin + self.chunks])
+        # only the last chunk can reach beyond the cut: the one before it ends `overlap` rows after its start
+        end = (self.chunks - 1) * (store.layout.size - store.layout.overlap) + store.layout.size
+        if self.chunks and min(end, last - first) > self.rows:
+            found[-1] = store.encoder.passages(["\n".join(self.text(self.chunk_rows(self.chunks - 1)))])[0]
+        return found
+
+    def chunk_ends(self) -> np.ndarray:
+        """i64[chunks], the clock of each chunk's last row."""
+        last = [self.chunk_rows(chunk)[-1] for chunk in range(self.chunks)]
+        return self.row_clocks()[np.array(last, dtype=np.int64)]
+
+    @cached_property
+    def _numbers(self) -> np.ndarray:
+        """Places of the numbers that may be shown, by indicator and clock."""
+        first, last = self._span(self.store.number_start)
+        return first + np.flatnonzero(self.store.number_clock[first:last] < self.now)
+
+    @cached_property
+    def _trajectories(self) -> dict[int, np.ndarray]:
+        """Indicator -> places of its numbers, oldest first."""
+        which = self.store.number_indicator[self._numbers]
+        cuts = np.flatnonzero(np.diff(which)) + 1
+        return {int(self.store.number_indicator[part[0]]): part for part in np.split(self._numbers, cuts) if len(part)}
+
+    @property
+    def indicators(self) -> tuple[int, ...]:
+        """The indicators that were measured, ascending."""
+        return tuple(self._trajectories)
+
+    def trajectory(self, indicator: int, last: int | None = None) -> tuple[list[datetime], list[float]]:
+        """Times and values of an indicator, oldest first; the `last` most recent ones, or all."""
+        places = self._trajectories[indicator]
+        places = places if last is None else places[max(len(places) - last, 0) :]
+        times = [to_datetime(time) for time in self.store.number_time[places]]
+        return times, [float(value) for value in self.store.number_value[places]]
+
+    def trajectory_text(self, indicator: int, last: int) -> str:
+        """"name: [time] value unit; ..." of the `last` most recent values (E_k of Section 3.2)."""
+        store = self.store
+        places = self._trajectories[indicator][-last:]
+        times, values = self.trajectory(indicator, last)
+        units = [f" {store.values[int(u)]}" if u >= 0 else "" for u in store.number_unit[places]]
+        shown = zip(times, values, units, strict=True)
+        said = "; ".join(f"[{t:%Y-%m-%d %H:%M:%S}] {number_text(value)}{unit}" for t, value, unit in shown)
+        return f"{store.indicators[indicator]}: {said}"

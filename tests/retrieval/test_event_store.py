@@ -1,0 +1,113 @@
+"""The event store against a direct reading of the events: rows, chunks, trajectories, and nothing from the future."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ghar.data.views_events import chunks, rows_of
+from ghar.errors import BadInput
+from ghar.retrieval.encoders import HashingEncoder
+from ghar.retrieval.event_build import build_event_store
+from ghar.retrieval.event_store import EventStore, Layout, chunk_count
+from tests.data.small import DAY, HOUR, START, small_cohort
+from tests.retrieval.event_cohorts import cohorts, is_number, known
+
+ENCODER = HashingEncoder(16)
+layouts = st.builds(
+    lambda size, overlap, apart, clock: Layout(size, min(overlap, size - 1), apart, clock),
+    st.integers(1, 7), st.integers(0, 3), st.booleans(), st.sampled_from(["time", "recorded"]),
+)  # fmt: skip
+
+
+@settings(max_examples=12, deadline=None)
+@given(cohorts(), layouts, st.integers(-1, 14), st.sampled_from([timedelta(0), HOUR]))
+def test_a_record_holds_what_was_known_before(cohort, layout: Layout, day: int, more: timedelta) -> None:
+    assume(cohort.events.height)
+    before = START + day * DAY + more
+    with TemporaryDirectory() as folder:
+        store = build_event_store(cohort, Path(folder), ENCODER, layout)
+        names = cohort.names()
+        for subject in range(1, 10):
+            record, events = store.record(subject, before), known(cohort, subject, before, layout.clock)
+            number = pl.col("numeric_value").map_elements(is_number, return_dtype=pl.Boolean).fill_null(False)
+            rows = events.filter(~number) if layout.numbers_apart else events
+            # a number that is none is not shown as one: its text is
+            rows = rows.with_columns(numeric_value=pl.when(number).then("numeric_value"))
+            expected = rows_of(rows, names.__getitem__)
+            assert list(record.text(range(record.rows))) == expected
+            texts = ["\n".join(record.text(record.chunk_rows(i))) for i in range(record.chunks)]
+            assert texts == chunks(expected, layout.size, layout.overlap)
+            # a chunk that is cut off has the vector of what is left
+            if texts:
+                assert np.array_equal(record.vectors, ENCODER.passages(texts))
+            measured = events.filter(number) if layout.numbers_apart else events.clear()
+            found = {store.indicators[i]: record.trajectory(i) for i in record.indicators}
+            by_name = measured.with_columns(name=pl.col("code").replace_strict(names))
+            assert found == {
+                name: (part["time"].to_list(), part["numeric_value"].to_list())
+                for (name,), part in by_name.group_by("name", maintain_order=True)
+            }
+            static = cohort.events.filter(pl.col("subject_id") == subject, pl.col("time").is_null())
+            assert len(record.facts) == static.height
+
+
+@given(st.integers(0, 400), st.integers(1, 120), st.data())
+def test_chunks_cover_every_row_and_share_the_overlap(n: int, size: int, data: st.DataObject) -> None:
+    overlap = data.draw(st.integers(0, size - 1))
+    rows = [str(i) for i in range(n)]
+    texts = [text.split("\n") for text in chunks(rows, size, overlap)]
+    assert len(texts) == chunk_count(n, size, overlap)
+    assert all(a[-overlap:] == b[:overlap] for a, b in zip(texts, texts[1:], strict=False)) or not overlap
+    assert [row for i, text in enumerate(texts) for row in (text if i == 0 else text[overlap:])] == rows
+    assert all(len(text) == size for text in texts[:-1])
+
+
+def test_an_event_at_the_prediction_time_is_not_shown(tmp_path: Path) -> None:
+    events = [(1, 1, "DRUG/a", START), (1, 1, "DRUG/b", START + HOUR), (1, 1, "LAB/c", START + HOUR, START, 5.0, None)]
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], events)
+    store = build_event_store(cohort, tmp_path, ENCODER, Layout(100, 5, True, "time"))
+    at, after = store.record(1, START + HOUR), store.record(1, START + HOUR + timedelta(microseconds=1))
+    assert (at.rows, at.indicators) == (1, ())
+    assert (after.rows, len(after.indicators)) == (2, 1)
+    assert after.trajectory_text(after.indicators[0], 5) == "LAB/c: [2150-01-01 13:00:00] 5"
+
+
+def test_a_store_is_opened_again_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], [(1, 1, f"DRUG/{i}", START + i * HOUR) for i in range(9)])
+    layout = Layout(4, 1, True, "time")
+    build_event_store(cohort, tmp_path, ENCODER, layout)
+    [folder] = tmp_path.iterdir()
+    stamp = os.stat(folder / "vectors.npy").st_mtime_ns
+    again = build_event_store(cohort, tmp_path, ENCODER, layout)
+    assert os.stat(folder / "vectors.npy").st_mtime_ns == stamp and again.record(1, START + DAY).rows == 9
+    build_event_store(cohort, tmp_path, HashingEncoder(8), layout)
+    build_event_store(cohort, tmp_path, ENCODER, Layout(5, 1, True, "time"))
+    assert len(list(tmp_path.iterdir())) == 3
+    np.save(folder / "row_code.npy", np.zeros(3, np.int32))
+    with pytest.raises(BadInput, match=r"row_code.npy is cut short"):
+        EventStore.load(folder, layout, ENCODER)
+
+
+def test_a_cohort_without_events_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no events"):
+        build_event_store(small_cohort([(1, 1, START, START, None)]), tmp_path, ENCODER, Layout(4, 1, True, "time"))
+
+
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    class Broken(HashingEncoder):
+        def passages(self, texts):
+            raise RuntimeError("no")
+
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], [(1, 1, "DRUG/a", START)])
+    with pytest.raises(RuntimeError):
+        build_event_store(cohort, tmp_path / "stores", Broken(), Layout(4, 1, True, "time"))
+    assert not list((tmp_path / "stores").iterdir())
