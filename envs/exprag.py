@@ -7,16 +7,20 @@ and multi-agent PPO take these episodes as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from envs.flare import Pieces, flare
+from envs.rollout import Corpus
+from envs.scene import Scene
 from ghar.data.dischargeqa import Question
-from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Step, as_text
+from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Step, as_text
 from ghar.llm.options import parse_options
 from ghar.llm.prompts import load_prompts
 from ghar.retrieval.report_corpus import FindExcerpts, RankReports
+from rewards.compose import EpisodeReward
+from rewards.options import score_options
 
 ROLES = ("predict", "answer")
 NOTHING = "(none)"
@@ -66,7 +70,7 @@ class ExpragEpisodes:
 
     def _writer(self, question: Question, ranked: Evidence) -> Callable[[str, Evidence, int], Act]:
         def write(draft: str, evidence: Evidence, step: int) -> Act:
-            return self._act("answer", question, ranked, evidence, draft, (), as_text, step)
+            return self._act("answer", question, ranked, evidence, draft, as_text, step)
 
         return write
 
@@ -74,10 +78,10 @@ class ExpragEpisodes:
         count, single = len(question.options), question.single
         told = f"Worked out so far:\n{draft}\n\n" if draft else ""
 
-        def parse(reply: str):
+        def parse(reply: str) -> Parsed:
             return parse_options(reply, count, single)
 
-        return self._act("predict", question, ranked, evidence, told, (), parse, 0)
+        return self._act("predict", question, ranked, evidence, told, parse, 0)
 
     def _act(
         self,
@@ -86,8 +90,7 @@ class ExpragEpisodes:
         ranked: Evidence,
         evidence: Evidence,
         draft: str,
-        choices: tuple[str, ...],
-        parse: Callable,
+        parse: Callable[[str], Parsed],
         step: int,
     ) -> Act:
         template = self.templates[role]
@@ -101,7 +104,16 @@ class ExpragEpisodes:
             draft=draft,
         )
         facts = {"case": question, "ranked": ranked, "evidence": evidence}
-        return Act("top", role, prompt, choices, template.max_tokens, step, parse, facts)
+        return Act("top", role, prompt, (), template.max_tokens, step, parse, facts)
+
+
+def exprag_scene(episodes: ExpragEpisodes, corpus: Corpus, questions: Sequence[Question], eta: float) -> Scene:
+    """EXPRAG on `questions` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
+
+    def reward(episode: Episode, question: Question) -> EpisodeReward:
+        return score_options(episode, question.answer, eta)
+
+    return Scene("EXPRAG", ("top",), ROLES, questions, episodes.episode, corpus, reward)
 
 
 def experience_text(ranked: Evidence, evidence: Evidence, words: int) -> str:

@@ -15,6 +15,7 @@ EVALUATORS = {  # policy.name -> module with evaluate(config)
     "ghar": "trainers.evaluate",
     "graphwalker": "trainers.graphwalker",
     "exprag": "trainers.exprag",
+    "ehr_rag": "trainers.ehr_rag",
 }
 
 

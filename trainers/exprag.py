@@ -56,7 +56,7 @@ class ExpragStudy:
     """
 
     config: Config
-    own: Exprag
+    exprag: Exprag
     cohort: Cohort
     notes: Notes
     splits: Splits[Question]
@@ -67,22 +67,22 @@ class ExpragStudy:
 
     def spec(self, retrieves: bool) -> ExpragSpec:
         """The episode's settings, with or without experience."""
-        own = self.own
-        top_k = own.top_k if retrieves else 0
-        return ExpragSpec(self.config.env.prompts, top_k, own.excerpts, own.words, own.retriever == "flare")
+        exprag = self.exprag
+        top_k = exprag.top_k if retrieves else 0
+        return ExpragSpec(self.config.env.prompts, top_k, exprag.excerpts, exprag.words, exprag.retriever == "flare")
 
 
 def prepare(config: Config) -> ExpragStudy:
     """Read tables and summaries, build the questions, split them by patient and index the reports. BadInput names
     what is missing or does not fit."""
-    own, cache = section(config), Path(config.data.cache)
-    root, note_folder = _sources(config, own)
+    exprag, cache = section(config), Path(config.data.cache)
+    root, note_folder = _sources(config, exprag)
     name = "mimic4" if config.data.name == "demo" else config.data.name
     cohort = read_source(replace(config.data, name=name, root=str(root)), charts=False)
     notes = read_notes(note_folder, cache / "notes")
     kind = cast(Kind, config.task.name.removeprefix("dischargeqa_"))
     questions, counts = build_questions(
-        cohort, notes, kind, rows=own.rows, words=config.env.history_tokens, seed=config.task.split_seed
+        cohort, notes, kind, rows=exprag.rows, words=config.env.history_tokens, seed=config.task.split_seed
     )
     splits = split_by_patient(questions, config.task.split, config.task.split_seed)
     strict = config.data.leakage == "strict"
@@ -97,13 +97,13 @@ def prepare(config: Config) -> ExpragStudy:
         index,
         notes,
         queries_of(cohort, asking, strict=strict),
-        make_ranker(own, kind, index, notes, encoder),
-        make_finder(own.retriever, tfidf if encoder is None else dense(encoder)),
+        make_ranker(exprag, kind, index, notes, encoder),
+        make_finder(exprag.retriever, tfidf if encoder is None else dense(encoder)),
         partial(_stay_name, cohort, names),
     )
     counts |= {"reports": len(notes), "reports that can be ranked": len(index), **notes.counts}
     counts |= {"train questions": len(splits.train), "test questions": len(splits.test)}
-    return ExpragStudy(config, own, cohort, notes, splits, corpus, names, encoder, counts)
+    return ExpragStudy(config, exprag, cohort, notes, splits, corpus, names, encoder, counts)
 
 
 def section(config: Config) -> Exprag:
@@ -112,31 +112,31 @@ def section(config: Config) -> Exprag:
     return config.exprag
 
 
-def make_ranker(own: Exprag, kind: Kind, index: ReportIndex, notes: Notes, encoder: Encoder | None) -> Ranker:
+def make_ranker(exprag: Exprag, kind: Kind, index: ReportIndex, notes: Notes, encoder: Encoder | None) -> Ranker:
     """The ranker that exprag.ranker names."""
-    if own.ranker == "text":
+    if exprag.ranker == "text":
         return partial(rank_by_text, index, text_scores(index, notes, encoder))
-    if own.ranker == "released":
+    if exprag.ranker == "released":
         return lambda query, text, top_k: rank_by_thirds(index, query, top_k)
-    weight = weights(own.weights, ASKED[kind][1])
+    weight = weights(exprag.weights, ASKED[kind][1])
     return lambda query, text, top_k: rank(index, query, weight, top_k)
 
 
-def _sources(config: Config, own: Exprag) -> tuple[Path, Path]:
+def _sources(config: Config, exprag: Exprag) -> tuple[Path, Path]:
     """Folders of the tables and of the summaries; generates both where none is named."""
     data = config.data
-    if data.root is not None and own.notes is None:
+    if data.root is not None and exprag.notes is None:
         raise BadInput("exprag.notes is null: set it to the folder with note/discharge.csv.gz (MIMIC-IV-Note).")
     if data.root is not None:
-        return Path(data.root), Path(own.notes or "")
+        return Path(data.root), Path(exprag.notes or "")
     if data.name not in ("demo", "mimic4"):
         raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
     from ghar.data.demo.notes import write_notes  # only where summaries are generated
 
     root = world_folder(Path(data.cache), data.world_seed, data.patients)
     generate_world(root, seed=data.world_seed, patients=data.patients)
-    folder = root.with_name(f"{root.name}-notes") if own.notes is None else Path(own.notes)
-    if own.notes is None:
+    folder = root.with_name(f"{root.name}-notes") if exprag.notes is None else Path(exprag.notes)
+    if exprag.notes is None:
         write_notes(root, folder)
     return root, folder
 
@@ -198,7 +198,7 @@ def evaluate(config: Config) -> dict[str, Any]:
 @contextmanager
 def policies(study: ExpragStudy) -> Iterator[tuple[dict[str, Policy], Pieces | None]]:
     """The policies of exprag.policies by name, and how sure the language model is of its tokens (None without one)."""
-    wanted = study.own.policies
+    wanted = study.exprag.policies
     if all(name.startswith("scripted") for name in wanted):
         yield dict.fromkeys(wanted, MajorityOfExperiences()), None
         return
@@ -212,7 +212,7 @@ def policies(study: ExpragStudy) -> Iterator[tuple[dict[str, Policy], Pieces | N
 
 def _judge_rankers(study: ExpragStudy, made: dict[str, Policy]) -> dict[str, Any] | None:
     """The correlation study, where exprag.judged asks for one; the language model is the judge."""
-    if not study.own.judged:
+    if not study.exprag.judged:
         return None
     from trainers.exprag_rankers import judge_rankers
 

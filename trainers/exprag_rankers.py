@@ -32,7 +32,7 @@ def judge_rankers(study: ExpragStudy, judge: Policy) -> dict[str, Any]:
     rankers = _rankers(study)
     scores: dict[str, list[np.ndarray]] = {name: [] for name in rankers}
     judged, unreadable, pairs = [], 0, 0
-    for question in track(study.splits.test[: study.own.judged], "Judge similar patients"):
+    for question in track(study.splits.test[: study.exprag.judged], "Judge similar patients"):
         rows = sample_candidates(study, question)
         said = _ask(study, judge, question, rows)
         readable = [i for i, value in enumerate(said) if value is not None]

@@ -47,9 +47,11 @@ def _experience(question: Question, episode: Episode, chosen: int | None) -> dic
     ranked: list[dict[str, Any]] = []
     found, queries, last = [], [], Evidence()
     for record in episode.trace:
+        if isinstance(record.effect, Act) or not isinstance(record.result, Evidence):
+            continue
         if isinstance(record.effect, RankReports):
             ranked = [{"stay": p.ident, "score": p.score, "text": p.text} for p in record.result.passages]
-        elif not isinstance(record.effect, Act):
+        else:
             last = record.result
             queries.append(record.effect.query)
             found = [{"stay": p.partition, "score": p.score, "text": p.text} for p in last.passages]

@@ -9,9 +9,9 @@ and the patient's earlier stays and the report does not list; overlap is found b
 the paper asks GPT-4o. For instruction, one of four sets of advice is right; in the others half of it is exchanged for
 advice to other patients, where the paper has GPT-4o permute the key points.
 
-A stay is left out, by named and counted rules: without a report, with fewer or more rows than `rows` of diagnoses,
-medications or procedures (the paper: 3 to 40), without the sections that are asked about, with nothing right or
-everything right, and with under four pieces of advice.
+A stay is left out, by named and counted rules: without a report or a known end, with fewer or more rows than `rows` of
+diagnoses, medications or procedures (the paper: 3 to 40), without the sections that are asked about, with nothing right
+or everything right, and with under four pieces of advice.
 """
 
 from __future__ import annotations
@@ -144,14 +144,14 @@ def build_questions(
 
 
 def _eligible(cohort: Cohort, notes: Notes, rows: tuple[int, int], counts: Counter[str]) -> list[int]:
-    """Stays with a report and with a number of rows of each kind within `rows`, in the cohort's order."""
+    """Stays with a report and an end, and with a number of rows of each kind within `rows`, in the cohort's order."""
     kinds = cohort.codes.select("code", kind=kind_of_code()).drop_nulls().lazy()
     found = cohort.scan().select("visit_id", "code").join(kinds, on="code").group_by("visit_id").agg(
         (pl.col("kind") == kind).sum().alias(kind) for kind in KIND_NAMES
     )  # fmt: skip
-    counted = cohort.visits.lazy().select("visit_id").join(found, on="visit_id", how="left", maintain_order="left")
-    table = counted.fill_null(0).collect()
-    told = table["visit_id"].is_in(notes.visit_id.tolist())
+    ended = cohort.visits.lazy().select("visit_id", ended=pl.col("end").is_not_null())
+    table = ended.join(found, on="visit_id", how="left", maintain_order="left").fill_null(0).collect()
+    told = table["visit_id"].is_in(notes.visit_id.tolist()) & table["ended"]
     enough = table.select(pl.all_horizontal(pl.col(KIND_NAMES).is_between(*rows))).to_series()
     counts["left_out.no_report"] = int((~told).sum())
     counts["left_out.rows"] = int((told & ~enough).sum())

@@ -71,8 +71,9 @@ def read_notes(root: Path, cache: Path) -> Notes:
         _check_sections(frame, path)
         _save(frame, counts, manifest.exists() and json.loads(manifest.read_text()).get("generated") is True, folder)
     about = read_meta(folder)
-    columns = [read_array(folder, name) for name in ("visit_id", "subject_id", "available")]
-    return Notes(*columns, read_strings(folder, "texts"), about["counts"], about["generated"])
+    visit_id, subject_id, available = (read_array(folder, name) for name in ("visit_id", "subject_id", "available"))
+    texts = read_strings(folder, "texts")
+    return Notes(visit_id, subject_id, available, texts, about["counts"], about["generated"])
 
 
 def _read(root: Path) -> tuple[pl.DataFrame, dict[str, int]]:

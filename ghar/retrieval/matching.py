@@ -35,7 +35,8 @@ def tfidf(texts: Sequence[str], query: str) -> np.ndarray:
     options: dict[str, Any] = {"analyzer": words}  # scikit-learn's types allow no function
     vectorizer = TfidfVectorizer(**options)
     matrix: Any = vectorizer.fit_transform(texts)
-    return (matrix @ vectorizer.transform([query]).T).toarray()[:, 0]
+    asked: Any = vectorizer.transform([query])
+    return (matrix @ asked.T).toarray()[:, 0]
 
 
 def dense(encoder: Encoder) -> Matcher:

@@ -43,8 +43,8 @@ def _build(cohort: Cohort, notes: Notes, patients: Collection[int] | None) -> Re
         own = (stay >= 0) & (kind == KIND_NAMES.index(name))
         used, number = np.unique(code[own], return_inverse=True)
         entries[name] = Entries(stay[own], number, cohort.codes["code"].gather(used).to_list())
-    columns = [pool[name].to_numpy() for name in ("visit_id", "subject_id", "available")]
-    return build_reports(*columns, entries)
+    visit_id, subject_id, available = (pool[name].to_numpy() for name in ("visit_id", "subject_id", "available"))
+    return build_reports(visit_id, subject_id, available, entries)
 
 
 def queries_of(cohort: Cohort, stays: Iterable[int], *, strict: bool) -> dict[int, Query]:

@@ -22,17 +22,18 @@ def text_scores(index: ReportIndex, notes: Notes, encoder: Encoder | None) -> Te
     """Cosines of the encoder's vectors, 0 where negative; None takes TF-IDF over the reports."""
     rows = range(len(index))
     if encoder is not None:
-        matrix = np.empty((len(index), encoder.dimension), np.float32)
+        encoded = np.empty((len(index), encoder.dimension), np.float32)
         for start in track(range(0, len(index), BATCH), "Encode reports"):
             part = rows[start : start + BATCH]
-            matrix[start : start + BATCH] = encoder.passages([notes.text(int(index.visit_id[i])) for i in part])
-        return lambda text: np.maximum(matrix @ encoder.queries([text])[0], 0.0).astype(np.float64)
+            encoded[start : start + BATCH] = encoder.passages([notes.text(int(index.visit_id[i])) for i in part])
+        return lambda text: np.maximum(encoded @ encoder.queries([text])[0], 0.0).astype(np.float64)
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     options: dict[str, Any] = {"analyzer": words}  # scikit-learn's types allow no function
     vectorizer = TfidfVectorizer(**options)
-    texts: Any = vectorizer.fit_transform(notes.text(int(index.visit_id[i])) for i in rows)
-    return lambda text: (texts @ vectorizer.transform([text]).T).toarray()[:, 0]
+    matrix: Any = vectorizer.fit_transform(notes.text(int(index.visit_id[i])) for i in rows)
+    vectors: Any = vectorizer.transform
+    return lambda text: (matrix @ vectors([text]).T).toarray()[:, 0]
 
 
 def rank_by_text(

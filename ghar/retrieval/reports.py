@@ -96,8 +96,8 @@ class ReportIndex:
             )
             for kind in KINDS
         ]
-        columns = [read_array(folder, name) for name in ("visit_id", "subject_id", "available")]
-        return cls(*columns, (sets[0], sets[1], sets[2]))
+        visit_id, subject_id, available = (read_array(folder, name) for name in ("visit_id", "subject_id", "available"))
+        return cls(visit_id, subject_id, available, (sets[0], sets[1], sets[2]))
 
 
 @dataclass(frozen=True, eq=False)

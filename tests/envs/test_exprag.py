@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envs.exprag import ExpragEpisodes, ExpragSpec, experience_text
+from envs.exprag import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
 from envs.exprag_rules import MajorityOfExperiences, chosen
 from envs.flare import flare, tentative
 from envs.rollout import Job, rollout
@@ -183,3 +183,12 @@ def test_flare_within_the_episode() -> None:
     assert [r.query for r in corpus.asked[1:]][-1] == "Maybe sepsis." and len(corpus.asked) == 3
     assert [act.role for act in policy.acts] == ["answer", "answer", "answer", "predict"]
     assert "It is sepsis." in policy.acts[-1].prompt and episode.prediction.label == 1
+
+
+def test_the_views_play_it() -> None:
+    pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium, pettingzoo)")
+    import envs
+    from envs.games import TextGame
+    from envs.gym_view import GymView
+
+    envs.check(GymView(TextGame(exprag_scene(ExpragEpisodes(SPEC), Fixed(), [QUESTION, ADVICE], eta=5.0))))

@@ -72,8 +72,8 @@ def test_agreement_leaves_out_patients_without_a_spread() -> None:
 
 
 def test_the_shown_patient_is_one_that_was_answered_rightly() -> None:
-    found = {"found": [{"stay": 7, "score": 0.5, "text": "x: y"}], "ranked": [{"stay": 7, "score": 0.9, "text": "gout"}],
-             "queries": ["q"], "options": []}  # fmt: skip
+    ranked, pieces = [{"stay": 7, "score": 0.9, "text": "gout"}], [{"stay": 7, "score": 0.5, "text": "x: y"}]
+    found = {"found": pieces, "ranked": ranked, "queries": ["q"], "options": []}
     extra = {"patient": "p", "label": "A", "prediction": "A"}
     rows = [row("a", 1, 2, experience=found, **extra), row("b", 1, 1, experience=found, **extra)]
     shown = one_patient({"direct": [row("b", 1, 2, **extra)], "scripted": rows})

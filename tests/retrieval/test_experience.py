@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,3 +118,15 @@ def test_chunks_hold_every_word_once_and_no_heading(size: int) -> None:
     flat = [word for words in found for word in words]
     kept = [w for w in REPORTS[7].split() if w in flat]
     assert flat == [w for w in kept if not w.endswith(":")] and "Pneumonia" in flat
+
+
+@pytest.mark.parametrize("kind", ["bm25", "sentence_window", "auto_merging"])
+def test_pieces_of_visit_notes_of_aci_bench(shared_data: Path, kind: str) -> None:
+    file = shared_data / "text" / "aci-bench" / "valid.csv.gz"
+    if not file.exists():
+        pytest.skip("no aci-bench in the shared data")
+    notes = dict(enumerate(pl.read_csv(file)["note"]))
+    found = find_excerpts(make_finder(kind, tfidf), notes, "assessment and plan: congestive heart failure, lasix", 6)
+    assert len(found) >= 2 and "heart failure" in found[0].text.lower()
+    assert all(e.text in notes[e.report] for e in found)
+    assert {"plan", "assessment", "assessment and plan"} & {e.heading for e in found}
