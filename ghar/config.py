@@ -58,6 +58,7 @@ class Task:
         *("los", "read", "dec", "kare_mortality", "kare_readmission"),
         *("series_mortality", "series_readmission", "series_los"),
         *("dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction"),  # EXPRAG's DischargeQA
+        *("guo_los", "guo_readmission", "new_acutemi", "lab_anemia"),  # EHRSHOT's, for EHR-RAG
     ]
     anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
     window_days: Count  # read, kare_readmission: readmission within so many days
@@ -216,7 +217,7 @@ class System:
     """Which of the published systems predicts. What only one of them reads stands in a section of its own, which is
     null for the others."""
 
-    name: Literal["ghar", "graphwalker", "exprag"]
+    name: Literal["ghar", "graphwalker", "exprag", "ehr_rag"]
 
 
 @dataclass(frozen=True)
@@ -258,6 +259,27 @@ class Exprag:
 
 
 @dataclass(frozen=True)
+class EhrRag:
+    """How a patient's events are looked up before a language model predicts: EHR-RAG, its ablations and baselines."""
+
+    methods: tuple[
+        Literal[
+            *("ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react"),
+            *("counts", "embeddings"),  # logistic regressions
+        ],
+        ...,
+    ]
+    answers: Literal["engine", "scripted"]  # who is asked; scripted: a fixed rule, fitted to the training patients
+    chunking: tuple[Count, Natural]  # rows of a chunk, and how many of them the next one repeats
+    chunks: tuple[Count, Count]  # candidates by similarity, and chunks kept a query
+    alpha: Fraction  # of Eq. 3: similarity against time
+    window_days: tuple[Positive, Positive]  # of Eq. 2: recent and early
+    indicators: tuple[Count, Count, Count]  # candidates by name, kept by the model, and recent values of each
+    budget: tuple[Count, Count]  # rows and tokens of evidence in a prompt; at most half of what the model can read
+    embeddings: str | None  # parquet or npz with subject_id, prediction_time and vector, for method embeddings
+
+
+@dataclass(frozen=True)
 class Logger:
     wandb: Literal["disabled", "offline", "online"]
     project: str
@@ -293,6 +315,7 @@ class Config:
     policy: System
     selector: Selector | None  # of policy graphwalker
     exprag: Exprag | None  # of policy exprag
+    ehr_rag: EhrRag | None  # of policy ehr_rag
     eval: Eval
     logger: Logger
     privacy: Privacy

@@ -161,6 +161,7 @@ def contradictions(c: Config) -> Iterator[str]:
     yield from _navigation_contradictions(c)
     yield from _exprag_contradictions(c)
     yield from _selector_contradictions(c)
+    yield from _ehr_rag_contradictions(c)
     if c.trainer.rl.minibatches > c.trainer.rl.episodes:
         yield (
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
@@ -206,6 +207,26 @@ def _exprag_contradictions(c: Config) -> Iterator[str]:
         yield "exprag.judged needs a language model as judge: name direct or exprag in exprag.policies."
     if c.retriever.kind == "bm25" and {c.exprag.ranker, c.exprag.retriever} - {"ehr", "released", "bm25"}:
         yield "retriever=bm25 makes no vectors for exprag: choose retriever=tfidf, e5 or another model's name."
+
+
+def _ehr_rag_contradictions(c: Config) -> Iterator[str]:
+    asked = c.task.name in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
+    if asked != (c.policy.name == "ehr_rag"):
+        own = "one of EHRSHOT's tasks (guo_los, ...)" if c.policy.name == "ehr_rag" else f"another task than {c.task.name}"
+        yield f"policy={c.policy.name} does not predict task={c.task.name}: choose {own}, or another policy."
+    own = c.ehr_rag
+    if own is None:
+        if c.policy.name == "ehr_rag":
+            yield "policy.name=ehr_rag needs its section ehr_rag: choose policy=ehr_rag."
+        return
+    if not own.methods or len(set(own.methods)) < len(own.methods):
+        yield "ehr_rag.methods must name at least one method and each only once: correct the list."
+    if own.chunking[1] >= own.chunking[0]:
+        yield f"ehr_rag.chunking={list(own.chunking)} repeats whole chunks: choose an overlap below the size."
+    if ("embeddings" in own.methods) != (own.embeddings is not None):
+        yield "ehr_rag.embeddings is the file of method embeddings: set both, or leave both out."
+    if c.retriever.kind in ("tfidf", "bm25"):
+        yield f"retriever={c.retriever.kind} makes no vectors of chunks: choose retriever=hashing, e5 or another model's."
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:
