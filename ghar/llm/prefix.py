@@ -65,7 +65,7 @@ class PrefixScorer:
 
     @torch.inference_mode()
     def score(self, prompts: Sequence[Path]) -> list[tuple[float, ...]]:
-        """As `PlainScorer.score`. ValueError for a prompt of one piece, an empty piece, or a first piece of one token."""
+        """As `PlainScorer.score`. ValueError for a prompt of one piece, an empty piece, or a first one of one token."""
         if any(len(prompt) < 2 or len(prompt[0]) < 2 or not all(prompt) for prompt in prompts):
             raise ValueError("a prompt needs a first piece of two tokens or more, and another one that is scored")
         if self._of != (self.engine.model, self.engine.version):  # keys of other weights

@@ -76,7 +76,7 @@ class Dot:
 
 def line_chart(name: str, lines: Sequence[Line], *, x_label: str, y_label: str, levels: Sequence[Level] = ()) -> str:
     """SVG of curves over `x_label`. name: what the chart shows, for screen readers; unique on the page."""
-    with _axes(name, height=2.9) as (figure, axes, svg):
+    with drawing(name, height=2.9) as (figure, axes, svg):
         for line in lines:
             dots = "o" if len(line.x) <= 30 else ""
             axes.plot(line.x, line.y, color=line.color, label=line.label, linewidth=1.6, marker=dots, markersize=3)
@@ -98,7 +98,7 @@ def line_chart(name: str, lines: Sequence[Line], *, x_label: str, y_label: str, 
 
 def dot_chart(name: str, dots: Sequence[Dot], *, x_label: str, levels: Sequence[Level] = ()) -> str:
     """SVG with one row per dot, first on top, and its interval as a bar."""
-    with _axes(name, height=1.0 + 0.3 * len(dots)) as (_, axes, svg):
+    with drawing(name, height=1.0 + 0.3 * len(dots)) as (_, axes, svg):
         for row, dot in enumerate(reversed(dots)):
             axes.plot([dot.low, dot.high], [row, row], color=dot.color, linewidth=5, alpha=0.28, solid_capstyle="butt")
             axes.plot(dot.value, row, "o", color=dot.color, markersize=6)
@@ -123,7 +123,7 @@ def _ring(axes: Axes, line: Line) -> None:
 
 
 @contextmanager
-def _axes(name: str, height: float) -> Iterator[tuple[Figure, Axes, list[str]]]:
+def drawing(name: str, height: float) -> Iterator[tuple[Figure, Axes, list[str]]]:
     """A figure to draw in; the third value holds its SVG when the block ends."""
     import matplotlib
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.errors import BadInput
-from ghar.metrics import curves, experience, traces
+from ghar.metrics import curves, experience, selection, traces
 from ghar.metrics.charts import Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.runfolder import RunFolder, write_whole
 
@@ -99,6 +99,7 @@ def _content(run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[
         "labels": (summary.get("task") or {}).get("labels") or [],
         "patients": _patients(run, list(names)),
         "experience": experience.one_patient({name: run.episodes(name) for name in names}),
+        "selection": selection.section(run),
         "config": config.read_text() if config.exists() else None,
     }
     return {**content, "missing": _missing(content)}

@@ -39,10 +39,10 @@ class Prompt:
     answers: tuple[tuple[int, ...], ...]
     room: int
 
-    def patient(self, sample: TimeSeriesSample, estimate: float | None = None) -> Patient:
+    def patient(self, sample: TimeSeriesSample, estimate: str | None = None) -> Patient:
         """A sample as pieces, its oldest steps left out where it is too long.
 
-        estimate: an encoder's probability, printed into the record. Raises BadInput when not one step fits.
+        estimate: an encoder's prediction, printed into the record. Raises BadInput when not one step fits.
         """
         steps = len(sample.hours)
         label = self.task.labels[sample.label]
@@ -94,7 +94,7 @@ def head_text(task: Task, features: Sequence[str]) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def table(sample: TimeSeriesSample, dropped: int = 0, estimate: float | None = None) -> str:
+def table(sample: TimeSeriesSample, dropped: int = 0, estimate: str | None = None) -> str:
     """The record from step `dropped` on; a feature that was never measured in it has no line."""
     lines = ["hours: " + " ".join(number(hour) for hour in sample.hours[dropped:])]
     for i, code in enumerate(sample.features):
@@ -102,7 +102,7 @@ def table(sample: TimeSeriesSample, dropped: int = 0, estimate: float | None = N
         if not np.isnan(values).all():
             lines.append(f"{name_of(code)}: " + " ".join(number(value) for value in values))
     if estimate is not None:
-        lines.append(f"estimate of a trained model: {estimate:.2f}")
+        lines.append(f"estimate of a trained model: {estimate}")
     return "\n".join(lines)
 
 

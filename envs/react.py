@@ -1,0 +1,67 @@
+"""ReAct on a record of measurements: think, look something up in the record, answer (Yao et al. 2023).
+
+GraphWalker's Appendix O.2 keeps a selector's examples and exchanges the direct answer for ReAct; which actions there
+are, it does not say. Here: look at one measurement of the patient, or answer. Examples come from upstream
+(`envs.upstream.with_examples`), so the text below knows nothing of selectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ghar.data.cohort import Task
+from ghar.episode import Act, EpisodeGenerator, Prediction, Reply, Step, as_text
+from ghar.llm.parsing import parse_choice, parse_label
+
+AGENT, ROLES = "reader", ("think", "act", "look", "predict")
+
+
+@dataclass(frozen=True)
+class ReactCase:
+    """One patient. record: its table. looks: measurement -> what looking at it shows."""
+
+    sample_id: str
+    record: str
+    looks: Mapping[str, str]
+    task: Task
+    label: int
+
+
+def react(case: ReactCase, steps: int = 3) -> EpisodeGenerator:
+    """At most `steps` looks, a thought before each, then the answer. Looks are the prediction's history."""
+    history: tuple[Step, ...] = ()
+    labels, names = case.task.labels, tuple(case.looks)
+    while len(history) < steps and names:
+        number = len(history)
+        thought: Reply = yield Act(
+            AGENT, "think", _prompt(case, history, "Thought:"), max_tokens=64, step=number, parse=as_text
+        )
+        said = f"Thought: {thought.text}\nAction (look at a measurement, or answer):"
+        action: Reply = yield Act(
+            AGENT, "act", _prompt(case, history, said), ("look", "answer"), step=number, parse=_read(("look", "answer"))
+        )
+        if action.value != "look":
+            break
+        ask = f"Thought: {thought.text}\nLook at:"
+        which: Reply = yield Act(AGENT, "look", _prompt(case, history, ask), names, step=number, parse=_read(names))
+        seen = case.looks.get(which.value, "There is no such measurement.")
+        history = (*history, Step(f"{thought.text} Look at {which.text}.", seen, retrieved=False))
+    final = yield Act(
+        AGENT, "predict", _prompt(case, history, "Answer:"), labels, step=len(history),
+        parse=lambda reply: parse_label(reply, labels),
+    )  # fmt: skip
+    return Prediction(final.value, history, truncated=len(history) == steps)
+
+
+def _read(choices: tuple[str, ...]):
+    return lambda reply: parse_choice(reply, choices)
+
+
+def _prompt(case: ReactCase, history: tuple[Step, ...], end: str) -> str:
+    done = "".join(f"{step.query}\nSeen: {step.answer}\n" for step in history)
+    return (
+        f"Question: {case.task.question}\nPossible answers: {', '.join(case.task.labels)}\n\n"
+        f"Patient:\n{case.record}\n\nThink about the record, look at single measurements where that helps, and answer "
+        f"when you know enough.\n{done}{end}"
+    )

@@ -1,0 +1,42 @@
+"""The report's part about demonstrations: who was chosen for whom, what each pick gained, what it cost, one walk.
+
+selection.json in the run folder: selector, k, kind ("generated" or not), cost {name: number}, clinical {metric: [value,
+mean, deviation]}, rows [{sample_id, label, prediction, scored, shots: [{sample_id, label, gain or null}]}], walk (null,
+or {"sample_id", "svg"}).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ghar.metrics.runfolder import RunFolder, write_whole
+
+FILE, SHOWN = "selection.json", 30
+NAMES = {
+    "auroc": "AUROC",
+    "auprc": "AUPRC",
+    "f1": "F1, threshold from validation",
+    "best_f1": "F1, best threshold of the test patients themselves",
+    "ma_roc": "ma-ROC",
+    "mi_roc": "mi-ROC",
+}
+
+
+def write_selection(folder: RunFolder, content: Mapping[str, Any]) -> None:
+    """Keep what a selection evaluation has to show."""
+    write_whole(folder.path / FILE, json.dumps(content, allow_nan=False) + "\n")
+
+
+def section(folder: RunFolder) -> dict[str, Any] | None:
+    """What selection.html shows; None for runs of other systems."""
+    path = folder.path / FILE
+    if not path.exists():
+        return None
+    content = json.loads(path.read_text())
+    clinical = [
+        (NAMES[name], f"{100 * value:.2f}", f"{100 * mean:.2f}±{100 * deviation:.2f}")
+        for name, (value, mean, deviation) in content["clinical"].items()
+    ]
+    return {**content, "clinical": clinical, "rows": content["rows"][:SHOWN], "all": len(content["rows"])}

@@ -1,0 +1,24 @@
+"""CONE. Needs: log-probabilities. The k examples under which, alone, a patient surprises least (Peng et al. 2024).
+
+As in Appendix D of GraphWalker: the ten nearest by text embedding, then the highest fall of H(x | e), each example for
+itself, without regard to what the others already say.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ghar.selectors.protocol import Entropy, Pool, Query, Selection, Walk, best, cosines, nothing_shared
+
+CANDIDATES = 10  # of the paper
+
+prepare = nothing_shared
+
+
+def select(pool: Pool, shared: None, query: Query) -> Walk:
+    rows = best(cosines(pool.words, query.words), query.allowed, max(CANDIDATES, pool.selector.k))
+    values = yield Entropy(query.patient, ((), *((row,) for row in rows)))
+    gains = np.full(len(pool.patients), np.nan)
+    gains[list(rows)] = np.round(values[0] - np.asarray(values[1:]), 6)
+    shots = best(gains, query.allowed, pool.selector.k)
+    return Selection(shots, tuple(gains[list(shots)].tolist()), scored=len(rows) + 1)

@@ -1,0 +1,73 @@
+"""GraphWalker. Needs: log-probabilities (or generation alone: selector.utility=self_rated). Cohorts near the patient,
+anchors in them, then a search over the patient graph for examples that lower H(x | S) together.
+
+Variants (selector.variant): no_cohorts starts from the k_a patients nearest to this one; no_search measures every
+patient of the retrieved cohorts alone; no_early_stop takes k examples whatever they gain; released expands along each
+patient's own list of neighbours. What changes the graph (no_ehr_emb, louvain, released) or the prompt (show_encoder) is
+done before. A cohort nobody of which may be shown is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ghar.selectors.protocol import Entropy, Pool, Query, Walk, best, cosines, nothing_shared
+from ghar.selectors.search import Measure, greedy, lazy, single
+from ghar.selectors.self_rated import rated
+
+prepare = nothing_shared
+
+
+def select(pool: Pool, shared: None, query: Query) -> Walk:
+    if pool.selector.utility == "self_rated":
+        return (yield from rated(walk(pool, query), pool, query))
+    return (yield from measured(walk(pool, query), query))
+
+
+def walk(pool: Pool, query: Query) -> Measure:
+    """The search that the selector's variant means. Ratings do not diminish, so there every candidate is asked about at
+    every step (Appendix O)."""
+    selector, graph = pool.selector, pool.graph
+    assert graph is not None
+    early_stop = selector.variant != "no_early_stop"
+    if selector.variant == "no_search":
+        members = [row for cohort in cohorts(pool, query) for row in graph.members_of(cohort).tolist()]
+        return single([row for row in members if query.allowed[row]], selector.k, early_stop)
+
+    def neighbours(row: int) -> Iterable[int]:
+        near = graph.near[row] if selector.variant == "released" else graph.neighbours_of(row)
+        return (int(other) for other in near if query.allowed[other])
+
+    search = greedy if selector.utility == "self_rated" else lazy
+    return search(anchors(pool, query), neighbours, selector.k, early_stop)
+
+
+def anchors(pool: Pool, query: Query) -> Sequence[int]:
+    """The rows a walk starts from (Eqs. 5 to 7): k_a of each of k_c cohorts, by cosine."""
+    selector, graph = pool.selector, pool.graph
+    assert graph is not None
+    near = cosines(pool.vectors, query.vector)
+    if selector.variant == "no_cohorts":
+        return best(near, query.allowed, selector.k_a)
+    inside = [(graph.cohorts == cohort) & query.allowed for cohort in cohorts(pool, query)]
+    return [row for members in inside for row in best(near, members, selector.k_a)]
+
+
+def cohorts(pool: Pool, query: Query) -> Sequence[int]:
+    """The k_c cohorts whose prototypes are nearest to the patient (Eq. 5), of those with anyone to show."""
+    graph = pool.graph
+    assert graph is not None
+    has_any = np.bincount(graph.cohorts[query.allowed], minlength=len(graph.prototypes)) > 0
+    return best(cosines(graph.prototypes, query.vector), has_any, pool.selector.k_c)
+
+
+def measured(search: Measure, query: Query) -> Walk:
+    """Play a search with H(x | S) from the model."""
+    try:
+        sets = next(search)
+        while True:
+            sets = search.send((yield Entropy(query.patient, sets)))
+    except StopIteration as end:
+        return end.value

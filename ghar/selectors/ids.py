@@ -1,0 +1,36 @@
+"""IDS. Needs: generation. Examples like the model's own reasoning, asked for again with them (Qin et al. 2024).
+
+The model reasons about the patient without examples; the k examples whose text is nearest to that reasoning (cosine of
+text embeddings) are shown, it reasons again, and so on for three rounds. The original lets the answers of all rounds
+vote; here, as everywhere in this folder, the last examples are put into the one prompt of all selectors. An empty
+reply counts as the patient's own text.
+"""
+
+from __future__ import annotations
+
+from ghar.selectors.protocol import Pool, Query, Say, Selection, Shots, Walk, best, cosines, nothing_shared
+
+ROUNDS = 3  # the original's number
+TOKENS = 128  # of a reasoning; ours
+
+prepare = nothing_shared
+
+
+def select(pool: Pool, shared: None, query: Query) -> Walk:
+    shots: Shots = ()
+    for _ in range(ROUNDS):
+        [reasoning] = yield Say((reasoning_prompt(pool, query, shots),), TOKENS)
+        words = pool.embed([reasoning.strip() or query.patient.text])[0]
+        shots = best(cosines(pool.words, words), query.allowed, pool.selector.k)
+    return Selection(shots, scored=ROUNDS)
+
+
+def reasoning_prompt(pool: Pool, query: Query, shots: Shots) -> str:
+    examples = "".join(
+        f"An earlier patient:\n{pool.patients[row].text}\nIt turned out: {pool.labels[pool.patients[row].label]}\n\n"
+        for row in shots
+    )
+    return (
+        f"{examples}The patient now:\n{query.patient.text}\n\nQuestion: {pool.question}\n"
+        "Which of these measurements speak for which answer, and why? Think step by step."
+    )

@@ -1,0 +1,32 @@
+"""Influence. Needs: log-probabilities. The k examples whose presence helps most on validation (Nguyen and Wong 2023).
+
+I(e) = mean performance of random sets with e - mean performance of those without. Performance is the mean log p of the
+true label over validation patients: their accuracy has too few values on few patients. Measured once, the same for all
+patients; examples that were in no set are never chosen. Cost: subsets x measured patients x labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from ghar.selectors.protocol import Ask, Labels, Pool, Query, Selection, Walk, best
+from ghar.selectors.subsets import mean_with, mean_without, random_sets
+
+
+def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
+    sets, rows = random_sets(pool), len(pool.patients)
+    total = np.zeros(len(sets))
+    measured = pool.valid[: pool.effort.measured]
+    for patient in measured:
+        found = yield Labels(patient, sets)
+        total += found[:, patient.label]
+    total = np.round(total / len(measured), 6)
+    return mean_with(sets, total, rows) - mean_without(sets, total, rows)
+
+
+def select(pool: Pool, shared: np.ndarray, query: Query) -> Walk:
+    return Selection(best(shared, query.allowed, pool.selector.k))
+    yield  # makes it a generator

@@ -1,0 +1,101 @@
+"""Answers what selectors ask, with one language model; all that is asked at once becomes one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import log_softmax
+
+from ghar.errors import BadInput
+from ghar.llm.engine import Engine, Request
+from ghar.selectors.prompt import Prompt
+from ghar.selectors.protocol import Ask, Entropy, Labels, Patient, Perplexity, Say, Shots, Slopes, States
+
+if TYPE_CHECKING:
+    from ghar.llm.prefix import Path, PlainScorer, PrefixScorer
+
+KEEP = 20_000  # tokens of beginnings whose keys and values engine hf keeps
+
+
+class EngineScorer:
+    """An engine, the prompt, and the pool that rows of `Shots` mean.
+
+    scores: with shared beginnings where the engine can. said: replies that were generated.
+    """
+
+    def __init__(self, engine: Engine, prompt: Prompt, pool: Sequence[Patient], keep: int = KEEP):
+        self.engine = engine
+        self.prompt = prompt
+        self.pool = pool
+        self.scores = best_scorer(engine, keep)
+        self.said = 0
+
+    def answer(self, asks: Sequence[Ask]) -> list[Any]:
+        """Answers in order. BadInput when the engine cannot do what is asked, naming what can."""
+        scored = [i for i, ask in enumerate(asks) if isinstance(ask, Entropy | Labels | Perplexity)]
+        spoken = [i for i, ask in enumerate(asks) if isinstance(ask, Say)]
+        inside = [i for i, ask in enumerate(asks) if isinstance(ask, States | Slopes)]
+        answers = dict(zip(scored, self._scored([asks[i] for i in scored]), strict=True))
+        answers |= zip(spoken, self._spoken([asks[i] for i in spoken]), strict=True)
+        answers |= {i: self._inside(asks[i]) for i in inside}
+        return [answers[i] for i in range(len(asks))]
+
+    def path(self, shots: Shots) -> Path:
+        """The pieces before the patient."""
+        return (self.prompt.head, *(self.pool[row].shown for row in shots))
+
+    def _scored(self, asks: Sequence[Any]) -> list[Any]:
+        parts = [self._paths(ask) for ask in asks]
+        flat = [path for part in parts for path in part]
+        if flat and self.scores is None:
+            raise BadInput(
+                "This engine gives no log-probabilities, which entropy, perplexity and label probabilities are made "
+                "of: set selector.utility=self_rated with selector.inference=react (GraphWalker's black-box variant), "
+                "or choose engine=hf or engine=vllm."
+            )
+        found = iter(self.scores.score(flat) if self.scores is not None else [])
+        return [self._read(ask, [next(found) for _ in part]) for ask, part in zip(asks, parts, strict=True)]
+
+    def _paths(self, ask: Entropy | Labels | Perplexity) -> list[Path]:
+        if isinstance(ask, Entropy):
+            return [(*self.path(shots), ask.patient.asked) for shots in ask.sets]
+        if isinstance(ask, Perplexity):
+            return [self.path((row,)) for row in ask.shots]
+        before = [(*self.path(shots), ask.patient.asked) for shots in ask.sets]
+        return [(*path, answer) for path in before for answer in self.prompt.answers]
+
+    def _read(self, ask: Entropy | Labels | Perplexity, scores: Sequence[tuple[float, ...]]) -> Any:
+        if isinstance(ask, Labels):
+            sums = np.array([sum(row) for row in scores]).reshape(len(ask.sets), len(self.prompt.answers))
+            return log_softmax(sums, axis=1)
+        return [-float(np.mean(row)) for row in scores]
+
+    def _spoken(self, asks: Sequence[Any]) -> list[list[str]]:
+        requests = [
+            Request(text, ask.max_tokens, ask.choices, seed=0, temperature=0) for ask in asks for text in ask.prompts
+        ]
+        self.said += len(requests)
+        replies = iter(self.engine.generate(requests) if requests else [])
+        return [[next(replies).text for _ in ask.prompts] for ask in asks]
+
+    def _inside(self, ask: States | Slopes) -> Any:
+        from ghar.selectors import inside  # torch
+
+        model = inside.model_of(self.engine)
+        if isinstance(ask, States):
+            return inside.states(model, [(*self.prompt.head, *patient.asked) for patient in ask.patients])
+        pieces = [self.prompt.head, *(self.pool[row].shown for row in ask.anchor), ask.patient.asked]
+        answer = self.prompt.answers[ask.patient.label]
+        return inside.slopes(model, pieces, answer, [self.pool[row].shown for row in ask.shots])
+
+
+def best_scorer(engine: Engine, keep: int) -> PrefixScorer | PlainScorer | None:
+    """Shared beginnings once with engine hf, plain scores with any other that has them, None without log-probs."""
+    if not hasattr(engine, "score"):
+        return None
+    from ghar.llm.hf import HFEngine
+    from ghar.llm.prefix import PlainScorer, PrefixScorer
+
+    return PrefixScorer(engine, keep) if isinstance(engine, HFEngine) else PlainScorer(engine)

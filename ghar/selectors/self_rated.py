@@ -1,0 +1,53 @@
+"""The black-box variant of GraphWalker: the model says from 0 to 10 what a candidate would add (Appendix O.1).
+
+For engines that give no log-probabilities. The question has the paper's inputs and its scale; the words are ours. A
+reply without a number from 0 to 10 counts as 0, which ends a walk where nothing else is left.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ghar.selectors.protocol import Pool, Query, Say, Shots, Walk
+from ghar.selectors.search import Measure
+
+SCALE = tuple(str(n) for n in range(11))
+
+
+def rated(search: Measure, pool: Pool, query: Query) -> Walk:
+    """Play a search in which the rating of the last example of a set is its gain over the set without it."""
+    level: dict[Shots, float] = {(): 0.0}
+    try:
+        sets = next(search)
+        while True:
+            asked = [shots for shots in sets if shots]
+            replies = (yield Say(tuple(question(pool, query, s) for s in asked), 4, SCALE)) if asked else []
+            level |= {s: level[s[:-1]] - rating(reply) for s, reply in zip(asked, replies, strict=True)}
+            sets = search.send([level[shots] for shots in sets])
+    except StopIteration as end:
+        return end.value
+
+
+def rating(reply: str) -> int:
+    """The number a reply starts with, 0 where there is none or one outside the scale."""
+    found = re.match(r"\s*(\d{1,2})(?!\d)", reply)
+    return int(found[1]) if found and int(found[1]) <= 10 else 0
+
+
+def question(pool: Pool, query: Query, shots: Shots) -> str:
+    """The prompt about the last of `shots`, the others being chosen already."""
+
+    def case(row: int) -> str:
+        patient = pool.patients[row]
+        return f"{patient.text}\nOutcome: {pool.labels[patient.label]}"
+
+    chosen = "\n\n".join(case(row) for row in shots[:-1]) or "none yet"
+    return (
+        "A clinician must answer a question about a patient and may read earlier cases first.\n"
+        f"Question: {pool.question}\n\nThe patient:\n{query.patient.text}\n\nCases already chosen:\n{chosen}\n\n"
+        f"Another case:\n{case(shots[-1])}\n\n"
+        "How much would this other case add? Weigh whether it resembles or usefully contrasts with the patient, "
+        "whether it says what the chosen cases do not, and how much surer one could be of the answer after it. "
+        "0 means nothing (irrelevant, or a repetition), 5 some new information, 10 as much as a case can.\n"
+        "Reply with one whole number from 0 to 10 and nothing else."
+    )

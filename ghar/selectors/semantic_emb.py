@@ -1,0 +1,13 @@
+"""Semantic-emb. Needs: nothing of the model. The k nearest by cosine of text embeddings (Appendix D, GraphWalker).
+
+The paper embeds with Qwen3-Embedding-8B; here any encoder of `ghar.retrieval.encoders`.
+"""
+
+from ghar.selectors.protocol import Pool, Query, Selection, Walk, best, cosines, nothing_shared
+
+prepare = nothing_shared
+
+
+def select(pool: Pool, shared: None, query: Query) -> Walk:
+    return Selection(best(cosines(pool.words, query.words), query.allowed, pool.selector.k))
+    yield  # makes it a generator

@@ -1,0 +1,43 @@
+"""Random sets of the pool, and what an example is worth from the sets it was in: shared by Influence and GradSel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ghar.selectors.protocol import Pool, Shots
+
+
+def random_sets(pool: Pool) -> tuple[Shots, ...]:
+    """`effort.subsets` sets of k rows, cut from shuffles of the pool one after the other, so that every row is in
+    equally many sets, give or take one."""
+    rng, k = np.random.default_rng(pool.seed), min(pool.selector.k, len(pool.patients))
+    per_shuffle = len(pool.patients) // k
+    sets: list[Shots] = []
+    while len(sets) < pool.effort.subsets:
+        rows = rng.permutation(len(pool.patients))[: per_shuffle * k]
+        sets += [tuple(part.tolist()) for part in rows.reshape(per_shuffle, k)]
+    return tuple(sets[: pool.effort.subsets])
+
+
+def mean_with(sets: Sequence[Shots], values: np.ndarray, rows: int) -> np.ndarray:
+    """float64 [rows]: mean value of the sets that hold a row; NaN for a row in none."""
+    return _means(_member(sets, rows), values)
+
+
+def mean_without(sets: Sequence[Shots], values: np.ndarray, rows: int) -> np.ndarray:
+    """float64 [rows]: mean value of the sets that do not hold a row; NaN for a row in all."""
+    return _means(~_member(sets, rows), values)
+
+
+def _member(sets: Sequence[Shots], rows: int) -> np.ndarray:
+    member = np.zeros((len(sets), rows), bool)
+    for i, shots in enumerate(sets):
+        member[i, list(shots)] = True
+    return member
+
+
+def _means(member: np.ndarray, values: np.ndarray) -> np.ndarray:
+    count = member.sum(0)
+    return np.divide(values @ member, count, out=np.full(member.shape[1], np.nan), where=count > 0)

@@ -1,0 +1,181 @@
+"""What demonstration selection costs: scored prompts, prompt tokens, prompts per second.
+
+counts    On random patient graphs with diminishing gains (k_g=8, 9 anchors, K=3), the prompts that each of three rules
+          scores, counted: ours (fresh gains are not measured again, no expansion after the last pick), the released
+          code's (the best candidate is measured again whenever it is popped, expansion after the last pick too), and
+          full greedy. Then with noise on the gains: how often ours and full greedy differ.
+tokens    On generated patients with the demo's small model: prompt tokens the model reads with shared beginnings read
+          once, against each prompt from scratch, patient by patient and many patients together; the largest
+          difference between the gains.
+speed     The same walks: prompts per second one by one, in batches from scratch, in batches with shared beginnings.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ghar.selectors.graph import PatientGraph, build_graph
+from ghar.selectors.protocol import Effort, Selection, Shots, best, cosines
+from ghar.selectors.search import Measure, greedy, lazy, without_stamps
+
+PATIENTS, WIDTH, TOPICS, STRENGTH = 1000, 8, 20, 0.5  # of a random instance
+K_G, K_C, K_A, K = 8, 3, 3, 3
+NOISE = 0.5  # deviation of the noise, in deviations of the first gains
+TEXT = ("policy=graphwalker", "task=series_mortality", "selector.encoder=text")
+
+
+def selection(folder: Path, seeds: int, overrides: Sequence[str], instances: int = 300, patients: int = 100) -> None:
+    """Print and write selection.json. seeds: repetitions of the timing."""
+    result = {"counts": counts(instances), **walks(overrides, patients, seeds)}
+    print(json.dumps(result, indent=2))
+    (folder / "selection.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+def counts(instances: int) -> dict[str, Any]:
+    """Means over `instances` random graphs; the zero-shot prompt, which every rule scores once, is not counted."""
+    rules = {"ours": lazy, "released": without_stamps, "full greedy": greedy}
+    scored: dict[str, list[int]] = {name: [] for name in rules}
+    same, noisy_same = 0, 0
+    for seed in range(instances):
+        rng = np.random.default_rng(seed)
+        graph, anchors = _graph(rng)
+        entropy = _coverage(rng, graph)
+        near = {row: graph.near[row].tolist() for row in range(PATIENTS)}
+        found = {name: play(rule(anchors, near.__getitem__, K), entropy) for name, rule in rules.items()}
+        for name, walk in found.items():
+            scored[name].append(walk.scored - 1)
+        same += len({walk.shots for walk in found.values()}) == 1
+        first = [entropy(()) - entropy((row,)) for row in range(PATIENTS)]
+        noisy = _with_noise(entropy, seed, NOISE * float(np.std(first)))
+        walks = [play(rule(anchors, near.__getitem__, K), noisy) for rule in (lazy, greedy)]
+        noisy_same += walks[0].shots == walks[1].shots
+    return {
+        "instances": instances,
+        **{f"scored prompts, {name}": float(np.mean(values)) for name, values in scored.items()},
+        "identical picks under diminishing gains": same,
+        "identical picks with noise": noisy_same,
+    }
+
+
+def play(search: Measure, entropy: Callable[[Shots], float]) -> Selection:
+    """A search on a function instead of a model."""
+    try:
+        sets = next(search)
+        while True:
+            sets = search.send([entropy(shots) for shots in sets])
+    except StopIteration as end:
+        return end.value
+
+
+def _graph(rng: np.random.Generator) -> tuple[PatientGraph, list[int]]:
+    """Random patients, their graph, and nine anchors near a random patient: three in each of three cohorts."""
+    vectors = rng.normal(size=(PATIENTS, WIDTH)).astype(np.float32)
+    graph = build_graph(vectors, [str(i) for i in range(PATIENTS)], k=K_G, seed=0)
+    query = rng.normal(size=WIDTH)
+    near, everyone = cosines(vectors, query), np.ones(PATIENTS, bool)
+    sizes = np.bincount(graph.cohorts) >= K_A  # so that there are nine
+    cohorts = best(cosines(graph.prototypes, query), sizes, K_C)
+    return graph, [row for c in cohorts for row in best(near, everyone & (graph.cohorts == c), K_A)]
+
+
+def _coverage(rng: np.random.Generator, graph: PatientGraph) -> Callable[[Shots], float]:
+    """H(x | S), its gains diminishing: each topic of the patient is explained by an example with a probability that
+    depends on where the example lies and how telling it is; topics left unexplained add up."""
+    directions = rng.normal(size=(TOPICS, WIDTH))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    unit = graph.vectors / np.linalg.norm(graph.vectors, axis=1, keepdims=True)
+    telling = 2 * rng.random((PATIENTS, 1))
+    explains = np.clip(np.clip(unit @ directions.T, 0, 1) * STRENGTH * telling, 0, 1)
+    weights = rng.random(TOPICS)
+    return lambda shots: 3.0 + float((weights * np.prod(1 - explains[list(shots)], axis=0)).sum())
+
+
+def _with_noise(entropy: Callable[[Shots], float], seed: int, deviation: float) -> Callable[[Shots], float]:
+    """The same with noise that belongs to the set, so that gains no longer diminish."""
+
+    def noisy(shots: Shots) -> float:
+        return entropy(shots) + deviation * float(np.random.default_rng([seed, *shots]).normal())
+
+    return noisy
+
+
+def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, Any]:
+    """GraphWalker's walks for `patients` generated patients with the configured model."""
+    from ghar.llm.prefix import PlainScorer, PrefixScorer
+    from ghar.selectors.scorer import KEEP, EngineScorer
+    from launch.entry import load
+    from trainers.demonstrations import choose, make_pool, prepare
+    from trainers.graphwalker import language_model
+
+    cases = prepare(load([*TEXT, *overrides]))
+    with language_model(cases) as (engine, tokenizer, context):
+        prompt, pool, queries = make_pool(cases, tokenizer, context, Effort())
+        queries = queries[:patients]
+
+        def run(in_flight: int, max_batch: int, shared: bool) -> tuple[Any, Any, float]:
+            engine.max_batch = max_batch
+            scorer = EngineScorer(engine, prompt, pool.patients)
+            scorer.scores = PrefixScorer(engine, KEEP) if shared else PlainScorer(engine)
+            began = time.perf_counter()
+            chosen = choose(pool, queries, scorer, in_flight)
+            return chosen, scorer.scores.tally, time.perf_counter() - began
+
+        batch = engine.max_batch
+        single = [choose_alone(pool, query, EngineScorer(engine, prompt, pool.patients)) for query in queries]
+        ways: dict[str, Callable[[], tuple[Any, Any, float]]] = {
+            "one by one": partial(run, 1, 1, False),
+            "batches, from scratch": partial(run, len(queries), batch, False),
+            "batches, shared beginnings": partial(run, len(queries), batch, True),
+        }
+        found = {name: [way() for _ in range(repeats)] for name, way in ways.items()}
+    plain, tally = found["batches, from scratch"][0][0], found["batches, shared beginnings"][0][1]
+    shared = found["batches, shared beginnings"][0][0]
+    speed = {name: float(np.median([t.prompts / s for _, t, s in runs])) for name, runs in found.items()}
+    alone_tokens, alone_scratch = (sum(getattr(t, key) for t in single) for key in ("tokens", "scratch"))
+    return {
+        "patients": len(queries),
+        "pool": len(pool.patients),
+        "tokens of the head": len(prompt.head),
+        "tokens of a record, median": float(np.median([len(patient.asked) for patient in pool.patients])),
+        "scored prompts a patient": tally.prompts / len(queries),
+        "prompt tokens a patient": {
+            "from scratch": tally.scratch / len(queries),
+            "shared, patients together": tally.tokens / len(queries),
+            "shared, each patient alone": alone_tokens / len(queries),
+        },
+        "share of tokens, patients together": tally.tokens / tally.scratch,
+        "share of tokens, each patient alone": alone_tokens / alone_scratch,
+        "largest difference of gains": _largest_difference(plain.selections, shared.selections),
+        "patients with other picks": sum(
+            a.shots != b.shots for a, b in zip(plain.selections, shared.selections, strict=True)
+        ),
+        "prompts per second": speed,
+        "batched against one by one": speed["batches, shared beginnings"] / speed["one by one"],
+        "batched from scratch against one by one": speed["batches, from scratch"] / speed["one by one"],
+    }
+
+
+def choose_alone(pool: Any, query: Any, scorer: Any) -> Any:
+    """The tally of one patient's walk, with nothing kept from others."""
+    from trainers.demonstrations import choose
+
+    choose(pool, [query], scorer, 1)
+    return replace(scorer.scores.tally)
+
+
+def _largest_difference(one: Sequence[Selection], two: Sequence[Selection]) -> float:
+    """Over gains of picks that both made after the same picks."""
+    worst = 0.0
+    for a, b in zip(one, two, strict=True):
+        for i, (x, y) in enumerate(zip(a.gains, b.gains, strict=False)):
+            if a.shots[: i + 1] == b.shots[: i + 1]:
+                worst = max(worst, abs(x - y))
+    return worst

@@ -1,0 +1,305 @@
+"""GraphWalker and the other demonstration selectors, evaluated: who is chosen for whom, at what cost, with what effect.
+
+python launch/evaluate.py policy=graphwalker task=mimic3_mortality data.root=... selector.k=3
+Another selector: selector.name=cone (or any of ghar/selectors). Shot scaling: --multirun selector.k=1,2,3,4.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envs.react import AGENT, ROLES, ReactCase, react
+from envs.rollout import Job, rollout
+from envs.upstream import with_examples
+from ghar.config import Config
+from ghar.data.views_series import number
+from ghar.episode import Episode, Evidence, Retrieve
+from ghar.llm.engine import Engine
+from ghar.llm.policy import EnginePolicy
+from ghar.metrics.clinical import best_threshold, length_of_stay, risk
+from ghar.metrics.cohort_chart import WalkPicture, cohort_chart, flatten
+from ghar.metrics.report import write_report
+from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.scores import classification, confusion_matrix
+from ghar.metrics.selection import NAMES, write_selection
+from ghar.progress import progress
+from ghar.selectors.prompt import name_of
+from ghar.selectors.protocol import Effort, Labels, Query
+from ghar.selectors.scorer import EngineScorer
+from trainers.demonstrations import (
+    Cases,
+    Chosen,
+    choose,
+    examples_of,
+    make_pool,
+    make_query,
+    prepare,
+    texts,
+    tokenizer_names,
+)
+from trainers.engines import make_engine, serving
+from trainers.label_scores import label_probabilities
+from trainers.models import load_pretrained, use_cores
+from trainers.resume import as_yaml
+
+EFFORT = Effort()
+BATCH = 64  # patients whose labels are asked for together
+Probabilities = Sequence[Sequence[float] | None]
+
+
+def evaluate(config: Config, effort: Effort = EFFORT, training: Any = None) -> dict[str, Any]:
+    """Choose, predict, and write summary.json, selection.json, episodes/ and report.html to run_dir; the summary.
+
+    effort: of selectors that measure; training: of the encoder (`ghar.encoders.train.Training`), as published.
+    """
+    use_cores(config.threads)
+    began = time.perf_counter()
+    cases = prepare(config, training)
+    folder = RunFolder.open(Path(config.run_dir))
+    folder.write_config(as_yaml(config))
+    with language_model(cases) as (engine, tokenizer, context):
+        prompt, pool, queries = make_pool(cases, tokenizer, context, effort)
+        scorer = EngineScorer(engine, prompt, pool.patients)
+        binary = len(pool.labels) == 2  # validation patients get examples too, for the threshold of F1
+        valid = [make_query(cases, pool, patient) for patient in pool.valid] if binary else []
+        both = choose(pool, [*queries, *valid], scorer, config.env.in_flight)
+        cost = _cost(both, scorer, time.perf_counter() - began)
+        direct = cases.selector.inference == "direct"
+        shares = predict(both, scorer) if direct else react_shares(cases, engine, tokenizer, both)
+    n = len(queries)
+    chosen, found = replace(both, queries=tuple(queries), selections=both.selections[:n]), shares[:n]
+    threshold = _threshold(valid, shares[n:])
+    rows = _rows(chosen, scorer, found)
+    folder.write_episodes(pool.selector.name, rows)
+    clinical = clinical_numbers(config, [q.patient.label for q in queries], found, len(pool.labels), threshold)
+    write_selection(folder, _content(chosen, rows, clinical, cost))
+    summary = {**(folder.summary() or {}), **_summary(cases, chosen, found, clinical, cost)}
+    folder.write_summary(summary)
+    for name, (value, mean, deviation) in clinical.items():
+        print(f"{NAMES[name]:52} {100 * value:6.2f}   {100 * mean:.2f}±{100 * deviation:.2f} over resamples")
+    if cases.cohort.generated:
+        print("These patients are generated; the numbers say nothing about real ones.")
+    print(f"Report: {write_report(folder.path)}")
+    return summary
+
+
+@contextmanager
+def language_model(cases: Cases) -> Iterator[tuple[Engine, Any, int]]:
+    """Engine, tokenizer and context length of model=...: the demo's small model, untrained, or a pretrained folder."""
+    config, model = cases.config, cases.config.model
+    if model.path is not None:
+        network, tokenizer = load_pretrained(model.path, model.dtype)
+    else:
+        from ghar.llm.demo_model import build_model, build_tokenizer
+
+        assert model.hidden and model.layers and model.heads and model.vocab  # ghar.configure asks for them
+        tokenizer = build_tokenizer(texts(cases), tokenizer_names(cases), model.vocab)
+        shape = {"hidden": model.hidden, "layers": model.layers, "heads": model.heads}
+        network = build_model(tokenizer, **shape, seed=config.seed)
+    engine = make_engine(config, network, tokenizer)
+    with serving(engine, network, 0):
+        yield engine, tokenizer, network.config.max_position_embeddings
+    engine.close()
+
+
+def predict(chosen: Chosen, scorer: EngineScorer) -> list[tuple[float, ...]]:
+    """Label probabilities of each query with its examples, from the log-probs of the labels."""
+    found = []
+    pairs = list(zip(chosen.queries, chosen.selections, strict=True))
+    with progress(len(pairs), "Predict with the examples") as advance:
+        for start in range(0, len(pairs), BATCH):
+            asks = [Labels(query.patient, (selection.shots,)) for query, selection in pairs[start : start + BATCH]]
+            found += [tuple(np.exp(logp[0]).tolist()) for logp in scorer.answer(asks)]
+            advance(len(asks))
+    return found
+
+
+def react_shares(cases: Cases, engine: Engine, tokenizer: Any, chosen: Chosen) -> list[tuple[float, ...] | None]:
+    """Label probabilities where ReAct ends with the examples before each of its prompts; None for no answer.
+
+    An engine without log-probs gives the answer alone: probability 1 for it.
+    """
+    examples = examples_of(chosen)
+    jobs = [_job(cases, query, examples[query.patient.sample_id]) for query in chosen.queries]
+    with progress(len(jobs), "ReAct with the examples") as advance:
+        policies = {AGENT: EnginePolicy(engine, temperature=0)}
+        config = cases.config
+        episodes = rollout(
+            jobs, policies, _Nothing(), seed=config.seed, in_flight=config.env.in_flight, on_done=advance
+        )
+    labels = cases.task.labels
+    if hasattr(engine, "score"):
+        return list(label_probabilities(engine, tokenizer, episodes, labels))
+    return [_sure(episode, len(labels)) for episode in episodes]
+
+
+def _sure(episode: Episode, labels: int) -> tuple[float, ...] | None:
+    said = episode.prediction.label
+    return None if said is None else tuple(float(i == said) for i in range(labels))
+
+
+def _job(cases: Cases, query: Query, examples: str) -> Job:
+    series = query.patient.series
+    looks = {}
+    for i, code in enumerate(series.features):
+        values = series.values[:, i][~np.isnan(series.values[:, i])]
+        if len(values):
+            first, last, low, high = (number(v) for v in (values[0], values[-1], values.min(), values.max()))
+            looks[name_of(code)] = f"first {first}, last {last}, lowest {low}, highest {high}"
+    patient = query.patient
+    case = ReactCase(patient.sample_id, patient.text, looks, cases.task, patient.label)
+    return Job(patient.sample_id, 0, lambda: with_examples(react(case), examples, ROLES))
+
+
+class _Nothing:
+    """The corpus of episodes that retrieve nothing."""
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        raise RuntimeError("ReAct on a record looks into the record alone")
+
+
+def _threshold(valid: Sequence[Query], found: Probabilities) -> float:
+    """Where F1 is best on validation patients; 0.5 where there are none."""
+    if not valid:
+        return 0.5
+    return best_threshold([q.patient.label for q in valid], [None if row is None else row[1] for row in found])
+
+
+def clinical_numbers(
+    config: Config, labels: Sequence[int], found: Probabilities, classes: int, threshold: float
+) -> dict[str, list[float]]:
+    """The paper's metrics: {name: [value, mean, deviation]}; those that these labels leave undefined are left out."""
+    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
+    if classes == 2:
+        spread = risk(labels, [None if row is None else row[1] for row in found], threshold, **draw)
+    else:
+        spread = length_of_stay(labels, found, classes, **draw)
+    return {name: value.as_list() for name, value in spread.items()}
+
+
+def _cost(chosen: Chosen, scorer: EngineScorer, seconds: float) -> dict[str, float]:
+    """Per patient, of the selection: scored prompts (what all patients share included), tokens, seconds."""
+    shown = (*chosen.pool.patients, *(query.patient for query in chosen.queries))
+    n, tally = len(chosen.queries), scorer.scores.tally if scorer.scores is not None else None
+    return {
+        "patients": float(n),
+        "scored prompts a patient": tally.prompts / n if tally else 0.0,
+        "prompt tokens a patient": tally.tokens / n if tally else 0.0,
+        "prompt tokens a patient, each prompt from scratch": tally.scratch / n if tally else 0.0,
+        "generated replies a patient": scorer.said / n,
+        "records cut to fit": float(sum(patient.dropped > 0 for patient in shown)),
+        "seconds in all": seconds,
+    }
+
+
+def _rows(chosen: Chosen, scorer: EngineScorer, found: Probabilities) -> list[dict[str, Any]]:
+    """Rows of episodes/<selector>.jsonl (schema: ghar.metrics.runfolder)."""
+    tokenizer, labels, rows = scorer.prompt.tokenizer, chosen.pool.labels, []
+    for query, selection, shares in zip(chosen.queries, chosen.selections, found, strict=True):
+        ids = [token for piece in (*scorer.path(selection.shots), query.patient.asked) for token in piece]
+        prediction = None if shares is None else labels[int(np.argmax(shares))]
+        turn = {"agent": AGENT, "role": "predict", "step": 0, "prompt": tokenizer.decode(ids), "evidence": None}
+        rows.append(
+            {
+                "policy": chosen.pool.selector.name,
+                "split": "test",
+                "sample_id": query.patient.sample_id,
+                "patient": query.patient.text,
+                "label": labels[query.patient.label],
+                "prediction": prediction,
+                "label_probabilities": None if shares is None else list(shares),
+                "correct": prediction == labels[query.patient.label],
+                "needs_retrieval": None,
+                "retrieved": False,
+                "iterations": 1,
+                "prompt_tokens": len(ids),
+                "completion_tokens": 1,
+                "seconds": 0.0,
+                "rewards": {},
+                "reward": None,
+                "failure": None,
+                "turns": [{**turn, "reply": prediction or "", "format_ok": prediction is not None}],
+            }
+        )
+    return rows
+
+
+def _content(
+    chosen: Chosen, rows: Sequence[dict[str, Any]], clinical: dict[str, list[float]], cost: dict[str, float]
+) -> dict[str, Any]:
+    """selection.json (schema: ghar.metrics.selection)."""
+    pool, shown = chosen.pool, []
+    for selection, row in zip(chosen.selections, rows, strict=True):
+        gains = selection.gains or (None,) * len(selection.shots)
+        patients = [pool.patients[shot] for shot in selection.shots]
+        shots = [
+            {"sample_id": patient.sample_id, "label": pool.labels[patient.label], "gain": gain}
+            for patient, gain in zip(patients, gains, strict=True)
+        ]
+        about = {key: row[key] for key in ("sample_id", "label", "prediction")}
+        shown.append({**about, "scored": selection.scored, "shots": shots})
+    about = {"selector": pool.selector.name, "k": pool.selector.k, "cost": cost, "clinical": clinical}
+    return {**about, "rows": shown, "walk": _walk(chosen)}
+
+
+def _walk(chosen: Chosen) -> dict[str, Any] | None:
+    """A picture of the longest walk, the first among equals; None without a graph."""
+    graph = chosen.pool.graph
+    if graph is None:
+        return None
+    longest = max(range(len(chosen.queries)), key=lambda i: (len(chosen.selections[i].steps), -i))
+    query, selection = chosen.queries[longest], chosen.selections[longest]
+    points, own = flatten(graph.vectors, query.vector)
+    frontier = sorted({row for step in selection.steps for row in step.frontier} - set(selection.shots))
+    heads = np.repeat(np.arange(len(graph.ids)), np.diff(graph.starts))
+    near = {*selection.anchors, *frontier, *selection.shots}
+    edges = [(a, b) for a, b in zip(heads.tolist(), graph.neighbours.tolist(), strict=True) if a < b and {a, b} <= near]
+    picture = WalkPicture(points, graph.cohorts, edges, own, selection.anchors, frontier, selection.shots)
+    name = f"The cohorts of {len(graph.ids)} patients and the walk for {query.patient.sample_id}"
+    return {"sample_id": query.patient.sample_id, "svg": cohort_chart(name, picture)}
+
+
+def _summary(
+    cases: Cases, chosen: Chosen, found: Probabilities, clinical: dict[str, list[float]], cost: dict[str, float]
+) -> dict[str, Any]:
+    config, pool = cases.config, chosen.pool
+    labels, n = [query.patient.label for query in chosen.queries], len(pool.labels)
+    guess = [None if row is None else int(np.argmax(row)) for row in found]
+    shares = np.array([[1 / n] * n if row is None else row for row in found])
+    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
+    numbers = classification(labels, guess, n, shares, **draw)
+    splits = cases.splits
+    return {
+        "system": "graphwalker",
+        "generated": cases.cohort.generated,
+        "credentialed": cases.cohort.credentialed,
+        "scale": config.scale.name,
+        "experiment": f"{config.task.name} on {config.data.name}",
+        "seed": config.seed,
+        "task": {"name": cases.task.name, "question": cases.task.question, "labels": list(pool.labels)},
+        "ceilings": None,
+        "data": {
+            "train samples": len(splits.train),
+            "validation samples": len(splits.valid),
+            "test samples": len(splits.test),
+            "cohorts": len(pool.graph.prototypes) if pool.graph is not None else 0,
+        },
+        "policies": {
+            pool.selector.name: {
+                "n": len(labels),
+                "failures": 0,
+                "confusion": confusion_matrix(labels, guess, n).tolist(),
+                **{name: interval.as_list() for name, interval in numbers.items()},
+            }
+        },
+        "differences": {},
+        "clinical": clinical,
+        "cost": cost,
+    }
