@@ -43,6 +43,7 @@ class EventCase:
     policy sees it."""
 
     sample_id: str
+    subject_id: int
     place: int
     text: str
     prediction_time: datetime
@@ -145,9 +146,7 @@ class EhrRagEpisodes:
         reply: Reply = yield self._act(case, "low", side, self._fit(evidence, numbers), self.spec.iterations, path=side)
         return evidence, reply.value
 
-    def _air(
-        self, case: EventCase, path: str, query: str, lookups: list[Lookup]
-    ) -> Generator[Any, Any, Passages]:
+    def _air(self, case: EventCase, path: str, query: str, lookups: list[Lookup]) -> Generator[Any, Any, Passages]:
         """Retrieve, and search on until the model says ENOUGH, repeats itself, or has had its searches (Eqs. 4, 5)."""
         spec, asked = self.spec, [query]
         view: View = "similar" if spec.method == "no_ether" else "chunks"

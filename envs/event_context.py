@@ -10,7 +10,7 @@ from ghar.retrieval.ether import EventPassage
 
 @dataclass(frozen=True)
 class Shown:
-    """Rows and measurements that a prompt shows. rows: number -> (code, row), ascending; of lines, indicators by name."""
+    """What a prompt shows. rows: number in the record -> (code, row), ascending. indicators: (name, line)."""
 
     rows: dict[int, tuple[str, str]]
     indicators: tuple[tuple[str, str], ...] = ()

@@ -85,7 +85,7 @@ CARDS: dict[EhrshotTask, TaskCard] = {
         "findings and events that speak against any anaemia",
         ("none (120 g/L or more)", "mild (110 to below 120 g/L)", "moderate (70 to below 110 g/L)",
          "severe (below 70 g/L)"),
-        "When unsure prefer mild or moderate (1 or 2). Choose 0 only on strong evidence that there is no anaemia, and 3 "
-        "only on clear evidence of a severe one.",
+        "When unsure prefer mild or moderate (1 or 2). Choose 0 only on strong evidence that there is no anaemia, and "
+        "3 only on clear evidence of a severe one.",
     ),
 }  # fmt: skip

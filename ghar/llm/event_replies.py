@@ -22,7 +22,7 @@ def parse_label_number(reply: str, n_labels: int) -> Parsed:
     text = reply.strip()
     if not text:
         return Parsed(None, "empty")
-    before, marker, tail = text.lower().rpartition("answer:")
+    _, marker, tail = text.lower().rpartition("answer:")
     line = tail.strip().split("\n", 1)[0].strip(MARKS)
     if not marker and not re.fullmatch(r"-?\d+(\.\d+)?", line):
         return Parsed(None, "no_answer")

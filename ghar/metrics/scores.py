@@ -53,6 +53,30 @@ def classification(
     return intervals(statistic, len(cells), seed=seed, resamples=resamples)
 
 
+def class_f1(
+    labels: Sequence[int],
+    predictions: Sequence[int | None],
+    n_classes: int,
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> dict[int, Interval]:
+    """F1 of each class; one that is neither a label nor a prediction has none. Raises BadInput as `classification`."""
+    cells = _cells(labels, predictions, n_classes)
+    if not len(cells):
+        raise BadInput("there are no samples to evaluate: use a split that is not empty")
+    truth, guess = np.divmod(cells, n_classes + 1)
+    hit = (truth == guess)[:, None] & (truth[:, None] == np.arange(n_classes))
+    both = (truth[:, None] == np.arange(n_classes)).astype(float) + (guess[:, None] == np.arange(n_classes))
+
+    def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
+        f1 = ratio(2 * weights @ hit.astype(float), weights @ both)
+        return {str(i): f1[:, i] for i in range(n_classes)}
+
+    found = intervals(statistic, len(cells), seed=seed, resamples=resamples)
+    return {int(name): interval for name, interval in found.items()}
+
+
 def _cells(labels: Sequence[int], predictions: Sequence[int | None], n_classes: int) -> np.ndarray:
     """Index of each sample's cell in the flattened confusion matrix."""
     if len(labels) != len(predictions):

@@ -69,7 +69,8 @@ class _Builder:
         self.codes = pl.Enum(codes["code"])
         names = codes["description"].to_list()
         self.labels = pl.Series([event_label(c, n) for c, n in zip(codes["code"], names, strict=True)], dtype=pl.String)
-        measured = set(self._timed().filter("_number").select(pl.col("code").unique()).collect(engine="streaming")["code"])
+        numeric = self._timed().filter("_number").select(pl.col("code").unique())
+        measured = set(numeric.collect(engine="streaming")["code"])
         indicators = sorted({name for code, name in zip(codes["code"], names, strict=True) if code in measured})
         place = {name: i for i, name in enumerate(indicators)}
         self.indicator_of = np.array([place.get(name, -1) for name in names], dtype=np.int32)

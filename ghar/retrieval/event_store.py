@@ -40,7 +40,7 @@ STRINGS = ("codes", "labels", "values", "indicators")
 
 @dataclass(frozen=True)
 class Layout:
-    """How a store is laid out. size, overlap: rows of a chunk. numbers_apart: numeric events are trajectories, not rows.
+    """How a store is laid out. size, overlap: rows of a chunk. numbers_apart: numeric events are trajectories, no rows.
     clock: what an event's time is compared by."""
 
     size: int
