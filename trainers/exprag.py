@@ -46,6 +46,7 @@ from trainers.resume import as_yaml
 WITHOUT = {"direct", "scripted_direct"}  # policies that look nothing up
 SHOWN = 5  # diagnoses that stand for a ranked stay in the report
 ENCODED = 32  # texts an encoder sees at once
+LONGEST = 3600.0  # seconds for the look-ups of all episodes in flight: a model may have thousands of pieces to encode
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +168,7 @@ def play_questions(
             seed=seed,
             in_flight=study.config.env.in_flight,
             on_done=advance,
+            timeout=LONGEST,
             steady=study.config.engine.kind == "hf",  # look-ups are short here
         )
 
