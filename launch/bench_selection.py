@@ -26,17 +26,18 @@ from ghar.selectors.graph import PatientGraph, build_graph
 from ghar.selectors.protocol import Effort, Selection, Shots, best, cosines
 from ghar.selectors.search import Measure, greedy, lazy, without_stamps
 
-PATIENTS, WIDTH, TOPICS, STRENGTH = 1000, 8, 20, 0.5  # of a random instance
+PATIENTS, WIDTH, TOPICS, STRENGTH = 1000, 8, 20, 0.35  # of a random instance
 K_G, K_C, K_A, K = 8, 3, 3, 3
 NOISE = 0.5  # deviation of the noise, in deviations of the first gains
 TEXT = ("policy=graphwalker", "task=series_mortality", "selector.encoder=text")
 
 
-def selection(folder: Path, seeds: int, overrides: Sequence[str], instances: int = 300, patients: int = 100) -> None:
-    """Print and write selection.json. seeds: repetitions of the timing."""
-    result = {"counts": counts(instances), **walks(overrides, patients, seeds)}
+def selection(folder: Path, seeds: int, overrides: Sequence[str], *, share: float) -> dict[str, Any]:
+    """Print and write selection.json. seeds: repetitions of the timing; share: of 300 random graphs, 100 patients."""
+    result = {"counts": counts(round(300 * share)), **walks(overrides, round(100 * share), seeds)}
     print(json.dumps(result, indent=2))
     (folder / "selection.json").write_text(json.dumps(result, indent=2) + "\n")
+    return result
 
 
 def counts(instances: int) -> dict[str, Any]:

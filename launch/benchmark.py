@@ -10,7 +10,9 @@ retrieval: an index over a generated graph of `--share` of PrimeKG's size (5 GB 
 rollout: episodes per second against a lock-step loop, with the policy of the run in run_dir=...
 ppo: the optimisation part of a PPO step, against TRL 1.12's where `--trl` names a python that has it.
 patient_graph: k-NN graph and Leiden over 100,000 patients (`--share` of them).
+selection: GraphWalker's scored prompts, prompt tokens and prompts per second (`--share` of 100 patients).
 reports: EXPRAG's ranking of one stay against `--share` of 430,000 admissions, and its index.
+events: EHR-RAG's event store of `--share` of 10,000 patients with 5,000 events each, and one ETHER query.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "rollout": lambda a: bench("rollout").speed(a.folder, a.seeds, a.overrides),
     "ppo": lambda a: bench("ppo").step(a.folder, a.seeds, a.overrides, a.trl, a.timeout),
     "patient_graph": lambda a: bench("patient_graph").patient_graph(a.folder, a.seeds, share=a.share),
+    "events": lambda a: bench("events").events(a.folder, share=a.share, seed=0, timeout=a.timeout),
+    "selection": lambda a: bench("selection").selection(a.folder, a.seeds, a.overrides, share=a.share),
     "reports": lambda a: bench("reports").reports(a.folder, share=a.share, seed=0, timeout=a.timeout),
 }
 
@@ -49,7 +53,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="seeds, or repetitions of a measurement")
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"), help="where the runs are kept")
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds one run may take")
-    parser.add_argument("--share", type=float, default=1.0, help="of the size, which is PrimeKG's, 100,000 or 430,000")
+    parser.add_argument("--share", type=float, default=1.0, help="of the size, which is PrimeKG's, 100,000, 430,000 or 10,000")
     parser.add_argument("--labs", type=int, default=147, help="large: lab rows an admission")
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")

@@ -67,4 +67,4 @@ def slopes(
         base = (slope * here).sum()
         found.append([float((slope[: len(row)] * row[: len(piece)]).sum() - base) for row in table])
         at += len(piece)
-    return float(picked), np.array(found).reshape(len(pieces) - 2, len(shots))
+    return float(picked.detach()), np.array(found).reshape(len(pieces) - 2, len(shots))

@@ -1,0 +1,71 @@
+"""The prompt's pieces: what they say, what is left out when a record is too long, and whom that stops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ghar.data.cohort import Task
+from ghar.errors import BadInput
+from ghar.selectors.prompt import head_text, make_prompt, table
+from tests.selectors.walks import FEATURES, make_patient
+
+TASK = Task("series-mortality", "Will it happen?", ("no", "yes"))
+
+
+class Letters:
+    """A tokenizer with one token a character."""
+
+    eos_token_id = 0
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        assert not add_special_tokens
+        return [ord(letter) for letter in text]
+
+
+def series(steps: int):
+    return make_patient(np.random.default_rng(0), 1, 1, steps).series
+
+
+def text(ids: tuple[int, ...]) -> str:
+    return "".join(map(chr, ids))
+
+
+def test_pieces_hold_what_they_should_and_only_examples_their_answer() -> None:
+    prompt = make_prompt(TASK, FEATURES, Letters(), 4000, 2)
+    sample = replace(series(3), label=1)
+    patient = prompt.patient(sample, "0.37")
+    assert text(patient.shown) == f"Example:\n{patient.text}\nAnswer: yes\n\n"
+    assert text(patient.asked) == f"Patient:\n{patient.text}\nAnswer:"
+    assert patient.text.endswith("estimate of a trained model: 0.37") and patient.dropped == 0
+    assert [text(ids) for ids in prompt.answers] == [" no", " yes"]
+    head = text(prompt.head)
+    assert TASK.question in head and "heart rate (beats/min; 60 to 100)" in head and head.count("mmHg") == 0
+
+
+def test_a_long_record_loses_its_oldest_steps_and_says_how_many() -> None:
+    prompt = make_prompt(TASK, FEATURES, Letters(), len(head_text(TASK, FEATURES)) + 4 + 3 * 140, 2)
+    sample = series(20)
+    patient = prompt.patient(sample)
+    assert patient.dropped > 0 and max(len(patient.shown), len(patient.asked)) <= prompt.room == 140
+    assert patient.text == table(sample, patient.dropped)
+    assert str(int(sample.hours[-1])) in patient.text.splitlines()[0]
+    more = table(sample, patient.dropped - 1)
+    assert len(f"Example:\n{more}\nAnswer: yes\n\n") > prompt.room - 1, "one step more would have fitted"
+
+
+def test_a_context_too_small_is_refused_with_a_way_out() -> None:
+    head = len(head_text(TASK, FEATURES))
+    with pytest.raises(BadInput, match=r"leaves each of 3 examples .* lower selector\.k"):
+        make_prompt(TASK, FEATURES, Letters(), head + 10, 3)
+    with pytest.raises(BadInput, match=r"Sample s1: one step .* lower selector\.k"):
+        make_prompt(TASK, FEATURES, Letters(), head + 4 + 4 * 20, 3).patient(series(2))
+
+
+def test_missing_values_are_said_and_what_was_never_measured_is_not() -> None:
+    sample = series(2)
+    values = np.array([[np.nan, np.nan, 7.4], [80.0, np.nan, 7.35]], np.float32)
+    lines = table(replace(sample, values=values)).splitlines()
+    assert lines == ["hours: 24 48", "heart rate: NaN 80", "ph: 7.4 7.35"]
