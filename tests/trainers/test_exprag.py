@@ -144,7 +144,8 @@ def test_candidates_are_other_patients(study: ExpragStudy) -> None:
 
 def test_warm_up_and_ppo_train_the_reader(cache: Path, tmp_path: Path) -> None:
     config = configured(
-        cache, "trainer.warmup.batch=8", "trainer.warmup.epochs=1", "trainer.warmup.samples=32", "trainer.rl.updates=1",
+        cache, "trainer.warmup.batch=8", "trainer.warmup.micro_batch=8", "trainer.warmup.epochs=1",
+        "trainer.warmup.samples=32", "trainer.rl.updates=1",
         "trainer.rl.episodes=8", "trainer.rl.eval_samples=4", "exprag.policies=[exprag]", "task.max_test=4",
         f"run_dir={tmp_path}",
     )  # fmt: skip
