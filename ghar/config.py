@@ -95,6 +95,7 @@ class Model:
     finetune: Literal["lora", "full"]
     lora_rank: Count
     lora_alpha: Count
+    checkpointing: bool  # recompute activations in the backward pass: less memory, more time, the same numbers
     critic: Literal["head", "adapter"]  # value heads on the shared trunk, or on an adapter of their own
     hidden: Count | None  # demo: width, layers, heads; null for a pretrained model
     layers: Count | None
@@ -202,6 +203,14 @@ class Trainer:
     warmup: Warmup
     rl: Rl
     rllib: Rllib
+
+
+@dataclass(frozen=True)
+class Deepspeed:
+    """What the processes of `torchrun --nproc-per-node N` share out among them (ZeRO)."""
+
+    stage: Annotated[int, Range(0, 3)] | None  # null trains without DeepSpeed
+    offload: bool  # optimiser state in CPU memory
 
 
 @dataclass(frozen=True)
@@ -316,6 +325,7 @@ class Config:
     selector: Selector | None  # of policy graphwalker
     exprag: Exprag | None  # of policy exprag
     ehr_rag: EhrRag | None  # of policy ehr_rag
+    deepspeed: Deepspeed
     eval: Eval
     logger: Logger
     privacy: Privacy

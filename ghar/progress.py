@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +35,8 @@ def progress(total: int | None, description: str) -> Iterator[Callable[..., None
     done = 0
     start = time.monotonic()
     console = Console(file=sys.stderr)
-    with Progress(*_columns(), console=console, transient=True, disable=not console.is_terminal) as bar:
+    silent = os.environ.get("RANK", "0") != "0"  # under torchrun one process speaks for all
+    with Progress(*_columns(), console=console, transient=True, disable=silent or not console.is_terminal) as bar:
         task = bar.add_task(description, total=total)
 
         def advance(n: int = 1) -> None:
@@ -43,7 +45,8 @@ def progress(total: int | None, description: str) -> Iterator[Callable[..., None
             bar.advance(task, n)
 
         yield advance
-    print(f"{description}: {done} in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+    if not silent:
+        print(f"{description}: {done} in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:

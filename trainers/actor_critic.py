@@ -43,7 +43,8 @@ class ActorCriticConfig:
 
     finetune: "lora" or "full"; rank, alpha: of the LoRA adapters; critic: "head" (on the actor's trunk) or "adapter"
     (a LoRA adapter of its own, only with finetune="lora"); detach: keep the value loss out of the actor's trunk;
-    reference: keep a reference policy (free with LoRA, a copy of the weights with "full"); temperature: of sampling.
+    reference: keep a reference policy (free with LoRA, a copy of the weights with "full"); temperature: of sampling;
+    checkpointing: recompute the layers' activations in the backward pass.
     """
 
     finetune: Literal["lora", "full"] = "lora"
@@ -53,6 +54,7 @@ class ActorCriticConfig:
     detach: bool = False
     reference: bool = True
     temperature: float = 1.0
+    checkpointing: bool = False
     agents: tuple[str, ...] = AGENTS
     seed: int = 0
 
@@ -65,6 +67,8 @@ class ActorCritic(nn.Module):
         if cfg.critic == "adapter" and cfg.finetune == "full":
             raise ValueError('critic="adapter" needs finetune="lora"; use critic="head" with full fine-tuning')
         self.cfg = cfg
+        if cfg.checkpointing:
+            base.gradient_checkpointing_enable({"use_reentrant": False})
         hidden = base.get_input_embeddings().weight
         self.reference = None
         if cfg.finetune == "lora":
@@ -157,6 +161,10 @@ class ActorCritic(nn.Module):
 
     # ---------------------------------------------------------------- scores
 
+    def forward(self, rows: Sequence[Row]) -> tuple[Tensor, ...]:
+        """The columns of `score`; for DeepSpeed, which wants to see tensors pass."""
+        return _columns(self.score(rows))
+
     def score(self, rows: Sequence[Row]) -> Scores:
         """Log-probs, values and entropy of one micro-batch, with gradients. All rows in one padded forward pass."""
         batch = self._collate(rows)
@@ -185,7 +193,7 @@ class ActorCritic(nn.Module):
 
         off = self.policy.disable_adapter() if self.cfg.finetune == "lora" else nullcontext()
         with off:
-            (result,) = self._over(rows, token_budget, logp, tick)
+            result = self._over(rows, token_budget, logp, tick)[0]
         self._unfreeze()
         return result
 
@@ -217,14 +225,21 @@ class ActorCritic(nn.Module):
                 pieces[i] = tuple(column[k] for column in split)
             if tick is not None:
                 tick(len(index))
-        return [torch.cat(column) for column in zip(*pieces, strict=True)] if rows else [torch.zeros(0)] * 3
+        if not rows:
+            return [torch.zeros(0, device=self.device)] * 3
+        return [torch.cat(column) for column in zip(*pieces, strict=True)]
 
     def _collate(self, rows: Sequence[Row]) -> Batch:
         return collate(rows, self.device)
 
     def _hidden(self, model: Any, batch: Batch) -> Tensor:
         """Trunk states [T, H] at the positions that predict completion tokens."""
-        out = _plain(model).base_model(input_ids=batch.tokens, attention_mask=batch.mask, use_cache=False)
+        trunk = _plain(model).base_model
+        if self.cfg.checkpointing:
+            # transformers checkpoints layers in training mode only; what is inside them, dropout too, stays in eval
+            for layer in trunk.layers:
+                layer.training = torch.is_grad_enabled()
+        out = trunk(input_ids=batch.tokens, attention_mask=batch.mask, use_cache=False)
         return out.last_hidden_state[batch.row, batch.position]
 
     def _values(self, hidden: Tensor | None, batch: Batch) -> Tensor:

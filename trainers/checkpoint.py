@@ -2,7 +2,7 @@
 
 <run>/checkpoints/
     step-N/  weights.safetensors   trainable weights
-             optimizer.pt          optimiser state
+             optimizer.pt          optimiser state of each process
              random.pt             states of the random generators
              state.json            step, score, number of processes, and whatever the training loop counts
              model.json            identity of the model the weights belong to
@@ -35,7 +35,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved: state, the loop's own JSON; optimizer, a state_dict; random, generator states by name.
+    """What was saved: state, the loop's own JSON; optimizer, its states; random, generator states by name.
 
     score: of the weights, higher is better; None where they were not evaluated. processes: that the run trained in.
     """

@@ -9,13 +9,12 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,13 @@ import torch
 from envs.teacher import ScriptedTeacher
 from ghar.config import Config
 from ghar.disk import full_disk_told
-from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from trainers.demo import TEACHER, base_key, base_knowledge, build_base, teacher_knowledge
+from trainers.distributed import main_first, on_main, rank, together
 from trainers.evaluate import evaluate_study, table
 from trainers.lessons import Lessons, lessons_of, read_lessons, write_lessons
 from trainers.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
@@ -48,34 +47,45 @@ Log = Callable[[Mapping[str, Any]], None]
 
 def train(config: Config) -> None:
     """Run every phase into `config.run_dir`. A finished run is only reported, a killed one goes on where it was."""
-    _alone()
-    use_cores(config.threads)
-    torch.manual_seed(config.seed)
-    path = Path(config.run_dir)
-    with occupied(path), full_disk_told(path):
-        opened = open_run(config)
-        if opened is not None:
-            _train(config, *opened)
+    with together(config.deepspeed.stage):
+        use_cores(config.threads)
+        torch.manual_seed(config.seed)
+        path = Path(config.run_dir)
+        with ExitStack() as held, full_disk_told(path):
+            on_main(lambda: _hold(held, path))
+            opened = on_main(lambda: open_run(config))
+            if opened is not None:
+                _train(config, *opened)
+
+
+def _hold(held: ExitStack, path: Path) -> None:
+    held.enter_context(occupied(path))
 
 
 def _train(config: Config, folder: RunFolder, resumed: bool) -> None:
     seconds: dict[str, float] = {}  # of this start: what an earlier one has done is not counted
     with _timed(seconds, "data"):
-        study = prepare(config)
+        study = main_first(lambda: prepare(config))
     logger = _logger(study, folder)
     log = _log_to(folder, logger)
-    _banner(study)
+    on_main(lambda: _banner(study))
     checkpoints = folder.path / "checkpoints"
-    if not (checkpoints / SFT).is_dir():
+    if on_main(lambda: not (checkpoints / SFT).is_dir()):
         _warm_up(study, folder, log, seconds)
     else:
-        print("The warm-up was finished by an earlier start.")
-    shutil.rmtree(checkpoints / SFT_STEPS, ignore_errors=True)
+        on_main(lambda: print("The warm-up was finished by an earlier start."))
+    on_main(lambda: shutil.rmtree(checkpoints / SFT_STEPS, ignore_errors=True))
     model, tokenizer = load_sft(config, checkpoints)  # also right after SFT: every start of RL sees the same bytes
     cases = study.cases(study.splits.train, tokenizer), study.cases(study.splits.valid, tokenizer)
     patients = Patients(*cases, read_lessons(checkpoints / LESSONS).references)
     with _timed(seconds, "rl"):
         reinforce(study, make_actor(config, model), tokenizer, patients, log, folder)
+    on_main(lambda: _finish(study, folder, logger, seconds, resumed))
+
+
+def _finish(study: Study, folder: RunFolder, logger: Logger, seconds: dict[str, float], resumed: bool) -> None:
+    """Evaluation and report."""
+    config = study.config
     with _timed(seconds, "evaluation"):
         summary = evaluate_study(study, folder, resume=True)
     for name in config.eval.policies:
@@ -94,24 +104,21 @@ def _warm_up(study: Study, folder: RunFolder, log: Log, seconds: dict[str, float
     with _timed(seconds, "base"):
         model, tokenizer = _start_model(study, folder, log)
     with _timed(seconds, "teacher"):
-        if not (checkpoints / LESSONS).is_file():
-            train_cases = study.cases(study.splits.train, tokenizer)
-            found = sample_references(study, train_cases, _teacher(study, train_cases))
-            write_lessons(checkpoints / LESSONS, lessons_of(found, tokenizer))
+        on_main(lambda: _teach(study, checkpoints / LESSONS, tokenizer))
         lessons = read_lessons(checkpoints / LESSONS)
-    print(f"The teacher was right on {lessons.rate:.1%} of the samples it tried.")
-    folder.rewind("sft", -1)
+    on_main(lambda: folder.rewind("sft", -1))
     with _timed(seconds, "sft"):
         model = _imitate(study, model, tokenizer, lessons, log, checkpoints / SFT_STEPS)
-        save_model(model, tokenizer, checkpoints / SFT)
+        on_main(lambda: save_model(model, tokenizer, checkpoints / SFT))
 
 
-def _alone() -> None:
-    """One process needs no process group: torchrun's variables would make libraries build one, and wrap the model."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise BadInput("Training runs in one process so far: use torchrun --nproc-per-node 1.")
-    for name in ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        os.environ.pop(name, None)
+def _teach(study: Study, kept: Path, tokenizer: Any) -> None:
+    """The teacher's lessons, into the file `kept` unless an earlier start has written it."""
+    if not kept.is_file():
+        train_cases = study.cases(study.splits.train, tokenizer)
+        found = sample_references(study, train_cases, _teacher(study, train_cases))
+        write_lessons(kept, lessons_of(found, tokenizer))
+    print(f"The teacher was right on {read_lessons(kept).rate:.1%} of the samples it tried.")
 
 
 def _start_model(study: Study, folder: RunFolder, log: Log) -> tuple[Any, Any]:
@@ -121,12 +128,13 @@ def _start_model(study: Study, folder: RunFolder, log: Log) -> tuple[Any, Any]:
         return load_pretrained(model.path, model.dtype)
     knowledge = base_knowledge(study, study.cases(study.splits.train, None))
     kept = Path(study.config.data.cache) / "bases" / base_key(study, knowledge)
-    if kept.is_dir():
-        print(f"Base model of an earlier run: {kept}")
+    if on_main(lambda: kept.is_dir()):
+        on_main(lambda: print(f"Base model of an earlier run: {kept}"))
     else:
-        folder.rewind("base", -1)
+        on_main(lambda: folder.rewind("base", -1))
         kept.parent.mkdir(parents=True, exist_ok=True)
-        save_model(*build_base(study, knowledge, log), kept)
+        base = build_base(study, knowledge, log)
+        on_main(lambda: save_model(*base, kept))
     return load_pretrained(str(kept), model.dtype)
 
 
@@ -149,6 +157,9 @@ def _imitate(study: Study, model: Any, tokenizer: Any, lessons: Lessons, log: Lo
         finetune=cfg.model.finetune,
         rank=cfg.model.lora_rank,
         alpha=cfg.model.lora_alpha,
+        checkpointing=cfg.model.checkpointing,
+        deepspeed=cfg.deepspeed,
+        dtype=cfg.model.dtype,
         seed=cfg.seed,
     )
     result = run_sft(model, tokenizer, lessons.pairs, settings, keep)
@@ -159,6 +170,8 @@ def _imitate(study: Study, model: Any, tokenizer: Any, lessons: Lessons, log: Lo
 
 def _logger(study: Study, folder: RunFolder) -> Logger:
     config = study.config
+    if rank() > 0:
+        return Logger()
     return start_logger(
         config.logger.wandb,
         folder.path,
@@ -173,6 +186,8 @@ def _logger(study: Study, folder: RunFolder) -> Logger:
 
 def _log_to(folder: RunFolder, logger: Logger) -> Log:
     def log(row: Mapping[str, Any]) -> None:
+        if rank() > 0:
+            return
         folder.log(row)
         logger.log(row)
         if row["phase"] == "rl" and "eval/reward" in row:

@@ -21,6 +21,8 @@ from ghar.llm.canary import WrongWeights
 from trainers import losses
 from trainers.actor_critic import ActorCritic, Scores
 from trainers.credit import credit, episode_rewards, whiten
+from trainers.distributed import gather, rank, world
+from trainers.learner import Learner, Plain
 from trainers.rows import micro_batches
 from trainers.trajectory import Array, Row, Trajectories, spans
 
@@ -97,36 +99,62 @@ def update(
     traj: Trajectories,
     cfg: MappoConfig,
     rng: np.random.Generator,
+    version: int | None = None,
+) -> dict[str, float]:
+    """`improve` without DeepSpeed."""
+    return improve(Plain(actor, optimizer, cfg.max_grad_norm), traj, cfg, rng, version=version)
+
+
+def improve(
+    learner: Learner,
+    traj: Trajectories,
+    cfg: MappoConfig,
+    rng: np.random.Generator,
     advance: Callable[[int], Any] = lambda rows: None,
     version: int | None = None,
 ) -> dict[str, float]:
     """Train on one batch; returns diagnostics. `advance` is told rows as they are done, epochs x rows in all.
 
-    Every process calls it with its own episodes; losses are normalised by the trainable tokens of all. ValueError
-    when this process has none; FloatingPointError when a gradient is not finite (weights are then as before the step);
-    WrongWeights when the engine's log-probs of `version` (rows of older weights are left out; None: of all rows) are
-    not those of this actor.
+    Every process calls it with its own episodes, in order of rank, and an `rng` in the same state; minibatches are
+    drawn from the rows of all and losses normalised by their trainable tokens, so that the number of processes changes
+    numbers by rounding at most. ValueError when nobody has a row; FloatingPointError when a gradient is not finite
+    (weights are then as before the step); WrongWeights when the engine's log-probs of `version` (rows of older
+    weights are left out; None: of all rows) are not those of this actor.
     """
     start = time.monotonic()
     rows = [row for row in traj.rows() if row.trainable]
-    if not rows:
+    counts = gather(len(rows))
+    first = sum(counts[: rank()])  # number of this process's first row among all
+    if not any(counts):
         raise ValueError("a batch without trainable tokens: every episode failed or was played by fixed policies")
-    targets, report = prepare(actor, rows, traj, cfg, version)
-    sizes = np.array([len(row.tokens) - row.prompt for row in rows])
+    _start_critic(learner, traj, cfg)
+    with learner.whole():
+        targets, report = prepare(learner.actor, rows, traj, cfg, version)
+    sizes = np.array([len(row.tokens) - row.prompt for row in rows], np.int64)
     ends = np.cumsum(sizes)
     steps: list[dict[str, float]] = []
     for _ in range(cfg.epochs):
-        for part in np.array_split(rng.permutation(len(rows)), cfg.minibatches):
+        for everyone in np.array_split(rng.permutation(sum(counts)), cfg.minibatches):
+            part = everyone[(everyone >= first) & (everyone < first + len(rows))] - first
             micro = [part[group] for group in micro_batches([len(rows[i].tokens) for i in part], cfg.micro_tokens)]
             batches = [([rows[i] for i in m], targets.take(spans(ends[m] - sizes[m], ends[m]))) for m in micro]
-            steps.append(_step(actor, optimizer, batches, cfg))
+            steps.append(_step(learner, batches, cfg))
             advance(len(part))
     report |= {name: float(np.mean([s[name] for s in steps])) for name in steps[0]}
     report["ratio/first"] = steps[0]["ratio/max"]
     report["ratio/max"] = max(s["ratio/max"] for s in steps)
     seconds = time.monotonic() - start
-    report["tokens_per_second"] = cfg.epochs * sum(len(row.tokens) for row in rows) / seconds
+    report["tokens_per_second"] = cfg.epochs * sum(gather(sum(len(row.tokens) for row in rows))) / seconds
     return report
+
+
+def _start_critic(learner: Learner, traj: Trajectories, cfg: MappoConfig) -> None:
+    """A critic that was never trained starts at the mean return: rewards are worth about η per term, and from zero it
+    would only chase that constant."""
+    with learner.whole():
+        untrained = learner.actor.critic_is_untrained
+    if untrained and np.isfinite(start := _mean_return(traj, cfg)):
+        learner.change(lambda: learner.actor.start_critic_at(start))
 
 
 def prepare(
@@ -134,12 +162,12 @@ def prepare(
 ) -> tuple[Targets, dict[str, float]]:
     """Values, reference log-probs and advantages under the weights before the update, and what they tell.
 
-    `rows` are the trainable rows of `traj`. A critic that was never trained starts at their mean return: rewards are
-    worth about η per term, and from zero it would only chase that constant.
+    `rows` are the trainable rows of `traj`.
     """
-    if actor.critic_is_untrained and np.isfinite(start := _mean_return(traj, cfg)):
-        actor.start_critic_at(start)
-    index = np.concatenate([np.arange(row.start + row.prompt, row.start + len(row.tokens)) for row in rows])
+    index = spans(
+        np.array([row.start + row.prompt for row in rows], np.int64),
+        np.array([row.start + len(row.tokens) for row in rows], np.int64),
+    )
     old = actor.evaluate(rows, cfg.micro_tokens)
     reference = actor.reference_logp(rows, cfg.micro_tokens) if cfg.needs_reference else None
     values = np.zeros(len(traj.tokens), np.float32)
@@ -169,14 +197,20 @@ def prepare(
         returns=torch.as_tensor(returns[index], device=device),
         spread=max(1.0, float(_gather(returns[index][None].astype(np.float64)).var())),
     )
-    agents = np.repeat([row.agent for row in rows], [len(row.tokens) - row.prompt for row in rows])
+    agents = _per_token([row.agent for row in rows], rows)
     return targets, agree | _report(old, targets, agents, traj)
 
 
 def _sampled_by(version: int | None, rows: Sequence[Row], traj: Trajectories) -> Array:
-    """bool [N]: tokens that were sampled by weights `version`; all where it is None."""
+    """int64 [N]: 1 for tokens that were sampled by weights `version`; all where it is None."""
     own = [version is None or traj.segments.version[2 * row.index] == version for row in rows]
-    return np.repeat(own, [len(row.tokens) - row.prompt for row in rows])
+    return _per_token(own, rows)
+
+
+def _per_token(values: Sequence[int], rows: Sequence[Row]) -> Array:
+    """int64 [N]: a value of each row, for each of its sampled tokens."""
+    lengths = np.array([len(row.tokens) - row.prompt for row in rows], np.int64)
+    return np.repeat(np.array(values, np.int64), lengths)
 
 
 def _agreement(difference: Tensor, current: Array, limit: float | None) -> dict[str, float]:
@@ -222,30 +256,37 @@ def _bootstrap(actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg:
 
 
 def _step(
-    actor: ActorCritic,
-    optimizer: torch.optim.Optimizer,
-    batches: Sequence[tuple[Sequence[Row], Targets]],
-    cfg: MappoConfig,
+    learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cfg: MappoConfig
 ) -> dict[str, float]:
     """One optimiser step on micro-batches whose gradients add up; additive diagnostics are summed over processes."""
-    device = actor.device
+    device = learner.actor.device
     count = torch.tensor(float(sum(len(targets.values) for _, targets in batches)), device=device, dtype=torch.float64)
     tokens = float(_sum(count))
-    optimizer.zero_grad(set_to_none=True)
     names = PARTS + (("kl_reference",) if cfg.needs_reference else ())
     sums = {name: torch.zeros((), device=device) for name in names}  # the same in a process without rows
     ratio_max = torch.zeros((), device=device)
-    for rows, targets in batches:
-        scores = actor.score(rows)
+    passes = max(gather(len(batches))) if learner.even else len(batches)
+    for i, (rows, targets) in enumerate(batches):
+        scores = learner.score(rows)
         loss, parts = total_loss(scores, targets, tokens, cfg)
-        loss.backward()
+        learner.backward(loss, last=i == passes - 1)
         for name in names:
             sums[name] += parts[name].detach()
         ratio_max = torch.maximum(ratio_max, (scores.logp.detach() - targets.old).exp().max())
-    norm = _clipped_norm(actor.trainable_parameters(), cfg.max_grad_norm)
-    optimizer.step()
+    for i in range(len(batches), passes):
+        learner.backward(_nothing(learner), last=i == passes - 1)
+    norm = learner.step()
+    if not np.isfinite(norm):
+        raise FloatingPointError(f"gradient norm is {norm}: lower the learning rate or look at the rewards")
     report = {name: float(_sum(value)) for name, value in sums.items()}
     return {**report, "ratio/max": float(_sum(ratio_max, largest=True)), "grad_norm": norm}
+
+
+def _nothing(learner: Learner) -> Tensor:
+    """The loss of a row that weighs nothing, for a process that has fewer passes to make than the others."""
+    nobody = Row(0, 0, 1, np.zeros(2, np.int64), np.zeros(2, np.float32), (), agent=0, role=0, trainable=True)
+    scores = learner.score([nobody])
+    return 0.0 * (scores.logp.sum() + scores.values.sum() + scores.entropy.sum())
 
 
 def total_loss(scores: Scores, targets: Targets, tokens: float, cfg: MappoConfig) -> tuple[Tensor, dict[str, Tensor]]:
@@ -266,18 +307,6 @@ def total_loss(scores: Scores, targets: Targets, tokens: float, cfg: MappoConfig
         parts["kl_reference"] = losses.reference_kl(scores.logp, targets.reference, weights, tokens)
         total = total + cfg.kl * parts["kl_reference"]
     return total, parts | {"loss/total": total}
-
-
-def _clipped_norm(parameters: Sequence[torch.nn.Parameter], limit: float) -> float:
-    """Add gradients over processes, clip their global norm in place and return it as it was before."""
-    if _several():
-        for p in parameters:  # the same collective calls in every process, whatever it had rows for
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            dist.all_reduce(p.grad)
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
-    if not np.isfinite(norm):
-        raise FloatingPointError(f"gradient norm is {norm}: lower the learning rate or look at the rewards")
-    return norm
 
 
 def _report(old: Scores, targets: Targets, agents: Array, traj: Trajectories) -> dict[str, float]:
@@ -302,14 +331,9 @@ def _report(old: Scores, targets: Targets, agents: Array, traj: Trajectories) ->
     return report
 
 
-def _several() -> bool:
-    """Whether there are other processes; vLLM in this one starts a group of one, which has nobody to talk to."""
-    return dist.is_initialized() and dist.get_world_size() > 1
-
-
 def _sum(value: Tensor, largest: bool = False) -> Tensor:
     """Sum (or maximum) over processes."""
-    if _several():
+    if world() > 1:
         dist.all_reduce(value, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
     return value
 
@@ -320,8 +344,4 @@ def _sum_array(value: Array) -> Array:
 
 def _gather(columns: Array) -> Array:
     """[C, N] of this process to [C, all N]."""
-    if not _several():
-        return columns
-    parts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, columns)
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(gather(columns), axis=1)

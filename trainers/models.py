@@ -120,6 +120,7 @@ def make_actor(config: Config, base: Any) -> ActorCritic:
             detach=True,  # a value head far from its target would otherwise shake the policy's trunk
             reference=mappo_config(config).needs_reference,
             temperature=config.engine.temperature,
+            checkpointing=model.checkpointing,
             seed=config.seed,
         ),
     )

@@ -1,14 +1,16 @@
 """The reinforcement-learning loop: play, reward, update, evaluate, keep the best (Algorithm 1, lines 15-18, GHAR).
 
-A killed loop goes on from its newest checkpoint and ends with the numbers of one that was left alone.
+A killed loop goes on from its newest checkpoint and ends with the numbers of one that was left alone. Several
+processes walk through it in step, each with its share of the patients; process 0 writes what is written.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +27,12 @@ from rewards.compose import EpisodeReward, Reference, observe, score_episode
 from rewards.normalise import Running
 from trainers import checkpoint
 from trainers.actor_critic import ActorCritic
-from trainers.checkpoint import Checkpoint
+from trainers.checkpoint import Checkpoint, Keep
+from trainers.distributed import gather_rows, on_main, rank, share, to_main
 from trainers.engines import AnyEngine, make_engine, serving
 from trainers.evaluate import CURVE_RESAMPLES, score_policy, summarise
-from trainers.mappo import update
+from trainers.learner import Learner, Plain, Sharded
+from trainers.mappo import improve
 from trainers.models import identity, mappo_config
 from trainers.play import needs_retrieval, play
 from trainers.study import Study
@@ -52,14 +56,17 @@ class _Loop:
     waited: evaluations since.
     """
 
-    actor: ActorCritic
-    optimizer: torch.optim.Optimizer
+    learner: Learner
     rng: np.random.Generator
     running: Running | None
     step: int = 0
     upcoming: list[int] = field(default_factory=list)
     best: float = -float("inf")
     waited: int = 0
+
+    @property
+    def actor(self) -> ActorCritic:
+        return self.learner.actor
 
     def checkpoint(self, score: float | None) -> Checkpoint:
         state = {
@@ -68,14 +75,15 @@ class _Loop:
             "upcoming": self.upcoming,
             "running": self.running.state_dict() if self.running else None,
         }
-        weights, random = self.actor.trainable_state(), checkpoint.random_state(rl=self.rng)
-        return Checkpoint(
-            weights, self.optimizer.state_dict(), random, state, self.step, score, checkpoint.processes()
-        )
+        with self.learner.whole():
+            weights = {name: w.cpu().clone() for name, w in self.actor.trainable_state().items()} if rank() == 0 else {}
+        optimizer = to_main(self.learner.state())
+        random = checkpoint.random_state(rl=self.rng)
+        return Checkpoint(weights, {"ranks": optimizer}, random, state, self.step, score, checkpoint.processes())
 
     def go_on_from(self, found: Checkpoint) -> None:
-        self.actor.load_trainable_state(found.weights)
-        self.optimizer.load_state_dict(found.optimizer)
+        self.learner.change(lambda: self.actor.load_trainable_state(found.weights))
+        self.learner.load_state(found.optimizer["ranks"][rank()])
         checkpoint.restore_random(found.random, rl=self.rng)
         if self.running is not None:
             self.running.load_state_dict(found.state["running"])
@@ -100,15 +108,14 @@ def reinforce(
     cfg, rl = study.config, study.config.trainer.rl
     torch.manual_seed(derive_seed(cfg.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
     rng = np.random.default_rng(derive_seed(cfg.seed, "rl"))
-    optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
-    loop = _Loop(actor, optimizer, rng, Running() if cfg.reward.normalise == "running" else None)
+    loop = _Loop(_learner(study, actor), rng, Running() if cfg.reward.normalise == "running" else None)
     model, checkpoints = identity(cfg, actor, tokenizer), folder.path / "checkpoints"
     keep = checkpoint.Keep(cfg.keep_last, cfg.keep_best)
-    found = checkpoint.newest(checkpoints, model, keep)
+    found = _newest(checkpoints, model, keep)
     if found is not None:
-        print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}.")
+        on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}."))
         loop.go_on_from(found)
-    folder.rewind("rl", loop.step - 1)
+    on_main(lambda: folder.rewind("rl", loop.step - 1))
     engine = make_engine(cfg, actor.model, tokenizer)
     while loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
         row: dict[str, Any] = {"step": loop.step, "phase": "rl"}
@@ -122,22 +129,46 @@ def reinforce(
             loop.best, loop.waited = (reward, 0) if reward > loop.best else (loop.best, loop.waited + 1)
         log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
         if reward is not None or loop.step % rl.save_every == 0:
-            checkpoint.save(checkpoints, loop.checkpoint(reward), model, keep)
+            state = loop.checkpoint(reward)
+            if rank() == 0:
+                checkpoint.save(checkpoints, state, model, keep)
         loop.step += 1
     engine.close()
+
+
+def _learner(study: Study, actor: ActorCritic) -> Learner:
+    config, rl = study.config, study.config.trainer.rl
+    optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
+    if config.deepspeed.stage is None:
+        return Plain(actor, optimizer, rl.max_grad_norm)
+    return Sharded(actor, optimizer, config.deepspeed, config.model.dtype, rl.max_grad_norm)
+
+
+def _newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | None:
+    """The checkpoint to go on from, in every process; process 0 tidies the folder first."""
+    mine: list[Checkpoint | None] = []
+
+    def choose() -> int | None:
+        mine.append(checkpoint.newest(folder, model, keep))
+        return None if mine[0] is None else mine[0].step
+
+    step = on_main(choose)
+    if mine or step is None:
+        return mine[0] if mine else None
+    return checkpoint.load(folder / f"step-{step}", model)
 
 
 def _update(study: Study, loop: _Loop, engine: AnyEngine, patients: Patients) -> dict[str, float]:
     """One batch: play, reward, train. Returns its part of the metrics."""
     rl, step = study.config.trainer.rl, loop.step
-    cases = _next_batch(loop, patients.train, rl.episodes)
+    cases = share(_next_batch(loop, patients.train, rl.episodes))
     start = time.monotonic()
-    episodes = _collect(study, loop.actor, engine, cases, step)
+    episodes = _collect(study, loop, engine, cases)
     middle = time.monotonic()
     rewards = _reward(study, episodes, cases, patients.references, loop.running)
     traj = build(episodes, rewards)
     with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
-        report = update(loop.actor, loop.optimizer, traj, mappo_config(study.config), loop.rng, advance, step - 1)
+        report = improve(loop.learner, traj, mappo_config(study.config), loop.rng, advance, step - 1)
     return {
         **{f"train/{name}": value for name, value in report.items()},
         **_batch_report(study, episodes, rewards, cases),
@@ -156,11 +187,9 @@ def _next_batch(loop: _Loop, cases: Sequence[Case], size: int) -> list[Case]:
     return [cases[i] for i in batch]
 
 
-def _collect(
-    study: Study, actor: ActorCritic, engine: AnyEngine, cases: Sequence[Case], step: int
-) -> list[Episode]:
-    cfg = study.config
-    with serving(engine, actor, step - 1):
+def _collect(study: Study, loop: _Loop, engine: AnyEngine, cases: Sequence[Case]) -> list[Episode]:
+    cfg, step = study.config, loop.step
+    with loop.learner.whole(), serving(engine, loop.actor, step - 1):
         policy = EnginePolicy(engine, cfg.engine.temperature)
         return play(study, cases, policy, seed=derive_seed(cfg.seed, "rollout", step), title=f"Rollout {step}")
 
@@ -173,37 +202,75 @@ def _reward(
     running: Running | None,
 ) -> list[EpisodeReward]:
     if running is not None:
-        observe(running, episodes, study.rewards)
+        seen = _Seen()
+        observe(seen, episodes, study.rewards)
+        running.observe(gather_rows(seen.values))
     return [
         score_episode(episode, case.label, study.rewards, references.get(case.sample_id), running)
         for episode, case in zip(episodes, cases, strict=True)
     ]
 
 
+class _Seen(Running):
+    """Keeps what it is shown, for the normaliser of all processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[tuple[str, float]] = []
+
+    def observe(self, values: Iterable[tuple[str, float]]) -> None:
+        self.values += values
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What the report of a batch says of an episode. needs: whether a look-up was needed, None where nobody knows."""
+
+    reward: EpisodeReward
+    right: bool
+    retrieved: bool
+    needs: bool | None
+    iterations: int
+    malformed: tuple[bool, ...]
+    failed: bool
+
+
 def _batch_report(
     study: Study, episodes: Sequence[Episode], rewards: Sequence[EpisodeReward], cases: Sequence[Case]
 ) -> dict[str, float]:
-    """What the batch itself tells: rewards per term, accuracy, retrieval, format errors."""
-    turns = [turn for episode in episodes for turn in episode.turns]
+    """What the batch of all processes itself tells: rewards per term, accuracy, retrieval, format errors."""
     needs = needs_retrieval(study, cases)
-    retrieved = [any(step.retrieved for step in e.prediction.history) for e in episodes]
+    outcomes = gather_rows(
+        [
+            _Outcome(
+                reward=reward,
+                right=episode.prediction.label == case.label,
+                retrieved=any(step.retrieved for step in episode.prediction.history),
+                needs=needs[case.sample_id],
+                iterations=len(episode.prediction.history),
+                malformed=tuple(not turn.format_ok for turn in episode.turns),
+                failed=episode.failure is not None,
+            )
+            for episode, reward, case in zip(episodes, rewards, cases, strict=True)
+        ]
+    )
     report = {
-        "train/reward/total": float(np.mean([r.total for r in rewards])),
-        "train/accuracy": float(np.mean([e.prediction.label == c.label for e, c in zip(episodes, cases, strict=True)])),
-        "train/retrieval_rate": float(np.mean(retrieved)),
-        "train/iterations": float(np.mean([len(e.prediction.history) for e in episodes])),
-        "train/format_errors": float(np.mean([not turn.format_ok for turn in turns])),
-        "train/failures": float(sum(e.failure is not None for e in episodes)),
+        "train/reward/total": float(np.mean([o.reward.total for o in outcomes])),
+        "train/accuracy": float(np.mean([o.right for o in outcomes])),
+        "train/retrieval_rate": float(np.mean([o.retrieved for o in outcomes])),
+        "train/iterations": float(np.mean([o.iterations for o in outcomes])),
+        "train/format_errors": float(np.mean([wrong for o in outcomes for wrong in o.malformed])),
+        "train/failures": float(sum(o.failed for o in outcomes)),
     }
-    for term in rewards[0].terms:
-        report[f"train/reward/{term}"] = float(np.mean([r.terms[term] for r in rewards]))
-    known = [(needs[c.sample_id], r) for c, r in zip(cases, retrieved, strict=True) if needs[c.sample_id] is not None]
+    for term in outcomes[0].reward.terms:
+        report[f"train/reward/{term}"] = float(np.mean([o.reward.terms[term] for o in outcomes]))
+    known = [o.needs == o.retrieved for o in outcomes if o.needs is not None]
     if known:
-        report["train/when_correct"] = float(np.mean([n == r for n, r in known]))
+        report["train/when_correct"] = float(np.mean(known))
     return report
 
 
 def _validate(study: Study, loop: _Loop, engine: AnyEngine, cases: Sequence[Case]) -> dict[str, Any]:
-    with serving(engine, loop.actor, loop.step):
-        rows = score_policy(study, cases, EnginePolicy(engine, temperature=0), "ghar_rl", "valid", loop.running)
-    return summarise(study, rows, CURVE_RESAMPLES)
+    with loop.learner.whole(), serving(engine, loop.actor, loop.step):
+        rows = score_policy(study, share(cases), EnginePolicy(engine, temperature=0), "ghar_rl", "valid", loop.running)
+    return summarise(study, gather_rows(rows), CURVE_RESAMPLES)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +23,18 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ghar.config import Deepspeed
 from ghar.errors import BadInput
 from ghar.progress import progress
-from trainers.checkpoint import fault, processes, seal
+from trainers.checkpoint import fault, seal
+from trainers.distributed import gather, on_main, rank, world
+from trainers.learner import zero_config
 
 IGNORE = -100  # label of a token without loss, as torch and TRL have it
 SAVES = 10  # checkpoints of a training that keeps any
 ORIGIN = "origin.json"  # in each: what the training was of
+WITHOUT = Deepspeed(stage=None, offload=False)
+FREE = ("micro_batch", "checkpointing")  # settings that change memory only
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,8 @@ class SFTSettings:
     """steps: optimiser steps; batch_size: pairs a step; micro_batch: pairs a forward pass; lr: peak learning rate;
     warmup: share of the steps it rises over before it falls linearly to zero; weight_decay, max_grad_norm: as named;
     max_length: tokens, longer pairs are refused; log_every: steps a point of the loss curve covers;
-    finetune: "full", or "lora" with rank and alpha, merged into the model at the end."""
+    finetune: "full", or "lora" with rank and alpha, merged into the model at the end; checkpointing: recompute
+    activations in the backward pass; deepspeed: what several processes share out; dtype: of the model's weights."""
 
     steps: int
     batch_size: int
@@ -57,6 +65,9 @@ class SFTSettings:
     finetune: Literal["full", "lora"] = "full"
     rank: int = 16
     alpha: int = 32
+    checkpointing: bool = False
+    deepspeed: Deepspeed = WITHOUT
+    dtype: str = "float32"
     seed: int = 0
 
 
@@ -74,7 +85,8 @@ def run_sft(
 ) -> SFTResult:
     """Train `model` on the completions of `pairs` and return it in eval mode.
 
-    Pairs are drawn in a shuffled order that depends on the seed alone, epoch after epoch, for `cfg.steps` steps.
+    Pairs are drawn in a shuffled order that depends on the seed alone, epoch after epoch, for `cfg.steps` steps. Under
+    torchrun every process calls it with the same arguments, and they share each step's pairs.
     keep: a folder for checkpoints; a killed training goes on from the newest one there, to the same result. The caller
     removes it once the model is safe. Without it no file is left behind.
     BadInput when there is no pair, a completion is empty, a pair is longer than max_length, or `keep` is of another
@@ -92,7 +104,7 @@ def run_sft(
         }
     ).select(draw_order([len(p.prompt_ids) + len(p.completion_ids) for p in pairs], cfg))
     origin = "" if keep is None else _origin(pairs, cfg)
-    start_from = None if keep is None else _newest(keep, origin)
+    start_from = None if keep is None else on_main(lambda: _newest(keep, origin))
     with TemporaryDirectory() as scratch, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
         trainer = _trainer_class()(
             model=model,
@@ -107,7 +119,7 @@ def run_sft(
         start = time.monotonic()
         trainer.train(resume_from_checkpoint=start_from)
         seconds = time.monotonic() - start
-    trained = trainer.model
+    trained = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
     if cfg.finetune == "lora":
         trained = trained.merge_and_unload()
     trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own: hand it back as it came
@@ -170,7 +182,8 @@ def _trainer_class() -> Any:
             logits = logits[wanted[:, -keep:]].float()
             items = len(target) if num_items_in_batch is None else num_items_in_batch
             loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum") / items
-            self._metrics["train"]["accuracy"].append(float((logits.detach().argmax(-1) == target).float().mean()))
+            right = (logits.detach().argmax(-1) == target).float().mean()
+            self._metrics["train"]["accuracy"].append(float(np.mean(gather(float(right)))))
             # num_items_in_batch counts the tokens of all processes, whose gradients are then averaged
             return loss * self.accelerator.num_processes if num_items_in_batch is not None else loss
 
@@ -178,7 +191,6 @@ def _trainer_class() -> Any:
 
 
 def _callback(advance: Callable[..., None], origin: str) -> Any:
-    import torch.distributed as dist
     from transformers import TrainerCallback
 
     class Callback(TrainerCallback):
@@ -191,10 +203,9 @@ def _callback(advance: Callable[..., None], origin: str) -> Any:
                 control.should_log = True
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if processes() > 1:
-                dist.barrier()  # every process writes its part before the whole is sealed
-            if state.is_world_process_zero:
-                folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            gather(None)  # every process writes its part before the whole is sealed
+            if rank() == 0:
                 (folder / ORIGIN).write_text(origin)
                 seal(folder)
 
@@ -207,8 +218,8 @@ def _origin(pairs: Sequence[Pair], cfg: SFTSettings) -> str:
     for pair in pairs:
         for ids in (pair.prompt_ids, pair.completion_ids):
             digest.update(np.array([len(ids), *ids], np.int64).tobytes())
-    settings = {name: value for name, value in asdict(cfg).items() if name != "micro_batch"}
-    return json.dumps({"data": digest.hexdigest(), "settings": settings, "processes": processes()})
+    settings = {name: value for name, value in asdict(cfg).items() if name not in FREE}
+    return json.dumps({"data": digest.hexdigest(), "settings": settings, "processes": world()})
 
 
 def _newest(keep: Path, origin: str) -> str | None:
@@ -244,11 +255,19 @@ def _arguments(cfg: SFTSettings, keep: Path | None, scratch: str, cpu: bool) -> 
 
     if cfg.batch_size % cfg.micro_batch:
         raise BadInput(f"sft batch_size {cfg.batch_size} is not a multiple of micro_batch {cfg.micro_batch}")
+    if cfg.batch_size % world():
+        raise BadInput(f"sft batch_size {cfg.batch_size} is not a multiple of the number of processes, {world()}")
+    own = cfg.batch_size // world()
+    micro_batch = math.gcd(own, cfg.micro_batch)
+    sharded = cfg.deepspeed.stage is not None
+    if sharded:
+        _announce_deepspeed(cpu)
     return SFTConfig(
         output_dir=scratch if keep is None else str(keep),
         max_steps=cfg.steps,
-        per_device_train_batch_size=cfg.micro_batch,
-        gradient_accumulation_steps=cfg.batch_size // cfg.micro_batch,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=own // micro_batch,
+        deepspeed=_deepspeed(cfg, micro_batch, own // micro_batch) if sharded else None,
         learning_rate=cfg.lr,
         lr_scheduler_type="linear",
         warmup_steps=int(cfg.warmup * cfg.steps),
@@ -256,9 +275,11 @@ def _arguments(cfg: SFTSettings, keep: Path | None, scratch: str, cpu: bool) -> 
         max_grad_norm=cfg.max_grad_norm,
         seed=cfg.seed,
         data_seed=cfg.seed,
-        use_cpu=cpu,
-        bf16=False,
-        gradient_checkpointing=False,
+        use_cpu=cpu and not sharded,
+        accelerator_config={"use_configured_state": True} if sharded else None,
+        bf16=sharded and cfg.dtype == "bfloat16",
+        gradient_checkpointing=cfg.checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if cfg.checkpointing else None,
         max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True},
         remove_unused_columns=False,
@@ -275,6 +296,49 @@ def _arguments(cfg: SFTSettings, keep: Path | None, scratch: str, cpu: bool) -> 
         dataloader_num_workers=0,
         dataloader_pin_memory=not cpu,
     )
+
+
+def _announce_deepspeed(cpu: bool) -> None:
+    """Tell accelerate of the processes: on a CPU it takes DeepSpeed's for one unless the backend is named."""
+    from accelerate.state import AcceleratorState, PartialState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    try:
+        PartialState(backend="gloo" if cpu else None)
+    finally:
+        del os.environ["ACCELERATE_USE_DEEPSPEED"]
+
+
+def _deepspeed(cfg: SFTSettings, micro_batch: int, accumulate: int) -> dict[str, Any]:
+    return zero_config(cfg.deepspeed, cfg.dtype, cfg.max_grad_norm) | {
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "gradient_accumulation_steps": accumulate,
+    }
+
+
+def _released(trainer: Any, cfg: SFTSettings) -> Any:
+    """The trained model outside DeepSpeed: a new one with the weights of all processes, so that nothing of ZeRO's
+    partitions and hooks stays behind; on the CPU until somebody moves it."""
+    import deepspeed  # pyright: ignore[reportMissingImports]
+    import torch
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+    weights = {}
+    for name, parameter in trainer.model.named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter], enabled=cfg.deepspeed.stage == 3):
+            weights[name] = parameter.detach().cpu().clone()
+    trainer.model_wrapped.destroy()
+    unset_hf_deepspeed_config()  # else transformers would go on building partitioned models
+    model = AutoModelForCausalLM.from_config(trainer.model.config, dtype=getattr(torch, cfg.dtype))
+    if cfg.finetune == "lora":
+        model = get_peft_model(model, _lora(cfg))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+    return model
 
 
 def _lora(cfg: SFTSettings) -> Any:

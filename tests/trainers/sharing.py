@@ -1,0 +1,100 @@
+"""Run by torchrun (or alone) for tests/trainers/test_distributed.py: a short training, its numbers into a file.
+
+python sharing.py {sft,mappo} STAGE {full,lora} OUT, with STAGE one of none, 0, 1, 2, 3.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from ghar.config import Deepspeed
+from tests.trainers.test_mappo import CONFIG, make_actor, play
+from tests.trainers.test_sft import SETTINGS, pairs
+from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
+from trainers.distributed import on_main, rank, share, to_main, together, world
+from trainers.learner import Learner, Plain, Sharded
+from trainers.mappo import improve
+from trainers.sft import run_sft
+from trainers.trajectory import Trajectories
+
+
+def sft(deepspeed: Deepspeed, finetune: str) -> dict:
+    settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=1, lr=3e-3)
+    result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings)
+    weight = result.model.model.layers[1].mlp.up_proj.weight
+    return {"curve": [[row["loss"], row["accuracy"]] for row in result.curve], "weight": weight.flatten()[:50].tolist()}
+
+
+def mappo(deepspeed: Deepspeed, finetune: str) -> dict:
+    """Three updates on the same seven episodes; the last process has fewer rows than the others, with two there is
+    also a minibatch in which it has none."""
+    actor = perturb(make_actor(finetune, checkpointing=world() > 1))
+    whole = play(actor, 7, np.random.default_rng(0), truncated=True)
+    for head in actor.heads.values():
+        torch.nn.init.zeros_(head.weight)  # type: ignore[arg-type]
+        torch.nn.init.zeros_(head.bias)  # type: ignore[arg-type]
+    traj = own_part(whole)
+    learner = make_learner(actor, deepspeed)
+    config = replace(CONFIG, kl=0.1, entropy=0.01, minibatches=3, micro_tokens=16)
+    rng = np.random.default_rng(1)
+    reports = [improve(learner, traj, config, rng) for _ in range(2)]
+    states = to_main(learner.state())  # what a checkpoint holds, and a resumed run loads
+    with learner.whole():
+        weights = {name: w.clone() for name, w in actor.trainable_state().items()}
+    learner.change(lambda: fill(actor, {name: torch.ones_like(w) for name, w in weights.items()}))
+    learner.change(lambda: fill(actor, weights))
+    learner.load_state(learner.state())
+    reports.append(improve(learner, traj, config, rng))
+    assert rank() > 0 or len(states) == world()
+    with learner.whole():
+        last = {name: w.flatten()[:5].tolist() for name, w in actor.trainable_state().items()}
+    for report in reports:
+        report.pop("tokens_per_second")
+    return {"reports": reports, "weights": last}
+
+
+def fill(actor, weights) -> None:
+    actor.load_trainable_state(weights)
+
+
+def make_learner(actor, deepspeed: Deepspeed) -> Learner:
+    optimizer = torch.optim.AdamW(actor.parameter_groups(1e-3, 1e-2), weight_decay=0.0, eps=1e-4)
+    if deepspeed.stage is None:
+        return Plain(actor, optimizer, 0.5)
+    return Sharded(actor, optimizer, deepspeed, "float32", 0.5)
+
+
+def own_part(whole: Trajectories) -> Trajectories:
+    mine = set(share(range(len(whole.sample_ids))))
+    return whole.select([row.index for row in whole.rows() if int(whole.segments.episode[2 * row.index]) in mine])
+
+
+def main(what: str, stage: str, finetune: str, out: str) -> None:
+    torch.set_num_threads(1)
+    offload = stage.endswith("offload")
+    deepspeed = Deepspeed(None if stage == "none" else int(stage[0]), offload)
+    with together(deepspeed.stage):
+        if what == "die" and rank() == 1:
+            os._exit(7)
+        found = {"sft": sft, "mappo": mappo}[what](deepspeed, finetune) if what != "die" else on_main(wait_for_ever)
+        on_main(lambda: Path(out).write_text(json.dumps(found)))
+
+
+def wait_for_ever() -> dict:
+    import torch.distributed as dist
+
+    dist.barrier()
+    return {}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,115 @@
+"""Several processes as one run: the same numbers as one process, under every ZeRO stage, and no wait without an end."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ghar.config import Deepspeed
+from ghar.errors import BadInput
+from trainers import distributed
+from trainers.distributed import gather_rows, main_first, on_main, share, together
+
+SCRIPT = Path(__file__).with_name("sharing.py")
+LIMIT = 280
+needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
+
+
+def launch(processes: int, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command = [sys.executable, *(torchrun if processes else []), str(SCRIPT), *arguments, str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
+
+
+def numbers(processes: int, out: Path, *arguments: str) -> dict[str, float]:
+    done = launch(processes, out, *arguments)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return dict(leaves(json.loads(out.read_text())))
+
+
+def leaves(value: Any, name: str = "") -> Any:
+    """Nested lists and objects as (path, number)."""
+    if isinstance(value, int | float):
+        yield name, value
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(inner, f"{name}/{key}")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Numbers of one process without DeepSpeed, by (what, finetune)."""
+    known: dict[tuple[str, str], dict[str, float]] = {}
+
+    def of(what: str, finetune: str) -> dict[str, float]:
+        if (what, finetune) not in known:
+            known[what, finetune] = numbers(0, tmp_path_factory.mktemp("alone") / "out.json", what, "none", finetune)
+        return known[what, finetune]
+
+    return of
+
+
+def same(found: dict[str, float], expected: dict[str, float]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if name.endswith("/1") and name.startswith("/curve"):  # a mean over micro-batches, which are others here
+            continue
+        assert found[name] == pytest.approx(value, rel=2e-3, abs=2e-4), name
+
+
+@pytest.mark.parametrize("what", ["sft", "mappo"])
+def test_two_processes_without_deepspeed_train_like_one(tmp_path, alone, what):
+    same(numbers(2, tmp_path / "out.json", what, "none", "full"), alone(what, "full"))
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("what, stage, finetune", [
+    ("sft", "2", "full"),
+    ("sft", "3", "lora"),
+    ("mappo", "2", "full"),
+    ("mappo", "3", "lora"),
+])  # fmt: skip
+def test_two_processes_under_zero_train_like_one(tmp_path, alone, what, stage, finetune):
+    same(numbers(2, tmp_path / "out.json", what, stage, finetune), alone(what, finetune))
+
+
+def test_a_dead_process_ends_the_others(tmp_path):
+    start = time.monotonic()
+    done = launch(2, tmp_path / "out.json", "die", "none", "full")
+    assert done.returncode != 0 and not (tmp_path / "out.json").exists()
+    assert time.monotonic() - start < LIMIT - 30
+
+
+def test_alone_everything_is_what_it_was(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    with together(None):
+        assert "MASTER_PORT" not in os.environ and distributed.world() == 1
+        assert share([1, 2, 3]) == [1, 2, 3] and gather_rows([4]) == [4]
+        assert on_main(lambda: 5) == 5 and main_first(lambda: 6) == 6
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 8])
+def test_shares_in_order_of_rank_are_the_whole(monkeypatch, count):
+    monkeypatch.setattr(distributed, "world", lambda: 3)
+    parts = []
+    for number in range(3):
+        monkeypatch.setattr(distributed, "rank", lambda number=number: number)
+        parts.append(share(list(range(count))))
+    assert [item for part in parts for item in part] == list(range(count))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_deepspeed_without_torchrun_is_refused(monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    with pytest.raises(BadInput, match="needs torchrun"), together(Deepspeed(2, False).stage):
+        pass

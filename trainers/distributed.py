@@ -1,0 +1,133 @@
+"""Several processes as one run: their group, whose turn it is, and what they tell each other.
+
+Every process plays and trains on its own share of a batch; process 0 alone writes files. In one process every function
+here does nothing, or returns what it was given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+
+from ghar.errors import BadInput
+
+T = TypeVar("T")
+
+# A process that dies is noticed by torchrun, which ends the others. These end a wait for one that hangs.
+STEP = timedelta(minutes=30)  # for the others' part of a batch
+PHASE = timedelta(hours=24)  # for what process 0 does alone: a base model, a teacher's episodes, an evaluation
+TORCHRUN = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+_phase: dist.ProcessGroup | None = None  # the processes once more, with the patience of PHASE
+
+
+@contextmanager
+def together(stage: int | None) -> Iterator[None]:
+    """The process group of a run that torchrun started in several processes, or that DeepSpeed shards (ZeRO `stage`).
+
+    A run in one process without DeepSpeed needs none: torchrun's variables would make libraries build one, and wrap
+    the model. BadInput where DeepSpeed is asked for without torchrun or is not installed.
+    """
+    if stage is not None:
+        _check_deepspeed()
+    elif world_asked() == 1:
+        for name in TORCHRUN:
+            os.environ.pop(name, None)
+        yield
+        return
+    global _phase
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=STEP)
+    _phase = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=PHASE))
+    try:
+        yield
+    finally:
+        _phase = None
+        dist.destroy_process_group()
+
+
+def world_asked() -> int:
+    """Processes torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _check_deepspeed() -> None:
+    if "LOCAL_RANK" not in os.environ:
+        raise BadInput("deepspeed needs torchrun: start with torchrun --nproc-per-node N, or choose deepspeed=none.")
+    try:
+        import deepspeed  # noqa: F401  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise BadInput(f"deepspeed cannot be loaded ({error}): install .[deepspeed] or use deepspeed=none.") from None
+
+
+def world() -> int:
+    """Processes of this run; vLLM in this one starts a group of one, which has nobody to talk to."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Number of this process, from 0."""
+    return dist.get_rank() if world() > 1 else 0
+
+
+def share(items: Sequence[T]) -> Sequence[T]:
+    """The part of `items` that is this process's: contiguous, so that the parts in order of rank are the whole."""
+    size, more = divmod(len(items), world())
+    first = rank() * size + min(rank(), more)
+    return items[first : first + size + (rank() < more)]
+
+
+def gather(value: T) -> list[T]:
+    """What every process gave, in order of rank; in every process."""
+    if world() == 1:
+        return [value]
+    values: list[Any] = [None] * world()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def to_main(value: T) -> list[T]:
+    """What every process gave, in order of rank; in process 0, [] in the others."""
+    if world() == 1:
+        return [value]
+    values: list[Any] = [None] * world() if rank() == 0 else []
+    dist.gather_object(value, values or None)
+    return values
+
+
+def gather_rows(rows: Sequence[T]) -> list[T]:
+    """The rows of all processes, in order of rank."""
+    return [row for part in gather(list(rows)) for row in part]
+
+
+def on_main(work: Callable[[], T]) -> T:
+    """What `work` returns in process 0, in every process; the others wait. BadInput of process 0 is raised in all."""
+    if world() == 1:
+        return work()
+    said: list[Any] = [None, None]
+    if rank() == 0:
+        try:
+            said[0] = work()
+        except BadInput as error:
+            said[1] = error
+    dist.broadcast_object_list(said, src=0, group=_phase)
+    if said[1] is not None:
+        raise said[1]
+    return said[0]
+
+
+def main_first(work: Callable[[], T]) -> T:
+    """`work` in every process, in the others after process 0: they find what it leaves in a cache."""
+    if world() == 1:
+        return work()
+    result = work() if rank() == 0 else None
+    on_main(lambda: None)
+    return work() if rank() > 0 else result  # type: ignore[return-value]
