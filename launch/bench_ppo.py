@@ -110,37 +110,44 @@ def _work(name: str, spec: Spec) -> dict[str, Any]:
     torch.set_flush_denormal(True)
     measure = _ours if name == "ours" else _trl
     run = measure()  # imports what it needs
-    before = _memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
+    before = start_of_memory()
     rng = np.random.default_rng(0)
     prompts = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.prompt))
     replies = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.reply))
-    seconds = run(spec, _qwen2(spec), prompts, replies)
+    shape = qwen2(spec.hidden, spec.layers, spec.heads, spec.vocab)
+    seconds = run(spec, shape, prompts, replies)
     return {
         "seconds": seconds,
-        "MB above imports": _memory("VmHWM") - before,
+        "MB above imports": memory("VmHWM") - before,
         "versions": {m.__name__: m.__version__ for m in (torch, transformers, peft)},
     }
 
 
-def _memory(line: str) -> float:
-    """A line of this process's status, in MB."""
+def start_of_memory() -> float:
+    """Resident memory of this process in MB, whose peak is counted from here on."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory("VmRSS")
+
+
+def memory(line: str) -> float:
+    """A line of this process's status, in MB: VmRSS, or VmHWM for the peak."""
     status = Path("/proc/self/status").read_text()
     return next(int(row.split()[1]) / 1e3 for row in status.splitlines() if row.startswith(line))
 
 
-def _qwen2(spec: Spec) -> Any:
+def qwen2(hidden: int, layers: int, heads: int, vocab: int) -> Any:
+    """A shape of transformers' Qwen2 without dropout; the seed of its weights is set too."""
     import torch
     from transformers import Qwen2Config
 
     torch.manual_seed(0)
     return Qwen2Config(
-        vocab_size=spec.vocab,
-        hidden_size=spec.hidden,
-        intermediate_size=3 * spec.hidden,
-        num_hidden_layers=spec.layers,
-        num_attention_heads=spec.heads,
-        num_key_value_heads=spec.heads,
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         attention_dropout=0.0,
@@ -150,17 +157,31 @@ def _qwen2(spec: Spec) -> Any:
     )
 
 
+def one_turn_each(prompts: Any, replies: Any, vocab: int) -> Any:
+    """Trajectories of the given prompts and replies (arrays of ids); every second one is right."""
+    import numpy as np
+
+    from ghar.episode import Completion, Episode, Prediction, Turn
+    from rewards.compose import EpisodeReward
+    from trainers.trajectory import build
+
+    level = (-float(np.log(vocab)),) * len(replies[0])
+    said = [Completion("", tuple(p), tuple(r), level) for p, r in zip(prompts.tolist(), replies.tolist(), strict=True)]
+    turns = [Turn("top", "predict", 0, 0, done, format_ok=True) for done in said]
+    episodes = [Episode(str(i), 0, Prediction(0), (turn,)) for i, turn in enumerate(turns)]
+    rewards = [EpisodeReward({}, float(i % 2), ({"orm": float(i % 2)},), "shared") for i in range(len(turns))]
+    return build(episodes, rewards)
+
+
 def _ours() -> Any:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     import numpy as np
     import torch
     from transformers import Qwen2ForCausalLM
 
-    from ghar.episode import Completion, Episode, Prediction, Turn
-    from rewards.compose import EpisodeReward
+    from trainers import trajectory  # noqa: F401  # before memory is counted
     from trainers.actor_critic import ActorCritic, ActorCriticConfig
     from trainers.mappo import MappoConfig, update
-    from trainers.trajectory import build
 
     def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[float]:
         how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True)  # type: ignore[arg-type]
@@ -173,14 +194,7 @@ def _ours() -> Any:
             importance_cap=None, mismatch_limit=None,
         )  # fmt: skip
         optimizer = torch.optim.AdamW(actor.parameter_groups(LR, LR))
-        level = (-float(np.log(spec.vocab)),) * spec.reply
-        said = [
-            Completion("", tuple(p), tuple(r), level) for p, r in zip(prompts.tolist(), replies.tolist(), strict=True)
-        ]
-        turns = [Turn("top", "predict", 0, 0, done, format_ok=True) for done in said]
-        episodes = [Episode(str(i), 0, Prediction(0), (turn,)) for i, turn in enumerate(turns)]
-        rewards = [EpisodeReward({}, float(i % 2), ({"orm": float(i % 2)},), "shared") for i in range(len(turns))]
-        traj, rng, seconds = build(episodes, rewards), np.random.default_rng(0), []
+        traj, rng, seconds = one_turn_each(prompts, replies, spec.vocab), np.random.default_rng(0), []
         for _ in range(spec.repeats + 1):
             start = time.perf_counter()
             update(actor, optimizer, traj, settings, rng)

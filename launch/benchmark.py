@@ -9,6 +9,7 @@ large: the same of 300,000 patients with `--labs` lab rows an admission, and of 
 retrieval: an index over a generated graph of `--share` of PrimeKG's size (5 GB on disk); Fig. 8(c) of the paper.
 rollout: episodes per second against a lock-step loop, with the policy of the run in run_dir=...
 ppo: the optimisation part of a PPO step, against TRL 1.12's where `--trl` names a python that has it.
+memory: peak memory of an optimisation step with actor, critic and reference on one base, against three models.
 patient_graph: k-NN graph and Leiden over 100,000 patients (`--share` of them).
 selection: GraphWalker's scored prompts, prompt tokens and prompts per second (`--share` of 100 patients).
 reports: EXPRAG's ranking of one stay against `--share` of 430,000 admissions, and its index.
@@ -40,6 +41,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "retrieval": lambda a: bench("retrieval").retrieval(a.folder / "retrieval", share=a.share, seed=0),
     "rollout": lambda a: bench("rollout").speed(a.folder, a.seeds, a.overrides),
     "ppo": lambda a: bench("ppo").step(a.folder, a.seeds, a.overrides, a.trl, a.timeout),
+    "memory": lambda a: bench("memory").memory(a.folder, a.seeds, a.overrides, a.timeout),
     "patient_graph": lambda a: bench("patient_graph").patient_graph(a.folder, a.seeds, share=a.share),
     "events": lambda a: bench("events").events(a.folder, share=a.share, seed=0, timeout=a.timeout),
     "selection": lambda a: bench("selection").selection(a.folder, a.seeds, a.overrides, share=a.share),

@@ -44,6 +44,7 @@ def together(stage: int | None) -> Iterator[None]:
     global _phase
     cuda = torch.cuda.is_available()
     if cuda:
+        _check_gpus()
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=STEP)
     _phase = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=PHASE))
@@ -57,6 +58,12 @@ def together(stage: int | None) -> Iterator[None]:
 def world_asked() -> int:
     """Processes torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _check_gpus() -> None:
+    here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+    if here > gpus:
+        raise BadInput(f"torchrun started {here} processes on a machine with {gpus} GPUs: use --nproc-per-node {gpus}.")
 
 
 def _check_deepspeed() -> None:

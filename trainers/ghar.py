@@ -33,6 +33,7 @@ from trainers.demo import TEACHER, base_key, base_knowledge, build_base, teacher
 from trainers.distributed import main_first, on_main, rank, together
 from trainers.evaluate import evaluate_study, table
 from trainers.lessons import Lessons, lessons_of, read_lessons, write_lessons
+from trainers.machine import check_machine
 from trainers.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
 from trainers.resume import occupied, open_run
 from trainers.rl import Patients, reinforce
@@ -53,6 +54,7 @@ def train(config: Config) -> None:
         path = Path(config.run_dir)
         with ExitStack() as held, full_disk_told(path):
             on_main(lambda: _hold(held, path))
+            on_main(lambda: check_machine(config))
             opened = on_main(lambda: open_run(config))
             if opened is not None:
                 _train(config, *opened)

@@ -1,13 +1,17 @@
-"""Run by torchrun (or alone) for tests/trainers/test_distributed.py: a short training, its numbers into a file.
+"""Run by torchrun (or alone) for tests/trainers/test_distributed.py: short trainings, their numbers into a file.
 
-python sharing.py {sft,mappo} STAGE {full,lora} OUT, with STAGE one of none, 0, 1, 2, 3.
+python sharing.py OUT JOB [JOB ...], a JOB being {sft,killed,mappo}:STAGE:{full,lora} with STAGE one of none, 0, 1, 2, 3
+(offload appended: 2offload); or die, in which the second process does.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,20 +22,39 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ghar.config import Deepspeed
 from tests.trainers.test_mappo import CONFIG, make_actor, play
-from tests.trainers.test_sft import SETTINGS, pairs
+from tests.trainers.test_sft import SETTINGS, Killed, killer, pairs
 from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
-from trainers.distributed import on_main, rank, share, to_main, together, world
+from trainers import sft as sft_module
+from trainers.distributed import gather, on_main, rank, share, to_main, together, world
 from trainers.learner import Learner, Plain, Sharded
 from trainers.mappo import improve
 from trainers.sft import run_sft
 from trainers.trajectory import Trajectories
 
 
-def sft(deepspeed: Deepspeed, finetune: str) -> dict:
+def sft(deepspeed: Deepspeed, finetune: str, keep: Path | None = None) -> dict:
     settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=1, lr=3e-3)
-    result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings)
+    settings = replace(settings, checkpointing=world() > 1)
+    result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, keep)
     weight = result.model.model.layers[1].mlp.up_proj.weight
     return {"curve": [[row["loss"], row["accuracy"]] for row in result.curve], "weight": weight.flatten()[:50].tolist()}
+
+
+def killed(deepspeed: Deepspeed, finetune: str) -> dict:
+    """`sft`, given up after seven steps of twelve and started again: it goes on from its checkpoint."""
+    folder = on_main(tempfile.mkdtemp)
+    make = sft_module._callback
+    sft_module._callback = killer(make, 7)
+    try:
+        sft(deepspeed, finetune, Path(folder))
+        raise AssertionError("it was not killed")
+    except Killed:
+        pass
+    finally:
+        sft_module._callback = make
+    found = sft(deepspeed, finetune, Path(folder))
+    on_main(lambda: shutil.rmtree(folder))
+    return found
 
 
 def mappo(deepspeed: Deepspeed, finetune: str) -> dict:
@@ -78,22 +101,24 @@ def own_part(whole: Trajectories) -> Trajectories:
     return whole.select([row.index for row in whole.rows() if int(whole.segments.episode[2 * row.index]) in mine])
 
 
-def main(what: str, stage: str, finetune: str, out: str) -> None:
+def main(out: str, *jobs: str) -> None:
     torch.set_num_threads(1)
-    offload = stage.endswith("offload")
-    deepspeed = Deepspeed(None if stage == "none" else int(stage[0]), offload)
-    with together(deepspeed.stage):
-        if what == "die" and rank() == 1:
-            os._exit(7)
-        found = {"sft": sft, "mappo": mappo}[what](deepspeed, finetune) if what != "die" else on_main(wait_for_ever)
+    with together(None):
+        if jobs == ("die",):
+            die()
+        found = {}
+        for job in jobs:
+            what, stage, finetune = job.split(":")
+            deepspeed = Deepspeed(None if stage == "none" else int(stage[0]), stage.endswith("offload"))
+            found[job] = {"sft": sft, "killed": killed, "mappo": mappo}[what](deepspeed, finetune)
         on_main(lambda: Path(out).write_text(json.dumps(found)))
 
 
-def wait_for_ever() -> dict:
-    import torch.distributed as dist
-
-    dist.barrier()
-    return {}
+def die() -> None:
+    """The second process is killed while the first one waits for it."""
+    if rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    gather(None)
 
 
 if __name__ == "__main__":

@@ -23,17 +23,18 @@ LIMIT = 280
 needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
 
 
-def launch(processes: int, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def launch(processes: int, out: Path, *jobs: str) -> subprocess.CompletedProcess[str]:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    command = [sys.executable, *(torchrun if processes else []), str(SCRIPT), *arguments, str(out)]
+    command = [sys.executable, *(torchrun if processes else []), str(SCRIPT), str(out), *jobs]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
 
 
-def numbers(processes: int, out: Path, *arguments: str) -> dict[str, float]:
-    done = launch(processes, out, *arguments)
+def numbers(processes: int, out: Path, *jobs: str) -> dict[str, dict[str, float]]:
+    """What each job says, as {path in its result: number}."""
+    done = launch(processes, out, *jobs)
     assert done.returncode == 0, done.stderr[-4000:]
-    return dict(leaves(json.loads(out.read_text())))
+    return {job: dict(leaves(found)) for job, found in json.loads(out.read_text()).items()}
 
 
 def leaves(value: Any, name: str = "") -> Any:
@@ -46,46 +47,42 @@ def leaves(value: Any, name: str = "") -> Any:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Numbers of one process without DeepSpeed, by (what, finetune)."""
-    known: dict[tuple[str, str], dict[str, float]] = {}
-
-    def of(what: str, finetune: str) -> dict[str, float]:
-        if (what, finetune) not in known:
-            known[what, finetune] = numbers(0, tmp_path_factory.mktemp("alone") / "out.json", what, "none", finetune)
-        return known[what, finetune]
-
-    return of
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
+    """Numbers of one process without DeepSpeed."""
+    jobs = [f"{what}:none:{finetune}" for what in ("sft", "mappo") for finetune in ("full", "lora")]
+    return numbers(0, tmp_path_factory.mktemp("alone") / "out.json", *jobs)
 
 
-def same(found: dict[str, float], expected: dict[str, float]) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        if name.endswith("/1") and name.startswith("/curve"):  # a mean over micro-batches, which are others here
-            continue
-        assert found[name] == pytest.approx(value, rel=2e-3, abs=2e-4), name
+def same(found: dict[str, dict[str, float]], alone: dict[str, dict[str, float]]) -> None:
+    """Whether every job says what one process without DeepSpeed does."""
+    for job, values in found.items():
+        what, _, finetune = job.split(":")
+        expected = alone[f"{'mappo' if what == 'mappo' else 'sft'}:none:{finetune}"]
+        assert values.keys() == expected.keys()
+        for name, value in expected.items():
+            if name.endswith("/1") and name.startswith("/curve"):  # a mean over micro-batches, which are others here
+                continue
+            assert values[name] == pytest.approx(value, rel=2e-3, abs=2e-4), (job, name)
 
 
-@pytest.mark.parametrize("what", ["sft", "mappo"])
-def test_two_processes_without_deepspeed_train_like_one(tmp_path, alone, what):
-    same(numbers(2, tmp_path / "out.json", what, "none", "full"), alone(what, "full"))
+def test_two_processes_without_deepspeed_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]]):
+    same(numbers(2, tmp_path / "out.json", "sft:none:full", "killed:none:lora", "mappo:none:full"), alone)
 
 
 @needs_deepspeed
-@pytest.mark.parametrize("what, stage, finetune", [
-    ("sft", "2", "full"),
-    ("sft", "3", "lora"),
-    ("mappo", "2", "full"),
-    ("mappo", "3", "lora"),
-])  # fmt: skip
-def test_two_processes_under_zero_train_like_one(tmp_path, alone, what, stage, finetune):
-    same(numbers(2, tmp_path / "out.json", what, stage, finetune), alone(what, finetune))
+@pytest.mark.parametrize("what", ["sft", "mappo"])
+def test_two_processes_under_zero_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]], what: str):
+    """Every stage, LoRA and full, with recomputed activations; SFT also killed and resumed."""
+    jobs = [f"{what}:{stage}" for stage in ("0:full", "1:lora", "2:full", "2offload:lora", "3:full", "3offload:lora")]
+    jobs += ["killed:2:full", "killed:3:lora"] if what == "sft" else []
+    same(numbers(2, tmp_path / "out.json", *jobs), alone)
 
 
-def test_a_dead_process_ends_the_others(tmp_path):
+def test_a_killed_process_ends_the_others(tmp_path: Path):
     start = time.monotonic()
-    done = launch(2, tmp_path / "out.json", "die", "none", "full")
+    done = launch(2, tmp_path / "out.json", "die")
     assert done.returncode != 0 and not (tmp_path / "out.json").exists()
+    assert "Signal 9 (SIGKILL)" in done.stderr
     assert time.monotonic() - start < LIMIT - 30
 
 

@@ -1,0 +1,112 @@
+"""What does not fit is refused before it is loaded, and what is said to fit does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.llm.demo_model import build_model
+from ghar.llm.vllm_build import GIB
+from launch.entry import load
+from trainers import machine
+from trainers.machine import Shape, check_machine, check_memory, estimate, shape_of
+
+SMALL = ("model.hidden=64", "model.layers=2", "model.heads=4", "model.vocab=512")
+BIG = Shape(weights=3_000_000_000, ends=2_000_000, layers=36, hidden=2048, vocab=151_936)  # about Qwen2.5-3B
+
+
+def config(*overrides: str) -> Config:
+    return load([*overrides])
+
+
+class Words:
+    pad_token_id, eos_token_id = 0, 1
+
+    def __len__(self) -> int:
+        return 512
+
+
+def test_the_shape_is_the_models(tmp_path: Path):
+    model = build_model(Words(), hidden=64, layers=2, heads=4, seed=0)
+    shape = shape_of(config(*SMALL))
+    assert shape is not None and shape.weights == sum(p.numel() for p in model.parameters())
+    model.save_pretrained(tmp_path)
+    pretrained = config("model=pretrained", f"model.path={tmp_path}", "trainer.base.steps=0")
+    assert shape_of(pretrained) == shape
+    missing = config("model=pretrained", f"model.path={tmp_path / 'none'}", "trainer.base.steps=0")
+    assert shape_of(missing) is None  # load_pretrained says why
+
+
+def test_adapters_have_as_many_weights_as_peft_makes():
+    from trainers.models import make_actor
+
+    small = config(*SMALL, "model.finetune=lora", "model.critic=adapter")
+    shape = shape_of(small)
+    assert shape is not None
+    actor = make_actor(small, build_model(Words(), hidden=64, layers=2, heads=4, seed=0))
+    heads = sum(p.numel() for p in actor.heads.parameters())
+    trained = sum(p.numel() for p in actor.trainable_parameters()) - heads
+    assert estimate(small, shape, 1)["optimiser"] == 8 * trained
+
+
+def test_stages_share_out_what_they_should():
+    def need(stage: str, processes: int) -> dict[str, float]:
+        return estimate(config("model.finetune=full", f"deepspeed={stage}"), BIG, processes)
+
+    assert need("zero1", 4)["optimiser"] == need("zero1", 1)["optimiser"] / 4
+    assert need("zero1", 4)["weights"] == need("zero2", 4)["weights"] == 4 * need("zero3", 4)["weights"]
+    gradients = "gradients and activations"
+    assert need("zero0", 4)[gradients] == need("zero1", 4)[gradients] > need("zero2", 4)[gradients]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    free=st.floats(0.5, 200).map(lambda gib: int(gib * GIB)),
+    finetune=st.sampled_from(["lora", "full"]),
+    stage=st.sampled_from(["none", "zero2"]),
+    processes=st.sampled_from([1, 4]),
+)
+def test_the_advice_fits(free: int, finetune: str, stage: str, processes: int):
+    overrides = [f"model.finetune={finetune}", f"deepspeed={stage}", "trainer.rl.micro_tokens=16384"]
+    try:
+        check_memory(config(*overrides), BIG, processes, free, "cuda")
+    except BadInput as error:
+        advice = re.search(r"are free: (.*) would fit", str(error))
+        if advice is None:
+            assert "take a model of at most about" in str(error)
+            return
+        changed = {text.split("=")[0] for text in advice[1].split()}
+        kept = [text for text in overrides if text.split("=")[0] not in changed]
+        check_memory(config(*kept, *advice[1].split()), BIG, processes, free, "cuda")
+
+
+def test_too_little_memory_is_said_with_its_parts():
+    message = (
+        r"3 billion weights needs about \d+\.\d GiB of cpu memory in each process \(weights \d+\.\d, optimiser .*\), "
+        r"but 20\.0 are free: model\.checkpointing=true .* would fit"
+    )
+    with pytest.raises(BadInput, match=message):
+        check_memory(config("model.finetune=full"), BIG, 1, 20 * GIB, "cpu")
+
+
+def test_a_run_is_checked_before_it_starts(monkeypatch: pytest.MonkeyPatch):
+    check_machine(config(*SMALL))
+    monkeypatch.setattr(machine, "free_memory", lambda device: 1 << 20)
+    with pytest.raises(BadInput, match="take a model of at most about"):
+        check_machine(config(*SMALL))
+
+
+def test_an_engine_on_a_missing_gpu_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found: Any = object()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
+    with pytest.raises(BadInput, match="torch finds no GPU"):
+        check_machine(config("engine=vllm", "engine.device=cuda"))
