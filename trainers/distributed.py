@@ -69,10 +69,19 @@ def _check_gpus() -> None:
 def _check_deepspeed() -> None:
     if "LOCAL_RANK" not in os.environ:
         raise BadInput("deepspeed needs torchrun: start with torchrun --nproc-per-node N, or choose deepspeed=none.")
+    load_deepspeed()
+
+
+def load_deepspeed() -> Any:
+    """The module; BadInput when it cannot be loaded."""
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     try:
-        import deepspeed  # noqa: F401  # pyright: ignore[reportMissingImports]
+        import deepspeed  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise BadInput(f"deepspeed cannot be loaded ({error}): install .[deepspeed] or use deepspeed=none.") from None
+    # sums through shared memory are for inference, and it would need a compiler to build them at the first start
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
 
 
 def world() -> int:

@@ -6,7 +6,6 @@ weight: whatever else reads weights (rollouts, log-probs before an update, check
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeAlias
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from ghar.config import Deepspeed
 from trainers.actor_critic import ActorCritic, Scores
-from trainers.distributed import world
+from trainers.distributed import load_deepspeed, world
 from trainers.trajectory import Row
 
 # never looked at, but where DeepSpeed expects an accumulation it also adds up what is offloaded
@@ -101,14 +100,11 @@ class Sharded:
         dtype: str,
         max_grad_norm: float,
     ) -> None:
-        os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
-        import deepspeed  # pyright: ignore[reportMissingImports]
-
         self.actor, self.stage = actor, settings.stage
         # without ZeRO nothing reports the norm: `step` clips by itself
         config = zero_config(settings, dtype, max_grad_norm if settings.stage else 0.0)
         self.max_grad_norm = max_grad_norm
-        self.engine: Any = deepspeed.initialize(model=actor, optimizer=optimizer, config=config)[0]
+        self.engine: Any = load_deepspeed().initialize(model=actor, optimizer=optimizer, config=config)[0]
 
     def score(self, rows: Sequence[Row]) -> Scores:
         """`ActorCritic.score`, through DeepSpeed."""

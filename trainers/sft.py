@@ -27,7 +27,7 @@ from ghar.config import Deepspeed
 from ghar.errors import BadInput
 from ghar.progress import progress
 from trainers.checkpoint import fault, seal
-from trainers.distributed import gather, on_main, rank, world
+from trainers.distributed import gather, load_deepspeed, on_main, rank, world
 from trainers.learner import zero_config
 
 IGNORE = -100  # label of a token without loss, as torch and TRL have it
@@ -232,6 +232,11 @@ def _newest(keep: Path, origin: str) -> str | None:
             continue
         if (saved := (folder / ORIGIN).read_text()) != origin:
             old, new = json.loads(saved), json.loads(origin)
+            if (before := old.pop("processes")) != (now := new.pop("processes")):
+                raise BadInput(
+                    f"{folder} was written by {before} processes and this run has {now}: start it with "
+                    f"--nproc-per-node {before}, or with resume=never to train anew."
+                )
             names = ", ".join(name for name in new if old[name] != new[name])
             raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")
         print(f"Resuming SFT after step {folder.name.removeprefix('checkpoint-')}.")
@@ -302,6 +307,7 @@ def _announce_deepspeed(cpu: bool) -> None:
     """Tell accelerate of the processes: on a CPU it takes DeepSpeed's for one unless the backend is named."""
     from accelerate.state import AcceleratorState, PartialState
 
+    load_deepspeed()
     AcceleratorState._reset_state(reset_partial_state=True)
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     try:

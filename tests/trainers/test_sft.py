@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from ghar.errors import BadInput
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
 from trainers import sft
+from trainers.checkpoint import seal
 from trainers.sft import IGNORE, Pair, SFTSettings, collate_left, draw_order, run_sft
 
 SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
@@ -168,6 +170,15 @@ def killer(make: Any, step: int) -> Any:
         return callback
 
     return make_deadly
+
+
+def test_checkpoints_of_another_number_of_processes_are_refused(tmp_path):
+    run_sft(tiny_model(), tiny_tokenizer(), pairs(), replace(SETTINGS, steps=4), tmp_path)
+    origin = tmp_path / "checkpoint-4" / "origin.json"
+    origin.write_text(json.dumps({**json.loads(origin.read_text()), "processes": 2}))
+    seal(tmp_path / "checkpoint-4")
+    with pytest.raises(BadInput, match="written by 2 processes and this run has 1: start it with --nproc-per-node 2"):
+        run_sft(tiny_model(), tiny_tokenizer(), pairs(), replace(SETTINGS, steps=4), tmp_path)
 
 
 def test_checkpoints_of_another_training_are_refused(tmp_path):
