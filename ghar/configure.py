@@ -164,6 +164,8 @@ def contradictions(c: Config) -> Iterator[str]:
     yield from _ehr_rag_contradictions(c)
     if c.deepspeed.offload and (c.deepspeed.stage is None or c.deepspeed.stage < 2):
         yield "deepspeed.offload=true needs ZeRO 2 or 3: choose deepspeed=zero2_offload or zero3_offload."
+    if c.deepspeed.stage is not None and c.policy.name != "ghar":
+        yield f"policy={c.policy.name} trains without DeepSpeed: set deepspeed=none, or choose policy=ghar."
     if c.trainer.rl.minibatches > c.trainer.rl.episodes:
         yield (
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="

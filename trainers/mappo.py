@@ -99,10 +99,11 @@ def update(
     traj: Trajectories,
     cfg: MappoConfig,
     rng: np.random.Generator,
+    advance: Callable[[int], Any] = lambda rows: None,
     version: int | None = None,
 ) -> dict[str, float]:
     """`improve` without DeepSpeed."""
-    return improve(Plain(actor, optimizer, cfg.max_grad_norm), traj, cfg, rng, version=version)
+    return improve(Plain(actor, optimizer, cfg.max_grad_norm), traj, cfg, rng, advance, version)
 
 
 def improve(
