@@ -256,9 +256,7 @@ def _bootstrap(actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg:
     return after
 
 
-def _step(
-    learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cfg: MappoConfig
-) -> dict[str, float]:
+def _step(learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cfg: MappoConfig) -> dict[str, float]:
     """One optimiser step on micro-batches whose gradients add up; additive diagnostics are summed over processes."""
     device = learner.actor.device
     count = torch.tensor(float(sum(len(targets.values) for _, targets in batches)), device=device, dtype=torch.float64)

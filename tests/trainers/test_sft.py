@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
 from trainers import sft
@@ -170,6 +174,24 @@ def killer(make: Any, step: int) -> Any:
         return callback
 
     return make_deadly
+
+
+def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch, capsys):
+    settings = replace(SETTINGS, steps=6)
+    expected = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings)
+
+    def full(folder: Path) -> None:
+        if folder.name != "checkpoint-1":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        seal(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sft, "seal", full)
+        with pytest.raises(BadInput, match=r"disk of .* is full"), full_disk_told(tmp_path):
+            run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path)
+    result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path)
+    assert "Resuming SFT after step 1." in capsys.readouterr().out
+    assert result.curve == expected.curve
 
 
 def test_checkpoints_of_another_number_of_processes_are_refused(tmp_path):
