@@ -95,7 +95,6 @@ class Model:
     finetune: Literal["lora", "full"]
     lora_rank: Count
     lora_alpha: Count
-    checkpointing: bool  # recompute activations in the backward pass: less memory, more time, the same numbers
     critic: Literal["head", "adapter"]  # value heads on the shared trunk, or on an adapter of their own
     hidden: Count | None  # demo: width, layers, heads; null for a pretrained model
     layers: Count | None
@@ -207,10 +206,11 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Deepspeed:
-    """What the processes of `torchrun --nproc-per-node N` share out among them (ZeRO)."""
+    """What the processes of `torchrun --nproc-per-node N` share out among them (ZeRO), and what is not kept."""
 
     stage: Annotated[int, Range(0, 3)] | None  # null trains without DeepSpeed
     offload: bool  # optimiser state in CPU memory
+    checkpointing: bool  # recompute activations in the backward pass: less memory, more time; also without DeepSpeed
 
 
 @dataclass(frozen=True)
@@ -322,10 +322,10 @@ class Config:
     reward: Reward
     trainer: Trainer
     policy: System
+    deepspeed: Deepspeed | None  # of policy ghar
     selector: Selector | None  # of policy graphwalker
     exprag: Exprag | None  # of policy exprag
     ehr_rag: EhrRag | None  # of policy ehr_rag
-    deepspeed: Deepspeed
     eval: Eval
     logger: Logger
     privacy: Privacy

@@ -159,13 +159,10 @@ def contradictions(c: Config) -> Iterator[str]:
     yield from _model_contradictions(c)
     yield from _engine_contradictions(c)
     yield from _navigation_contradictions(c)
+    yield from _deepspeed_contradictions(c)
     yield from _exprag_contradictions(c)
     yield from _selector_contradictions(c)
     yield from _ehr_rag_contradictions(c)
-    if c.deepspeed.offload and (c.deepspeed.stage is None or c.deepspeed.stage < 2):
-        yield "deepspeed.offload=true needs ZeRO 2 or 3: choose deepspeed=zero2_offload or zero3_offload."
-    if c.deepspeed.stage is not None and c.policy.name != "ghar":
-        yield f"policy={c.policy.name} trains without DeepSpeed: set deepspeed=none, or choose policy=ghar."
     if c.trainer.rl.minibatches > c.trainer.rl.episodes:
         yield (
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
@@ -173,6 +170,14 @@ def contradictions(c: Config) -> Iterator[str]:
         )
     if not c.eval.policies or len(set(c.eval.policies)) < len(c.eval.policies):
         yield "eval.policies must name at least one policy and each only once: correct the list."
+
+
+def _deepspeed_contradictions(c: Config) -> Iterator[str]:
+    deepspeed = c.deepspeed
+    if deepspeed is not None and c.policy.name != "ghar":
+        yield f"policy={c.policy.name} does not train with DeepSpeed: leave deepspeed=... out, or choose policy=ghar."
+    if deepspeed is not None and deepspeed.offload and (deepspeed.stage or 0) < 2:
+        yield "deepspeed.offload=true needs ZeRO 2 or 3: choose deepspeed=zero2_offload or zero3_offload."
 
 
 def _navigation_contradictions(c: Config) -> Iterator[str]:

@@ -201,3 +201,11 @@ def test_sections_are_named_like_the_groups_of_conf() -> None:
     named = set(groups()) - {"experiment"}
     assert named <= set(section_keys())
     assert {f.name for f in dataclasses.fields(Config)} >= named
+
+
+def test_deepspeed_is_refused_where_it_is_not_read_or_cannot_be() -> None:
+    assert load(["policy=exprag"]).deepspeed is None and load(["deepspeed=zero2_offload"]).deepspeed is not None
+    with pytest.raises(BadInput, match="policy=exprag does not train with DeepSpeed"):
+        load(["policy=exprag", "deepspeed=zero2"])
+    with pytest.raises(BadInput, match="needs ZeRO 2 or 3"):
+        load(["deepspeed=zero1", "deepspeed.offload=true"])

@@ -32,6 +32,7 @@ from ghar.metrics.runfolder import RunFolder
 from trainers.demo import TEACHER, base_key, base_knowledge, build_base, teacher_knowledge
 from trainers.distributed import main_first, on_main, rank, together
 from trainers.evaluate import evaluate_study, table
+from trainers.learner import sharing
 from trainers.lessons import Lessons, lessons_of, read_lessons, write_lessons
 from trainers.machine import check_machine
 from trainers.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
@@ -48,7 +49,7 @@ Log = Callable[[Mapping[str, Any]], None]
 
 def train(config: Config) -> None:
     """Run every phase into `config.run_dir`. A finished run is only reported, a killed one goes on where it was."""
-    with together(config.deepspeed.stage):
+    with together(sharing(config).stage):
         use_cores(config.threads)
         torch.manual_seed(config.seed)
         path = Path(config.run_dir)
@@ -159,8 +160,7 @@ def _imitate(study: Study, model: Any, tokenizer: Any, lessons: Lessons, log: Lo
         finetune=cfg.model.finetune,
         rank=cfg.model.lora_rank,
         alpha=cfg.model.lora_alpha,
-        checkpointing=cfg.model.checkpointing,
-        deepspeed=cfg.deepspeed,
+        deepspeed=sharing(cfg),
         dtype=cfg.model.dtype,
         seed=cfg.seed,
     )

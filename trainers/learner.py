@@ -15,13 +15,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ghar.config import Deepspeed
+from ghar.config import Config, Deepspeed
 from trainers.actor_critic import ActorCritic, Scores
 from trainers.distributed import load_deepspeed, world
 from trainers.trajectory import Row
 
+ALONE = Deepspeed(stage=None, offload=False, checkpointing=False)
 # never looked at, but where DeepSpeed expects an accumulation it also adds up what is offloaded
 ACCUMULATE = 2
+
+
+def sharing(config: Config) -> Deepspeed:
+    """The section `deepspeed`; systems without one share nothing out."""
+    return config.deepspeed or ALONE
 
 
 def zero_config(deepspeed: Deepspeed, dtype: str, max_grad_norm: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ghar.errors import BadInput
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
 from trainers.actor_critic import HEAD_CHUNK
 from trainers.distributed import world
+from trainers.learner import sharing
 
 LEAST_TOKENS = 2048  # no advice to make micro-batches smaller than a long prompt
 # bytes of activations a layer keeps per token and unit of width, in 16 bits: Korthikanti et al. 2022, "Reducing
@@ -75,16 +76,17 @@ def shape_of(config: Config) -> Shape | None:
 
 def estimate(config: Config, shape: Shape, processes: int) -> dict[str, float]:
     """Bytes one process needs on its device, by purpose."""
-    model, stage = config.model, config.deepspeed.stage or 0
+    model, shared = config.model, sharing(config)
+    stage = shared.stage or 0
     item = 4 if model.dtype == "float32" else 2
     lora = model.finetune == "lora"
     adapters = model.lora_rank * shape.ends * (2 if model.critic == "adapter" else 1) if lora else 0
     trained = adapters or shape.weights
     copies = 1 if lora or config.trainer.rl.kl == 0 else 2  # full fine-tuning keeps a copy as its reference
-    moments = 2 * item if config.deepspeed.stage is None else 12  # DeepSpeed's work on float32 masters
+    moments = 2 * item if shared.stage is None else 12  # DeepSpeed's work on float32 masters
     tokens, width = config.trainer.rl.micro_tokens, shape.hidden * item / 2
     full = shape.layers * KEPT
-    kept = shape.layers * KEPT_RECOMPUTED + KEPT if model.checkpointing else full
+    kept = shape.layers * KEPT_RECOMPUTED + KEPT if shared.checkpointing else full
     passes = tokens * width * kept + 4 * min(HEAD_CHUNK, tokens) * shape.vocab * 4  # logits and three like them
     gradients = trained * item / (processes if stage >= 2 else 1)
     # rollouts have no gradients, but fold adapters into a second copy of the weights
@@ -92,15 +94,10 @@ def estimate(config: Config, shape: Shape, processes: int) -> dict[str, float]:
     engine = shape.weights * item + (config.engine.kv_cache_gb or 0) * GIB if config.engine.kind == "vllm" else 0
     return {
         "weights": (copies * shape.weights + adapters) * item / (processes if stage == 3 else 1),
-        "optimiser": 0 if _moves_out(config) else trained * moments / (processes if stage >= 1 else 1),
+        "optimiser": 0 if shared.offload and torch.cuda.is_available() else trained * moments / (processes if stage >= 1 else 1),
         "gradients and activations": busy,
         "engine": engine,
     }
-
-
-def _moves_out(config: Config) -> bool:
-    """Whether the optimiser leaves the device: without a GPU there is nowhere to go."""
-    return config.deepspeed.offload and torch.cuda.is_available()
 
 
 def check_memory(config: Config, shape: Shape, processes: int, free: int, device: str) -> None:
@@ -136,9 +133,9 @@ def _savings(config: Config, processes: int) -> Iterator[tuple[str, Config]]:
         said.append(text)
         return " ".join(said), config
 
-    if not config.model.checkpointing:
-        config = replace(config, model=replace(config.model, checkpointing=True))
-        yield cheaper("model.checkpointing=true")
+    if not sharing(config).checkpointing:
+        config = replace(config, deepspeed=replace(sharing(config), checkpointing=True))
+        yield cheaper("deepspeed.checkpointing=true")
     if config.trainer.rl.micro_tokens > LEAST_TOKENS:
         rl = replace(config.trainer.rl, micro_tokens=LEAST_TOKENS)
         config = replace(config, trainer=replace(config.trainer, rl=rl))
@@ -146,8 +143,8 @@ def _savings(config: Config, processes: int) -> Iterator[tuple[str, Config]]:
     if config.model.finetune == "full":
         config = replace(config, model=replace(config.model, finetune="lora"))
         yield cheaper("model.finetune=lora")
-    if processes > 1 and config.deepspeed.stage != 3:
-        config = replace(config, deepspeed=replace(config.deepspeed, stage=3))
+    if processes > 1 and sharing(config).stage != 3:
+        config = replace(config, deepspeed=replace(sharing(config), stage=3))
         yield cheaper("deepspeed=zero3")
     if config.model.dtype == "float32":
         config = replace(config, model=replace(config.model, dtype="bfloat16"))

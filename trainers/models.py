@@ -17,6 +17,7 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from trainers import checkpoint
 from trainers.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.learner import sharing
 from trainers.mappo import MappoConfig
 
 # mean |trainer's - engine's log-prob| in nats: rounding stays far below, weights one update behind do not (in bfloat16
@@ -120,7 +121,7 @@ def make_actor(config: Config, base: Any) -> ActorCritic:
             detach=True,  # a value head far from its target would otherwise shake the policy's trunk
             reference=mappo_config(config).needs_reference,
             temperature=config.engine.temperature,
-            checkpointing=model.checkpointing,
+            checkpointing=sharing(config).checkpointing,
             seed=config.seed,
         ),
     )

@@ -23,7 +23,7 @@ from ghar.metrics.runfolder import RunFolder
 FREE = frozenset({
     "run_dir", "resume", "keep_last", "keep_best", "threads", "data.cache", "trainer.rl.save_every",
     "retriever.service", "retriever.workers", "retriever.batch", "retriever.wait_ms",
-    "model.checkpointing", "engine.device", "engine.kv_cache_gb", "engine.sync", "engine.sleep", "engine.max_batch",
+    "deepspeed.checkpointing", "engine.device", "engine.kv_cache_gb", "engine.sync", "engine.sleep", "engine.max_batch",
     "env.in_flight", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
     "logger.wandb", "logger.project", "logger.entity", "logger.group",
 })  # fmt: skip

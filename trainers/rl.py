@@ -31,7 +31,7 @@ from trainers.checkpoint import Checkpoint, Keep
 from trainers.distributed import gather_rows, on_main, rank, share, to_main
 from trainers.engines import AnyEngine, make_engine, serving
 from trainers.evaluate import CURVE_RESAMPLES, score_policy, summarise
-from trainers.learner import Learner, Plain, Sharded
+from trainers.learner import Learner, Plain, Sharded, sharing
 from trainers.mappo import improve
 from trainers.models import identity, mappo_config
 from trainers.play import needs_retrieval, play
@@ -139,9 +139,9 @@ def reinforce(
 def _learner(study: Study, actor: ActorCritic) -> Learner:
     config, rl = study.config, study.config.trainer.rl
     optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
-    if config.deepspeed.stage is None:
+    if sharing(config).stage is None:
         return Plain(actor, optimizer, rl.max_grad_norm)
-    return Sharded(actor, optimizer, config.deepspeed, config.model.dtype, rl.max_grad_norm)
+    return Sharded(actor, optimizer, sharing(config), config.model.dtype, rl.max_grad_norm)
 
 
 def _newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | None:

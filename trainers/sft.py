@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,13 +28,11 @@ from ghar.errors import BadInput
 from ghar.progress import progress
 from trainers.checkpoint import fault, seal
 from trainers.distributed import gather, load_deepspeed, on_main, rank, world
-from trainers.learner import zero_config
+from trainers.learner import ALONE, zero_config
 
 IGNORE = -100  # label of a token without loss, as torch and TRL have it
 SAVES = 10  # checkpoints of a training that keeps any
 ORIGIN = "origin.json"  # in each: what the training was of
-WITHOUT = Deepspeed(stage=None, offload=False)
-FREE = ("micro_batch", "checkpointing")  # settings that change memory only
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,8 @@ class SFTSettings:
     """steps: optimiser steps; batch_size: pairs a step; micro_batch: pairs a forward pass; lr: peak learning rate;
     warmup: share of the steps it rises over before it falls linearly to zero; weight_decay, max_grad_norm: as named;
     max_length: tokens, longer pairs are refused; log_every: steps a point of the loss curve covers;
-    finetune: "full", or "lora" with rank and alpha, merged into the model at the end; checkpointing: recompute
-    activations in the backward pass; deepspeed: what several processes share out; dtype: of the model's weights."""
+    finetune: "full", or "lora" with rank and alpha, merged into the model at the end; deepspeed: what several
+    processes share out; dtype: of the model's weights."""
 
     steps: int
     batch_size: int
@@ -65,8 +63,7 @@ class SFTSettings:
     finetune: Literal["full", "lora"] = "full"
     rank: int = 16
     alpha: int = 32
-    checkpointing: bool = False
-    deepspeed: Deepspeed = WITHOUT
+    deepspeed: Deepspeed = ALONE
     dtype: str = "float32"
     seed: int = 0
 
@@ -218,7 +215,7 @@ def _origin(pairs: Sequence[Pair], cfg: SFTSettings) -> str:
     for pair in pairs:
         for ids in (pair.prompt_ids, pair.completion_ids):
             digest.update(np.array([len(ids), *ids], np.int64).tobytes())
-    settings = {name: value for name, value in asdict(cfg).items() if name not in FREE}
+    settings = asdict(replace(cfg, micro_batch=0, deepspeed=replace(cfg.deepspeed, checkpointing=False)))
     return json.dumps({"data": digest.hexdigest(), "settings": settings, "processes": world()})
 
 
@@ -283,8 +280,8 @@ def _arguments(cfg: SFTSettings, keep: Path | None, scratch: str, cpu: bool) -> 
         use_cpu=cpu and not sharded,
         accelerator_config={"use_configured_state": True} if sharded else None,
         bf16=sharded and cfg.dtype == "bfloat16",
-        gradient_checkpointing=cfg.checkpointing,
-        gradient_checkpointing_kwargs={"use_reentrant": False} if cfg.checkpointing else None,
+        gradient_checkpointing=cfg.deepspeed.checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if cfg.deepspeed.checkpointing else None,
         max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True},
         remove_unused_columns=False,

@@ -29,7 +29,8 @@ def main(stage: int, dtype: str, finetune: Any, device: str, out: Path) -> None:
         batch, cfg = make_batch(first, device), update_config(device, dtype)
         plain = Plain(first, adam(first), cfg.max_grad_norm)
         found = {"plain": measure(plain, batch, cfg, device)}
-        sharded = Sharded(second, adam(second), Deepspeed(stage, False), dtype, cfg.max_grad_norm)
+        shared = Deepspeed(stage, offload=False, checkpointing=False)
+        sharded = Sharded(second, adam(second), shared, dtype, cfg.max_grad_norm)
         found["zero"] = measure(sharded, batch, cfg, device)
         with sharded.whole():
             own, other = first.trainable_state(), second.trainable_state()

@@ -34,7 +34,6 @@ from trainers.trajectory import Trajectories
 
 def sft(deepspeed: Deepspeed, finetune: str, keep: Path | None = None) -> dict:
     settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=1, lr=3e-3)
-    settings = replace(settings, checkpointing=world() > 1)
     result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, keep)
     weight = result.model.model.layers[1].mlp.up_proj.weight
     return {"curve": [[row["loss"], row["accuracy"]] for row in result.curve], "weight": weight.flatten()[:50].tolist()}
@@ -60,7 +59,7 @@ def killed(deepspeed: Deepspeed, finetune: str) -> dict:
 def mappo(deepspeed: Deepspeed, finetune: str) -> dict:
     """Three updates on the same seven episodes; the last process has fewer rows than the others, with two there is
     also a minibatch in which it has none."""
-    actor = perturb(make_actor(finetune, checkpointing=world() > 1))
+    actor = perturb(make_actor(finetune, checkpointing=deepspeed.checkpointing))
     whole = play(actor, 7, np.random.default_rng(0), truncated=True)
     for head in actor.heads.values():
         torch.nn.init.zeros_(head.weight)  # type: ignore[arg-type]
@@ -109,7 +108,8 @@ def main(out: str, *jobs: str) -> None:
         found = {}
         for job in jobs:
             what, stage, finetune = job.split(":")
-            deepspeed = Deepspeed(None if stage == "none" else int(stage[0]), stage.endswith("offload"))
+            number = None if stage == "none" else int(stage[0])
+            deepspeed = Deepspeed(number, stage.endswith("offload"), checkpointing=world() > 1)
             found[job] = {"sft": sft, "killed": killed, "mappo": mappo}[what](deepspeed, finetune)
         on_main(lambda: Path(out).write_text(json.dumps(found)))
 

@@ -91,7 +91,7 @@ def test_the_advice_fits(free: int, finetune: str, stage: str, processes: int):
 def test_too_little_memory_is_said_with_its_parts():
     message = (
         r"3 billion weights needs about \d+\.\d GiB of cpu memory in each process \(weights \d+\.\d, optimiser .*\), "
-        r"but 20\.0 are free: model\.checkpointing=true .* would fit"
+        r"but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
     )
     with pytest.raises(BadInput, match=message):
         check_memory(config("model.finetune=full"), BIG, 1, 20 * GIB, "cpu")
