@@ -84,6 +84,7 @@ def estimate(config: Config, shape: Shape, processes: int) -> dict[str, float]:
     trained = adapters or shape.weights
     copies = 1 if lora or config.trainer.rl.kl == 0 else 2  # full fine-tuning keeps a copy as its reference
     moments = 2 * item if shared.stage is None else 12  # DeepSpeed's work on float32 masters
+    away = shared.offload and torch.cuda.is_available()
     tokens, width = config.trainer.rl.micro_tokens, shape.hidden * item / 2
     full = shape.layers * KEPT
     kept = shape.layers * KEPT_RECOMPUTED + KEPT if shared.checkpointing else full
@@ -94,7 +95,7 @@ def estimate(config: Config, shape: Shape, processes: int) -> dict[str, float]:
     engine = shape.weights * item + (config.engine.kv_cache_gb or 0) * GIB if config.engine.kind == "vllm" else 0
     return {
         "weights": (copies * shape.weights + adapters) * item / (processes if stage == 3 else 1),
-        "optimiser": 0 if shared.offload and torch.cuda.is_available() else trained * moments / (processes if stage >= 1 else 1),
+        "optimiser": 0 if away else trained * moments / (processes if stage >= 1 else 1),
         "gradients and activations": busy,
         "engine": engine,
     }
