@@ -177,11 +177,11 @@ def killer(make: Any, step: int) -> Any:
 
 
 def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch, capsys):
-    settings = replace(SETTINGS, steps=6)
+    settings = replace(SETTINGS, steps=8)  # saved after 4 and after 8
     expected = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings)
 
     def full(folder: Path) -> None:
-        if folder.name != "checkpoint-1":
+        if folder.name != "checkpoint-4":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         seal(folder)
 
@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch, capsys)
         with pytest.raises(BadInput, match=r"disk of .* is full"), full_disk_told(tmp_path):
             run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path)
     result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path)
-    assert "Resuming SFT after step 1." in capsys.readouterr().out
+    assert "Resuming SFT after step 4." in capsys.readouterr().out
     assert result.curve == expected.curve
 
 
