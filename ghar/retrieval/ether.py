@@ -176,5 +176,5 @@ def _frequent(record: Record, most: int) -> np.ndarray:
 def _passage(record: Record, rows: np.ndarray, ident: int, view: View, number: int, score: float) -> EventPassage:
     text, clocks, store = record.text(rows), record.row_clocks(), record.store
     codes = tuple(store.codes[int(code)] for code in record.row_codes()[rows])
-    at = to_datetime(clocks[rows[0]]), to_datetime(clocks[rows[-1]])
+    at = to_datetime(int(clocks[rows[0]])), to_datetime(int(clocks[rows[-1]]))
     return EventPassage("\n".join(text), view, number, score, ident, tuple(rows.tolist()), text, codes, *at)
