@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ghar.errors import BadInput
 from ghar.selectors.graph import PatientGraph, build_graph
 from ghar.selectors.protocol import Effort, Selection, Shots, best, cosines
 from ghar.selectors.search import Measure, greedy, lazy, without_stamps
@@ -110,6 +111,7 @@ def _with_noise(entropy: Callable[[Shots], float], seed: int, deviation: float) 
 
 def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, Any]:
     """GraphWalker's walks for `patients` generated patients with the configured model."""
+    from ghar.llm.hf import HFEngine
     from ghar.llm.prefix import PlainScorer, PrefixScorer
     from ghar.selectors.scorer import KEEP, EngineScorer
     from launch.entry import load
@@ -118,6 +120,8 @@ def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, An
 
     cases = prepare(load([*TEXT, *overrides]))
     with language_model(cases) as (engine, tokenizer, context):
+        if not isinstance(engine, HFEngine):
+            raise BadInput("This benchmark measures engine hf: choose engine=hf.")
         prompt, pool, queries = make_pool(cases, tokenizer, context, Effort())
         queries = queries[:patients]
 

@@ -104,9 +104,11 @@ def language_model(cases: Cases) -> Iterator[tuple[Engine, Any, int]]:
         shape = {"hidden": model.hidden, "layers": model.layers, "heads": model.heads}
         network = build_model(tokenizer, **shape, seed=config.seed)
     engine = make_engine(config, network, tokenizer)
-    with serving(engine, network, 0):
-        yield engine, tokenizer, network.config.max_position_embeddings
-    engine.close()
+    try:
+        with serving(engine, network, 0):
+            yield engine, tokenizer, network.config.max_position_embeddings
+    finally:
+        engine.close()
 
 
 def predict(chosen: Chosen, scorer: EngineScorer) -> list[tuple[float, ...]]:
