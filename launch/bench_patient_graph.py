@@ -51,7 +51,6 @@ def measure(path: Path, seed: int) -> dict[str, float]:
 
     from ghar.selectors.cohorts import find_cohorts
     from ghar.selectors.graph import add, build_graph, symmetrised
-    from ghar.selectors.neighbours import k_nearest, unit_rows
 
     faiss.omp_set_num_threads(THREADS)
     with np.load(path) as file:
@@ -62,12 +61,9 @@ def measure(path: Path, seed: int) -> dict[str, float]:
     graph = build_graph(vectors, ids, seed=seed)
     result = {"graph and cohorts, seconds": time.perf_counter() - start, "CPU seconds": time.process_time() - cpu}
     result["peak memory in GB"] = _peak_gb()
+    parts = symmetrised(graph.near, graph.closeness)
     start = time.perf_counter()
-    near, closeness = k_nearest(unit_rows(vectors), unit_rows(vectors), 8, first=0)
-    result["of which neighbours, seconds"] = time.perf_counter() - start
-    parts = symmetrised(near, closeness)
-    start = time.perf_counter()
-    find_cohorts(*parts, 0.9, "leiden", seed)
+    find_cohorts(*parts, graph.resolution, graph.method, seed)
     result["of which Leiden, seconds"] = time.perf_counter() - start
     result |= {"cohorts": float(len(graph.prototypes)), "edges": len(graph.neighbours) / 2}
     result["agreement with the generated clusters (adjusted Rand)"] = _agreement(graph.cohorts, clusters)

@@ -2,7 +2,7 @@
 
 leiden    modularity (Eq. 3, GraphWalker) of the graph without weights, by Leiden (Traag et al. 2019)
 louvain   the same objective, by Louvain (Blondel et al. 2008): the ablation of Table 2
-released  what GraphWalker's released code runs: Leiden on edges weighted by cosine (below 0 counts as 0) against the
+released  what GraphWalker's released code runs: Leiden on edges weighted by cosine (at least FLOOR) against the
           expectation of a random graph of the same density, sum over pairs of one cohort of w_ij - resolution * p, with
           p = sum of weights / pairs (leidenalg's RBERVertexPartition; the Constant Potts Model at resolution * p)
 """
@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 Method = Literal["leiden", "louvain", "released"]
+FLOOR = 1e-6  # weight of an edge between patients who are not alike at all
 ITERATIONS = 2  # whole cycles of Leiden, as the released code runs; the paper does not say
 
 
@@ -28,14 +29,17 @@ def find_cohorts(
 ) -> np.ndarray:
     """int64 [n]: cohort of each patient, numbered in the order of their first patients.
 
-    starts, neighbours, cosines: a symmetric graph in CSR without loops. started: cohorts to improve on, not for louvain.
+    starts, neighbours, cosines: a symmetric graph in CSR without loops. started: cohorts to improve on (not louvain).
     """
     if method == "louvain":
         labels = _louvain(starts, neighbours, resolution, seed)
     else:
-        weights = np.maximum(cosines, 0).astype(np.float64) if method == "released" else np.ones(len(neighbours))
+        weights = np.ones(len(neighbours))
         if method == "released":
-            resolution *= weights.sum() / ((len(starts) - 1) * (len(starts) - 2))
+            weights = np.maximum(cosines, FLOOR).astype(np.float64)
+            # Scaled to a sum of 1: with larger weights the library's refinement step merges nothing (measured).
+            weights /= weights.sum()
+            resolution /= (len(starts) - 1) * (len(starts) - 2)
         labels = _leiden(starts, neighbours, weights, resolution, method == "leiden", seed, started)
     first = np.unique(labels, return_index=True, return_inverse=True)[1:]
     return np.argsort(np.argsort(first[0]))[first[1]]

@@ -104,14 +104,14 @@ def test_planted_cohorts_are_found_and_grow(method: str) -> None:
     graph = build_graph(vectors, names(95), method=method)  # pyright: ignore[reportArgumentType]
     assert_prototypes(graph)
     found = adjusted_rand_score(clusters, graph.cohorts)
-    assert found == 1 if method != "released" else found > 0.6  # the released objective splits large cohorts
+    assert found == 1
     again = build_graph(vectors, names(95), method=method)  # pyright: ignore[reportArgumentType]
     assert np.array_equal(again.cohorts, graph.cohorts)
     order = np.random.default_rng(1).permutation(95)
     first = build_graph(vectors[order[:80]], names(80), method=method)  # pyright: ignore[reportArgumentType]
     grown = add(first, vectors[order[80:]], [f"new{i}" for i in range(15)])
     assert_prototypes(grown)
-    assert adjusted_rand_score(clusters[order], grown.cohorts) >= min(found, 0.9)
+    assert adjusted_rand_score(clusters[order], grown.cohorts) > 0.9
 
 
 def test_new_patients_who_are_like_nobody_get_a_cohort_of_their_own() -> None:
@@ -138,7 +138,7 @@ def test_no_patient_would_do_better_in_another_cohort(method: str) -> None:
     starts, columns, cosines = symmetrised(*k_nearest(unit, unit, 3, first=0))
     adjacency = np.zeros((40, 40))
     rows = np.repeat(np.arange(40), np.diff(starts))
-    adjacency[rows, columns] = np.maximum(cosines, 0) if method == "released" else 1
+    adjacency[rows, columns] = np.maximum(cosines, 1e-6) if method == "released" else 1
     degree = adjacency.sum(1)
     expected = 0.9 * np.outer(degree, degree) / degree.sum()  # Eq. 3 at resolution 0.9
     if method == "released":
