@@ -1,15 +1,15 @@
 """A fixed rule that answers EHR-RAG's acts, so that its episodes mean something without a language model.
 
 What it knows is fitted to the training patients: how much more often each event, and each third of an indicator's last
-values, is found with a label than without it (naive Bayes, smoothed, of what can hardly be chance). It sees of a patient what the prompt shows and
-nothing else, so its answers are as good as what was retrieved.
+values, is found with a label than without it (naive Bayes, smoothed, of what can hardly be chance). It sees of a
+patient what the prompt shows and nothing else, so its answers are as good as what was retrieved.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,9 +45,12 @@ class EventRules:
         return f"{indicator} {THIRDS[(value > low) + (value > high)]}"
 
 
-def fit_rules(records: Sequence[Record], labels: Sequence[int], classes: int, names: Mapping[str, str]) -> EventRules:
+def fit_rules(records: Iterable[Record], labels: Sequence[int], classes: int, names: Mapping[str, str]) -> EventRules:
     """Count over training patients; `records` are of a store with numbers apart."""
-    last = [_last_values(record) for record in records]
+    seen, last = [], []
+    for record in records:
+        seen.append({names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist()})
+        last.append(_last_values(record))
     values: dict[str, list[float]] = {}
     for found in last:
         for name, value in found.items():
@@ -57,9 +60,8 @@ def fit_rules(records: Sequence[Record], labels: Sequence[int], classes: int, na
     n = np.bincount(labels, minlength=classes).astype(float)
     rules = EventRules(np.log((n + 1) / (n.sum() + classes)), {}, cuts, names)
     counts: dict[str, np.ndarray] = {}
-    for record, found, label in zip(records, last, labels, strict=True):
-        features = {names[record.store.codes[int(code)]] for code in np.unique(record.row_codes())}
-        features |= {rules.feature(name, value) for name, value in found.items() if name in cuts}
+    for shown, found, label in zip(seen, last, labels, strict=True):
+        features = shown | {rules.feature(name, value) for name, value in found.items() if name in cuts}
         for feature in features:
             counts.setdefault(feature, np.zeros(classes))[label] += 1
     weights = {}

@@ -12,6 +12,8 @@ from ghar.metrics.traces import shorten
 Row = Mapping[str, Any]
 LONGEST = 1_500  # characters of a passage that are shown
 PATHS = {"numbers": "measurements", "support": "for the outcome", "oppose": "against the outcome", "": "the question"}
+TICKS = {-3650: "10 years", -1095: "3 years", -365: "1 year", -90: "90 days", -30: "30 days", -7: "7 days",
+         -1: "1 day", 0: "0"}  # fmt: skip
 COLORS = {"numbers": PALETTE[3], "support": PALETTE[0], "oppose": PALETTE[1], "": PALETTE[2]}
 
 
@@ -80,8 +82,11 @@ def timeline(row: Row) -> str:
         axes.set_yticks(range(len(lookups)), names)
         axes.tick_params(axis="y", length=0)
         axes.set_xscale("symlog", linthresh=1.0)
-        axes.set(xlabel="days before the prediction (0: the prediction time)", ylim=(-0.6, len(lookups) - 0.4))
-        axes.set_xlim(right=0.3)
+        start = min((axes.get_xlim()[0], -1.0))
+        ticks = {day: name for day, name in TICKS.items() if day >= start}
+        axes.set_xticks(list(ticks), list(ticks.values()))
+        axes.minorticks_off()
+        axes.set(xlabel="time before the prediction", xlim=(start, 0.3), ylim=(-0.6, len(lookups) - 0.4))
     return svg[0]
 
 

@@ -17,8 +17,8 @@ from envs.event_context import fit, merge
 from envs.rollout import Job, rollout
 from envs.together import together
 from ghar.data.task_cards import CARDS
-from ghar.data.tasks_ehrshot import TASKS
-from ghar.episode import Act, Completion, Episode, Retrieve
+from ghar.data.tasks_ehrshot import TASKS, EhrshotTask
+from ghar.episode import Act, Completion, Episode, Reply, Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.ether import EtherSpec, EventCorpus, EventPassage
 from ghar.retrieval.event_build import build_event_store
@@ -48,7 +48,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EventCorpus:
     return EventCorpus([(1, NOW), (2, NOW), (3, NOW)], spec, ENCODER, *stores, seed=0)
 
 
-def case(place: int = 0, task="guo_los") -> EventCase:
+def case(place: int = 0, task: EhrshotTask = "guo_los") -> EventCase:
     return EventCase(f"s{place}", place + 1, place, "", NOW, TASKS[task], CARDS[task], 1)
 
 
@@ -142,7 +142,7 @@ def test_prompts_keep_to_the_budget_and_the_past(corpus: EventCorpus, method: st
 def test_unreadable_replies_are_counted_and_do_no_harm(corpus: EventCorpus) -> None:
     policy = Says(indicators="I cannot", refine="", weigh="Answer: 5")
     episode, found = play(corpus, policy, episodes(), case())
-    errors = [r.result.error for r in episode.trace if isinstance(r.effect, Act)]
+    errors = [r.result.error for r in episode.trace if isinstance(r.result, Reply)]
     assert errors.count("outside_labels") == 1 and errors.count("no_item") == 1 and errors.count("empty") == 2
     assert found.label is None and sum(not turn.format_ok for turn in episode.turns) == 4
     assert len(found.lookups[0].passages) == 2  # the indicators most like the question stand in
