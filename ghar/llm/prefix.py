@@ -226,7 +226,8 @@ class PrefixScorer:
 def _reads(path: Path) -> Piece:
     """What a forward pass for the last piece of `path` reads: the token before the piece, and the piece but its last
     token, which is left to whoever comes after it."""
-    return (*path[-2][-1:], *path[-1][:-1]) if len(path) > 1 else path[0][:-1]
+    before = path[-2][-1:] if len(path) > 1 else ()
+    return (*before, *path[-1][:-1])
 
 
 def _count(tally: Tally, prompts: Sequence[Path]) -> None:
