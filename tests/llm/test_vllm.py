@@ -197,6 +197,13 @@ def vllm_said(outputs: dict[tuple[int, ...], list[tuple[int, ...]]], reply: Comp
     return ids
 
 
+def test_more_prompt_tokens_than_one_step_reads(engine):
+    many = [Request(f"{i} " + "gout " * 190, 3, seed=i) for i in range(32)]  # vLLM reads 4,096 a step
+    replies = engine.generate(many)
+    assert sum(len(reply.prompt_ids) for reply in replies) > 4096
+    assert replies[31].token_ids == engine.generate(many[31:])[0].token_ids
+
+
 def test_cancelled_requests_never_answer(engine):
     done: list[Any] = []
     engine.submit(Request("x", 30, seed=1), done.append)
