@@ -194,7 +194,7 @@ class EhrRagEpisodes:
         return _prediction(label, lookups)
 
     def _label(
-        self, case: EventCase, role: str, evidence: Passages, numbers: Passages, **fields: str
+        self, case: EventCase, role: str, evidence: Passages, numbers: Passages, **fields: Any
     ) -> Generator[Any, Any, int | None]:
         n, shown = len(case.card.meanings), self._fit(evidence, numbers)
         step = self.spec.iterations

@@ -1,15 +1,15 @@
 """A fixed rule that answers EHR-RAG's acts, so that its episodes mean something without a language model.
 
 What it knows is fitted to the training patients: how much more often each event, and each third of an indicator's last
-values, is found with a label than without it (naive Bayes, smoothed). It sees of a patient what the prompt shows and
-nothing else, so its answers are as good as what was retrieved.
+values, is found with a label than without it (naive Bayes, smoothed, of what can hardly be chance). It sees of a
+patient what the prompt shows and nothing else, so its answers are as good as what was retrieved.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from ghar.retrieval.event_store import Record
 
 SMOOTHING = 4.0  # imagined patients of every label, for each feature
 SEEN = 3  # training patients that a feature needs
+SURE = 3.0  # standard errors by which its share must differ between a label and the others
 ARGUED = 5  # pieces of evidence an argument names
 VALUE = re.compile(r"\(value: (-?\d[\d.e+-]*)")
 LAST = re.compile(r"\] (-?\d[\d.e+-]*)[^;]*$")
@@ -44,9 +45,12 @@ class EventRules:
         return f"{indicator} {THIRDS[(value > low) + (value > high)]}"
 
 
-def fit_rules(records: Sequence[Record], labels: Sequence[int], classes: int, names: Mapping[str, str]) -> EventRules:
+def fit_rules(records: Iterable[Record], labels: Sequence[int], classes: int, names: Mapping[str, str]) -> EventRules:
     """Count over training patients; `records` are of a store with numbers apart."""
-    last = [_last_values(record) for record in records]
+    seen, last = [], []
+    for record in records:
+        seen.append({names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist()})
+        last.append(_last_values(record))
     values: dict[str, list[float]] = {}
     for found in last:
         for name, value in found.items():
@@ -56,17 +60,26 @@ def fit_rules(records: Sequence[Record], labels: Sequence[int], classes: int, na
     n = np.bincount(labels, minlength=classes).astype(float)
     rules = EventRules(np.log((n + 1) / (n.sum() + classes)), {}, cuts, names)
     counts: dict[str, np.ndarray] = {}
-    for record, found, label in zip(records, last, labels, strict=True):
-        features = {names[record.store.codes[int(code)]] for code in np.unique(record.row_codes())}
-        features |= {rules.feature(name, value) for name, value in found.items() if name in cuts}
+    for shown, found, label in zip(seen, last, labels, strict=True):
+        features = shown | {rules.feature(name, value) for name, value in found.items() if name in cuts}
         for feature in features:
             counts.setdefault(feature, np.zeros(classes))[label] += 1
     weights = {}
     for feature, count in counts.items():
-        if count.sum() >= SEEN:
+        if count.sum() >= SEEN and _difference(count, n) >= SURE:
             share = count.sum() / n.sum()
             weights[feature] = np.log((count + SMOOTHING * share) / (n + SMOOTHING) / share)
     return EventRules(rules.prior, weights, cuts, names)
+
+
+def _difference(count: np.ndarray, n: np.ndarray) -> float:
+    """The largest difference between a label's share and that of all others, in standard errors."""
+    share = count.sum() / n.sum()
+    others = n.sum() - n
+    known = (n > 0) & (others > 0)
+    error = np.sqrt(share * (1 - share) * (1 / n[known] + 1 / others[known]))
+    apart = np.abs(count / n.clip(1) - (count.sum() - count) / others.clip(1))[known]
+    return float((apart / error).max()) if known.any() and share < 1 else 0.0
 
 
 def _last_values(record: Record) -> dict[str, float]:

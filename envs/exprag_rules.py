@@ -9,13 +9,13 @@ from ghar.data.dischargeqa import ASKED, Question, letters
 from ghar.data.sections import HEAD, sentences, split_sections
 from ghar.episode import Act, Completion, Evidence
 
-PRIOR = 0.5  # share of the reports that name an option for which it is chosen
+HALF = 0.5  # share of the reports that must be exceeded
 
 
 class MajorityOfExperiences:
-    """Chooses the options that are listed where the question asks (say, under "discharge diagnosis") in most of the
-    reports that name them at all; of a question with one right option the most listed one. An option that no piece
-    names is chosen where nothing else is."""
+    """Chooses the options that most reports list where the question asks (say, under "discharge diagnosis"), of the
+    reports that name them and whose list was found; and those that no report tells anything of. Of a question with one
+    right option, the one that is listed most."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         return [Completion(f"answer: {letters(chosen(act.facts['case'], act.facts['evidence']))}") for act in acts]
@@ -23,29 +23,32 @@ class MajorityOfExperiences:
 
 def chosen(question: Question, evidence: Evidence) -> int:
     """The options this rule chooses."""
-    shares = [listed_share(option, question, evidence) for option in question.options]
+    told = [listed_share(option, question, evidence) for option in question.options]
+    shares = [(0.0 if question.single else 1.0) if share is None else share for share in told]
     best = max(shares)
     if question.single:
         return 1 << shares.index(best)
-    found = sum(1 << i for i, share in enumerate(shares) if share > PRIOR)
+    found = sum(1 << i for i, share in enumerate(shares) if share > HALF)
     return found or sum(1 << i for i, share in enumerate(shares) if share == best)
 
 
-def listed_share(option: str, question: Question, evidence: Evidence) -> float:
-    """Share of the reports that name the option which list it where the question asks. Of a set of advice, the share
-    of its sentences that a report lists there, as the mean over the reports."""
-    heading, listed, named = ASKED[question.kind][2], dict[int, list[str]](), dict[int, list[str]]()
+def listed_share(option: str, question: Question, evidence: Evidence) -> float | None:
+    """Of the reports whose list was found and that name the option, the share that list it; None where there is none.
+
+    Of a set of advice, the share of its sentences that a report lists, as the mean over the reports.
+    """
+    heading, lists, named = ASKED[question.kind][2], dict[int, list[str]](), dict[int, list[str]]()
     for passage in evidence.passages:
         for own, text in _pieces(passage.text):
             named.setdefault(passage.partition, []).extend(text.split("\n"))
             if own == heading:
-                listed.setdefault(passage.partition, []).extend(text.split("\n"))
+                lists.setdefault(passage.partition, []).extend(text.split("\n"))
     if question.single:
         points = sentences(option)
-        shares = [sum(_among(point, lines) for point in points) / len(points) for lines in listed.values()]
-        return sum(shares) / len(shares) if shares else 0.0
-    naming = [stay for stay, lines in named.items() if _among(option, lines)]
-    return sum(_among(option, listed.get(stay, [])) for stay in naming) / len(naming) if naming else 0.0
+        shares = [sum(_among(point, lines) for point in points) / len(points) for lines in lists.values()]
+    else:
+        shares = [_among(option, lines) for stay, lines in lists.items() if _among(option, named[stay])]
+    return sum(shares) / len(shares) if shares else None
 
 
 def _pieces(text: str) -> list[tuple[str, str]]:

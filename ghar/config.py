@@ -257,8 +257,8 @@ class Exprag:
 
     notes: str | None  # folder of MIMIC-IV-Note, which holds note/discharge.csv.gz; null generates summaries
     rows: tuple[Count, Count]  # fewest and most rows that a stay has in each table
-    ranker: Literal["ehr", "released", "text"]  # released: a third from each modality's own list
-    weights: Literal["uniform", "task_focused", "complementary"]  # of diagnoses, medications and procedures, Eq. 7
+    # by codes, with the weights of Eq. 7 so named; released: a third from each modality's own list; by text
+    ranker: Literal["uniform", "task_focused", "complementary", "released", "text"]
     top_k: Count  # stays that are ranked
     retriever: Literal["auto_merging", "sentence_window", "bm25", "fusion", "dense", "flare"]
     excerpts: Count  # pieces of their reports that are looked for

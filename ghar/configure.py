@@ -214,7 +214,7 @@ def _exprag_contradictions(c: Config) -> Iterator[str]:
         yield "exprag.retriever=flare asks how sure a model is, and policy scripted is none: drop it, or take another."
     if c.exprag.judged and not learned:
         yield "exprag.judged needs a language model as judge: name direct or exprag in exprag.policies."
-    if c.retriever.kind == "bm25" and {c.exprag.ranker, c.exprag.retriever} - {"ehr", "released", "bm25"}:
+    if c.retriever.kind == "bm25" and (c.exprag.ranker == "text" or c.exprag.retriever != "bm25"):
         yield "retriever=bm25 makes no vectors for exprag: choose retriever=tfidf, e5 or another model's name."
 
 

@@ -11,7 +11,7 @@ from launch.entry import load
 def test_the_papers_numbers_and_the_released_ranker() -> None:
     paper, released = load(["policy=exprag"]).exprag, load(["policy=exprag_released"]).exprag
     assert paper is not None and released is not None
-    assert (paper.top_k, paper.weights, paper.ranker, paper.retriever) == (15, "uniform", "ehr", "auto_merging")
+    assert (paper.top_k, paper.ranker, paper.retriever) == (15, "uniform", "auto_merging")
     assert released.ranker == "released" and released.top_k == 15
     own = load(["+experiment=mimic4_dischargeqa", "data.root=tables", "exprag.notes=notes"])
     assert own.exprag is not None and own.exprag.rows == (3, 40) and own.task.name == "dischargeqa_diagnosis"

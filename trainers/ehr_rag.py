@@ -80,7 +80,7 @@ def _linear(study: EventStudy, method: str) -> tuple[Rows, dict[str, Any]]:
     config, test, labels = study.config, study.splits.test, study.task.labels
     cases = sorted((*study.splits.train, *study.splits.valid, *test), key=lambda case: case.place)
     if method == "counts":
-        features: Any = count_features(study.records(cases, "newest"), study.cohort.codes)
+        features: Any = count_features(study.records(cases, apart=False), study.cohort.codes)
     else:
         features = read_embeddings(Path(study.own.embeddings or ""), cases)
     row_of = {case.place: i for i, case in enumerate(cases)}

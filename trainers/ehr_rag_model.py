@@ -51,8 +51,8 @@ def load_model(study: EventStudy) -> tuple[Any, Any]:
 def _demo_model(study: EventStudy) -> tuple[Any, Any]:
     """Untrained: its tokenizer knows the words of the prompts, its weights nothing."""
     config, model = study.config, study.config.model
-    view = "chunks" if study.corpus.apart is not None else "newest"
-    texts = [line for record in study.records(study.splits.train[:EXAMPLES], view) for line in _words(record)]
+    apart = study.corpus.apart is not None
+    texts = [line for record in study.records(study.splits.train[:EXAMPLES], apart=apart) for line in _words(record)]
     tokenizer = build_tokenizer(texts, [], model.vocab or 0)
     shape = {"hidden": model.hidden or 0, "layers": model.layers or 0, "heads": model.heads or 0}
     return build_model(tokenizer, seed=config.data.world_seed, **shape), tokenizer

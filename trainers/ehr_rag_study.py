@@ -1,28 +1,35 @@
-"""EHR-RAG from a cohort to what its methods need: cases, splits, event stores, the corpus."""
+"""EHR-RAG from a cohort to what its methods need: cases, splits, event stores, the corpus.
+
+A MEDS folder may bring a benchmark's own labels, as labels/<task>.parquet or a folder labels/<task>; then its
+metadata/subject_splits.parquet cuts the patients, where it has one. Otherwise labels are counted and patients drawn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, cast
+
+import polars as pl
 
 from envs.ehr_rag import AGENTS, EhrRagEpisodes, EhrRagSpec, EventCase, Method
 from envs.ehr_rag_rules import RuleReader, fit_rules
 from envs.rollout import Job, rollout
 from ghar.config import Config, EhrRag
 from ghar.data.cohort import Cohort, Task
+from ghar.data.meds import read_labels, read_subject_splits
 from ghar.data.source import read_source
-from ghar.data.splits import Splits, split_by_patient
+from ghar.data.splits import Splits, split_as_given, split_by_patient
 from ghar.data.task_cards import CARDS
-from ghar.data.tasks_ehrshot import TASKS, EhrshotTask, ehrshot_labels
+from ghar.data.tasks_ehrshot import TASKS, EhrshotTask, ehrshot_labels, label_indices
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.progress import progress
 from ghar.retrieval.encoders import Encoder, load_encoder
-from ghar.retrieval.ether import EtherSpec, EventCorpus, View
+from ghar.retrieval.ether import EtherSpec, EventCorpus
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import EventStore, Layout, Record
 
@@ -54,15 +61,17 @@ class EventStudy:
         )
         return EhrRagEpisodes(spec, count)
 
-    def records(self, cases: Sequence[EventCase], view: View) -> list[Record]:
-        """The records of some cases, in the store that the view reads."""
-        return [self.corpus.record(case.place, view) for case in cases]
+    def records(self, cases: Sequence[EventCase], *, apart: bool) -> Iterator[Record]:
+        """The records of some cases one by one, with numbers apart or with every event as a row."""
+        store = self.corpus.apart if apart else self.corpus.whole
+        assert store is not None  # `prepare` builds the stores that the methods need
+        return (store.record(case.subject_id, case.prediction_time) for case in cases)
 
     def rule(self) -> RuleReader:
         """The fixed rule, fitted to the training patients."""
         train = self.splits.train
         labels = [case.label for case in train]
-        records = self.records(train, "chunks")
+        records = self.records(train, apart=True)
         return RuleReader(fit_rules(records, labels, len(self.task.labels), self.cohort.names()))
 
 
@@ -77,7 +86,8 @@ def prepare(config: Config) -> EventStudy:
     """Read the events, count the labels, split by patient, build the stores. BadInput names what does not fit."""
     own, cohort = section(config), read_source(config.data)
     name = cast(EhrshotTask, config.task.name)
-    labels, left_out = ehrshot_labels(cohort, name)
+    given = _given_labels(config, name)
+    labels, left_out = ehrshot_labels(cohort, name) if given is None else (given, {})
     if labels.is_empty():
         raise BadInput(f"Task {name} has no sample in the {cohort.name}: it needs more or longer-followed patients.")
     encoder = load_encoder(config.retriever.kind, ENCODED)
@@ -94,23 +104,35 @@ def prepare(config: Config) -> EventStudy:
         sample_id = f"{name}-{subject}-{place}"
         cases.append(EventCase(sample_id, subject, place, text, at, TASKS[name], CARDS[name], label))
     keys = [(case.subject_id, case.prediction_time) for case in cases]
-    splits = split_by_patient(cases, config.task.split, config.task.split_seed)
     task = config.task
+    if given is not None and _splits_file(config).exists():
+        splits = split_as_given(cases, read_subject_splits(Path(config.data.root or "")))
+    else:
+        splits = split_by_patient(cases, task.split, task.split_seed)
     splits = Splits(splits.train[: task.max_train], splits.valid[: task.max_valid], splits.test[: task.max_test])
     recent, early = own.window_days
     spec = EtherSpec(own.alpha, recent, early, own.chunks[0], own.indicators[2])
     corpus = EventCorpus(keys, spec, encoder, apart, whole, config.seed)
     counts = {"patients": labels["subject_id"].n_unique(), "samples": len(cases), "test samples": len(splits.test)}
     counts |= {f"left out, {rule}": n for rule, n in left_out.items()}
+    counts |= {"labels that came with the data": labels.height} if given is not None else {}
     if facts is not None:
-        view: View = "chunks" if apart is not None else "newest"
-        empty = sum(not record.rows and not record.indicators for record in map(partial(_record, corpus, view), cases))
-        counts["samples without an earlier event"] = empty
+        records = (facts.record(*key) for key in keys)
+        counts["samples without an earlier event"] = sum(not r.rows and not r.indicators for r in records)
     return EventStudy(config, own, cohort, TASKS[name], splits, corpus, counts)
 
 
-def _record(corpus: EventCorpus, view: View, case: EventCase) -> Record:
-    return corpus.record(case.place, view)
+def _given_labels(config: Config, name: EhrshotTask) -> pl.DataFrame | None:
+    """The labels that lie beside a MEDS folder's data, None where there are none."""
+    if config.data.name != "meds" or config.data.root is None:
+        return None
+    folder = Path(config.data.root) / "labels"
+    found = [path for path in (folder / f"{name}.parquet", folder / name) if path.exists()]
+    return label_indices(read_labels(found[0]), TASKS[name]) if found else None
+
+
+def _splits_file(config: Config) -> Path:
+    return Path(config.data.root or "") / "metadata" / "subject_splits.parquet"
 
 
 def _store(config: Config, cohort: Cohort, encoder: Encoder | None, *, apart: bool) -> EventStore:

@@ -119,7 +119,7 @@ def make_ranker(exprag: Exprag, kind: Kind, index: ReportIndex, notes: Notes, en
         return partial(rank_by_text, index, text_scores(index, notes, encoder))
     if exprag.ranker == "released":
         return lambda query, text, top_k: rank_by_thirds(index, query, top_k)
-    weight = weights(exprag.weights, ASKED[kind][1])
+    weight = weights(exprag.ranker, ASKED[kind][1])
     return lambda query, text, top_k: rank(index, query, weight, top_k)
 
 

@@ -61,7 +61,7 @@ def _experience(question: Question, episode: Episode, chosen: int | None) -> dic
             "text": option,
             "right": bool(question.answer >> i & 1),
             "chosen": bool((chosen or 0) >> i & 1),
-            "listed": listed_share(option, question, last) if last.passages else None,
+            "listed": listed_share(option, question, last),
         }
         for i, (letter, option) in enumerate(zip(LETTERS, question.options, strict=False))
     ]

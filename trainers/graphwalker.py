@@ -24,7 +24,6 @@ from ghar.episode import Episode, Evidence, Retrieve
 from ghar.llm.engine import Engine
 from ghar.llm.policy import EnginePolicy
 from ghar.metrics.clinical import best_threshold, length_of_stay, risk
-from ghar.metrics.cohort_chart import WalkPicture, cohort_chart, flatten
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.scores import classification, confusion_matrix
@@ -45,13 +44,13 @@ from trainers.demonstrations import (
     tokenizer_names,
 )
 from trainers.engines import make_engine, serving
+from trainers.graphwalker_rows import Probabilities, episode_rows, shown
 from trainers.label_scores import label_probabilities
 from trainers.models import load_pretrained, use_cores
 from trainers.resume import as_yaml
 
 EFFORT = Effort()
 BATCH = 64  # patients whose labels are asked for together
-Probabilities = Sequence[Sequence[float] | None]
 
 
 def evaluate(config: Config, effort: Effort = EFFORT, training: Any = None) -> dict[str, Any]:
@@ -76,10 +75,10 @@ def evaluate(config: Config, effort: Effort = EFFORT, training: Any = None) -> d
     n = len(queries)
     chosen, found = replace(both, queries=tuple(queries), selections=both.selections[:n]), shares[:n]
     threshold = _threshold(valid, shares[n:])
-    rows = _rows(chosen, scorer, found)
+    rows = episode_rows(chosen, scorer, found)
     folder.write_episodes(pool.selector.name, rows)
     clinical = clinical_numbers(config, [q.patient.label for q in queries], found, len(pool.labels), threshold)
-    write_selection(folder, _content(chosen, rows, clinical, cost))
+    write_selection(folder, shown(chosen, rows, clinical, cost))
     summary = {**(folder.summary() or {}), **_summary(cases, chosen, found, clinical, cost)}
     folder.write_summary(summary)
     for name, (value, mean, deviation) in clinical.items():
@@ -104,9 +103,11 @@ def language_model(cases: Cases) -> Iterator[tuple[Engine, Any, int]]:
         shape = {"hidden": model.hidden, "layers": model.layers, "heads": model.heads}
         network = build_model(tokenizer, **shape, seed=config.seed)
     engine = make_engine(config, network, tokenizer)
-    with serving(engine, network, 0):
-        yield engine, tokenizer, network.config.max_position_embeddings
-    engine.close()
+    try:
+        with serving(engine, network, 0):
+            yield engine, tokenizer, network.config.max_position_embeddings
+    finally:
+        engine.close()
 
 
 def predict(chosen: Chosen, scorer: EngineScorer) -> list[tuple[float, ...]]:
@@ -186,7 +187,7 @@ def clinical_numbers(
 
 def _cost(chosen: Chosen, scorer: EngineScorer, seconds: float) -> dict[str, float]:
     """Per patient, of the selection: scored prompts (what all patients share included), tokens, seconds."""
-    shown = (*chosen.pool.patients, *(query.patient for query in chosen.queries))
+    everyone = (*chosen.pool.patients, *(query.patient for query in chosen.queries))
     n, tally = len(chosen.queries), scorer.scores.tally if scorer.scores is not None else None
     return {
         "patients": float(n),
@@ -194,76 +195,9 @@ def _cost(chosen: Chosen, scorer: EngineScorer, seconds: float) -> dict[str, flo
         "prompt tokens a patient": tally.tokens / n if tally else 0.0,
         "prompt tokens a patient, each prompt from scratch": tally.scratch / n if tally else 0.0,
         "generated replies a patient": scorer.said / n,
-        "records cut to fit": float(sum(patient.dropped > 0 for patient in shown)),
+        "records cut to fit": float(sum(patient.dropped > 0 for patient in everyone)),
         "seconds in all": seconds,
     }
-
-
-def _rows(chosen: Chosen, scorer: EngineScorer, found: Probabilities) -> list[dict[str, Any]]:
-    """Rows of episodes/<selector>.jsonl (schema: ghar.metrics.runfolder)."""
-    tokenizer, labels, rows = scorer.prompt.tokenizer, chosen.pool.labels, []
-    for query, selection, shares in zip(chosen.queries, chosen.selections, found, strict=True):
-        ids = [token for piece in (*scorer.path(selection.shots), query.patient.asked) for token in piece]
-        prediction = None if shares is None else labels[int(np.argmax(shares))]
-        turn = {"agent": AGENT, "role": "predict", "step": 0, "prompt": tokenizer.decode(ids), "evidence": None}
-        rows.append(
-            {
-                "policy": chosen.pool.selector.name,
-                "split": "test",
-                "sample_id": query.patient.sample_id,
-                "patient": query.patient.text,
-                "label": labels[query.patient.label],
-                "prediction": prediction,
-                "label_probabilities": None if shares is None else list(shares),
-                "correct": prediction == labels[query.patient.label],
-                "needs_retrieval": None,
-                "retrieved": False,
-                "iterations": 1,
-                "prompt_tokens": len(ids),
-                "completion_tokens": 1,
-                "seconds": 0.0,
-                "rewards": {},
-                "reward": None,
-                "failure": None,
-                "turns": [{**turn, "reply": prediction or "", "format_ok": prediction is not None}],
-            }
-        )
-    return rows
-
-
-def _content(
-    chosen: Chosen, rows: Sequence[dict[str, Any]], clinical: dict[str, list[float]], cost: dict[str, float]
-) -> dict[str, Any]:
-    """selection.json (schema: ghar.metrics.selection)."""
-    pool, shown = chosen.pool, []
-    for selection, row in zip(chosen.selections, rows, strict=True):
-        gains = selection.gains or (None,) * len(selection.shots)
-        patients = [pool.patients[shot] for shot in selection.shots]
-        shots = [
-            {"sample_id": patient.sample_id, "label": pool.labels[patient.label], "gain": gain}
-            for patient, gain in zip(patients, gains, strict=True)
-        ]
-        about = {key: row[key] for key in ("sample_id", "label", "prediction")}
-        shown.append({**about, "scored": selection.scored, "shots": shots})
-    about = {"selector": pool.selector.name, "k": pool.selector.k, "cost": cost, "clinical": clinical}
-    return {**about, "rows": shown, "walk": _walk(chosen)}
-
-
-def _walk(chosen: Chosen) -> dict[str, Any] | None:
-    """A picture of the longest walk, the first among equals; None without a graph."""
-    graph = chosen.pool.graph
-    if graph is None:
-        return None
-    longest = max(range(len(chosen.queries)), key=lambda i: (len(chosen.selections[i].steps), -i))
-    query, selection = chosen.queries[longest], chosen.selections[longest]
-    points, own = flatten(graph.vectors, query.vector)
-    frontier = sorted({row for step in selection.steps for row in step.frontier} - set(selection.shots))
-    heads = np.repeat(np.arange(len(graph.ids)), np.diff(graph.starts))
-    near = {*selection.anchors, *frontier, *selection.shots}
-    edges = [(a, b) for a, b in zip(heads.tolist(), graph.neighbours.tolist(), strict=True) if a < b and {a, b} <= near]
-    picture = WalkPicture(points, graph.cohorts, edges, own, selection.anchors, frontier, selection.shots)
-    name = f"The cohorts of {len(graph.ids)} patients and the walk for {query.patient.sample_id}"
-    return {"sample_id": query.patient.sample_id, "svg": cohort_chart(name, picture)}
 
 
 def _summary(

@@ -7,7 +7,7 @@ strictly before the prediction time, and a code counts for every code above it, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ STEPS = 1_000  # of the solver at most
 Features = np.ndarray | csr_array
 
 
-def count_features(records: Sequence[Record], parents: pl.DataFrame) -> csr_array:
+def count_features(records: Iterable[Record], parents: pl.DataFrame) -> csr_array:
     """f64[records, codes] of a store in which every event is a row. parents: `Cohort.codes`."""
-    above = _ancestors(parents)
+    above, n = _ancestors(parents), 0
     place: dict[str, int] = {}
     rows, columns, values = [], [], []
     for i, record in enumerate(records):
+        n = i + 1
         codes, counts = np.unique(record.row_codes(), return_counts=True)
         names = [record.store.codes[int(code)] for code in codes] + list(record.facts)
         for name, count in zip(names, [*counts.tolist(), *([1] * len(record.facts))], strict=True):
@@ -41,7 +42,7 @@ def count_features(records: Sequence[Record], parents: pl.DataFrame) -> csr_arra
                 rows.append(i)
                 columns.append(place.setdefault(each, len(place)))
                 values.append(float(count))
-    return csr_array((values, (rows, columns)), shape=(len(records), max(len(place), 1)))
+    return csr_array((values, (rows, columns)), shape=(n, max(len(place), 1)))
 
 
 def _ancestors(codes: pl.DataFrame) -> dict[str, tuple[str, ...]]:

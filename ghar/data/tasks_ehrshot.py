@@ -97,7 +97,7 @@ def ehrshot_samples(
         raise BadInput(f"There is no leakage={leakage!r}: choose paper or strict.")
     _check_order(cohort)
     about = TASKS.get(task)
-    counted = ehrshot_labels(cohort, task)[0] if labels is None or about is None else _indices(labels, about)
+    counted = ehrshot_labels(cohort, task)[0] if labels is None or about is None else label_indices(labels, about)
     if counted.is_empty() or about is None:
         raise BadInput(f"Task {task} has no sample in the {cohort.name}: it needs more or longer-followed patients.")
     subjects = cohort.events["subject_id"].to_numpy()
@@ -139,8 +139,11 @@ def _check_order(cohort: Cohort) -> None:
         )
 
 
-def _indices(labels: pl.DataFrame, about: Task) -> pl.DataFrame:
-    """Labels as indices, from whichever value column a label file has."""
+def label_indices(labels: pl.DataFrame, about: Task) -> pl.DataFrame:
+    """subject_id, prediction_time, label in order of both, from whichever value column a label file has.
+
+    Raises BadInput for values that are no labels of the task.
+    """
     if "label" in labels.columns:
         value = pl.col("label")
     elif "boolean_value" in labels.columns:

@@ -108,5 +108,5 @@ def make_batch(samples: Sequence[TimeSeriesSample], scale: Scale) -> Batch:
         values[i] = np.where(known[i], filled[i], 0)
         hours[i, own], real[i, own] = sample.hours, True
     labels = torch.tensor([sample.label for sample in samples])
-    arrays = (torch.from_numpy(array) for array in (values, known, filled, hours, real))
-    return Batch(*arrays, labels)
+    of = torch.from_numpy
+    return Batch(of(values), of(known), of(filled), of(hours), of(real), labels)

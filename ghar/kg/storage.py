@@ -41,9 +41,10 @@ class Strings(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
+        n = len(self.offsets) - 1
+        if not -n <= index < n:
             raise IndexError(index)
-        index %= len(self)
+        index %= n
         return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes().decode()
 
     def find(self, value: str) -> int | None:

@@ -12,18 +12,27 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from transformers import DynamicCache
 
-from ghar.llm.engine import Engine
+from ghar.llm.engine import Engine, Pair
 from ghar.llm.hf import HFEngine
 
 Piece = tuple[int, ...]  # token ids
 Path = tuple[Piece, ...]
 Layers = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # keys and values [heads, tokens, width] of each layer
 LOGITS = 1 << 27  # numbers of the vocabulary's size held at once: 0.5 GB
+
+
+@runtime_checkable
+class CachingEngine(Engine, Protocol):
+    """An engine whose own cache of prefixes can be read while it scores."""
+
+    def score_cached(self, pairs: Sequence[Pair]) -> list[tuple[tuple[float, ...], int]]:
+        """Of each pair what `score` gives, and how many tokens need not be read again."""
+        ...
 
 
 @dataclass
@@ -50,10 +59,27 @@ class PlainScorer:
         return self.engine.score(pairs)
 
 
+class CachedScorer:
+    """Scores prompts with an engine that keeps keys and values itself (engine `vllm`'s prefix cache)."""
+
+    def __init__(self, engine: CachingEngine):
+        self.engine = engine
+        self.tally = Tally()
+
+    def score(self, prompts: Sequence[Path]) -> list[tuple[float, ...]]:
+        """As `PlainScorer.score`."""
+        pairs = [([token for piece in prompt[:-1] for token in piece], prompt[-1]) for prompt in prompts]
+        _count(self.tally, prompts)
+        found = self.engine.score_cached(pairs)
+        read = sum(len(context) + len(target) for context, target in pairs)
+        self.tally.tokens += read - sum(cached for _, cached in found)
+        return [scores for scores, _ in found]
+
+
 class PrefixScorer:
     """Scores prompts with engine `hf`, shared beginnings once; equal to `HFEngine.score` up to float rounding.
 
-    keep: tokens whose keys and values stay between calls.
+    keep: tokens whose keys and values stay from call to call; while it works there may be twice as many.
     """
 
     def __init__(self, engine: HFEngine, keep: int):
@@ -74,16 +100,43 @@ class PrefixScorer:
         _count(self.tally, prompts)
         training = self.engine.model.training
         self.engine.model.eval()
-        for depth in range(1, max(map(len, prompts), default=0)):
+        found: dict[int, tuple[float, ...]] = {}
+        for part in self._parts(prompts):
+            found |= zip(part, self._score_part([prompts[i] for i in part]), strict=True)
+        self.engine.model.train(training)
+        return [found[i] for i in range(len(prompts))]
+
+    def _parts(self, prompts: Sequence[Path]) -> Iterator[list[int]]:
+        """Indices of `prompts`, those that share most together, cut so that the inner nodes of a part have at most
+        `keep` tokens (a single prompt may have more)."""
+        part: list[int] = []
+        nodes: set[Path] = set()
+        tokens = 0
+        for i in sorted(range(len(prompts)), key=lambda i: prompts[i]):
+            path = prompts[i]
+            fresh = {path[:depth] for depth in range(1, len(path))} - nodes
+            more = sum(len(node[-1]) for node in fresh)
+            if part and tokens + more > self.keep:
+                yield part
+                part, nodes, tokens = [], set(), 0
+                fresh = {path[:depth] for depth in range(1, len(path))}
+                more = sum(len(node[-1]) for node in fresh)
+            part.append(i)
+            nodes |= fresh
+            tokens += more
+        if part:
+            yield part
+
+    def _score_part(self, prompts: Sequence[Path]) -> list[tuple[float, ...]]:
+        for depth in range(1, max(map(len, prompts))):
             wanted = dict.fromkeys(prompt[:depth] for prompt in prompts if len(prompt) > depth)
             self._grow([path for path in wanted if path not in self._kept])
             for path in wanted:
                 self._kept.move_to_end(path)
         found: dict[int, tuple[float, ...]] = {}
-        for part in self._batches(prompts):
-            found |= zip(part, self._leaves([prompts[i] for i in part]), strict=True)
+        for batch in self._batches(prompts):
+            found |= zip(batch, self._leaves([prompts[i] for i in batch]), strict=True)
         self._forget()
-        self.engine.model.train(training)
         return [found[i] for i in range(len(prompts))]
 
     def _grow(self, paths: Sequence[Path]) -> None:
@@ -173,7 +226,8 @@ class PrefixScorer:
 def _reads(path: Path) -> Piece:
     """What a forward pass for the last piece of `path` reads: the token before the piece, and the piece but its last
     token, which is left to whoever comes after it."""
-    return (*path[-2][-1:], *path[-1][:-1]) if len(path) > 1 else path[0][:-1]
+    before = path[-2][-1:] if len(path) > 1 else ()
+    return (*before, *path[-1][:-1])
 
 
 def _count(tally: Tally, prompts: Sequence[Path]) -> None:

@@ -156,6 +156,24 @@ class VLLMEngine:
             scores.append(tuple(line[token].logprob for line, token in zip(lines, target, strict=True)))
         return scores
 
+    def score_cached(self, pairs: Sequence[Pair]) -> list[tuple[tuple[float, ...], int]]:
+        """`score` that reads the prefix cache: of each pair the log-probabilities, and how many tokens were there.
+
+        What is found has no log-probabilities, so a pair is scored without the cache where that reaches its target.
+        """
+        check_pairs(pairs)
+        whole = [[*context, *target] for context, target in pairs]
+        found = self._now(whole, prompt_logprobs=0, max_tokens=1, skip_reading_prefix_cache=False)
+        scores: list[tuple[tuple[float, ...], int]] = []
+        for output, (context, target) in zip(found, pairs, strict=True):
+            cached = output.num_cached_tokens or 0
+            if cached >= len(context):
+                scores.append((self.score([(context, target)])[0], 0))
+                continue
+            lines = output.prompt_logprobs[-len(target) :]  # some runners leave out what was found
+            scores.append((tuple(line[token].logprob for line, token in zip(lines, target, strict=True)), cached))
+        return scores
+
     def _now(self, prompts: Sequence[Sequence[int]], **options: Any) -> list[Any]:
         """vLLM's own outputs for token prompts, in order, at temperature 1."""
         if self._open:

@@ -127,7 +127,10 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
     logging.getLogger("vllm").setLevel(logging.ERROR)
     register_backend()
     dtype: Any = str(next(model.parameters()).dtype).removeprefix("torch.")
-    more: dict[str, Any] = {"enforce_eager": True, "block_size": 32} if device == "cpu" else {}
+    more: dict[str, Any] = {}
+    if device == "cpu":
+        # a prompt read in two parts would wind its request's random generator back, which only CUDA's can
+        more |= {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
     if settings.adapter_rank is not None:
         room = next(rank for rank in LORA_RANKS if rank >= settings.adapter_rank)
         more |= {"enable_lora": True, "max_loras": LORA_SLOTS, "max_lora_rank": room}

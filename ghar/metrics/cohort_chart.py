@@ -45,7 +45,7 @@ def cohort_chart(name: str, walk: WalkPicture) -> str:
     some = np.random.default_rng(0).permutation(len(walk.points))[:MOST]
     with drawing(name, height=4.2) as (_, axes, svg):
         colors = [PALETTE[cohort % len(PALETTE)] for cohort in walk.cohorts[some]]
-        axes.scatter(*walk.points[some].T, s=7, c=colors, alpha=0.45, linewidths=0)
+        axes.scatter(*walk.points[some].T, s=9, c=colors, alpha=0.55, linewidths=0)
         for a, b in walk.edges:
             if a in near and b in near:
                 axes.plot(*walk.points[[a, b]].T, color="#9aa5b1", linewidth=0.5, zorder=1)
@@ -59,6 +59,5 @@ def cohort_chart(name: str, walk: WalkPicture) -> str:
             )
         axes.scatter(*walk.points[list(walk.picks)].T, s=34, color=INK, zorder=4)
         axes.plot(*walk.query, marker="*", color="#9d174d", markersize=13, zorder=5)
-        axes.set(xticks=[], yticks=[])
-        axes.grid(visible=False)
+        axes.set_axis_off()
     return svg[0]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.errors import BadInput
-from ghar.metrics import curves, experience, selection, traces
+from ghar.metrics import curves, experience, lookups, selection, traces
 from ghar.metrics.charts import Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.runfolder import RunFolder, write_whole
 
@@ -31,6 +31,7 @@ POLICIES = {  # name: (shown as, colour); the order of tables and charts
     "scripted": ("Scripted teacher", "#5b21b6"),
     "ghar_sft": ("GHAR after SFT", "#0f766e"),
     "ghar_rl": ("GHAR after RL", "#0b5cad"),
+    "ehr_rag": ("EHR-RAG", "#0b5cad"),
 }
 AGENTS = {"top": "#0b5cad", "low": "#b45309"}
 OTHER = "#475569"
@@ -98,6 +99,7 @@ def _content(run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[
         "diagnostics": _diagnostic_charts(rows),
         "labels": (summary.get("task") or {}).get("labels") or [],
         "patients": _patients(run, list(names)),
+        "lookups": lookups.section({name: run.episodes(name) for name in names}, summary),
         "experience": experience.one_patient({name: run.episodes(name) for name in names}),
         "selection": selection.section(run),
         "config": config.read_text() if config.exists() else None,

@@ -31,6 +31,7 @@ from ghar.retrieval.ranking import best
 View = Literal["indicators", "chunks", "similar", "newest", "frequent", "uniform"]
 VIEWS: tuple[View, ...] = get_args(View)
 DAY = 86_400_000_000.0  # microseconds
+KEPT = 1_024  # records that stay open: an episode comes back to its own
 
 
 @dataclass(frozen=True)
@@ -106,13 +107,16 @@ class EventCorpus:
     def record(self, place: int, view: View) -> Record:
         """The record of a case, in the store that the view reads."""
         apart = view in ("indicators", "chunks")
-        key = place, apart
-        if key not in self._records:
-            store = self.apart if apart else self.whole
-            if store is None:
-                raise ValueError(f"view {view} needs a store that this corpus was not given")
-            self._records[key] = store.record(*self.cases[place])
-        return self._records[key]
+        known = self._records.get((place, apart))
+        if known is not None:
+            return known
+        store = self.apart if apart else self.whole
+        if store is None:
+            raise ValueError(f"view {view} needs a store that this corpus was not given")
+        record = self._records[place, apart] = store.record(*self.cases[place])
+        while len(self._records) > KEPT:
+            self._records.pop(next(iter(self._records)), None)
+        return record
 
     def _answer(self, request: Retrieve, query: np.ndarray) -> Evidence:
         if request.partitions is None or len(request.partitions) != 1:
@@ -154,9 +158,8 @@ class EventCorpus:
         found, scores = best(measured, _cosines(store.indicator_vectors[measured], query), top_n)
         passages = []
         for indicator, score in zip(found.tolist(), scores.tolist(), strict=True):
-            times, text = record.trajectory(indicator, last)[0], record.trajectory_text(indicator, last)
+            at, text = record.trajectory_span(indicator, last), record.trajectory_text(indicator, last)
             codes = (store.indicators[indicator],)
-            at = min(times), max(times)
             passages.append(EventPassage(text, "indicators", number, score, indicator, (), (text,), codes, *at))
         return passages
 
@@ -175,6 +178,6 @@ def _frequent(record: Record, most: int) -> np.ndarray:
 
 def _passage(record: Record, rows: np.ndarray, ident: int, view: View, number: int, score: float) -> EventPassage:
     text, clocks, store = record.text(rows), record.row_clocks(), record.store
-    codes = tuple(store.codes[int(code)] for code in record.row_codes()[rows])
-    at = to_datetime(clocks[rows[0]]), to_datetime(clocks[rows[-1]])
+    codes = tuple(store.codes[code] for code in record.row_codes()[rows].tolist())
+    at = to_datetime(int(clocks[rows[0]])), to_datetime(int(clocks[rows[-1]]))
     return EventPassage("\n".join(text), view, number, score, ident, tuple(rows.tolist()), text, codes, *at)

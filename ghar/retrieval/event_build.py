@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -55,19 +55,23 @@ def _fingerprint(cohort: Cohort) -> str:
 
 @dataclass(eq=False)
 class _Builder:
-    """The arrays being filled. values: text of a value or unit -> its number."""
+    """The arrays being filled. values: text of a value or unit -> its number. codes: sorted. labels: their rows' names.
+    indicator_of: code -> indicator, -1 for one that is never a number."""
 
     cohort: Cohort
     encoder: Encoder | None
     layout: Layout
     folder: Path
     values: dict[str, int] = field(default_factory=dict)
+    codes: pl.Enum = field(init=False)
+    labels: pl.Series = field(init=False)
+    indicator_of: np.ndarray = field(init=False)
 
     def build(self) -> dict[str, int]:
         """Write all arrays; returns their lengths."""
         codes = self.cohort.codes.sort("code")
-        self.codes = pl.Enum(codes["code"])
         names = codes["description"].to_list()
+        self.codes = pl.Enum(codes["code"])
         self.labels = pl.Series([event_label(c, n) for c, n in zip(codes["code"], names, strict=True)], dtype=pl.String)
         numeric = self._timed().filter("_number").select(pl.col("code").unique())
         measured = set(numeric.collect(engine="streaming")["code"])
@@ -135,15 +139,18 @@ class _Builder:
         timed = events.filter(pl.col("_clock").is_not_null())
         # the cohort's own order breaks ties
         timed = timed.sort("subject_id", "_clock", maintain_order=True)
-        self._rows(arrays, timed.filter(~pl.col("_number")), some, int(before["rows"].sum()))
+        texts = self._rows(arrays, timed.filter(~pl.col("_number")), int(before["rows"].sum()))
         self._numbers(arrays, timed.filter("_number"), int(before["numbers"].sum()))
         facts = events.filter(pl.col("time").is_null())["_code"].to_numpy()
         begin = int(before["facts"].sum())
         arrays["fact_code"][begin : begin + len(facts)] = facts
         done = chunk_count(before["rows"].to_numpy(), self.layout.size, self.layout.overlap).sum()
-        self._vectors(arrays, some, int(before["rows"].sum()), int(done))
+        if self.encoder is not None:
+            chunked = _chunked(texts, some["rows"].to_list(), self.layout)
+            _encode(arrays["vectors"], self.encoder, chunked, int(done))
 
-    def _rows(self, arrays: dict[str, np.ndarray], rows: pl.DataFrame, some: pl.DataFrame, begin: int) -> None:
+    def _rows(self, arrays: dict[str, np.ndarray], rows: pl.DataFrame, begin: int) -> list[str]:
+        """Fill in the rows; returns them in words where they are to be encoded."""
         span = slice(begin, begin + rows.height)
         shown = self._shown(rows)
         arrays["row_clock"][span] = rows["_clock"].to_physical().to_numpy()
@@ -151,12 +158,12 @@ class _Builder:
         arrays["row_code"][span] = rows["_code"].to_numpy()
         arrays["row_value"][span] = self._numbered(shown)
         if self.encoder is None:
-            return
+            return []
         label, time = self.labels.gather(rows["_code"]), rows["time"].dt.strftime("%Y-%m-%d %H:%M:%S")
         value = pl.when(pl.col("value").is_not_null()).then(VALUE + pl.col("value") + ")").otherwise(pl.lit(""))
         frame = pl.DataFrame({"time": time, "label": label, "value": shown})
         text = pl.concat_str(pl.lit("["), "time", pl.lit("] "), "label", value)
-        self._texts = frame.select(text.alias("text"))["text"].to_list()
+        return frame.select(text.alias("text"))["text"].to_list()
 
     def _numbers(self, arrays: dict[str, np.ndarray], numbers: pl.DataFrame, begin: int) -> None:
         which = self.indicator_of[numbers["_code"].to_numpy()]
@@ -170,18 +177,6 @@ class _Builder:
         arrays["number_indicator"][span] = numbers["_which"].to_numpy()
         arrays["number_value"][span] = numbers["numeric_value"].to_numpy()
         arrays["number_unit"][span] = self._numbered(unit)
-
-    def _vectors(self, arrays: dict[str, np.ndarray], some: pl.DataFrame, begin: int, chunk: int) -> None:
-        """Encode the chunks of these patients, whose rows in words are `_texts`."""
-        if self.encoder is None:
-            return
-        waiting: list[str] = []
-        for text in _chunked(self._texts, some["rows"].to_list(), self.layout):
-            waiting.append(text)
-            if len(waiting) == BATCH:
-                chunk = _encode(arrays["vectors"], self.encoder, waiting, chunk)
-        _encode(arrays["vectors"], self.encoder, waiting, chunk)
-        self._texts = []
 
     def _shown(self, rows: pl.DataFrame) -> pl.Series:
         """The value of each row as it is shown, with its unit; null where there is none."""
@@ -255,10 +250,9 @@ def _chunked(texts: list[str], rows: list[int], layout: Layout) -> Iterator[str]
         begin += count
 
 
-def _encode(vectors: np.ndarray, encoder: Encoder, waiting: list[str], chunk: int) -> int:
-    """Encode what waits into `vectors` from `chunk` on; returns where the next ones go."""
-    if waiting:
-        vectors[chunk : chunk + len(waiting)] = encoder.passages(waiting)
-    chunk += len(waiting)
-    waiting.clear()
-    return chunk
+def _encode(vectors: np.ndarray, encoder: Encoder, texts: Iterable[str], begin: int) -> None:
+    """Encode `texts` into `vectors` from `begin` on, `BATCH` at a time."""
+    remaining = iter(texts)
+    while batch := list(islice(remaining, BATCH)):
+        vectors[begin : begin + len(batch)] = encoder.passages(batch)
+        begin += len(batch)

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,13 +30,12 @@ from ghar.kg.storage import Strings, read_array, read_meta, read_strings
 from ghar.retrieval.encoders import Encoder
 
 FORMAT = 1
-EPOCH = datetime(1970, 1, 1)
 ARRAYS = (
     "subjects", "first", "row_start", "row_clock", "row_time", "row_code", "row_value", "chunk_start", "vectors",
     "number_start", "number_clock", "number_time", "number_indicator", "number_value", "number_unit", "fact_start",
     "fact_code", "indicator_vectors",
 )  # fmt: skip
-STRINGS = ("codes", "labels", "values", "indicators")
+VOCABULARY = ("codes", "labels", "indicators")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,19 @@ def to_micros(time: datetime) -> int:
 
 
 def to_datetime(micros: int) -> datetime:
-    return np.datetime64(int(micros), "us").astype(datetime)
+    return np.datetime64(micros, "us").astype(datetime)
+
+
+def _stamps(micros: np.ndarray) -> list[str]:
+    """Times as rows show them, "[2150-01-01 08:00:00]"."""
+    texts = np.datetime_as_string(micros.astype("datetime64[us]"), unit="s").tolist()
+    return [f"[{text[:10]} {text[11:]}]" for text in texts]
+
+
+def _listed(strings: Strings) -> list[str]:
+    """All strings at once, which is much quicker than one by one."""
+    data, ends = strings.data.tobytes(), strings.offsets.tolist()
+    return [data[start:end].decode() for start, end in pairwise(ends)]
 
 
 def chunk_count(rows: np.ndarray | int, size: int, overlap: int) -> np.ndarray:
@@ -96,16 +108,17 @@ class EventStore:
     fact_start: np.ndarray
     fact_code: np.ndarray
     indicator_vectors: np.ndarray
-    codes: Strings
-    labels: Strings
+    codes: list[str]
+    labels: list[str]
     values: Strings
-    indicators: Strings
+    indicators: list[str]
 
     @classmethod
     def load(cls, folder: Path, layout: Layout, encoder: Encoder | None) -> EventStore:
         """Open a folder that `build_event_store` wrote. BadInput when it is damaged."""
-        arrays = {name: read_array(folder, name) for name in ARRAYS}
-        strings = {name: read_strings(folder, name) for name in STRINGS}
+        arrays: dict[str, Any] = {name: read_array(folder, name) for name in ARRAYS}
+        strings: dict[str, Any] = {name: _listed(read_strings(folder, name)) for name in VOCABULARY}
+        strings["values"] = read_strings(folder, "values")  # may be millions: they stay on disk
         sizes = read_meta(folder).get("sizes", {})
         wrong = [name for name in ARRAYS if len(arrays[name]) != sizes.get(name)]
         if wrong:
@@ -163,11 +176,14 @@ class Record:
         if len(numbers) and not 0 <= min(numbers) <= max(numbers) < self.rows:
             raise IndexError(f"rows {min(numbers)} to {max(numbers)} of a record of {self.rows}")
         places = begin + np.asarray(numbers, dtype=np.int64)
-        times = np.datetime_as_string(store.row_time[places].astype("datetime64[us]"), unit="s")
         lines = []
-        for time, code, value in zip(times, store.row_code[places], store.row_value[places], strict=True):
-            shown = f" (value: {store.values[int(value)]})" if value >= 0 else ""
-            lines.append(f"[{time[:10]} {time[11:]}] {store.labels[int(code)]}{shown}")
+        for time, code, value in zip(
+            _stamps(store.row_time[places]),
+            store.row_code[places].tolist(),
+            store.row_value[places].tolist(),
+            strict=True,
+        ):
+            lines.append(f"{time} {store.labels[code]}" + (f" (value: {store.values[value]})" if value >= 0 else ""))
         return tuple(lines)
 
     def chunk_rows(self, chunk: int) -> range:
@@ -208,30 +224,43 @@ class Record:
         return first + np.flatnonzero(self.store.number_clock[first:last] < self.now)
 
     @cached_property
-    def _trajectories(self) -> dict[int, np.ndarray]:
-        """Indicator -> places of its numbers, oldest first."""
+    def _begins(self) -> np.ndarray:
+        """Where in `_numbers` each indicator's begin."""
         which = self.store.number_indicator[self._numbers]
-        cuts = np.flatnonzero(np.diff(which)) + 1
-        return {int(self.store.number_indicator[part[0]]): part for part in np.split(self._numbers, cuts) if len(part)}
+        return np.flatnonzero(np.diff(which, prepend=-1))
 
-    @property
+    @cached_property
     def indicators(self) -> tuple[int, ...]:
         """The indicators that were measured, ascending."""
-        return tuple(self._trajectories)
+        return tuple(self.store.number_indicator[self._numbers[self._begins]].tolist())
+
+    def _trajectory(self, indicator: int, last: int | None) -> np.ndarray:
+        """Places of the `last` most recent numbers of an indicator, oldest first."""
+        at = self.indicators.index(indicator)
+        ends = [*self._begins[1:].tolist(), len(self._numbers)]
+        begin = int(self._begins[at])
+        return self._numbers[begin if last is None else max(begin, ends[at] - last) : ends[at]]
 
     def trajectory(self, indicator: int, last: int | None = None) -> tuple[list[datetime], list[float]]:
         """Times and values of an indicator, oldest first; the `last` most recent ones, or all."""
-        places = self._trajectories[indicator]
-        places = places if last is None else places[max(len(places) - last, 0) :]
-        times = [to_datetime(time) for time in self.store.number_time[places]]
-        return times, [float(value) for value in self.store.number_value[places]]
+        places = self._trajectory(indicator, last)
+        times = [to_datetime(int(time)) for time in self.store.number_time[places]]
+        return times, self.store.number_value[places].tolist()
 
     def trajectory_text(self, indicator: int, last: int) -> str:
-        """"name: [time] value unit; ..." of the `last` most recent values (E_k of Section 3.2)."""
-        store = self.store
-        places = self._trajectories[indicator][-last:]
-        times, values = self.trajectory(indicator, last)
-        units = [f" {store.values[int(u)]}" if u >= 0 else "" for u in store.number_unit[places]]
-        shown = zip(times, values, units, strict=True)
-        said = "; ".join(f"[{t:%Y-%m-%d %H:%M:%S}] {number_text(value)}{unit}" for t, value, unit in shown)
-        return f"{store.indicators[indicator]}: {said}"
+        """The `last` most recent values in words, "name: [time] value unit; ..." (E_k of Section 3.2)."""
+        store, places = self.store, self._trajectory(indicator, last)
+        said = []
+        for time, value, unit in zip(
+            _stamps(store.number_time[places]),
+            store.number_value[places].tolist(),
+            store.number_unit[places].tolist(),
+            strict=True,
+        ):
+            said.append(f"{time} {number_text(value)}" + (f" {store.values[unit]}" if unit >= 0 else ""))
+        return f"{store.indicators[indicator]}: {'; '.join(said)}"
+
+    def trajectory_span(self, indicator: int, last: int) -> tuple[datetime, datetime]:
+        """Times of the first and the last of the values that are shown."""
+        times = self.store.number_time[self._trajectory(indicator, last)]
+        return to_datetime(int(times.min())), to_datetime(int(times.max()))

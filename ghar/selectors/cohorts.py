@@ -2,7 +2,7 @@
 
 leiden    modularity (Eq. 3, GraphWalker) of the graph without weights, by Leiden (Traag et al. 2019)
 louvain   the same objective, by Louvain (Blondel et al. 2008): the ablation of Table 2
-released  what GraphWalker's released code runs: Leiden on edges weighted by cosine (below 0 counts as 0) against the
+released  what GraphWalker's released code runs: Leiden on edges weighted by cosine (at least FLOOR) against the
           expectation of a random graph of the same density, sum over pairs of one cohort of w_ij - resolution * p, with
           p = sum of weights / pairs (leidenalg's RBERVertexPartition; the Constant Potts Model at resolution * p)
 """
@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 Method = Literal["leiden", "louvain", "released"]
+FLOOR = 1e-6  # weight of an edge between patients who are not alike at all
 ITERATIONS = 2  # whole cycles of Leiden, as the released code runs; the paper does not say
 
 
@@ -24,46 +25,34 @@ def find_cohorts(
     resolution: float,
     method: Method,
     seed: int,
-    started: np.ndarray | None = None,
 ) -> np.ndarray:
     """int64 [n]: cohort of each patient, numbered in the order of their first patients.
 
-    starts, neighbours, cosines: a symmetric graph in CSR without loops. started: cohorts to improve on, not for louvain.
+    starts, neighbours, cosines: a symmetric graph in CSR without loops.
     """
     if method == "louvain":
         labels = _louvain(starts, neighbours, resolution, seed)
     else:
-        weights = np.maximum(cosines, 0).astype(np.float64) if method == "released" else np.ones(len(neighbours))
+        weights = np.ones(len(neighbours))
         if method == "released":
-            resolution *= weights.sum() / ((len(starts) - 1) * (len(starts) - 2))
-        labels = _leiden(starts, neighbours, weights, resolution, method == "leiden", seed, started)
+            weights = np.maximum(cosines, FLOOR).astype(np.float64)
+            # Scaled to a sum of 1: with larger weights the library's refinement step merges nothing (measured).
+            weights /= weights.sum()
+            resolution /= (len(starts) - 1) * (len(starts) - 2)
+        labels = _leiden(starts, neighbours, weights, resolution, method == "leiden", seed)
     first = np.unique(labels, return_index=True, return_inverse=True)[1:]
     return np.argsort(np.argsort(first[0]))[first[1]]
 
 
 def _leiden(
-    starts: np.ndarray,
-    neighbours: np.ndarray,
-    weights: np.ndarray,
-    resolution: float,
-    modularity: bool,
-    seed: int,
-    started: np.ndarray | None,
+    starts: np.ndarray, neighbours: np.ndarray, weights: np.ndarray, resolution: float, modularity: bool, seed: int
 ) -> np.ndarray:
-    from graspologic_native import leiden, leiden_csr
+    from graspologic_native import leiden_csr  # pyright: ignore[reportAttributeAccessIssue] (compiled, untyped)
 
     n = len(starts) - 1
-    options = {"resolution": resolution, "iterations": ITERATIONS, "use_modularity": modularity, "seed": seed}
-    if started is None:
-        _, found = leiden_csr(starts.astype(np.int64), neighbours.astype(np.int32), weights, n, **options)
-        return np.array([found[i] for i in range(n)])
-    heads = np.repeat(np.arange(n), np.diff(starts))
-    once = heads < neighbours
-    edges = zip(heads[once].astype(str), neighbours[once].astype(str), weights[once], strict=True)
-    names = np.arange(n).astype(str).tolist()
-    communities = dict(zip(names, started.tolist(), strict=True))
-    _, found = leiden([(str(a), str(b), float(w)) for a, b, w in edges], starting_communities=communities, **options)
-    return np.array([found[name] for name in names])
+    graph = starts.astype(np.int64), neighbours.astype(np.int32), weights, n
+    _, found = leiden_csr(*graph, resolution=resolution, iterations=ITERATIONS, use_modularity=modularity, seed=seed)
+    return np.array([found[i] for i in range(n)])
 
 
 def _louvain(starts: np.ndarray, neighbours: np.ndarray, resolution: float, seed: int) -> np.ndarray:

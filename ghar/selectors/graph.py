@@ -87,14 +87,13 @@ def build_graph(
     _check(ids, vectors, k)
     unit = unit_rows(vectors)
     near, closeness = k_nearest(unit, unit, k, first=0)
-    return _assemble(tuple(ids), vectors, near, closeness, resolution, method, seed, None)
+    return _assemble(tuple(ids), vectors, near, closeness, resolution, method, seed)
 
 
 def add(graph: PatientGraph, vectors: np.ndarray, ids: Sequence[str]) -> PatientGraph:
-    """The graph with more training patients, who get the last rows.
+    """The graph with more training patients, who get the last rows: the same as one built anew, cohorts included.
 
-    Neighbours are those of a graph built anew, at the cost of comparing the new patients with all, not all with all.
-    Cohorts are improved from the present ones (Leiden; Louvain has no start and is run again), then prototypes follow.
+    Only the new patients are compared with all; cohorts, a small part of the time, are found again.
     Raises BadInput as `build_graph`, and for vectors of another width.
     """
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
@@ -110,8 +109,7 @@ def add(graph: PatientGraph, vectors: np.ndarray, ids: Sequence[str]) -> Patient
     rows, cosines = k_nearest(unit[:old], unit[old:], min(k, len(ids)))
     kept = merge(graph.near, graph.closeness, rows + old, cosines)
     near, closeness = np.concatenate([kept[0], near]), np.concatenate([kept[1], closeness])
-    started = np.concatenate([graph.cohorts, graph.cohorts.max() + 1 + np.arange(len(ids))])
-    return _assemble(names, together, near, closeness, graph.resolution, graph.method, graph.seed, started)
+    return _assemble(names, together, near, closeness, graph.resolution, graph.method, graph.seed)
 
 
 def _check(ids: Sequence[str], vectors: np.ndarray, k: int) -> None:
@@ -134,10 +132,9 @@ def _assemble(
     resolution: float,
     method: Method,
     seed: int,
-    started: np.ndarray | None,
 ) -> PatientGraph:
     starts, neighbours, cosines = symmetrised(near, closeness)
-    cohorts = find_cohorts(starts, neighbours, cosines, resolution, method, seed, started)
+    cohorts = find_cohorts(starts, neighbours, cosines, resolution, method, seed)
     sums = np.zeros((cohorts.max() + 1, vectors.shape[1]))
     np.add.at(sums, cohorts, vectors)
     prototypes = (sums / np.bincount(cohorts)[:, None]).astype(np.float32)

@@ -143,7 +143,7 @@ Ask = Entropy | Labels | Perplexity | Say | States | Slopes
 
 @dataclass(frozen=True)
 class Step:
-    """One pick of a walk: the row, its gain in nats, what the frontier held before it, and the values known of it."""
+    """One pick of a walk: the row, its gain in nats, and what the frontier held before it."""
 
     row: int
     gain: float

@@ -14,9 +14,9 @@ from ghar.selectors.prompt import Prompt
 from ghar.selectors.protocol import Ask, Entropy, Labels, Patient, Perplexity, Say, Shots, Slopes, States
 
 if TYPE_CHECKING:
-    from ghar.llm.prefix import Path, PlainScorer, PrefixScorer
+    from ghar.llm.prefix import CachedScorer, Path, PlainScorer, PrefixScorer
 
-KEEP = 20_000  # tokens of beginnings whose keys and values engine hf keeps
+KEEP = 40_000  # tokens of beginnings whose keys and values engine hf keeps
 
 
 class EngineScorer:
@@ -80,7 +80,7 @@ class EngineScorer:
         replies = iter(self.engine.generate(requests) if requests else [])
         return [[next(replies).text for _ in ask.prompts] for ask in asks]
 
-    def _inside(self, ask: States | Slopes) -> Any:
+    def _inside(self, ask: Any) -> Any:
         from ghar.selectors import inside  # torch
 
         model = inside.model_of(self.engine)
@@ -91,11 +91,13 @@ class EngineScorer:
         return inside.slopes(model, pieces, answer, [self.pool[row].shown for row in ask.shots])
 
 
-def best_scorer(engine: Engine, keep: int) -> PrefixScorer | PlainScorer | None:
-    """Shared beginnings once with engine hf, plain scores with any other that has them, None without log-probs."""
+def best_scorer(engine: Engine, keep: int) -> PrefixScorer | CachedScorer | PlainScorer | None:
+    """Shared beginnings once where the engine can, plain scores otherwise, None without log-probabilities."""
     if not hasattr(engine, "score"):
         return None
     from ghar.llm.hf import HFEngine
-    from ghar.llm.prefix import PlainScorer, PrefixScorer
+    from ghar.llm.prefix import CachedScorer, CachingEngine, PlainScorer, PrefixScorer
 
-    return PrefixScorer(engine, keep) if isinstance(engine, HFEngine) else PlainScorer(engine)
+    if isinstance(engine, HFEngine):
+        return PrefixScorer(engine, keep)
+    return CachedScorer(engine) if isinstance(engine, CachingEngine) else PlainScorer(engine)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from envs.exprag import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
-from envs.exprag_rules import MajorityOfExperiences, chosen
+from envs.exprag_rules import MajorityOfExperiences, chosen, listed_share
 from envs.flare import flare, tentative
 from envs.rollout import Job, rollout
 from ghar.data.dischargeqa import Question
@@ -118,12 +118,14 @@ def test_the_budget_goes_to_the_best_pieces() -> None:
 
 
 def test_the_rule_chooses_what_most_reports_list() -> None:
-    assert chosen(QUESTION, FOUND) == 0b001  # gout is only history, asthma only treated
+    assert chosen(QUESTION, FOUND) == 0b001  # gout is only history where the list is known, asthma only treated
+    assert listed_share("Sepsis", QUESTION, FOUND) == 1 and listed_share("Gout", QUESTION, FOUND) == 0
+    assert listed_share("Fever", QUESTION, FOUND) is None
     assert chosen(QUESTION, Evidence()) == 0b111  # nothing known: nothing told apart
     told = Evidence((excerpt(71, "discharge instructions: - Swim.\n- Rest."),))
     assert chosen(ADVICE, told) == 0b10 and chosen(ADVICE, Evidence()) == 0b01
     merged = Evidence((excerpt(71, "past medical history: Asthma\n\nDischarge Diagnosis:\nGout"),))
-    assert chosen(QUESTION, merged) == 0b010
+    assert chosen(QUESTION, merged) == 0b011  # of sepsis nothing is told
 
 
 def test_the_rule_plays_without_a_model() -> None:

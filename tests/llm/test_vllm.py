@@ -20,6 +20,7 @@ from ghar.llm import canary
 from ghar.llm.engine import Request, StreamingEngine
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
+from ghar.llm.prefix import CachedScorer, CachingEngine, PlainScorer
 from ghar.llm.vllm_build import VLLMSettings
 from rewards.compose import EpisodeReward
 from tests.envs.parts import Corpus, make_case, make_episodes
@@ -196,6 +197,13 @@ def vllm_said(outputs: dict[tuple[int, ...], list[tuple[int, ...]]], reply: Comp
     return ids
 
 
+def test_more_prompt_tokens_than_one_step_reads(engine):
+    many = [Request(f"{i} " + "gout " * 190, 3, seed=i) for i in range(32)]  # vLLM reads 4,096 a step
+    replies = engine.generate(many)
+    assert sum(len(reply.prompt_ids) for reply in replies) > 4096
+    assert replies[31].token_ids == engine.generate(many[31:])[0].token_ids
+
+
 def test_cancelled_requests_never_answer(engine):
     done: list[Any] = []
     engine.submit(Request("x", 30, seed=1), done.append)
@@ -303,3 +311,15 @@ def test_it_cannot_sleep_on_a_cpu(shared, wide, tokenizer):
         pytest.skip("this is a GPU build")
     with pytest.raises(BadInput, match=r"cannot sleep on a CPU.*engine.sleep=false"):
         VLLMEngine(wide, tokenizer, VLLMSettings(None, 0.1, 4, sleep=True))
+
+
+def test_scores_with_the_prefix_cache_are_those_without_and_read_less(engine):
+    rng = np.random.default_rng(0)
+    head, *rest = (tuple(rng.integers(5, 200, length).tolist()) for length in (70, 30, 9, 30, 9, 30, 9))
+    prompts = [(head, *rest[i : i + 2]) for i in (0, 2, 4)]
+    cached, plain = CachedScorer(engine), PlainScorer(engine)
+    for _ in range(2):  # the second time whole prompts are in the cache, of which vLLM would know nothing
+        for ours, theirs in zip(cached.score(prompts), plain.score(prompts), strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-4)
+    assert isinstance(engine, CachingEngine)
+    assert cached.tally.tokens < 0.9 * cached.tally.scratch == 0.9 * plain.tally.tokens

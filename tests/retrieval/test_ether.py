@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from datetime import timedelta
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EventCorpus:
     return EventCorpus([(1, START + 40 * DAY), (2, START), (1, START)], SPEC, ENCODER, *stores, seed=3)
 
 
-def ask(corpus: EventCorpus, view, query: str = "heart", top_n: int = 5, place: int = 0):
+def ask(corpus: EventCorpus, view, query: str = "heart", top_n: int = 5, place: int = 0) -> tuple[Any, ...]:
     [found] = corpus.retrieve([Retrieve(query, partition(place, view), top_n)])
     return found.passages
 

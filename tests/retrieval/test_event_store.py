@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -66,7 +67,7 @@ def test_chunks_cover_every_row_and_share_the_overlap(n: int, size: int, data: s
     rows = [str(i) for i in range(n)]
     texts = [text.split("\n") for text in chunks(rows, size, overlap)]
     assert len(texts) == chunk_count(n, size, overlap)
-    assert all(a[-overlap:] == b[:overlap] for a, b in zip(texts, texts[1:], strict=False)) or not overlap
+    assert all(a[-overlap:] == b[:overlap] for a, b in pairwise(texts)) or not overlap
     assert [row for i, text in enumerate(texts) for row in (text if i == 0 else text[overlap:])] == rows
     assert all(len(text) == size for text in texts[:-1])
 

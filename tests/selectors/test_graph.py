@@ -47,7 +47,7 @@ def slow_nearest(vectors: np.ndarray, k: int) -> list[list[int]]:
     return result
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables(), st.integers(1, 4))
 def test_neighbours_are_the_nearest_and_ties_go_to_the_lower_row(vectors: np.ndarray, k: int) -> None:
     k = min(k, len(vectors) - 1)
@@ -78,14 +78,14 @@ def test_a_list_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) ->
 
 @settings(max_examples=40, deadline=None)
 @given(tables(), st.data())
-def test_a_grown_graph_has_the_neighbours_of_one_built_anew(vectors: np.ndarray, data: st.DataObject) -> None:
+def test_a_grown_graph_is_the_one_built_anew(vectors: np.ndarray, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(vectors) - 2))
     old = data.draw(st.integers(k + 1, len(vectors)))
     whole = build_graph(vectors, names(len(vectors)), k=k)
     grown = add(build_graph(vectors[:old], names(old), k=k), vectors[old:], names(len(vectors))[old:])
-    assert grown.ids == whole.ids and np.array_equal(grown.near, whole.near)
-    assert np.array_equal(grown.closeness, whole.closeness) and np.array_equal(grown.neighbours, whole.neighbours)
-    assert np.array_equal(grown.starts, whole.starts)
+    assert set(vars(grown)) >= {"near", "closeness", "starts", "neighbours", "cohorts", "prototypes"}
+    for name, value in vars(whole).items():
+        assert np.array_equal(getattr(grown, name), value), name
     assert_prototypes(grown)
 
 
@@ -99,19 +99,14 @@ def assert_prototypes(graph: PatientGraph) -> None:
 
 
 @pytest.mark.parametrize("method", ["leiden", "louvain", "released"])
-def test_planted_cohorts_are_found_and_grow(method: str) -> None:
+def test_planted_cohorts_are_found(method: str) -> None:
     vectors, clusters = planted()
     graph = build_graph(vectors, names(95), method=method)  # pyright: ignore[reportArgumentType]
     assert_prototypes(graph)
     found = adjusted_rand_score(clusters, graph.cohorts)
-    assert found == 1 if method != "released" else found > 0.6  # the released objective splits large cohorts
+    assert found == 1
     again = build_graph(vectors, names(95), method=method)  # pyright: ignore[reportArgumentType]
     assert np.array_equal(again.cohorts, graph.cohorts)
-    order = np.random.default_rng(1).permutation(95)
-    first = build_graph(vectors[order[:80]], names(80), method=method)  # pyright: ignore[reportArgumentType]
-    grown = add(first, vectors[order[80:]], [f"new{i}" for i in range(15)])
-    assert_prototypes(grown)
-    assert adjusted_rand_score(clusters[order], grown.cohorts) >= min(found, 0.9)
 
 
 def test_new_patients_who_are_like_nobody_get_a_cohort_of_their_own() -> None:
@@ -131,14 +126,15 @@ def gain(adjacency: np.ndarray, labels: np.ndarray, expected: np.ndarray) -> flo
 
 
 @pytest.mark.parametrize("method", ["leiden", "louvain", "released"])
-def test_no_patient_would_do_better_in_another_cohort(method: str) -> None:
-    """What each method maximises, evaluated as written in ghar/selectors/cohorts.py."""
+def test_neither_moving_a_patient_nor_joining_two_cohorts_would_be_better(method: str) -> None:
+    """What each method maximises, evaluated as written in ghar/selectors/cohorts.py; Louvain promises no more than that
+    no two cohorts should be one (Traag et al. 2019)."""
     vectors = np.random.default_rng(3).standard_normal((40, 6)).astype(np.float32)
     unit = unit_rows(vectors)
     starts, columns, cosines = symmetrised(*k_nearest(unit, unit, 3, first=0))
     adjacency = np.zeros((40, 40))
     rows = np.repeat(np.arange(40), np.diff(starts))
-    adjacency[rows, columns] = np.maximum(cosines, 0) if method == "released" else 1
+    adjacency[rows, columns] = np.maximum(cosines, 1e-6) if method == "released" else 1
     degree = adjacency.sum(1)
     expected = 0.9 * np.outer(degree, degree) / degree.sum()  # Eq. 3 at resolution 0.9
     if method == "released":
@@ -146,13 +142,11 @@ def test_no_patient_would_do_better_in_another_cohort(method: str) -> None:
     labels = find_cohorts(starts, columns, cosines, 0.9, method, 0)  # pyright: ignore[reportArgumentType]
     best = gain(adjacency, labels, expected)
     assert len(set(labels.tolist())) > 2
-    for i in range(40):
-        for c in range(labels.max() + 2):
-            moved = labels.copy()
-            moved[i] = c
-            assert gain(adjacency, moved, expected) <= best + 1e-9
+    others = [np.where(labels == a, b, labels) for b in range(labels.max()) for a in range(b + 1, labels.max() + 1)]
     if method != "louvain":
+        others += [np.where(np.arange(40) == i, c, labels) for i in range(40) for c in range(labels.max() + 2)]
         assert_connected(labels, starts, columns)
+    assert max(gain(adjacency, other, expected) for other in others) <= best + 1e-9
 
 
 def assert_connected(labels: np.ndarray, starts: np.ndarray, columns: np.ndarray) -> None:

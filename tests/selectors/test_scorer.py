@@ -106,7 +106,7 @@ def test_states_are_the_models_own(scorer: EngineScorer) -> None:
     attention = model.model.layers[-1].self_attn
     q = (attention.q_proj.weight @ expected).view(4, -1)  # four query heads share two key heads
     k = attention.k_proj.weight.view(2, -1, 32)
-    direct = sum(k[head // 2].T @ q[head] for head in range(4))
+    direct = torch.stack([k[head // 2].T @ q[head] for head in range(4)]).sum(0)
     np.testing.assert_allclose(asked[1], direct.detach(), atol=1e-4)
     assert norm[1] == pytest.approx(float((attention.v_proj.weight @ expected).norm()), abs=1e-4)
 

@@ -76,7 +76,7 @@ def test_experience_helps_the_fixed_rule(cache: Path, tmp_path: Path, task: str)
 
 @pytest.mark.parametrize("overrides", [
     ("exprag.ranker=released",), ("exprag.ranker=text",), ("exprag.ranker=text", "retriever.kind=hashing"),
-    ("exprag.weights=complementary", "exprag.retriever=fusion"), ("exprag.retriever=sentence_window",),
+    ("exprag.ranker=complementary", "exprag.retriever=fusion"), ("exprag.retriever=sentence_window",),
     ("data.leakage=strict", "exprag.retriever=bm25"),
 ])  # fmt: skip
 def test_other_rankers_and_retrievers_play(cache: Path, overrides: tuple[str, ...]) -> None:

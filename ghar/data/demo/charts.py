@@ -116,12 +116,12 @@ def _charts(rng: np.random.Generator, stays: pl.DataFrame) -> pl.DataFrame:
     words = np.where(slow, "Abnormal >3 Seconds", "Normal <3 Seconds")[shown]
     parts.append(_rows(stay, late, shown, REFILL, pl.Series(words), "", 0))
     table = pl.concat(parts).sort("row", "late", "itemid")
-    stored = pl.Series(rng.integers(1, 90, table.height))
+    table = table.with_columns(delay=pl.Series(rng.integers(1, 90, table.height)))
     table = table.with_columns(stays[table["row"].to_numpy()].select("subject_id", "hadm_id", "stay_id", "intime"))
     charted = pl.col("intime") + pl.duration(minutes=pl.col("late"))
     return table.with_columns(
         charttime=charted,
-        storetime=charted + pl.duration(minutes=stored),
+        storetime=charted + pl.duration(minutes=pl.col("delay")),
         caregiver_id=pl.lit(None, pl.Int64),
         warning=pl.lit(0),
     ).select(COLUMNS)

@@ -1,0 +1,46 @@
+"""Train the patient encoder of a task, keep its vectors, and print how well it predicts by itself (Table 3,
+GraphWalker): python launch/train_encoder.py policy=graphwalker task=mimic3_mortality selector.encoder=smart
+
+Leaves encoder.json in run_dir. An encoder that was trained before, for the same samples and seed, is not trained again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ghar.config import Config
+
+
+def run(config: Config) -> None:
+    import json
+
+    from ghar.encoders.predictor import predictor_scores
+    from ghar.errors import BadInput
+    from ghar.metrics.runfolder import write_whole
+    from trainers.demonstrations import prepare
+    from trainers.models import use_cores
+
+    if config.selector is None:
+        raise BadInput("train_encoder.py trains what selector.encoder names: add policy=graphwalker.")
+    use_cores(config.threads)
+    cases = prepare(config)
+    scores = predictor_scores(cases.found, cases.task, cases.splits, seed=config.seed, resamples=config.eval.bootstrap)
+    splits = cases.splits
+    about = f"{cases.task.name}, {len(splits.train)}/{len(splits.valid)}/{len(splits.test)} samples"
+    print(f"{config.selector.encoder} on {about}: mean±deviation over {config.eval.bootstrap} resamples, in percent")
+    for name, spread in scores.items():
+        print(f"  {name:8} {spread}")
+    result = {"encoder": config.selector.encoder, "task": cases.task.name, "seed": config.seed}
+    result |= {"scores": {name: spread.as_list() for name, spread in scores.items()}}
+    write_whole(Path(config.run_dir) / "encoder.json", json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    from launch.entry import launch
+
+    launch(run)
