@@ -34,6 +34,8 @@ def together(stage: int | None) -> Iterator[None]:
     A run in one process without DeepSpeed needs none: torchrun's variables would make libraries build one, and wrap
     the model. BadInput where DeepSpeed is asked for without torchrun or is not installed.
     """
+    # named before accelerate looks at an installed DeepSpeed, which would otherwise guess, and say so on the screen
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     if stage is not None:
         _check_deepspeed()
     elif world_asked() == 1:
@@ -74,7 +76,6 @@ def _check_deepspeed() -> None:
 
 def load_deepspeed() -> Any:
     """The module; BadInput when it cannot be loaded."""
-    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     try:
         import deepspeed  # pyright: ignore[reportMissingImports]
     except ImportError as error:
