@@ -1,9 +1,10 @@
 """Peak memory of one optimisation step: actor, critic and reference on one base, against three models of their own.
 
-Every measurement is a process of its own that imports its libraries, builds the models, takes one PPO step (log-probs,
-reference and values before it, gradients of all micro-batches, AdamW) and reports its peak above what was there after
-the imports: resident memory on a CPU, what torch allocated on a GPU. All take the same step from the same weights, on
-the same rows and micro-batches, with the losses of trainers/losses.py.
+Every measurement is a process of its own that imports its libraries, takes the step once with a tiny model (which
+imports the rest), builds the models, takes one PPO step (log-probs, reference and values before it, gradients of all
+micro-batches, AdamW) and reports its peak above what was there before the models: resident memory on a CPU, what torch
+allocated on a GPU. All take the same step from the same weights, on the same rows and micro-batches, with the losses of
+trainers/losses.py.
 
 head       ours, value heads on the actor's trunk (the default of conf/model)
 adapter    ours, the critic is a second LoRA adapter on the base; only with LoRA
@@ -102,10 +103,13 @@ def _apart(folder: Path, step: Step, timeout: float) -> dict[str, Any]:
 
 
 def measure(step: Step) -> dict[str, Any]:
-    """MB: the peak above the imports; device; losses: of the step, before the weights changed."""
+    """MB: the peak above the libraries; device; losses: of the step, before the weights changed."""
     torch.set_num_threads(step.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    take(replace(step, hidden=32, layers=1, heads=2, vocab=64, rows=2), device)  # what is imported when first used
     before = bench_ppo.start_of_memory()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     losses_found = take(step, device)
     if device.type == "cuda":
         peak, name = torch.cuda.max_memory_allocated() / 1e6, torch.cuda.get_device_name()
