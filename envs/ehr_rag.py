@@ -15,19 +15,23 @@ budget of rows and tokens (envs/event_context.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from envs.event_context import Shown, fit, merge
+from envs.rollout import Corpus
+from envs.scene import Scene
 from envs.together import together
 from ghar.data.cohort import Task
 from ghar.data.task_cards import TaskCard
-from ghar.episode import Act, EpisodeGenerator, Prediction, Reply, Retrieve, Step, as_text
+from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, Reply, Step, as_text
 from ghar.llm.event_replies import parse_items, parse_label_number, parse_move, parse_search
 from ghar.llm.prompts import load_prompts
-from ghar.retrieval.ether import EventPassage, View, partition
+from ghar.retrieval.ether import EventPassage, EventQuery, View
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
 
 Method = Literal["ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react"]
 AGENTS = ("top", "low")
@@ -124,7 +128,7 @@ class EhrRagEpisodes:
         """
         spec = self.spec
         query = case.card.description
-        found = yield Retrieve(query, partition(case.place, "indicators"), spec.coarse)
+        found = yield EventQuery(query, top_n=spec.coarse, place=case.place, view="indicators")
         chosen: Passages = found.passages
         if len(chosen) > spec.keep:
             names = [passage.codes[0] for passage in chosen]
@@ -161,7 +165,7 @@ class EhrRagEpisodes:
                 if not reply.value:
                     break
                 asked.append(reply.value)
-            found = yield Retrieve(asked[-1], partition(case.place, view), spec.chunks)
+            found = yield EventQuery(asked[-1], top_n=spec.chunks, place=case.place, view=view)
             evidence = merge(evidence, found.passages)
             lookups.append(Lookup(path, step, asked[-1], found.passages))
         return evidence
@@ -169,7 +173,7 @@ class EhrRagEpisodes:
     def _single_pass(self, case: EventCase, view: View) -> EpisodeGenerator:
         spec, query = self.spec, case.card.description
         most = spec.rows if view in ("newest", "frequent") else spec.whole
-        found = yield Retrieve(query, partition(case.place, view), most)
+        found = yield EventQuery(query, top_n=most, place=case.place, view=view)
         label = yield from self._label(case, "predict", found.passages, ())
         return _prediction(label, [Lookup("", 0, query, found.passages)])
 
@@ -187,7 +191,7 @@ class EhrRagEpisodes:
             if action == "answer":
                 return _prediction(said, lookups)
             asked.append(said)
-            found = yield Retrieve(said, partition(case.place, "similar"), spec.chunks)
+            found = yield EventQuery(said, top_n=spec.chunks, place=case.place, view="similar")
             evidence = merge(evidence, found.passages)
             lookups.append(Lookup("", step, said, found.passages))
         label = yield from self._label(case, "predict", evidence, ())
@@ -218,6 +222,15 @@ class EhrRagEpisodes:
         )  # fmt: skip
         facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}
         return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts)
+
+
+def ehr_rag_scene(episodes: EhrRagEpisodes, corpus: Corpus, cases: Sequence[EventCase], eta: float) -> Scene:
+    """EHR-RAG on `cases` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
+
+    def reward(episode: Episode, case: EventCase) -> EpisodeReward:
+        return score_outcome(episode, case.label, eta)
+
+    return Scene("EHR-RAG", AGENTS, ROLES, cases, episodes.episode, corpus, reward)
 
 
 def _prediction(

@@ -24,10 +24,9 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.episode import Retrieve
 from ghar.progress import track
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.ether import EtherSpec, EventCorpus, partition
+from ghar.retrieval.ether import EtherSpec, EventCorpus, EventQuery
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout, to_datetime, to_micros
 
@@ -144,8 +143,8 @@ def _ask(root: Path, cache: Path, patients: int, seed: int) -> np.ndarray:
     corpus = EventCorpus(list(zip(subjects.tolist(), at, strict=True)), SPEC, encoder, store, None, seed)
     times = []
     for place in range(QUERIES + 1):
-        asked = [Retrieve("acute renal failure", partition(place, "indicators"), 30)]
-        asked.append(Retrieve("severe infection care", partition(place, "chunks"), 5))
+        asked = [EventQuery("acute renal failure", top_n=30, place=place, view="indicators")]
+        asked.append(EventQuery("severe infection care", top_n=5, place=place, view="chunks"))
         start, worked = time.perf_counter(), time.process_time()
         corpus.retrieve(asked)
         times.append((time.perf_counter() - start, time.process_time() - worked))

@@ -36,7 +36,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     rows: dict[str, Rows] = {}
     shots: dict[str, Any] = {}
     with _answers(study) as answers:
-        for method in study.own.methods:
+        for method in study.ehr_rag.methods:
             if method in LINEAR:
                 rows[method], shots[method] = _linear(study, method)
             else:
@@ -52,11 +52,11 @@ def evaluate(config: Config) -> dict[str, Any]:
 @contextmanager
 def _answers(study: EventStudy) -> Iterator[Callable[[], Answers]]:
     """Who answers, made ready only where a method asks somebody."""
-    if set(study.own.methods) <= set(LINEAR):
+    if set(study.ehr_rag.methods) <= set(LINEAR):
         yield lambda: (_ for _ in ()).throw(AssertionError("nobody is asked"))
-    elif study.own.answers == "scripted":
+    elif study.ehr_rag.answers == "scripted":
         rule = study.rule()
-        yield lambda: (rule, lambda text: len(text.split()), study.own.budget[1])
+        yield lambda: (rule, lambda text: len(text.split()), study.ehr_rag.budget[1])
     else:
         from trainers.ehr_rag_model import language_model
 
@@ -82,7 +82,7 @@ def _linear(study: EventStudy, method: str) -> tuple[Rows, dict[str, Any]]:
     if method == "counts":
         features: Any = count_features(study.records(cases, apart=False), study.cohort.codes)
     else:
-        features = read_embeddings(Path(study.own.embeddings or ""), cases)
+        features = read_embeddings(Path(study.ehr_rag.embeddings or ""), cases)
     row_of = {case.place: i for i, case in enumerate(cases)}
     found = fit_shots(features, row_of, study.splits, len(labels), config.seed, f"Fitting {method}")
     truth, draw = [case.label for case in test], {"seed": config.seed, "resamples": config.eval.bootstrap}
@@ -108,7 +108,7 @@ def _summary(study: EventStudy, rows: dict[str, Rows]) -> dict[str, Any]:
         "generated": study.cohort.generated,
         "credentialed": study.cohort.credentialed,
         "scale": config.scale.name,
-        "experiment": f"{config.task.name} on {config.data.name}, answered by {study.own.answers}",
+        "experiment": f"{config.task.name} on {config.data.name}, answered by {study.ehr_rag.answers}",
         "seed": config.seed,
         "task": {"name": study.task.name, "question": study.task.question, "labels": list(labels)},
         "data": study.counts,

@@ -27,7 +27,7 @@ def language_model(study: EventStudy) -> Iterator[tuple[AnyEngine, Callable[[str
     model, tokenizer = load_model(study)
     engine = make_engine(config, model, tokenizer)
     reach = getattr(model.config, "max_position_embeddings", None)
-    tokens = study.own.budget[1] if reach is None else min(study.own.budget[1], reach // 2)
+    tokens = study.ehr_rag.budget[1] if reach is None else min(study.ehr_rag.budget[1], reach // 2)
     try:
         with serving(engine, model, 0):
             yield engine, lambda text: len(encode_prompt(tokenizer, text)), tokens

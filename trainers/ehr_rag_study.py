@@ -44,7 +44,7 @@ class EventStudy:
     """One of EHRSHOT's tasks on one cohort. counts: what was read and left out, for the report."""
 
     config: Config
-    own: EhrRag
+    ehr_rag: EhrRag
     cohort: Cohort
     task: Task
     splits: Splits[EventCase]
@@ -53,11 +53,11 @@ class EventStudy:
 
     def episodes(self, method: Method, count: Callable[[str], int], tokens: int) -> EhrRagEpisodes:
         """Episodes of a method. tokens: the budget of evidence in a prompt, as `count` counts it."""
-        own, env = self.own, self.config.env
-        coarse, keep, _ = own.indicators
-        whole = -(-own.budget[0] // own.chunking[0])
+        ehr_rag, env = self.ehr_rag, self.config.env
+        coarse, keep, _ = ehr_rag.indicators
+        whole = -(-ehr_rag.budget[0] // ehr_rag.chunking[0])
         spec = EhrRagSpec(
-            env.prompts, method, env.max_iterations, own.chunks[1], coarse, keep, whole, own.budget[0], tokens
+            env.prompts, method, env.max_iterations, ehr_rag.chunks[1], coarse, keep, whole, ehr_rag.budget[0], tokens
         )
         return EhrRagEpisodes(spec, count)
 
@@ -84,16 +84,16 @@ def section(config: Config) -> EhrRag:
 
 def prepare(config: Config) -> EventStudy:
     """Read the events, count the labels, split by patient, build the stores. BadInput names what does not fit."""
-    own, cohort = section(config), read_source(config.data)
+    ehr_rag, cohort = section(config), read_source(config.data)
     name = cast(EhrshotTask, config.task.name)
     given = _given_labels(config, name)
     labels, left_out = ehrshot_labels(cohort, name) if given is None else (given, {})
     if labels.is_empty():
         raise BadInput(f"Task {name} has no sample in the {cohort.name}: it needs more or longer-followed patients.")
     encoder = load_encoder(config.retriever.kind, ENCODED)
-    needed = set(own.methods)
+    needed = set(ehr_rag.methods)
     apart = whole = None
-    if needed & APART or own.answers == "scripted":
+    if needed & APART or ehr_rag.answers == "scripted":
         apart = _store(config, cohort, encoder, apart=True)
     if needed - APART - {"embeddings"}:
         whole = _store(config, cohort, encoder if needed & SEARCHED else None, apart=False)
@@ -110,8 +110,8 @@ def prepare(config: Config) -> EventStudy:
     else:
         splits = split_by_patient(cases, task.split, task.split_seed)
     splits = Splits(splits.train[: task.max_train], splits.valid[: task.max_valid], splits.test[: task.max_test])
-    recent, early = own.window_days
-    spec = EtherSpec(own.alpha, recent, early, own.chunks[0], own.indicators[2])
+    recent, early = ehr_rag.window_days
+    spec = EtherSpec(ehr_rag.alpha, recent, early, ehr_rag.chunks[0], ehr_rag.indicators[2])
     corpus = EventCorpus(keys, spec, encoder, apart, whole, config.seed)
     counts = {"patients": labels["subject_id"].n_unique(), "samples": len(cases), "test samples": len(splits.test)}
     counts |= {f"left out, {rule}": n for rule, n in left_out.items()}
@@ -119,7 +119,7 @@ def prepare(config: Config) -> EventStudy:
     if facts is not None:
         records = (facts.record(*key) for key in keys)
         counts["samples without an earlier event"] = sum(not r.rows and not r.indicators for r in records)
-    return EventStudy(config, own, cohort, TASKS[name], splits, corpus, counts)
+    return EventStudy(config, ehr_rag, cohort, TASKS[name], splits, corpus, counts)
 
 
 def _given_labels(config: Config, name: EhrshotTask) -> pl.DataFrame | None:

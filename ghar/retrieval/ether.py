@@ -1,7 +1,7 @@
 """ETHER, event- and time-aware retrieval (Section 3.2 of EHR-RAG), and the looks that its baselines take.
 
-The corpus holds one record for each case: a patient before a prediction time. A `Retrieve` names a partition of the
-corpus, which is one way into one record (`partition`):
+The corpus holds one record for each case: a patient before a prediction time. An `EventQuery` names the case and a
+view, which is one way into its record:
 
     indicators   trajectories of the indicators whose names are most like the query (coarse selection)
     chunks       the best chunks by alpha * semantic + (1 - alpha) * time (Eqs. 2, 3), out of the most similar ones
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from ghar.retrieval.event_store import EventStore, Record, to_datetime
 from ghar.retrieval.ranking import best
 
 View = Literal["indicators", "chunks", "similar", "newest", "frequent", "uniform"]
-VIEWS: tuple[View, ...] = get_args(View)
 DAY = 86_400_000_000.0  # microseconds
 KEPT = 1_024  # records that stay open: an episode comes back to its own
 
@@ -45,9 +44,18 @@ class EtherSpec:
     values: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class EventQuery(Retrieve):
+    """Ask for the `top_n` best of one view of the record of case number `place`."""
+
+    place: int
+    view: View
+
+
 @dataclass(frozen=True)
 class EventPassage(Passage):
-    """A chunk or the trajectory of an indicator: kind is the view it was found by, ident the chunk or the indicator.
+    """A chunk or the trajectory of an indicator: kind is the view it was found by, partition the place of its case,
+    ident the chunk or the indicator.
 
     numbers: of its rows in the record, ascending; none for a trajectory. rows: in words, or the one line of a
     trajectory. codes: of its rows, or the indicator's name. first, last: times of its first and last event.
@@ -58,11 +66,6 @@ class EventPassage(Passage):
     codes: tuple[str, ...]
     first: datetime
     last: datetime
-
-
-def partition(place: int, view: View) -> tuple[int]:
-    """`Retrieve.partitions` for a way into the record of case number `place`."""
-    return (place * len(VIEWS) + VIEWS.index(view),)
 
 
 def time_score(time: np.ndarray, first: int, now: int, recent_days: float, early_days: float) -> np.ndarray:
@@ -119,22 +122,21 @@ class EventCorpus:
         return record
 
     def _answer(self, request: Retrieve, query: np.ndarray) -> Evidence:
-        if request.partitions is None or len(request.partitions) != 1:
-            raise ValueError("an event corpus is asked for one view of one record at a time")
-        [number] = request.partitions
-        place, view = number // len(VIEWS), VIEWS[number % len(VIEWS)]
+        if not isinstance(request, EventQuery):
+            raise TypeError(f"an event corpus answers EventQuery, not {request!r}")
+        place, view = request.place, request.view
         record = self.record(place, view)
         if view == "indicators":
-            return Evidence(tuple(self._indicators(record, query, number, request.top_n)))
+            return Evidence(tuple(self._indicators(record, query, place, request.top_n)))
         if not record.rows:
             return Evidence()
         if view in ("newest", "frequent"):
             rows = np.arange(record.rows)[-request.top_n :] if view == "newest" else _frequent(record, request.top_n)
-            return Evidence((_passage(record, rows, 0, view, number, 1.0),))
+            return Evidence((_passage(record, rows, 0, view, place, 1.0),))
         chunks, scores = self._chunks(record, query, view, place, request.top_n)
         found = zip(chunks, scores, strict=True)
         return Evidence(
-            tuple(_passage(record, np.array(record.chunk_rows(c)), c, view, number, score) for c, score in found)
+            tuple(_passage(record, np.array(record.chunk_rows(c)), c, view, place, score) for c, score in found)
         )
 
     def _chunks(
@@ -151,7 +153,7 @@ class EventCorpus:
         chunks = rank_chunks(semantic, time, alpha, spec.candidates, top_n)
         return chunks, [float(alpha * semantic[c] + (1 - alpha) * time[c]) for c in chunks]
 
-    def _indicators(self, record: Record, query: np.ndarray, number: int, top_n: int) -> list[EventPassage]:
+    def _indicators(self, record: Record, query: np.ndarray, place: int, top_n: int) -> list[EventPassage]:
         measured, store, last = np.array(record.indicators, dtype=np.int64), record.store, self.spec.values
         if not len(measured):
             return []
@@ -160,7 +162,7 @@ class EventCorpus:
         for indicator, score in zip(found.tolist(), scores.tolist(), strict=True):
             at, text = record.trajectory_span(indicator, last), record.trajectory_text(indicator, last)
             codes = (store.indicators[indicator],)
-            passages.append(EventPassage(text, "indicators", number, score, indicator, (), (text,), codes, *at))
+            passages.append(EventPassage(text, "indicators", place, score, indicator, (), (text,), codes, *at))
         return passages
 
 
@@ -176,8 +178,8 @@ def _frequent(record: Record, most: int) -> np.ndarray:
     return np.sort(np.lexsort((-np.arange(len(codes)), -count))[:most])
 
 
-def _passage(record: Record, rows: np.ndarray, ident: int, view: View, number: int, score: float) -> EventPassage:
+def _passage(record: Record, rows: np.ndarray, ident: int, view: View, place: int, score: float) -> EventPassage:
     text, clocks, store = record.text(rows), record.row_clocks(), record.store
     codes = tuple(store.codes[code] for code in record.row_codes()[rows].tolist())
     at = to_datetime(int(clocks[rows[0]])), to_datetime(int(clocks[rows[-1]]))
-    return EventPassage("\n".join(text), view, number, score, ident, tuple(rows.tolist()), text, codes, *at)
+    return EventPassage("\n".join(text), view, place, score, ident, tuple(rows.tolist()), text, codes, *at)

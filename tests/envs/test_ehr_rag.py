@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ehr_rag import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, EventPrediction
+from envs.ehr_rag import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, EventPrediction, ehr_rag_scene
 from envs.ehr_rag_rules import RuleReader, fit_rules
 from envs.event_context import fit, merge
 from envs.rollout import Job, rollout
@@ -215,6 +215,17 @@ def test_together_returns_what_each_returns() -> None:
     except StopIteration as stop:
         assert stop.value == (10, 11 + 10 + 10, 0)
     assert asked == [["1-0", "3-0"], ["3-1"], ["3-2"]]
+
+
+@pytest.mark.parametrize("method", ["ehr_rag", "react"])
+def test_the_views_play_it(corpus: EventCorpus, method: str) -> None:
+    pytest.importorskip("gymnasium")
+    import envs
+    from envs.games import TextGame
+    from envs.gym_view import GymView
+
+    scene = ehr_rag_scene(episodes(method, "compact"), corpus, [case(0), case(1)], eta=5.0)
+    envs.check(GymView(TextGame(scene)))
 
 
 def test_the_rule_finds_what_decides(tmp_path: Path) -> None:

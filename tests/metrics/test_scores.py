@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from ghar.errors import BadInput
-from ghar.metrics.scores import classification, confusion_matrix
+from ghar.metrics.scores import class_f1, classification, confusion_matrix
 
 N = 4
 
@@ -29,6 +29,19 @@ def cases(draw, n_classes=N):
         + 1.0
     )
     return labels, predictions, scores / scores.sum(axis=1, keepdims=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases())
+def test_f1_of_each_class_equals_scikit_learn(case):
+    labels, predictions, _ = case
+    guess = [N if p is None else p for p in predictions]
+    known = sorted({*labels, *guess} - {N})
+    expected = sk.f1_score(labels, guess, labels=known, average=None, zero_division=0.0)  # pyright: ignore
+    got = class_f1(labels, predictions, N, resamples=20)
+    assert sorted(got) == known
+    for label, value in zip(known, np.atleast_1d(expected), strict=True):
+        assert got[label].value == pytest.approx(value) and got[label].low <= got[label].high
 
 
 @settings(max_examples=40, deadline=None)

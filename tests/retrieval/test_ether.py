@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.episode import Retrieve
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.ether import EtherSpec, EventCorpus, partition, rank_chunks, time_score
+from ghar.retrieval.ether import EtherSpec, EventCorpus, EventQuery, rank_chunks, time_score
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout, to_micros
 from tests.data.small import DAY, HOUR, START, small_cohort
@@ -72,7 +71,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EventCorpus:
 
 
 def ask(corpus: EventCorpus, view, query: str = "heart", top_n: int = 5, place: int = 0) -> tuple[Any, ...]:
-    [found] = corpus.retrieve([Retrieve(query, partition(place, view), top_n)])
+    [found] = corpus.retrieve([EventQuery(query, top_n=top_n, place=place, view=view)])
     return found.passages
 
 
