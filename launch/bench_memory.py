@@ -141,7 +141,8 @@ def take(step: Step, device: torch.device) -> dict[str, float]:
 def _model(step: Step, device: torch.device) -> Any:
     """The same weights at every call."""
     shape = bench_ppo.qwen2(step.hidden, step.layers, step.heads, step.vocab)
-    return Qwen2ForCausalLM(shape).to(device).eval()
+    model: Any = Qwen2ForCausalLM(shape)
+    return model.to(device).eval()
 
 
 class Three(nn.Module):
@@ -198,7 +199,8 @@ def _three_models(step: Step, settings: MappoConfig, traj: Trajectories, device:
     trained = [p for p in models.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=0.0)
     targets, _ = prepare(models, rows, traj, settings)  # type: ignore[arg-type]
-    tokens, sums = float(len(targets.values)), dict.fromkeys(("loss/policy", "loss/value", "kl_reference"), 0.0)
+    tokens = float(len(targets.values))
+    sums: dict[str, float] = {"loss/policy": 0.0, "loss/value": 0.0, "kl_reference": 0.0}
     for group in micro_batches([len(row.tokens) for row in rows], settings.micro_tokens):
         part = targets.take(np.concatenate([np.arange(step.reply) + i * step.reply for i in group]))
         chosen, ones = [rows[i] for i in group], torch.ones_like(part.values)

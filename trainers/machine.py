@@ -62,6 +62,7 @@ def shape_of(config: Config) -> Shape | None:
             num_attention_heads=heads, num_key_value_heads=heads, tie_word_embeddings=True,
         )  # fmt: skip
     else:
+        assert model.path is not None  # ghar.configure asks for it
         try:
             found = AutoConfig.from_pretrained(model.path)
         except (OSError, ValueError):
