@@ -14,8 +14,8 @@ HALF = 0.5  # share of the reports that must be exceeded
 
 class MajorityOfExperiences:
     """Chooses the options that most reports list where the question asks (say, under "discharge diagnosis"), of the
-    reports that name them and whose list was found; and those that no report tells anything of. Of a question with one
-    right option, the one that is listed most."""
+    reports that name them and whose list was found; where none is so, all that are listed as often as any. Of a
+    question with one right option, the one that is listed most."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         return [Completion(f"answer: {letters(chosen(act.facts['case'], act.facts['evidence']))}") for act in acts]
@@ -23,8 +23,7 @@ class MajorityOfExperiences:
 
 def chosen(question: Question, evidence: Evidence) -> int:
     """The options this rule chooses."""
-    told = [listed_share(option, question, evidence) for option in question.options]
-    shares = [(0.0 if question.single else 1.0) if share is None else share for share in told]
+    shares = [listed_share(option, question, evidence) or 0.0 for option in question.options]
     best = max(shares)
     if question.single:
         return 1 << shares.index(best)

@@ -69,7 +69,7 @@ def test_every_policy_is_evaluated_and_reported(cache: Path, tmp_path: Path) -> 
 def test_experience_helps_the_fixed_rule(cache: Path, tmp_path: Path, task: str) -> None:
     """The habits of the generated hospital stand in the reports of other patients alone."""
     own = [f"task={task}", "task.max_test=null", "exprag.policies=[scripted_direct,scripted]", f"run_dir={tmp_path}"]
-    summary = evaluate(configured(cache, "exprag.excerpts=24", *own))
+    summary = evaluate(configured(cache, "exprag.excerpts=48", *own))
     better = summary["differences"]["scripted - scripted_direct"]
     assert better["accuracy"][0] > 0.1 and f1_of(summary, "scripted") > f1_of(summary, "scripted_direct")
 
