@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from functools import partial
 from threading import Thread
 from typing import Any, Protocol
 
@@ -48,23 +48,24 @@ class Job:
 
 @dataclass(eq=False)
 class _Flight:
-    """An episode under way: the effects it waits for and what has come back. `asked`: its acts have been handed in;
-    `sought`: its retrievals are on their way."""
+    """An episode under way: the effects it waits for and what has come back. `silent`: acts without a reply yet;
+    `missing`: effects without a result."""
 
+    number: int
     job: Job
     generator: EpisodeGenerator
     began: float
     effects: tuple[Any, ...] = ()
     single: bool = True
-    asked: bool = False
-    sought: bool = False
+    silent: int = 0
+    missing: int = 0
     results: dict[int, Any] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
     trace: list[Record] = field(default_factory=list)
     episode: Episode | None = None
 
-    def pending(self, kind: type) -> list[int]:
-        return [i for i, effect in enumerate(self.effects) if isinstance(effect, kind) and i not in self.results]
+    def places(self, kind: type) -> list[int]:
+        return [i for i, effect in enumerate(self.effects) if isinstance(effect, kind)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,49 +131,60 @@ def _play(
     lookups: int,
 ) -> list[Episode]:
     flights: list[_Flight] = []
-    live: list[_Flight] = []
+    ready: list[_Flight] = []  # whoever can go on: nothing is missing, or a look-up has failed for good
+    seeking: list[tuple[_Flight, int]] = []  # retrievals that are not under way yet
     under_way: list[_Lookup] = []
+    waiting: Counter[int] = Counter()  # open acts at each desk, by its id
+    every = list({id(desk): desk for desk in desks.values()}.values())
+    live = 0
     while len(flights) < len(jobs) or live:
-        while len(flights) < len(jobs) and len(live) < in_flight:
-            job = jobs[len(flights)]
-            flight = _Flight(job, job.start(), time.perf_counter())
-            _resume(flight, None)
-            flights.append(flight)
-            live.append(flight)
-        if len(under_way) < lookups:
-            under_way += _start_lookup(live, corpus, timeout)
-        busy = _hand_in(live, desks, seed)
+        while len(flights) < len(jobs) and live < in_flight:
+            job, live = jobs[len(flights)], live + 1
+            flights.append(_Flight(len(flights), job, job.start(), time.perf_counter()))
+            ready.append(flights[-1])
+        now, ready[:] = sorted(ready, key=_number), []
+        for flight in now:
+            if flight.episode is None:
+                _resume(flight)
+            if flight.episode is not None:
+                live -= 1
+                on_done()
+                continue
+            if not flight.effects:  # an empty tuple
+                ready.append(flight)
+            seeking += [(flight, i) for i in flight.places(Retrieve)]
+            _hand_in(flight, desks, seed, waiting, ready)
+        if seeking and len(under_way) < lookups:
+            under_way.append(_submit(sorted(seeking, key=lambda sought: _number(sought[0])), corpus, timeout, 1))
+            seeking.clear()
+        busy = [desk for desk in every if waiting[id(desk)]]
         for desk in busy:
             desk.step()
-        for flight in live:
-            _note_turns(flight)
-        ended = _ended(under_way, patient=steady or not busy)
+        ended = _ended(under_way, patient=steady or not (busy or ready))
         under_way = [lookup for lookup in under_way if lookup not in ended]
         for lookup in ended:
-            under_way += _finish_lookup(lookup, corpus, timeout, tries)
-        for flight in live:
-            if flight.episode is None and len(flight.results) == len(flight.effects):
-                results = tuple(flight.results[i] for i in range(len(flight.effects)))
-                _resume(flight, results[0] if flight.single else results)
-            if flight.episode is not None:
-                on_done()
-        live = [flight for flight in live if flight.episode is None]
+            under_way += _finish_lookup(lookup, corpus, timeout, tries, ready)
     return [flight.episode for flight in flights if flight.episode is not None]
 
 
-def _resume(flight: _Flight, value: Any) -> None:
-    """Send a result into the generator and note what it asks for next, or its end."""
-    flight.trace.extend(Record(e, flight.results[i]) for i, e in enumerate(flight.effects))
+def _number(flight: _Flight) -> int:
+    return flight.number
+
+
+def _resume(flight: _Flight) -> None:
+    """Send the results into the generator and note what it asks for next, or its end."""
+    results = tuple(flight.results[i] for i in range(len(flight.effects)))
+    flight.trace.extend(Record(effect, result) for effect, result in zip(flight.effects, results, strict=True))
     try:
-        effect = flight.generator.send(value)
+        effect = flight.generator.send(next(iter(results), None) if flight.single else results)
     except StopIteration as stop:
         _end(flight, stop.value)
         return
     flight.single = not isinstance(effect, tuple)
     flight.effects = (effect,) if flight.single else effect
-    flight.results, flight.asked, flight.sought = {}, False, False
     for wrong in (e for e in flight.effects if not isinstance(e, Act | Retrieve)):
         raise TypeError(f"episode {flight.job.sample_id} yielded {wrong!r}, which is neither an Act nor a Retrieve")
+    flight.results, flight.silent, flight.missing = {}, len(flight.places(Act)), len(flight.effects)
 
 
 def _end(flight: _Flight, prediction: Prediction, failure: str | None = None) -> None:
@@ -184,35 +196,38 @@ def _end(flight: _Flight, prediction: Prediction, failure: str | None = None) ->
     )
 
 
-def _hand_in(live: Sequence[_Flight], desks: Mapping[str, Desk], seed: int) -> list[Desk]:
-    """Hand in every act that was not yet; returns the desks that have any to answer, each once."""
-    for flight in live:
-        if not flight.asked:
-            flight.asked = True
-            for i in flight.pending(Act):
-                own_seed = derive_seed(seed, flight.job.sample_id, flight.job.attempt, len(flight.turns), i)
-                done = partial(flight.results.__setitem__, i)
-                desks[flight.effects[i].agent].submit(flight.effects[i], own_seed, done)
-    waiting = (desks[flight.effects[i].agent] for flight in live for i in flight.pending(Act))
-    return list({id(desk): desk for desk in waiting}.values())
+def _hand_in(
+    flight: _Flight, desks: Mapping[str, Desk], seed: int, waiting: Counter[int], ready: list[_Flight]
+) -> None:
+    """Put the flight's acts to the desks. Replies may come at once, or while a desk works."""
+    for i in flight.places(Act):
+        desk = desks[flight.effects[i].agent]
+        own_seed = derive_seed(seed, flight.job.sample_id, flight.job.attempt, len(flight.turns), i)
+
+        def done(completion: Completion, i: int = i, desk: int = id(desk)) -> None:
+            waiting[desk] -= 1
+            if flight.episode is None:  # else a look-up that it also waited for has failed
+                _answered(flight, i, completion, ready)
+
+        waiting[id(desk)] += 1
+        desk.submit(flight.effects[i], own_seed, done)
 
 
-def _note_turns(flight: _Flight) -> None:
+def _answered(flight: _Flight, place: int, completion: Completion, ready: list[_Flight]) -> None:
     """Once all acts are answered: read the replies, as turns in the order of the effects, whoever was first."""
-    acts = [i for i, effect in enumerate(flight.effects) if isinstance(effect, Act)]
-    if all(i in flight.results for i in acts):
-        for i in acts:
-            if isinstance(flight.results[i], Completion):
-                turn, flight.results[i] = read_reply(flight.effects[i], flight.results[i], len(flight.turns))
-                flight.turns.append(turn)
+    flight.results[place] = completion
+    flight.silent -= 1
+    if not flight.silent:
+        for i in flight.places(Act):
+            turn, flight.results[i] = read_reply(flight.effects[i], flight.results[i], len(flight.turns))
+            flight.turns.append(turn)
+    _arrived(flight, ready)
 
 
-def _start_lookup(live: Sequence[_Flight], corpus: Corpus, timeout: float) -> list[_Lookup]:
-    """One call for all retrievals that are not under way yet; none where there are none."""
-    waiting = [(flight, i) for flight in live if not flight.sought for i in flight.pending(Retrieve)]
-    for flight, _ in waiting:
-        flight.sought = True
-    return [_submit(waiting, corpus, timeout, 1)] if waiting else []
+def _arrived(flight: _Flight, ready: list[_Flight]) -> None:
+    flight.missing -= 1
+    if not flight.missing:
+        ready.append(flight)
 
 
 def _submit(waiting: list[tuple[_Flight, int]], corpus: Corpus, timeout: float, tries: int) -> _Lookup:
@@ -239,17 +254,20 @@ def _ended(under_way: Sequence[_Lookup], patient: bool) -> list[_Lookup]:
     return [lookup for lookup in under_way if lookup.future.done() or now >= lookup.deadline]
 
 
-def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int) -> list[_Lookup]:
+def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int, ready: list[_Flight]) -> list[_Lookup]:
     """Hand out what came back. After a failure: the next try, or the end of the episodes that wait."""
     try:
         found = lookup.future.result(timeout=0)
     except Exception as error:  # any failure of a corpus is an episode's typed failure, counted by the caller
         if lookup.tries < tries:
             return [_submit(lookup.waiting, corpus, timeout, lookup.tries + 1)]
-        for flight, _ in lookup.waiting:
-            flight.effects = ()
-            _end(flight, Prediction(None), failure=f"retrieval: {type(error).__name__}: {error}")
+        for flight in dict.fromkeys(flight for flight, _ in lookup.waiting):
+            if flight.episode is None:
+                _end(flight, Prediction(None), failure=f"retrieval: {type(error).__name__}: {error}")
+                ready.append(flight)
         return []
     for (flight, i), evidence in zip(lookup.waiting, found, strict=True):
-        flight.results[i] = evidence
+        if flight.episode is None:
+            flight.results[i] = evidence
+            _arrived(flight, ready)
     return []
