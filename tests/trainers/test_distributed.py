@@ -18,7 +18,8 @@ from trainers import distributed
 from trainers.distributed import gather_rows, main_first, on_main, share, together
 
 SCRIPT = Path(__file__).with_name("sharing.py")
-LIMIT = 280
+LIMIT = 800  # seconds; half a minute on an idle machine, but this one may be busy
+pytestmark = pytest.mark.timeout(LIMIT + 100)
 needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
 
 
@@ -82,7 +83,7 @@ def test_a_killed_process_ends_the_others(tmp_path: Path):
     done = launch(2, tmp_path / "out.json", "die")
     assert done.returncode != 0 and not (tmp_path / "out.json").exists()
     assert "Signal 9 (SIGKILL)" in done.stderr
-    assert time.monotonic() - start < LIMIT - 30
+    assert time.monotonic() - start < LIMIT / 2
 
 
 def test_alone_everything_is_what_it_was(monkeypatch):
