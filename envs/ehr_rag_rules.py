@@ -23,8 +23,9 @@ SMOOTHING = 4.0  # imagined patients of every label, for each feature
 SEEN = 3  # training patients that a feature needs
 SURE = 3.0  # standard errors by which its share must differ between a label and the others
 ARGUED = 5  # pieces of evidence an argument names
-VALUE = re.compile(r"\(value: (-?\d[\d.e+-]*)")
-LAST = re.compile(r"\] (-?\d[\d.e+-]*)[^;]*$")
+NUMBER = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+VALUE = re.compile(rf"\(value: {NUMBER}(?: |\)$)")  # of a row; "0-2" is none
+LAST = re.compile(rf"\] {NUMBER}(?: [^;]*)?$")  # of a trajectory
 THIRDS = ("low", "middle", "high")
 Found = dict[str, tuple[str, np.ndarray]]  # feature -> where it stands in the prompt, and its weights
 

@@ -241,6 +241,7 @@ def test_the_rule_finds_what_decides(tmp_path: Path) -> None:
             events.append((subject, None, "DRUG/bad", START + int(rng.integers(6)) * DAY))
         sodium = 150.0 if label and not subject % 2 else 130.0 + rng.random()
         events.append((subject, None, "LAB/sodium", START + DAY, START, sodium, None))
+        events.append((subject, None, "LAB/sodium", START + 2 * DAY, START, None, "0-2"))  # is no number
     cohort = small_cohort([(1, 1, START, START + DAY, None)], sorted(events, key=lambda e: (e[0], e[3])))
     stores = [build_event_store(cohort, tmp_path, ENCODER, Layout(10, 2, apart, "time")) for apart in (True, False)]
     keys = [(subject, NOW) for subject in range(1, 201)]
