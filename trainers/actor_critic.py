@@ -161,15 +161,18 @@ class ActorCritic(nn.Module):
 
     # ---------------------------------------------------------------- scores
 
-    def forward(self, rows: Sequence[Row]) -> tuple[Tensor, ...]:
+    def forward(self, rows: Sequence[Row], entropy_gradient: bool) -> tuple[Tensor, ...]:
         """The columns of `score`; for DeepSpeed, which wants to see tensors pass."""
-        return _columns(self.score(rows))
+        return _columns(self.score(rows, entropy_gradient))
 
-    def score(self, rows: Sequence[Row]) -> Scores:
-        """Log-probs, values and entropy of one micro-batch, with gradients. All rows in one padded forward pass."""
+    def score(self, rows: Sequence[Row], entropy_gradient: bool = True) -> Scores:
+        """Log-probs, values and entropy of one micro-batch, with gradients. All rows in one padded forward pass.
+
+        entropy_gradient=False: entropy is only looked at, which saves passes over the vocabulary.
+        """
         batch = self._collate(rows)
         hidden = self._hidden(self.policy, batch)
-        logp, entropy = self._token_scores(self.policy, hidden, batch)
+        logp, entropy = self._token_scores(self.policy, hidden, batch, entropy_gradient)
         return Scores(logp, self._values(hidden, batch), entropy)
 
     @torch.no_grad()
@@ -256,14 +259,17 @@ class ActorCritic(nn.Module):
         every = torch.cat([self.heads[agent](hidden) for agent in self.cfg.agents], dim=1)
         return every.gather(1, batch.agent[:, None]).squeeze(1).float()
 
-    def _token_scores(self, model: Any, hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _token_scores(
+        self, model: Any, hidden: Tensor, batch: Batch, entropy_gradient: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Log-prob and entropy [T] of the batch's targets."""
         head = _plain(model).get_output_embeddings()
         done: list[tuple[Tensor, Tensor]] = []
         for start in range(0, len(hidden), HEAD_CHUNK):
             part = slice(start, start + HEAD_CHUNK)
             allowed = None if batch.allowed is None else batch.allowed[part]
-            args = (head, hidden[part], batch.target[part], allowed, batch.restricted[part], self.cfg.temperature)
+            scaled = (self.cfg.temperature, entropy_gradient)
+            args = (head, hidden[part], batch.target[part], allowed, batch.restricted[part], *scaled)
             if torch.is_grad_enabled() and len(hidden) > HEAD_CHUNK:
                 done.append(checkpoint(_head_scores, *args, use_reentrant=False))  # type: ignore[arg-type]
             else:
@@ -315,6 +321,7 @@ def _head_scores(
     allowed: Tensor | None,
     restricted: Tensor,
     temperature: float,
+    entropy_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     """Log-prob of `target` and entropy at positions hidden [P, H]; the softmax of a `restricted` position runs over
     its `allowed` ids alone."""
@@ -325,5 +332,6 @@ def _head_scores(
         logits = logits.masked_fill(forbidden, -torch.inf)
     logp = logits.log_softmax(-1)
     # 0 * -inf is NaN in value and gradient: masked entries contribute exactly zero to the entropy
-    entropy = -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+        entropy = -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)
     return logp.gather(1, target[:, None]).squeeze(1), entropy

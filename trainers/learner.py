@@ -112,9 +112,9 @@ class Sharded:
         self.max_grad_norm = max_grad_norm
         self.engine: Any = load_deepspeed().initialize(model=actor, optimizer=optimizer, config=config)[0]
 
-    def score(self, rows: Sequence[Row]) -> Scores:
+    def score(self, rows: Sequence[Row], entropy_gradient: bool = True) -> Scores:
         """`ActorCritic.score`, through DeepSpeed."""
-        return Scores(*self.engine(rows))
+        return Scores(*self.engine(rows, entropy_gradient))
 
     def backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradient of `loss` (this process's part of a sum over all); last: of this step."""

@@ -266,7 +266,7 @@ def _step(learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cf
     ratio_max = torch.zeros((), device=device)
     passes = max(gather(len(batches))) if learner.even else len(batches)
     for i, (rows, targets) in enumerate(batches):
-        scores = learner.score(rows)
+        scores = learner.score(rows, entropy_gradient=cfg.entropy > 0)
         loss, parts = total_loss(scores, targets, tokens, cfg)
         learner.backward(loss, last=i == passes - 1)
         for name in names:
@@ -284,8 +284,8 @@ def _step(learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cf
 def _nothing(learner: Learner) -> Tensor:
     """The loss of a row that weighs nothing, for a process that has fewer passes to make than the others."""
     nobody = Row(0, 0, 1, np.zeros(2, np.int64), np.zeros(2, np.float32), (), agent=0, role=0, trainable=True)
-    scores = learner.score([nobody])
-    return 0.0 * (scores.logp.sum() + scores.values.sum() + scores.entropy.sum())
+    scores = learner.score([nobody], entropy_gradient=False)
+    return 0.0 * (scores.logp.sum() + scores.values.sum())
 
 
 def total_loss(scores: Scores, targets: Targets, tokens: float, cfg: MappoConfig) -> tuple[Tensor, dict[str, Tensor]]:
