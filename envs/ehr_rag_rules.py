@@ -21,7 +21,7 @@ from ghar.retrieval.event_store import Record
 
 SMOOTHING = 4.0  # imagined patients of every label, for each feature
 SEEN = 3  # training patients that a feature needs
-SURE = 3.0  # standard errors by which its share must differ between a label and the others
+SURE = 2.0  # standard errors by which its share must differ between a label and the others
 ARGUED = 5  # pieces of evidence an argument names
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 VALUE = re.compile(rf"\(value: {NUMBER}(?: |\)$)")  # of a row; "0-2" is none
@@ -133,7 +133,9 @@ class RuleReader:
     _predict = _weigh
 
     def _react(self, act: Act) -> str:
-        return f"Thought: more evidence may exist.\nSearch: {self._refine(act)}"
+        query = self._refine(act)
+        more = query != "ENOUGH"
+        return f"Thought: more evidence may exist.\nSearch: {query}" if more else self._weigh(act)
 
     def _weight(self, feature: str) -> np.ndarray:
         return self.rules.weights.get(feature, np.zeros(len(self.rules.prior)))

@@ -59,4 +59,4 @@ def _demo_model(study: EventStudy) -> tuple[Any, Any]:
 
 
 def _words(record: Record) -> list[str]:
-    return [*record.text(range(record.rows)), *(record.trajectory_text(i, 5) for i in record.indicators)]
+    return [*record.text(range(record.rows)), *(line for line, *_ in record.trajectory_lines(record.indicators, 5))]

