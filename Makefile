@@ -57,6 +57,6 @@ $(GPU)/.ready: setup.cfg pyproject.toml constraints.txt overrides-cpu.txt | gpu
 	grep -v '^apache-tvm-ffi==' constraints.txt > $(GPU)/constraints.txt
 	grep -v "'never'" overrides-cpu.txt > $(GPU)/overrides.txt
 	$(GPU)/bin/pip install --quiet --constraint constraints.txt uv
-	$(GPU)/bin/uv pip install --quiet --python $(GPU)/bin/python --constraint $(GPU)/constraints.txt \
+	DS_BUILD_OPS=0 $(GPU)/bin/uv pip install --quiet --python $(GPU)/bin/python --constraint $(GPU)/constraints.txt \
 		--override $(GPU)/overrides.txt --editable '.[dev,vllm,gpu,ray]'
 	touch $@

@@ -7,7 +7,8 @@ log-probs, values, advantages, then all epochs over all minibatches with diagnos
 reward model costs nothing here. What stays is how it is made: a value model with a backbone of its own, trained whole,
 and the language-model head on prompts too.
 
-Memory is the peak of resident memory above what the process needs once its libraries are imported.
+Memory is the peak of resident memory above what the process needs once its libraries are imported. Both sides make a
+step on the smallest model first, so that what a library imports late counts as imported.
 
     python launch/bench_ppo.py ours|trl SPEC.json OUT.json      one side alone, as the benchmark starts it
 """
@@ -19,13 +20,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 LEAST_ID = 8  # ids below are left to padding and the end of text, so that no reply ends early
 RANK, ALPHA = 8, 16
+SMALLEST = {"hidden": 8, "layers": 1, "heads": 1, "vocab": 16, "prompts": 4, "prompt": 2, "reply": 2, "repeats": 0}
 KL, CLIP, VALUE_CLIP, LAM, VALUE_COEF, LR = 0.05, 0.2, 0.2, 0.95, 0.1, 3e-6  # TRL's defaults
 
 
@@ -110,12 +112,16 @@ def _work(name: str, spec: Spec) -> dict[str, Any]:
     torch.set_flush_denormal(True)
     measure = _ours if name == "ours" else _trl
     run = measure()  # imports what it needs
+
+    def steps(spec: Spec) -> list[float]:
+        rng = np.random.default_rng(0)
+        prompts = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.prompt))
+        replies = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.reply))
+        return run(spec, qwen2(spec.hidden, spec.layers, spec.heads, spec.vocab), prompts, replies)
+
+    steps(replace(spec, **SMALLEST))
     before = start_of_memory()
-    rng = np.random.default_rng(0)
-    prompts = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.prompt))
-    replies = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.reply))
-    shape = qwen2(spec.hidden, spec.layers, spec.heads, spec.vocab)
-    seconds = run(spec, shape, prompts, replies)
+    seconds = steps(spec)
     return {
         "seconds": seconds,
         "MB above imports": memory("VmHWM") - before,
@@ -179,7 +185,6 @@ def _ours() -> Any:
     import torch
     from transformers import Qwen2ForCausalLM
 
-    from trainers import trajectory  # noqa: F401  # before memory is counted
     from trainers.actor_critic import ActorCritic, ActorCriticConfig
     from trainers.mappo import MappoConfig, update
 
@@ -213,6 +218,8 @@ def _trl() -> Any:
     from transformers import Qwen2ForCausalLM, Qwen2ForSequenceClassification, TrainerCallback
     from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer  # pyright: ignore[reportMissingImports]
 
+    value_of = ppo_trainer.get_reward
+
     def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[float]:
         seconds: list[float] = []
         said = torch.as_tensor(replies)
@@ -228,7 +235,6 @@ def _trl() -> Any:
                 seconds.append(time.perf_counter() - start[0])
 
         reward = torch.nn.Identity()
-        value_of = ppo_trainer.get_reward
 
         def get_reward(model: Any, ids: Any, pad: int, context: int) -> Any:
             if model is reward:  # half of the replies are right; no forward pass

@@ -32,15 +32,15 @@ def together(stage: int | None) -> Iterator[None]:
     """The process group of a run that torchrun started in several processes, or that DeepSpeed shards (ZeRO `stage`).
 
     A run in one process without DeepSpeed needs none: torchrun's variables would make libraries build one, and wrap
-    the model. BadInput where DeepSpeed is asked for without torchrun or is not installed.
+    the model. Nor does process 0 when all have left. BadInput where DeepSpeed is asked for without torchrun or is not
+    installed.
     """
     # named before accelerate looks at an installed DeepSpeed, which would otherwise guess, and say so on the screen
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     if stage is not None:
         _check_deepspeed()
     elif world_asked() == 1:
-        for name in TORCHRUN:
-            os.environ.pop(name, None)
+        _forget_torchrun()
         yield
         return
     global _phase
@@ -55,6 +55,12 @@ def together(stage: int | None) -> Iterator[None]:
     finally:
         _phase = None
         dist.destroy_process_group()
+        _forget_torchrun()
+
+
+def _forget_torchrun() -> None:
+    for name in TORCHRUN:
+        os.environ.pop(name, None)
 
 
 def world_asked() -> int:

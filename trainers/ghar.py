@@ -49,23 +49,27 @@ Log = Callable[[Mapping[str, Any]], None]
 
 def train(config: Config) -> None:
     """Run every phase into `config.run_dir`. A finished run is only reported, a killed one goes on where it was."""
-    with together(sharing(config).stage):
-        use_cores(config.threads)
-        torch.manual_seed(config.seed)
-        path = Path(config.run_dir)
-        with ExitStack() as held, full_disk_told(path):
+    path, finish = Path(config.run_dir), None
+    with ExitStack() as held, full_disk_told(path):
+        with together(sharing(config).stage):
+            use_cores(config.threads)
+            torch.manual_seed(config.seed)
             on_main(lambda: _hold(held, path))
             on_main(lambda: check_machine(config))
             opened = on_main(lambda: open_run(config))
             if opened is not None:
-                _train(config, *opened)
+                finish = _train(config, *opened)
+            first = rank() == 0
+        if finish is not None and first:  # alone: vLLM's engine, built beside a group, would wait for the others' ones
+            finish()
 
 
 def _hold(held: ExitStack, path: Path) -> None:
     held.enter_context(occupied(path))
 
 
-def _train(config: Config, folder: RunFolder, resumed: bool) -> None:
+def _train(config: Config, folder: RunFolder, resumed: bool) -> Callable[[], None]:
+    """What all processes do together; returns what is left to do for the first one."""
     seconds: dict[str, float] = {}  # of this start: what an earlier one has done is not counted
     with _timed(seconds, "data"):
         study = main_first(lambda: prepare(config))
@@ -83,7 +87,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool) -> None:
     patients = Patients(*cases, read_lessons(checkpoints / LESSONS).references)
     with _timed(seconds, "rl"):
         reinforce(study, make_actor(config, model), tokenizer, patients, log, folder)
-    on_main(lambda: _finish(study, folder, logger, seconds, resumed))
+    return lambda: _finish(study, folder, logger, seconds, resumed)
 
 
 def _finish(study: Study, folder: RunFolder, logger: Logger, seconds: dict[str, float], resumed: bool) -> None:

