@@ -221,8 +221,8 @@ def _exprag_contradictions(c: Config) -> Iterator[str]:
 def _ehr_rag_contradictions(c: Config) -> Iterator[str]:
     asked = c.task.name in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
     if asked != (c.policy.name == "ehr_rag"):
-        own = "one of EHRSHOT's tasks (guo_los, ...)" if c.policy.name == "ehr_rag" else f"another task than {c.task.name}"
-        yield f"policy={c.policy.name} does not predict task={c.task.name}: choose {own}, or another policy."
+        other = f"another task than {c.task.name}" if asked else "one of EHRSHOT's tasks (guo_los, ...)"
+        yield f"policy={c.policy.name} does not predict task={c.task.name}: choose {other}, or another policy."
     own = c.ehr_rag
     if own is None:
         if c.policy.name == "ehr_rag":
@@ -235,7 +235,7 @@ def _ehr_rag_contradictions(c: Config) -> Iterator[str]:
     if ("embeddings" in own.methods) != (own.embeddings is not None):
         yield "ehr_rag.embeddings is the file of method embeddings: set both, or leave both out."
     if c.retriever.kind in ("tfidf", "bm25"):
-        yield f"retriever={c.retriever.kind} makes no vectors of chunks: choose retriever=hashing, e5 or another model's."
+        yield f"retriever={c.retriever.kind} makes no vectors of chunks: choose retriever=hashing, e5 or another."
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:

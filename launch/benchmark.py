@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="seeds, or repetitions of a measurement")
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark"), help="where the runs are kept")
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds one run may take")
-    parser.add_argument("--share", type=float, default=1.0, help="of the size, which is PrimeKG's, 100,000, 430,000 or 10,000")
+    parser.add_argument("--share", type=float, default=1.0, help="of the full size of what is generated")
     parser.add_argument("--labs", type=int, default=147, help="large: lab rows an admission")
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")

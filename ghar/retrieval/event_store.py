@@ -248,7 +248,7 @@ class Record:
         return times, self.store.number_value[places].tolist()
 
     def trajectory_lines(self, indicators: Sequence[int], last: int) -> list[tuple[str, datetime, datetime]]:
-        """Of each indicator the `last` most recent values in words, "name: [time] value unit; ..." (E_k of Section 3.2),
+        """Of each indicator the `last` most recent values in words, "name: [time] value unit; ..." (E_k, Section 3.2),
         and the times of the first and the last of them."""
         store, parts = self.store, [self._trajectory(indicator, last) for indicator in indicators]
         places = np.concatenate(parts) if parts else np.empty(0, np.int64)
