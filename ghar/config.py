@@ -55,10 +55,10 @@ class Data:
 class Task:
     # GHAR's three; KARE's two; GraphWalker's three on time series (ghar/data/tasks_series.py)
     name: Literal[
-        *("los", "read", "dec", "kare_mortality", "kare_readmission"),
-        *("series_mortality", "series_readmission", "series_los"),
-        *("dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction"),  # EXPRAG's DischargeQA
-        *("guo_los", "guo_readmission", "new_acutemi", "lab_anemia"),  # EHRSHOT's, for EHR-RAG
+        "los", "read", "dec", "kare_mortality", "kare_readmission",
+        "series_mortality", "series_readmission", "series_los",
+        "dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction",  # EXPRAG's DischargeQA
+        "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
     ]
     anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
     window_days: Count  # read, kare_readmission: readmission within so many days
@@ -234,8 +234,8 @@ class Selector:
     """Whose cases a language model is shown before it predicts: GraphWalker, and the selectors of its tables."""
 
     name: Literal[
-        *("graphwalker", "zero_shot", "random_choice", "semantic_emb", "ehr_emb", "time_series", "spell"),
-        *("influence", "ids", "cone", "lms3", "delta_knn", "gradsel"),
+        "graphwalker", "zero_shot", "random_choice", "semantic_emb", "ehr_emb", "time_series", "spell",
+        "influence", "ids", "cone", "lms3", "delta_knn", "gradsel",
     ]
     k: Count  # examples at most, K
     encoder: Literal["smart", "concare", "adacare", "text"]  # of the patient graph
@@ -244,7 +244,7 @@ class Selector:
     k_a: Count  # anchors in each of them
     # paper; released: its code; then the rows of Table 2; show_encoder prints the encoder's prediction into the prompt
     variant: Literal[
-        *("paper", "released", "no_ehr_emb", "no_cohorts", "no_search", "no_early_stop", "louvain"),
+        "paper", "released", "no_ehr_emb", "no_cohorts", "no_search", "no_early_stop", "louvain",
         "show_encoder",
     ]
     utility: Literal["entropy", "self_rated"]  # self_rated: the model gives 0 to 10, for engines without log-probs
@@ -273,8 +273,8 @@ class EhrRag:
 
     methods: tuple[
         Literal[
-            *("ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react"),
-            *("counts", "embeddings"),  # logistic regressions
+            "ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react",
+            "counts", "embeddings",  # logistic regressions
         ],
         ...,
     ]

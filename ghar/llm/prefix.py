@@ -24,6 +24,7 @@ Piece = tuple[int, ...]  # token ids
 Path = tuple[Piece, ...]
 Layers = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # keys and values [heads, tokens, width] of each layer
 LOGITS = 1 << 27  # numbers of the vocabulary's size held at once: 0.5 GB
+CPU_TOKENS = 2048  # a CPU reads at once; larger batches leave its caches (16 rows of 100 are 1.4 times faster than 64)
 
 
 @runtime_checkable
@@ -204,12 +205,13 @@ class PrefixScorer:
 
     def _batches(self, paths: Sequence[Path]) -> Iterator[list[int]]:
         """Indices of `paths`, those of like lengths together, in batches the memory can hold."""
-        vocabulary = self.engine.model.config.vocab_size
+        model = self.engine.model
+        most = LOGITS // model.config.vocab_size
+        if model.device.type == "cpu":
+            most = min(most, CPU_TOKENS)
         batch: list[int] = []
         for i in sorted(range(len(paths)), key=lambda i: (len(paths[i][-1]), sum(map(len, paths[i])))):
-            if batch and (
-                len(batch) >= self.engine.max_batch or (len(batch) + 1) * len(paths[i][-1]) * vocabulary > LOGITS
-            ):
+            if batch and (len(batch) >= self.engine.max_batch or (len(batch) + 1) * len(paths[i][-1]) > most):
                 yield batch
                 batch = []
             batch.append(i)
@@ -226,8 +228,8 @@ class PrefixScorer:
 def _reads(path: Path) -> Piece:
     """What a forward pass for the last piece of `path` reads: the token before the piece, and the piece but its last
     token, which is left to whoever comes after it."""
-    before = path[-2][-1:] if len(path) > 1 else ()
-    return (*before, *path[-1][:-1])
+    *before, last = path
+    return (*(before[-1][-1:] if before else ()), *last[:-1])
 
 
 def _count(tally: Tally, prompts: Sequence[Path]) -> None:
