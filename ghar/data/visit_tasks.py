@@ -6,6 +6,7 @@ from ghar.config import Task as TaskConfig
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.tasks import Leakage, make_samples
 from ghar.data.tasks_kare import kare_samples
+from ghar.errors import BadInput
 
 
 def visit_samples(cohort: Cohort, task: TaskConfig, leakage: Leakage) -> tuple[Task, list[Sample]]:
@@ -19,4 +20,6 @@ def visit_samples(cohort: Cohort, task: TaskConfig, leakage: Leakage) -> tuple[T
         return kare_samples(
             cohort, "readmission", leakage=leakage, window=window, window_days=days, legacy_order=legacy
         )
+    if task.name not in ("los", "read", "dec"):
+        raise BadInput(f"task={task.name} shows no visits of codes, which this system predicts from: choose another.")
     return make_samples(cohort, task.name, leakage=leakage, anchor=task.anchor, window_days=days, legacy_order=legacy)
