@@ -83,8 +83,8 @@ class Retriever:
     probes: Count | None  # lists of a large partition that a query reads (dense kinds); null reads all, exactly
     service: str | None  # address of launch/serve_retrieval.py, like http://127.0.0.1:8077; null retrieves in process
     workers: Count  # service: processes that answer, and calls a run has under way
-    batch: Count  # service: requests answered together
-    wait_ms: NotNegative  # service: how long the first request of a batch waits for others
+    batch: Count  # service, Ray: requests answered together
+    wait_ms: NotNegative  # service, Ray: how long the first request of a batch waits for others
 
 
 @dataclass(frozen=True)
@@ -214,6 +214,18 @@ class Deepspeed:
 
 
 @dataclass(frozen=True)
+class Ray:
+    """What launch/train_ray.py starts on a cluster, or on this machine."""
+
+    workers: Count  # processes that train, each on its share of a batch
+    rollout_actors: Count  # processes that play episodes, for each worker
+    retrieval_actors: Count  # processes that retrieve, for each worker
+    gpu: bool  # one for each worker and each rollout actor
+    max_staleness: Natural  # by how many updates the weights that play may be older than those in training
+    timeout_s: Positive  # for an actor's share of a batch; one that takes longer counts as lost
+
+
+@dataclass(frozen=True)
 class Eval:
     policies: tuple[Policy, ...]
     checkpoint: str | None  # folder; null is the best of run_dir
@@ -323,6 +335,7 @@ class Config:
     trainer: Trainer
     policy: System
     deepspeed: Deepspeed | None  # of policy ghar
+    ray: Ray | None  # of policy ghar
     selector: Selector | None  # of policy graphwalker
     exprag: Exprag | None  # of policy exprag
     ehr_rag: EhrRag | None  # of policy ehr_rag

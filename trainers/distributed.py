@@ -29,7 +29,8 @@ _phase: dist.ProcessGroup | None = None  # the processes once more, with the pat
 
 @contextmanager
 def together(stage: int | None) -> Iterator[None]:
-    """The process group of a run that torchrun started in several processes, or that DeepSpeed shards (ZeRO `stage`).
+    """The process group of a run that torchrun started in several processes, or that DeepSpeed shards (ZeRO `stage`);
+    where Ray Train has made one already, that. It ends here.
 
     A run in one process without DeepSpeed needs none: torchrun's variables would make libraries build one, and wrap
     the model. Nor does process 0 when all have left. BadInput where DeepSpeed is asked for without torchrun or is not
@@ -48,7 +49,8 @@ def together(stage: int | None) -> Iterator[None]:
     if cuda:
         _check_gpus()
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=STEP)
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=STEP)
     _phase = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=PHASE))
     try:
         yield

@@ -29,13 +29,18 @@ def make_engine(config: Config, model: Any, tokenizer: Any) -> AnyEngine:
     from ghar.llm.vllm import VLLMEngine
 
     assert engine.kv_cache_gb is not None  # ghar.configure asks for it
-    rank = config.model.lora_rank if _sends_adapters(config) else None
+    rank = config.model.lora_rank if sends_adapters(config) else None
     settings = VLLMSettings(engine.device, engine.kv_cache_gb, engine.max_batch, rank, engine.sleep)
     return VLLMEngine(model, tokenizer, settings)
 
 
-def _sends_adapters(config: Config) -> bool:
-    """Adapters are quick to send and cost a GPU little; on a CPU they make sampling 2.7 times slower."""
+def sends_adapters(config: Config) -> bool:
+    """Whether the engine takes an actor's adapter instead of merged weights.
+
+    Adapters are quick to send and cost a GPU little; on a CPU they make sampling 2.7 times slower.
+    """
+    if config.engine.kind == "hf":
+        return False
     if config.engine.sync is None:
         return config.model.finetune == "lora" and torch.cuda.is_available()
     return config.engine.sync == "adapter"
@@ -49,13 +54,13 @@ def serving(engine: AnyEngine, policy: ActorCritic | Any, version: int) -> Itera
     over only what it has not yet. WrongWeights when they did not arrive.
     """
     if isinstance(engine, HFEngine):
-        with _plain(policy, merge=True) as model:
+        with plain(policy, merge=True) as model:
             engine.sync(model, version)
             yield
         return
     engine.wake()
     if engine.version != version:
-        with _plain(policy, merge=not engine.takes_adapters) as model:
+        with plain(policy, merge=not engine.takes_adapters) as model:
             engine.sync(model, version)
     try:
         yield
@@ -63,8 +68,8 @@ def serving(engine: AnyEngine, policy: ActorCritic | Any, version: int) -> Itera
         engine.sleep()
 
 
-def _plain(policy: ActorCritic | Any, merge: bool) -> AbstractContextManager[Any]:
-    """The policy as a causal LM, its adapter folded in where `merge`."""
+def plain(policy: ActorCritic | Any, merge: bool) -> AbstractContextManager[Any]:
+    """For the duration, the policy as a causal LM, its adapter folded in where `merge`."""
     if not isinstance(policy, ActorCritic):
         return nullcontext(policy)
     return policy.merged() if merge else nullcontext(policy.model)

@@ -48,6 +48,19 @@ def score_policy(
     ranker: gives the rows their label probabilities.
     """
     episodes = play(study, cases, policy, seed=study.config.seed, title=f"Evaluating {name}")
+    return rows_of(study, cases, episodes, name, split, running, ranker)
+
+
+def rows_of(
+    study: Study,
+    cases: Sequence[Case],
+    episodes: Sequence[Episode],
+    name: str,
+    split: str,
+    running: Running | None = None,
+    ranker: Ranker | None = None,
+) -> list[dict[str, Any]]:
+    """Rows of episodes that have been played; see `score_policy`."""
     needs = needs_retrieval(study, cases)
     probabilities = ranker(episodes) if ranker is not None else [None] * len(episodes)
     return [

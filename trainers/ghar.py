@@ -24,6 +24,7 @@ import torch
 from envs.teacher import ScriptedTeacher
 from ghar.config import Config
 from ghar.disk import full_disk_told
+from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
@@ -36,6 +37,7 @@ from trainers.learner import sharing
 from trainers.lessons import Lessons, lessons_of, read_lessons, write_lessons
 from trainers.machine import check_machine
 from trainers.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
+from trainers.players import Hire, here
 from trainers.resume import occupied, open_run
 from trainers.rl import Patients, reinforce
 from trainers.sft import SFTSettings, run_sft
@@ -47,8 +49,13 @@ LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers
 Log = Callable[[Mapping[str, Any]], None]
 
 
-def train(config: Config) -> None:
-    """Run every phase into `config.run_dir`. A finished run is only reported, a killed one goes on where it was."""
+def train(config: Config, hire: Hire = here) -> None:
+    """Run every phase into `config.run_dir`. A finished run is only reported, a killed one goes on where it was.
+
+    hire: gives the RL phase who plays its episodes, by default this process.
+    """
+    if hire is here and config.ray is not None and config.ray.max_staleness:
+        raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     path, finish = Path(config.run_dir), None
     with ExitStack() as held, full_disk_told(path):
         with together(sharing(config).stage):
@@ -58,7 +65,7 @@ def train(config: Config) -> None:
             on_main(lambda: check_machine(config))
             opened = on_main(lambda: open_run(config))
             if opened is not None:
-                finish = _train(config, *opened)
+                finish = _train(config, *opened, hire)
             first = rank() == 0
         if finish is not None and first:  # alone: vLLM's engine, built beside a group, would wait for the others' ones
             finish()
@@ -68,7 +75,7 @@ def _hold(held: ExitStack, path: Path) -> None:
     held.enter_context(occupied(path))
 
 
-def _train(config: Config, folder: RunFolder, resumed: bool) -> Callable[[], None]:
+def _train(config: Config, folder: RunFolder, resumed: bool, hire: Hire) -> Callable[[], None]:
     """What all processes do together; returns what is left to do for the first one."""
     seconds: dict[str, float] = {}  # of this start: what an earlier one has done is not counted
     with _timed(seconds, "data"):
@@ -86,7 +93,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool) -> Callable[[], Non
     cases = study.cases(study.splits.train, tokenizer), study.cases(study.splits.valid, tokenizer)
     patients = Patients(*cases, read_lessons(checkpoints / LESSONS).references)
     with _timed(seconds, "rl"):
-        reinforce(study, make_actor(config, model), tokenizer, patients, log, folder)
+        reinforce(study, make_actor(config, model), tokenizer, patients, log, folder, hire)
     return lambda: _finish(study, folder, logger, seconds, resumed)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from envs.case import Case
+from envs.ghar import GharEpisodes
 from envs.rollout import Corpus, Job, rollout
-from ghar.config import Retriever
+from ghar.config import Config, Retriever
 from ghar.episode import Act, Episode, Evidence, Record
 from ghar.llm.policy import Policy
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
@@ -19,8 +21,17 @@ from trainers.sft import Pair
 from trainers.study import Study
 
 
+@dataclass(frozen=True)
+class Stage:
+    """The parts of a study that playing needs, small enough to send to another process."""
+
+    config: Config
+    episodes: GharEpisodes
+    retriever: Corpus
+
+
 def play(
-    study: Study,
+    study: Study | Stage,
     cases: Sequence[Case],
     policy: Policy,
     *,
@@ -51,7 +62,7 @@ def lookups(retriever: Retriever) -> int:
     return 1 if retriever.service is None else retriever.workers
 
 
-def _starter(study: Study, case: Case):
+def _starter(study: Study | Stage, case: Case):
     return lambda: study.episodes.episode(case)
 
 

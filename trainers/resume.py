@@ -24,6 +24,7 @@ FREE = frozenset({
     "run_dir", "resume", "keep_last", "keep_best", "threads", "data.cache", "trainer.rl.save_every",
     "retriever.service", "retriever.workers", "retriever.batch", "retriever.wait_ms",
     "deepspeed.checkpointing", "engine.device", "engine.kv_cache_gb", "engine.sync", "engine.sleep", "engine.max_batch",
+    "ray.workers", "ray.rollout_actors", "ray.retrieval_actors", "ray.gpu", "ray.timeout_s",
     "env.in_flight", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
     "logger.wandb", "logger.project", "logger.entity", "logger.group",
 })  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ import torch
 from envs.case import Case
 from envs.rollout import derive_seed
 from ghar.episode import Episode
-from ghar.llm.policy import EnginePolicy
 from ghar.metrics.policy import eval_metrics
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
@@ -28,13 +28,13 @@ from rewards.normalise import Running
 from trainers import checkpoint
 from trainers.actor_critic import ActorCritic
 from trainers.checkpoint import Checkpoint, Keep
-from trainers.distributed import gather_rows, on_main, rank, share, to_main
-from trainers.engines import AnyEngine, make_engine, serving
-from trainers.evaluate import CURVE_RESAMPLES, score_policy, summarise
+from trainers.distributed import gather, gather_rows, on_main, rank, share, to_main
+from trainers.evaluate import CURVE_RESAMPLES, rows_of, summarise
 from trainers.learner import Learner, Plain, Sharded, sharing
 from trainers.mappo import improve
 from trainers.models import identity, mappo_config
-from trainers.play import needs_retrieval, play
+from trainers.play import needs_retrieval
+from trainers.players import Hire, Order, Players, here
 from trainers.study import Study
 from trainers.trajectory import build
 
@@ -53,7 +53,8 @@ class _Loop:
     """Where the loop stands: with the weights, all that the rest of it depends on.
 
     upcoming: indices of training cases already shuffled, next ones first; best: highest validation reward so far;
-    waited: evaluations since.
+    waited: evaluations since; under_way: batches being played, with this process's share of their cases. A resumed run
+    orders those again, so their cases stay in `upcoming` until they have been trained on.
     """
 
     learner: Learner
@@ -63,6 +64,7 @@ class _Loop:
     upcoming: list[int] = field(default_factory=list)
     best: float = -float("inf")
     waited: int = 0
+    under_way: list[tuple[Sequence[Case], Callable[[], list[Episode]]]] = field(default_factory=list)
 
     @property
     def actor(self) -> ActorCritic:
@@ -99,11 +101,12 @@ def reinforce(
     patients: Patients,
     log: Callable[[Mapping[str, Any]], None],
     folder: RunFolder,
+    hire: Hire = here,
 ) -> None:
     """Train `actor` for `trainer.rl.updates` updates, or until `patience` evaluations brought nothing better.
 
     Starts after the newest checkpoint of `folder` where there is one, and forgets the rows of metrics.jsonl after it.
-    The best policy by validation reward is kept there too (pointer "best").
+    The best policy by validation reward is kept there too (pointer "best"). hire: gives it who plays the episodes.
     """
     cfg, rl = study.config, study.config.trainer.rl
     torch.manual_seed(derive_seed(cfg.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
@@ -116,24 +119,23 @@ def reinforce(
         on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}."))
         loop.go_on_from(found)
     on_main(lambda: folder.rewind("rl", loop.step - 1))
-    engine = make_engine(cfg, actor.model, tokenizer)
-    while loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
-        row: dict[str, Any] = {"step": loop.step, "phase": "rl"}
-        if loop.step > 0:
-            row |= _update(study, loop, engine, patients)
-        reward = None
-        if loop.step % rl.eval_every == 0 or loop.step == rl.updates:
-            numbers = _validate(study, loop, engine, patients.valid[: rl.eval_samples])
-            row |= eval_metrics(numbers)
-            reward = numbers["reward"][0]
-            loop.best, loop.waited = (reward, 0) if reward > loop.best else (loop.best, loop.waited + 1)
-        log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
-        if reward is not None or loop.step % rl.save_every == 0:
-            state = loop.checkpoint(reward)
-            if rank() == 0:
-                checkpoint.save(checkpoints, state, model, keep)
-        loop.step += 1
-    engine.close()
+    with closing(hire(study, actor, tokenizer)) as players:
+        while loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
+            row: dict[str, Any] = {"step": loop.step, "phase": "rl"}
+            if loop.step > 0:
+                row |= _update(study, loop, players, patients)
+            reward = None
+            if loop.step % rl.eval_every == 0 or loop.step == rl.updates:
+                numbers = _validate(study, loop, players, patients.valid[: rl.eval_samples])
+                row |= eval_metrics(numbers)
+                reward = numbers["reward"][0]
+                loop.best, loop.waited = (reward, 0) if reward > loop.best else (loop.best, loop.waited + 1)
+            log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
+            if reward is not None or loop.step % rl.save_every == 0:
+                state = loop.checkpoint(reward)
+                if rank() == 0:
+                    checkpoint.save(checkpoints, state, model, keep)
+            loop.step += 1
 
 
 def _learner(study: Study, actor: ActorCritic) -> Learner:
@@ -158,17 +160,21 @@ def _newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | 
     return checkpoint.load(folder / f"step-{step}", model)
 
 
-def _update(study: Study, loop: _Loop, engine: AnyEngine, patients: Patients) -> dict[str, float]:
+def _update(study: Study, loop: _Loop, players: Players, patients: Patients) -> dict[str, float]:
     """One batch: play, reward, train. Returns its part of the metrics."""
     rl, step = study.config.trainer.rl, loop.step
-    cases = share(_next_batch(loop, patients.train, rl.episodes))
     start = time.monotonic()
-    episodes = _collect(study, loop, engine, cases)
+    _order(study, loop, players, patients.train)
+    cases, wait = loop.under_way.pop(0)
+    episodes = wait()
     middle = time.monotonic()
     rewards = _reward(study, episodes, cases, patients.references, loop.running)
     traj = build(episodes, rewards)
     with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
         report = improve(loop.learner, traj, mappo_config(study.config), loop.rng, advance, step - 1)
+    del loop.upcoming[: min(rl.episodes, len(patients.train))]
+    if players.ahead:
+        report["staleness"] = _staleness(episodes, step - 1)
     return {
         **{f"train/{name}": value for name, value in report.items()},
         **_batch_report(study, episodes, rewards, cases),
@@ -177,21 +183,36 @@ def _update(study: Study, loop: _Loop, engine: AnyEngine, patients: Patients) ->
     }
 
 
-def _next_batch(loop: _Loop, cases: Sequence[Case], size: int) -> list[Case]:
-    """Distinct cases; over the batches, every case once per pass."""
+def _order(study: Study, loop: _Loop, players: Players, cases: Sequence[Case]) -> None:
+    """Have the batch of this step played, unless it is under way, and those that may be played ahead of their step.
+
+    A batch is ordered with the newest weights at most `players.ahead` steps before its own, so that is the most updates
+    its weights can lack when it is trained on.
+    """
+    cfg = study.config
+    for ahead in range(len(loop.under_way), players.ahead + 1):
+        step = loop.step + ahead
+        if step > cfg.trainer.rl.updates:
+            return
+        batch = share(_batch(loop, cases, cfg.trainer.rl.episodes, ahead))
+        order = Order(batch, derive_seed(cfg.seed, "rollout", step), cfg.engine.temperature, f"Rollout {step}")
+        loop.under_way.append((batch, players.begin(order, loop.learner, loop.step - 1)))
+
+
+def _batch(loop: _Loop, cases: Sequence[Case], size: int, ahead: int) -> list[Case]:
+    """The batch after `ahead` others: distinct cases; over the batches, every case once per pass."""
     size = min(size, len(cases))
-    if len(loop.upcoming) < size:
-        waiting = set(loop.upcoming)
+    first = ahead * size
+    if len(loop.upcoming) < first + size:
+        waiting = set(loop.upcoming[first:])
         loop.upcoming += [i for i in loop.rng.permutation(len(cases)).tolist() if i not in waiting]
-    batch, loop.upcoming = loop.upcoming[:size], loop.upcoming[size:]
-    return [cases[i] for i in batch]
+    return [cases[i] for i in loop.upcoming[first : first + size]]
 
 
-def _collect(study: Study, loop: _Loop, engine: AnyEngine, cases: Sequence[Case]) -> list[Episode]:
-    cfg, step = study.config, loop.step
-    with loop.learner.whole(), serving(engine, loop.actor, step - 1):
-        policy = EnginePolicy(engine, cfg.engine.temperature)
-        return play(study, cases, policy, seed=derive_seed(cfg.seed, "rollout", step), title=f"Rollout {step}")
+def _staleness(episodes: Sequence[Episode], version: int) -> int:
+    """By how many updates the oldest weights that played lack behind `version`, over all processes."""
+    played = [turn.completion.version for episode in episodes for turn in episode.turns if turn.trainable]
+    return version - min(gather(min(played, default=version)))
 
 
 def _reward(
@@ -270,7 +291,9 @@ def _batch_report(
     return report
 
 
-def _validate(study: Study, loop: _Loop, engine: AnyEngine, cases: Sequence[Case]) -> dict[str, Any]:
-    with loop.learner.whole(), serving(engine, loop.actor, loop.step):
-        rows = score_policy(study, share(cases), EnginePolicy(engine, temperature=0), "ghar_rl", "valid", loop.running)
+def _validate(study: Study, loop: _Loop, players: Players, cases: Sequence[Case]) -> dict[str, Any]:
+    own = share(cases)
+    order = Order(own, study.config.seed, temperature=0.0, title="Evaluating ghar_rl")
+    episodes = players.begin(order, loop.learner, loop.step)()
+    rows = rows_of(study, own, episodes, "ghar_rl", "valid", loop.running)
     return summarise(study, gather_rows(rows), CURVE_RESAMPLES)

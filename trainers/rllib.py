@@ -32,6 +32,7 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
 from trainers.models import use_cores
 from trainers.navigate import AGENTS, best_rule, chart_of, game_of, navigator, reward
+from trainers.ray_start import start_ray
 from trainers.resume import as_yaml
 from trainers.rllib_module import MaskedModule
 from trainers.study import Study, prepare
@@ -39,7 +40,6 @@ from trainers.study import Study, prepare
 ENV = "navigation"
 FOLDER = "rllib"  # of the last update's checkpoint, below RUN/checkpoints
 STEPS = 6  # decisions an episode takes, about: RLlib counts steps where we count episodes
-TRIES = 3  # of starting ray
 SIDE_BY_SIDE = 32  # episodes that one forward pass serves
 
 
@@ -104,7 +104,7 @@ def numbers(result: dict[str, Any]) -> dict[str, float]:
 @contextmanager
 def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
     """The built PPO, torn down at the end."""
-    _start_ray(config.trainer.rllib.runners + 1)
+    start_ray(config.trainer.rllib.runners + 1)
     register_env(ENV, lambda _: PettingZooEnv(aec(game)))
     algo = ppo(config, game).build_algo()
     try:
@@ -112,18 +112,6 @@ def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
     finally:
         algo.stop()
         ray.shutdown()
-
-
-def _start_ray(cores: int) -> None:
-    """Start ray, which gives its own processes 30 seconds; a busy machine may need a second try."""
-    for tried in range(1, TRIES + 1):
-        try:
-            ray.init(num_cpus=cores, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
-            return
-        except Exception as error:  # ray raises nothing narrower
-            ray.shutdown()
-            if tried == TRIES:
-                raise BadInput(f"Ray did not start in {TRIES} tries ({error}): free the machine.") from error
 
 
 def ppo(config: Config, game: NavigationGame) -> Any:

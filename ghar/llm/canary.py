@@ -51,7 +51,37 @@ def compare(model: Any, probe: Probe) -> float:
     """Largest difference between `model` (the trainer's) and the engine, in nats; WrongWeights above the tolerance."""
     expected, dtype = trainer_logprobs(model, probe.ids), next(model.parameters()).dtype
     apart = (expected - torch.tensor(probe.scored)).abs().max()
-    apart = float(torch.maximum(apart, (expected[-len(probe.sampled) :] - torch.tensor(probe.sampled)).abs().max()))
+    apart = torch.maximum(apart, (expected[-len(probe.sampled) :] - torch.tensor(probe.sampled)).abs().max())
+    return _judge(float(apart), dtype)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the trainer's model says about the prompt, for an engine in another process. logprobs: of ids[1:]."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    dtype: torch.dtype
+
+
+def expect(model: Any) -> Expected:
+    """What `compare_with` needs of the trainer's model, which by then may have been trained further."""
+    ids = prompt(model.config.vocab_size, model.config.max_position_embeddings)
+    return Expected(tuple(ids), tuple(trainer_logprobs(model, ids).tolist()), next(model.parameters()).dtype)
+
+
+def compare_with(expected: Expected, probe: Probe) -> float:
+    """`compare` where the model is elsewhere: the prompt against the trainer's log-probs, the engine's reply as it was
+    sampled against the engine's own scoring of it."""
+    if probe.ids[: len(expected.ids)] != expected.ids:
+        raise ValueError("the probe is of another prompt than what was expected")
+    scored, sampled = torch.tensor(probe.scored), torch.tensor(probe.sampled)
+    told = scored[: len(expected.logprobs)] - torch.tensor(expected.logprobs)
+    own = scored[len(probe.scored) - len(probe.sampled) :] - sampled
+    return _judge(float(torch.cat([told, own]).abs().max()), expected.dtype)
+
+
+def _judge(apart: float, dtype: torch.dtype) -> float:
     if not apart <= TOLERANCE[dtype]:
         raise WrongWeights(
             f"after the exchange of weights, engine and trainer differ by {apart:.2g} nats on a fixed prompt (allowed: "

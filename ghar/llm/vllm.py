@@ -197,7 +197,7 @@ class VLLMEngine:
         A peft model's adapter is exchanged on top of the base (sent once) when the engine takes adapters; otherwise all
         weights are sent, with adapters merged into them by the caller.
         """
-        from ghar.llm.vllm_sync import pack
+        from ghar.llm.parcels import pack
 
         self.receive(pack(model, self.takes_adapters), version)
         try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from peft import PeftModel
 from torch import Tensor
 from vllm.distributed.weight_transfer.base import (  # pyright: ignore[reportMissingImports]
     WeightTransferEngine,
@@ -21,28 +20,6 @@ from vllm.distributed.weight_transfer.factory import (  # pyright: ignore[report
 from vllm.lora.request import LoRARequest  # pyright: ignore[reportMissingImports]
 
 BACKEND = "ghar_in_process"
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """What a policy sends: named tensors of a plain checkpoint, or the files of a LoRA adapter (name -> bytes)."""
-
-    weights: Sequence[tuple[str, Tensor]] = ()
-    adapter: Mapping[str, bytes] = field(default_factory=dict)
-
-
-def pack(model: Any, adapters: bool) -> list[Parcel]:
-    """What makes an engine answer as `model` does: its weights, and with `adapters` and a peft model its adapter apart.
-
-    Without `adapters` a peft model must have been merged by the caller. Tensors are `model`'s own, not copies.
-    """
-    parcels = [Parcel(list(plain_weights(model)))]
-    if adapters and isinstance(model, PeftModel):
-        with TemporaryDirectory(prefix="ghar-adapter-") as folder:
-            save_adapter(model, Path(folder))
-            files = {f.name: f.read_bytes() for f in Path(folder).iterdir() if f.is_file()}
-        parcels.append(Parcel(adapter=files))
-    return parcels
 
 
 @dataclass
@@ -118,16 +95,6 @@ def send_weights(engine: Any, weights: Sequence[tuple[str, Tensor]]) -> None:
     engine.reset_prefix_cache()
 
 
-def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Weights of a causal LM under the names of a plain checkpoint; tied ones come once.
-
-    Of a peft model those of its base: unmerged adapters are left out, merged ones are in it.
-    """
-    for name, parameter in model.named_parameters():
-        if "lora_" not in name:
-            yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), parameter.detach()
-
-
 def swap_adapter(engine: Any, files: Mapping[str, bytes], old: LoRARequest | None, number: int) -> LoRARequest:
     """Exchange adapter `old` for the one in `files`, under id `number`, never used before: vLLM would keep the weights
     of an id it knows. The old one goes first, so that the free slot stays free."""
@@ -140,8 +107,3 @@ def swap_adapter(engine: Any, files: Mapping[str, bytes], old: LoRARequest | Non
         if not engine.add_lora(request):
             raise RuntimeError(f"vLLM did not take adapter {number}")
     return request
-
-
-def save_adapter(model: Any, folder: Path) -> None:
-    """The actor's adapter as peft writes it."""
-    model.save_pretrained(folder, selected_adapters=["default"], save_embedding_layers=False)

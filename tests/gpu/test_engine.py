@@ -134,10 +134,10 @@ def test_adapters_are_exchanged(case: Case, measured: Any) -> None:
 
 
 def test_a_stale_adapter_is_caught(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ghar.llm import vllm_sync
+    from ghar.llm import parcels
 
-    wrong, right = trainable(case, "lora", 3), vllm_sync.save_adapter
-    monkeypatch.setattr(vllm_sync, "save_adapter", lambda model, folder: right(wrong.model, folder))
+    wrong, right = trainable(case, "lora", 3), parcels.save_adapter
+    monkeypatch.setattr(parcels, "save_adapter", lambda model, folder: right(wrong.model, folder))
     with pytest.raises(canary.WrongWeights):
         case.engine.sync(trainable(case, "lora", 4).model, 1)
 

@@ -1,0 +1,81 @@
+"""The training loop and who plays for it: which batch is ordered when, with which weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.rollout import derive_seed
+from ghar.errors import BadInput
+from launch.entry import load
+from trainers.ghar import train
+from trainers.players import Order
+from trainers.rl import _batch, _Loop, _order
+
+CONFIG = load()
+
+
+class Notebook:
+    """`Players` that write down what is ordered."""
+
+    def __init__(self, ahead: int) -> None:
+        self.ahead, self.orders = ahead, []
+
+    def begin(self, order: Order, learner: Any, version: int) -> Callable[[], list[Any]]:
+        self.orders.append((order, version))
+        return lambda: []
+
+
+def study_of(updates: int, episodes: int) -> Any:
+    trainer = replace(CONFIG.trainer, rl=replace(CONFIG.trainer.rl, updates=updates, episodes=episodes))
+    return SimpleNamespace(config=replace(CONFIG, trainer=trainer))
+
+
+def walk(ahead: int, updates: int, episodes: int, cases: int) -> tuple[list[Any], list[tuple[Order, int]]]:
+    """Batches in the order in which they are trained on, and all orders."""
+    loop: Any = _Loop(SimpleNamespace(actor=None), np.random.default_rng(3), None)  # type: ignore[arg-type]
+    players, study, trained = Notebook(ahead), study_of(updates, episodes), []
+    for loop.step in range(1, updates + 1):
+        _order(study, loop, players, range(cases))  # type: ignore[arg-type]
+        trained.append(loop.under_way.pop(0)[0])
+        del loop.upcoming[: min(episodes, cases)]
+    return trained, players.orders
+
+
+@settings(deadline=None)
+@given(st.integers(0, 4), st.integers(1, 7), st.integers(1, 5), st.integers(1, 9))
+def test_every_batch_is_ordered_once_with_weights_within_the_bound(ahead, updates, episodes, cases):
+    trained, orders = walk(ahead, updates, episodes, cases)
+    assert [list(order.cases) for order, _ in orders] == [list(batch) for batch in trained]
+    for step, (order, version) in enumerate(orders, 1):
+        assert order.seed == derive_seed(0, "rollout", step)
+        assert version == max(0, step - 1 - ahead)
+    size = min(episodes, cases)
+    flat = [case for batch in trained for case in batch]
+    passes = [flat[i : i + cases] for i in range(0, len(flat) - cases + 1, cases)]
+    assert all(len(set(batch)) == size for batch in trained)
+    assert cases % size or all(sorted(part) == list(range(cases)) for part in passes)
+
+
+def test_what_is_ordered_ahead_is_what_comes_next_and_what_a_resumed_run_orders_again():
+    loop: Any = _Loop(SimpleNamespace(actor=None), np.random.default_rng(3), None)  # type: ignore[arg-type]
+    ahead = [_batch(loop, range(10), 4, k) for k in range(3)]  # type: ignore[arg-type]
+    kept = json.loads(json.dumps(loop.upcoming))
+    again: Any = _Loop(SimpleNamespace(actor=None), np.random.default_rng(9), None, upcoming=kept)  # type: ignore[arg-type]
+    for batch in ahead:
+        assert _batch(again, range(10), 4, 0) == batch  # type: ignore[arg-type]
+        del again.upcoming[:4]
+
+
+def test_staleness_without_rays_launcher_is_refused(tmp_path: Path):
+    with pytest.raises(BadInput, match="needs launch/train_ray"):
+        train(load(["ray.max_staleness=1", f"run_dir={tmp_path}"]))

@@ -1,0 +1,145 @@
+"""The trainer on Ray: the numbers of a run without it, weights no older than allowed, actors that die."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="launch/train_ray.py needs the extra ray")
+
+import ray
+
+from ghar.config import Config
+from ghar.episode import Retrieve
+from ghar.errors import BadInput
+from ghar.llm import canary
+from ghar.llm.hf import HFEngine
+from ghar.llm.parcels import pack
+from launch.entry import load
+from tests.trainers.mortal import Mortal
+from tests.trainers.test_resume import TINY, kept, metrics
+from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
+from trainers import ray_pool, ray_train
+from trainers.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.ghar import train
+from trainers.learner import Plain
+from trainers.models import load_sft, make_actor
+from trainers.players import Here, Order
+from trainers.ray_pool import Pool, Weights, pool, take_over
+from trainers.ray_retrieval import RayRetriever
+from trainers.ray_start import check_resources, on_ray, start_ray
+from trainers.study import Study, prepare
+
+ROOT = Path(__file__).resolve().parents[2]
+RAY = ["ray.workers=1", "ray.rollout_actors=1", "ray.retrieval_actors=1", "ray.timeout_s=200"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Config:
+    """A run without Ray."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    config = load([*TINY, "eval.policies=[ghar_rl]", f"run_dir={run}", f"data.cache={cache}"])
+    train(config)
+    return config
+
+
+def trained(run: Path) -> list[dict[str, Any]]:
+    """Metrics without those of the base model, which the second of two runs finds in the cache."""
+    return [row for row in metrics(run) if row["phase"] != "base"]
+
+
+def test_a_run_on_ray_has_the_numbers_and_weights_of_one_without(tmp_path: Path, cache: Path, whole: Config):
+    run = tmp_path / "run"
+    arguments = [*TINY, *RAY, "eval.policies=[ghar_rl]", f"run_dir={run}", f"data.cache={cache}"]
+    command = [sys.executable, str(ROOT / "launch" / "train_ray.py"), *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert trained(run) == trained(Path(whole.run_dir)) and kept(run) == kept(Path(whole.run_dir))
+    assert (run / "report.html").is_file()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    start_ray(2)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def study(whole: Config) -> Study:
+    return prepare(replace(whole, ray=replace(on_ray(whole), timeout_s=200.0)))
+
+
+def test_a_lost_actors_episodes_are_played_again_and_each_counts_once(
+    cluster: None, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """The actor's process ends in the middle of its first order; then the pool's retrieval actors answer like the
+    retriever in this process, also after one of them was lost."""
+    model, tokenizer = load_sft(study.config, Path(study.config.run_dir) / "checkpoints")
+    learner = Plain(make_actor(study.config, model), None, 1.0)  # type: ignore[arg-type]
+    order = Order(study.cases(study.splits.train, tokenizer)[:12], 5, 1.0, "Rollout")
+    here = Here(replace(study, retriever=Mortal()), HFEngine(model, tokenizer, study.config.engine.max_batch))
+    expected = here.begin(order, learner, 3)()
+    assert any(step.retrieved for episode in expected for step in episode.prediction.history)
+
+    monkeypatch.setattr(ray_pool, "RayRetriever", lambda actors: Mortal(tmp_path / "died"))
+    players = Pool(study)
+    first = players.actors[0]
+    found = players.begin(order, learner, 3)()
+    assert (tmp_path / "died").exists() and players.actors[0] is not first
+    assert "Rollout actor 0 is lost" in capsys.readouterr().out
+    assert [episode.sample_id for episode in found] == [case.sample_id for case in order.cases]
+    assert [episode.turns for episode in found] == [episode.turns for episode in expected]
+
+    requests = [Retrieve(case.topics[0], (0, 1), 2) for case in order.cases[:5]]
+    remote = RayRetriever(players.retrieval)
+    assert remote.retrieve(requests) == study.retriever.retrieve(requests)
+    ray.kill(players.retrieval[0], no_restart=False)
+    assert remote.retrieve(requests) == study.retriever.retrieve(requests)
+    players.close()
+
+
+def test_weights_that_play_are_never_older_than_allowed(cluster: None, tmp_path: Path, cache: Path):
+    more = ["ray.max_staleness=2", "trainer.rl.updates=5", "trainer.rl.eval_every=5", "eval.policies=[scripted]"]
+    train(load([*TINY, *RAY, *more, f"run_dir={tmp_path / 'run'}", f"data.cache={cache}"]), pool)
+    updates = [row for row in metrics(tmp_path / "run") if row["phase"] == "rl" and row["step"] > 0]
+    assert [row["train/staleness"] for row in updates] == [0, 1, 2, 2, 2]
+    assert all(row["train/failures"] == 0 for row in updates)
+
+
+def test_too_small_a_cluster_is_told_at_once(cluster: None):
+    check_resources({"CPU": 2, "GPU": 0}, "buy more")
+    with pytest.raises(BadInput, match=r"9 CPUs where Ray has 2: lower ray\.workers"):
+        check_resources({"CPU": 9}, "lower ray.workers")
+
+
+def test_what_ray_train_cannot_use_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(BadInput, match=r"retriever\.service=null"):
+        ray_train.train(load(["retriever.service=http://127.0.0.1:1"]))
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    with pytest.raises(BadInput, match="run_dir=runs/a means another folder"):
+        ray_train.train(load(["run_dir=runs/a"]))
+
+
+def test_an_engine_takes_over_merged_weights_and_the_canary_sees_others():
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(finetune="lora", rank=4)))
+    engine = HFEngine(tiny_model(seed=1), tiny_tokenizer())
+    with actor.merged() as model:
+        parcels, expected = pack(model, False), canary.expect(model)
+        take_over(engine, parcels, Weights(4, [], expected))
+    assert engine.version == 4
+    with pytest.raises(canary.WrongWeights):
+        take_over(engine, pack(tiny_model(seed=2), False), Weights(5, [], expected))

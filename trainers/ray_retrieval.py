@@ -1,0 +1,78 @@
+"""The retriever as Ray actors, and the Corpus that asks them. Needs the extra `ray`."""
+
+# pyright: reportMissingImports=false
+# ray is an extra that the linters' environment need not have
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from ghar.config import Config
+from ghar.episode import Evidence, Retrieve
+from ghar.kg.primekg import open_primekg
+from ghar.retrieval.batching import MicroBatcher
+from ghar.retrieval.build import build_retriever
+from trainers.study import sources
+
+RESTARTS = 3  # of a lost actor, by Ray: it holds nothing that could be lost with it
+TIMEOUT = 60.0  # seconds an answer may take
+
+
+class RetrievalLost(RuntimeError):
+    """No answer; the rollout tries again, then makes it the typed failure of the episodes that wait."""
+
+
+@ray.remote(max_restarts=RESTARTS, max_task_retries=RESTARTS, num_cpus=0)
+class Librarian:
+    """A retriever in a process of its own; what several callers ask at once is answered together."""
+
+    def __init__(self, config: Config) -> None:
+        own, cache = config.retriever, Path(config.data.cache)
+        graph = open_primekg(sources(config)[1], cache / "graphs")
+        self.retriever = build_retriever(graph, own.kind, cache=cache / "indexes", probes=own.probes)
+        self.batcher = MicroBatcher(self.retriever.retrieve, own.batch, own.wait_ms / 1000)
+        self.task: asyncio.Task[None] | None = None
+
+    async def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        """One `Evidence` per request, in order."""
+        if self.task is None:  # there is no event loop before the first call
+            self.task = asyncio.create_task(self.batcher.run())
+        for request in requests:  # before it is batched: others shall not fail with it
+            self.retriever.check(request)
+        return await self.batcher.ask(requests)
+
+    async def ready(self) -> None:
+        """Returns when the index is open."""
+
+
+class RayRetriever:
+    """Answers like the retriever that the actors hold. May be sent to other processes and used from several threads."""
+
+    def __init__(self, actors: Sequence[Any], timeout: float = TIMEOUT) -> None:
+        self.actors, self.timeout = list(actors), timeout
+        self._next = 0
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        """One `Evidence` per request, in order, each actor answering a part. RetrievalLost when one does not."""
+        size = -(-len(requests) // len(self.actors))
+        parts = [requests[i : i + size] for i in range(0, len(requests), size)]
+        first, self._next = self._next, (self._next + len(parts)) % len(self.actors)
+        asked = [
+            self.actors[(first + i) % len(self.actors)].retrieve.remote(list(part)) for i, part in enumerate(parts)
+        ]
+        try:
+            answers = ray.get(asked, timeout=self.timeout)
+        except RayError as error:  # its text may quote a query: the name of its kind must do
+            raise RetrievalLost(f"a retrieval actor did not answer ({type(error).__name__})") from None
+        return [evidence for part in answers for evidence in part]
+
+
+def librarians(config: Config, count: int) -> list[Any]:
+    """Handles of that many retrieval actors, which are still starting. They end with the process that called this."""
+    return [Librarian.remote(config) for _ in range(count)]  # type: ignore[attr-defined]
