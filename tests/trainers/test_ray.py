@@ -113,7 +113,7 @@ def test_a_lost_actors_episodes_are_played_again_and_each_counts_once(
 
 
 def test_weights_that_play_are_never_older_than_allowed(cluster: None, tmp_path: Path, cache: Path):
-    more = ["ray.max_staleness=2", "trainer.rl.updates=5", "trainer.rl.eval_every=5", "eval.policies=[scripted]"]
+    more = ["ray.max_staleness=2", "trainer.rl.updates=5", "trainer.rl.eval_every=5", "eval.policies=[ghar_rl]"]
     train(load([*TINY, *RAY, *more, f"run_dir={tmp_path / 'run'}", f"data.cache={cache}"]), pool)
     updates = [row for row in metrics(tmp_path / "run") if row["phase"] == "rl" and row["step"] > 0]
     assert [row["train/staleness"] for row in updates] == [0, 1, 2, 2, 2]
