@@ -134,7 +134,7 @@ def evaluate_study(study: Study, folder: RunFolder, resume: bool = False) -> dic
             rows[name] = score_policy(study, cases, policy, name, "test", running, asked)
             folder.write_episodes(name, rows[name])
 
-    running = Running() if config.reward.normalise == "running" else None
+    running = _running(config)
     wanted = config.eval.policies
     if step is None:
         if "ghar_rl" in wanted:
@@ -157,11 +157,15 @@ def evaluate_study(study: Study, folder: RunFolder, resume: bool = False) -> dic
 
 def _evaluate_wordless(study: Study, folder: RunFolder) -> dict[str, Any]:
     """`evaluate_study` where no language model is asked, so that none need have been trained."""
-    cases, rows = study.cases(study.splits.test, None), {}
+    cases, rows, running = study.cases(study.splits.test, None), {}, _running(study.config)
     for name in study.config.eval.policies:
-        rows[name] = score_policy(study, cases, _wordless(study, name, None), name, "test")
+        rows[name] = score_policy(study, cases, _wordless(study, name, None), name, "test", running)
         folder.write_episodes(name, rows[name])
     return _summary(study, cases, rows)
+
+
+def _running(config: Config) -> Running | None:
+    return Running() if config.reward.normalise == "running" else None
 
 
 def _wordless(study: Study, name: str, tokenizer: Any | None) -> Policy:

@@ -50,6 +50,12 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if not k.startswith(clock)} for row in rows]
 
 
+def test_a_rule_is_evaluated_without_a_model_and_with_running_rewards(tmp_path: Path, cache: Path):
+    own = ["data.patients=120", "eval.policies=[scripted]", "reward.normalise=running"]
+    summary = evaluate(short(tmp_path, cache, *own))
+    assert list(summary["policies"]) == ["scripted"] and summary["policies"]["scripted"]["accuracy"][0] > 0
+
+
 def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]):
     config = short(tmp_path, cache, "data.patients=120")
     train(config)
