@@ -273,7 +273,7 @@ def _step(learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cf
             sums[name] += parts[name].detach()
         ratio_max = torch.maximum(ratio_max, (scores.logp.detach() - targets.old).exp().max())
     for i in range(len(batches), passes):
-        learner.backward(_nothing(learner), last=i == passes - 1)
+        learner.backward(_nothing(learner, cfg), last=i == passes - 1)
     norm = learner.step()
     if not np.isfinite(norm):
         raise FloatingPointError(f"gradient norm is {norm}: lower the learning rate or look at the rewards")
@@ -281,11 +281,14 @@ def _step(learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cf
     return {**report, "ratio/max": float(_sum(ratio_max, largest=True)), "grad_norm": norm}
 
 
-def _nothing(learner: Learner) -> Tensor:
-    """The loss of a row that weighs nothing, for a process that has fewer passes to make than the others."""
+def _nothing(learner: Learner, cfg: MappoConfig) -> Tensor:
+    """The loss of a row that weighs nothing, for a process that has fewer passes to make than the others.
+
+    Its graph has the outputs of theirs: under ZeRO-3 processes fetch weights in the order their graphs tell.
+    """
     nobody = Row(0, 0, 1, np.zeros(2, np.int64), np.zeros(2, np.float32), (), agent=0, role=0, trainable=True)
-    scores = learner.score([nobody], entropy_gradient=False)
-    return 0.0 * (scores.logp.sum() + scores.values.sum())
+    scores = learner.score([nobody], entropy_gradient=cfg.entropy > 0)
+    return 0.0 * (scores.logp.sum() + scores.values.sum() + scores.entropy.sum())
 
 
 def total_loss(scores: Scores, targets: Targets, tokens: float, cfg: MappoConfig) -> tuple[Tensor, dict[str, Tensor]]:
