@@ -35,6 +35,13 @@ NEEDS = {  # choices that do not go with the rest of the defaults, and what they
     "pretrained": ["trainer.base.steps=0"],
     "kare_mortality": ["data=mimic4", "data.root=tables"],  # not told in the demo world
     "kare_readmission": ["data=mimic4", "data.root=tables"],
+    **{f"dischargeqa_{kind}": ["policy=exprag"] for kind in ("diagnosis", "medication", "instruction")},
+    **{name: ["policy=ehr_rag"] for name in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")},
+    **{
+        f"{source}_{task}": ["policy=graphwalker", *(() if source == "series" else ("data.root=tables",))]
+        for source in ("series", "mimic3", "mimic4")
+        for task in ("mortality", "readmission", "los")
+    },
 }
 
 
@@ -137,7 +144,7 @@ def test_every_experiment_composes(name: str) -> None:
 
 
 def test_there_is_an_experiment_for_each_source_and_task() -> None:
-    assert choices("experiment") == sorted([*EXPERIMENTS, "navigation"])
+    assert choices("experiment") == sorted([*EXPERIMENTS, "navigation", "mimic4_dischargeqa"])
 
 
 @pytest.mark.parametrize("group", [g for g in groups() if g not in ("experiment", "scale")])
