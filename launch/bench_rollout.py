@@ -22,7 +22,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from envs.case import Case
 from envs.rollout import Corpus, Job, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve
 from ghar.llm.policy import Desk, Done, EnginePolicy, Policy, open_desk
@@ -61,7 +60,7 @@ def speed(folder: Path, seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
     engine = make_engine(config, model, tokenizer)
     cases = study.cases(study.splits.train[:EPISODES], tokenizer)
-    jobs = [Job(case.sample_id, 0, _starter(study.episodes.episode, case)) for case in cases]
+    jobs = [Job(case.sample_id, 0, partial(study.episodes.episode, case)) for case in cases]
     with serving(engine, model, 0):
         policy = EnginePolicy(engine, config.engine.temperature)
         sizes = config.env.in_flight, config.retriever.workers
@@ -71,10 +70,6 @@ def speed(folder: Path, seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     print(json.dumps(result, indent=2))
     (folder / "rollout.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
-
-
-def _starter(episode: Callable[[Case], EpisodeGenerator], case: Case) -> Callable[[], EpisodeGenerator]:
-    return lambda: episode(case)
 
 
 def compare(

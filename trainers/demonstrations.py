@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -86,17 +86,9 @@ def prepare(config: Config, training: Training | None = None) -> Cases:
 
 def read_samples(config: Config) -> tuple[Cohort, Task, list[TimeSeriesSample]]:
     """Cohort and samples of task=series_...; the demo world gets charts."""
-    data = config.data
-    if data.root is None and data.name == "demo":
-        from ghar.data.demo.charts import charted_world  # only where patients are generated
-        from ghar.data.demo.world import generate_world, world_folder
-
-        root = world_folder(Path(data.cache), data.world_seed, data.patients)
-        generate_world(root, seed=data.world_seed, patients=data.patients)
-        data = replace(data, name="mimic4", root=str(charted_world(root)))
-    cohort = read_source(data)
+    cohort = read_source(config.data)
     name = cast(SeriesTask, config.task.name.removeprefix("series_"))
-    return cohort, *series_samples(cohort, name, leakage=data.leakage)
+    return cohort, *series_samples(cohort, name, leakage=config.data.leakage)
 
 
 def texts(cases: Cases) -> list[str]:

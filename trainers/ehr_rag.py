@@ -15,7 +15,7 @@ from envs.ehr_rag import Method
 from ghar.config import Config
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.policy import compare
-from ghar.metrics.report import write_report
+from ghar.metrics.report import conclude
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.scores import classification
 from trainers.ehr_rag_rows import case_row, linear_row, method_summary
@@ -42,11 +42,7 @@ def evaluate(config: Config) -> dict[str, Any]:
             else:
                 rows[method] = _play(study, cast(Method, method), answers())
             folder.write_episodes(method, rows[method])
-    summary = {**(folder.summary() or {}), **_summary(study, rows), "shots": shots}
-    folder.write_summary(summary)
-    print(table(summary))
-    print(f"Report: {write_report(folder.path)}")
-    return summary
+    return conclude(folder, {**_summary(study, rows), "shots": shots}, table)
 
 
 @contextmanager

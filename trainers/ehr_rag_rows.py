@@ -10,12 +10,12 @@ import numpy as np
 
 from envs.ehr_rag import EventCase, EventPrediction, Lookup
 from ghar.config import Config
-from ghar.episode import Episode, Reply
+from ghar.episode import Episode
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.scores import class_f1
 from ghar.retrieval.ether import EventPassage
 from rewards.outcome import score_outcome
-from trainers.play import turn_rows
+from trainers.play import effort_row, format_errors
 
 SECOND = "%Y-%m-%d %H:%M:%S"
 
@@ -24,21 +24,16 @@ def case_row(case: EventCase, episode: Episode, method: str, eta: float) -> dict
     """One row of episodes/<method>.jsonl (schema: ghar.metrics.runfolder), with the format errors by name and
     `lookups` and `arguments` (ghar.metrics.lookups)."""
     reward = score_outcome(episode, case.label, eta)
-    replies = [record.result for record in episode.trace if isinstance(record.result, Reply)]
     found = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
     return _row(case, episode.prediction.label, method) | {
         "retrieved": bool(found.lookups),
         "iterations": len(found.lookups),
-        "prompt_tokens": sum(len(turn.completion.prompt_ids) for turn in episode.turns),
-        "completion_tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
-        "seconds": episode.seconds,
         "rewards": dict(reward.terms),
         "reward": reward.total,
-        "failure": episode.failure,
-        "errors": [reply.error for reply in replies if reply.error is not None],
+        "errors": format_errors(episode),
         "lookups": [_lookup(lookup, found.arguments) for lookup in found.lookups],
         "arguments": dict(found.arguments),
-        "turns": turn_rows(episode),
+        **effort_row(episode),
     }
 
 

@@ -68,6 +68,17 @@ def serving(engine: AnyEngine, policy: ActorCritic | Any, version: int) -> Itera
         engine.sleep()
 
 
+@contextmanager
+def served(config: Config, model: Any, tokenizer: Any) -> Iterator[AnyEngine]:
+    """A new engine that answers with `model`, closed at the end."""
+    engine = make_engine(config, model, tokenizer)
+    try:
+        with serving(engine, model, 0):
+            yield engine
+    finally:
+        engine.close()
+
+
 def plain(policy: ActorCritic | Any, merge: bool) -> AbstractContextManager[Any]:
     """For the duration, the policy as a causal LM, its adapter folded in where `merge`."""
     if not isinstance(policy, ActorCritic):

@@ -17,7 +17,7 @@ from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import EnginePolicy, ForcedPolicy, Policy
 from ghar.metrics.policy import compare, policy_summary
-from ghar.metrics.report import write_report
+from ghar.metrics.report import conclude
 from ghar.metrics.runfolder import RunFolder, write_whole
 from rewards.compose import score_episode
 from rewards.normalise import Running
@@ -91,11 +91,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     study = prepare(config)
     folder = RunFolder.open(Path(config.run_dir))
     (folder.path / "episodes" / ".of").unlink(missing_ok=True)  # a resumed training shall not take ours for its own
-    summary = {**(folder.summary() or {}), **evaluate_study(study, folder)}
-    folder.write_summary(summary)
-    print(table(summary))
-    print(f"Report: {write_report(folder.path)}")
-    return summary
+    return conclude(folder, evaluate_study(study, folder), table)
 
 
 def evaluate_study(study: Study, folder: RunFolder, resume: bool = False) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.dischargeqa import compare_questions, question_summary
-from ghar.metrics.report import write_report
+from ghar.metrics.report import conclude
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
 from ghar.retrieval.encoders import Encoder, load_encoder
@@ -190,11 +190,7 @@ def evaluate(config: Config) -> dict[str, Any]:
             rows[name] = [question_row(q, e, name) for q, e in zip(study.splits.test, played, strict=True)]
             folder.write_episodes(name, rows[name])
         judged = _judge_rankers(study, made)
-    summary = {**(folder.summary() or {}), **_summary(study, rows), "rankers": judged}
-    folder.write_summary(summary)
-    print(table(summary))
-    print(f"Report: {write_report(folder.path)}")
-    return summary
+    return conclude(folder, {**_summary(study, rows), "rankers": judged}, table)
 
 
 @contextmanager

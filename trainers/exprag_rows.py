@@ -6,18 +6,16 @@ from typing import Any
 
 from envs.exprag_rules import listed_share
 from ghar.data.dischargeqa import LETTERS, Question, letters
-from ghar.episode import Act, Episode, Evidence, Reply
+from ghar.episode import Act, Episode, Evidence
 from ghar.metrics.dischargeqa import set_scores
 from ghar.retrieval.report_corpus import RankReports
-from trainers.play import turn_rows
+from trainers.play import effort_row, format_errors
 
 
 def question_row(question: Question, episode: Episode, policy: str) -> dict[str, Any]:
     """One row of episodes/<policy>.jsonl (schema: ghar.metrics.runfolder), with the scores of the set of options, the
     format errors by name, and `experience`: what was ranked, found and chosen (ghar.metrics.experience)."""
     chosen = episode.prediction.label
-    replies = [record.result for record in episode.trace if isinstance(record.result, Reply)]
-    ids = [(len(turn.completion.prompt_ids), len(turn.completion.token_ids)) for turn in episode.turns]
     return {
         "policy": policy,
         "split": "test",
@@ -30,16 +28,12 @@ def question_row(question: Question, episode: Episode, policy: str) -> dict[str,
         "needs_retrieval": None,
         "retrieved": any(step.retrieved for step in episode.prediction.history),
         "iterations": len(episode.prediction.history),
-        "prompt_tokens": sum(prompt for prompt, _ in ids),
-        "completion_tokens": sum(sampled for _, sampled in ids),
-        "seconds": episode.seconds,
         "rewards": {},
         "reward": None,
-        "failure": episode.failure,
         "scores": set_scores(question.answer, chosen),
-        "errors": [reply.error for reply in replies if reply.error is not None],
+        "errors": format_errors(episode),
         "experience": _experience(question, episode, chosen),
-        "turns": turn_rows(episode),
+        **effort_row(episode),
     }
 
 

@@ -36,8 +36,9 @@ from trainers.mappo import update
 from trainers.models import make_actor, mappo_config, save_model, use_cores
 from trainers.play import tokenised
 from trainers.resume import as_yaml, occupied
-from trainers.sft import SFTSettings, run_sft
+from trainers.sft import run_sft
 from trainers.trajectory import build
+from trainers.warmup import imitation
 
 ROLES = ("predict", "answer")
 MODEL = Path("checkpoints") / "model"
@@ -73,17 +74,7 @@ def warm_up(study: ExpragStudy, model: Any, tokenizer: Any, folder: RunFolder) -
     if not right:
         raise BadInput("The rule answers no training question rightly, so there is nothing to imitate: use more stays.")
     pairs = [pair for _, pair in tokenised(tokenizer, right)]
-    settings = SFTSettings(
-        steps=max(1, warmup.epochs * len(pairs) // warmup.batch),
-        batch_size=warmup.batch,
-        lr=warmup.lr,
-        micro_batch=warmup.micro_batch,
-        finetune=config.model.finetune,
-        rank=config.model.lora_rank,
-        alpha=config.model.lora_alpha,
-        seed=config.seed,
-    )
-    result = run_sft(model, tokenizer, pairs, settings)
+    result = run_sft(model, tokenizer, pairs, imitation(config, len(pairs)))
     for row in result.curve:
         folder.log({"phase": "sft", "step": int(row["step"]), "train/loss": row["loss"]})
     return result.model

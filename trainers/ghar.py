@@ -40,9 +40,9 @@ from trainers.models import SFT, load_pretrained, load_sft, make_actor, save_mod
 from trainers.players import Hire, here
 from trainers.resume import occupied, open_run
 from trainers.rl import Patients, reinforce
-from trainers.sft import SFTSettings, run_sft
+from trainers.sft import run_sft
 from trainers.study import Study, prepare
-from trainers.warmup import sample_references
+from trainers.warmup import imitation, sample_references
 
 LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/lessons.py; SFT on its way
 
@@ -162,19 +162,7 @@ def _teacher(study: Study, train_cases: Any) -> Policy:
 
 def _imitate(study: Study, model: Any, tokenizer: Any, lessons: Lessons, log: Log, keep: Path) -> Any:
     """SFT on the replies of the accepted episodes, `trainer.warmup.epochs` times over; its checkpoints go to `keep`."""
-    cfg, warmup = study.config, study.config.trainer.warmup
-    settings = SFTSettings(
-        steps=max(1, warmup.epochs * len(lessons.pairs) // warmup.batch),
-        batch_size=warmup.batch,
-        lr=warmup.lr,
-        micro_batch=warmup.micro_batch,
-        finetune=cfg.model.finetune,
-        rank=cfg.model.lora_rank,
-        alpha=cfg.model.lora_alpha,
-        deepspeed=sharing(cfg),
-        dtype=cfg.model.dtype,
-        seed=cfg.seed,
-    )
+    settings = imitation(study.config, len(lessons.pairs))
     result = run_sft(model, tokenizer, lessons.pairs, settings, keep)
     for row in result.curve:
         log({"phase": "sft", "step": int(row["step"]), "train/loss": row["loss"], "train/accuracy": row["accuracy"]})

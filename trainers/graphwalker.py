@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ghar.episode import Episode, Evidence, Retrieve
 from ghar.llm.engine import Engine
 from ghar.llm.policy import EnginePolicy
 from ghar.metrics.clinical import best_threshold, length_of_stay, risk
-from ghar.metrics.report import write_report
+from ghar.metrics.report import conclude
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.scores import classification, confusion_matrix
 from ghar.metrics.selection import NAMES, write_selection
@@ -32,6 +33,7 @@ from ghar.progress import progress
 from ghar.selectors.prompt import name_of
 from ghar.selectors.protocol import Effort, Labels, Query
 from ghar.selectors.scorer import EngineScorer
+from trainers.backbone import untrained
 from trainers.demonstrations import (
     Cases,
     Chosen,
@@ -43,7 +45,7 @@ from trainers.demonstrations import (
     texts,
     tokenizer_names,
 )
-from trainers.engines import make_engine, serving
+from trainers.engines import served
 from trainers.graphwalker_rows import Probabilities, episode_rows, shown
 from trainers.label_scores import label_probabilities
 from trainers.models import load_pretrained, use_cores
@@ -79,14 +81,17 @@ def evaluate(config: Config, effort: Effort = EFFORT, training: Any = None) -> d
     folder.write_episodes(pool.selector.name, rows)
     clinical = clinical_numbers(config, [q.patient.label for q in queries], found, len(pool.labels), threshold)
     write_selection(folder, shown(chosen, rows, clinical, cost))
-    summary = {**(folder.summary() or {}), **_summary(cases, chosen, found, clinical, cost)}
-    folder.write_summary(summary)
-    for name, (value, mean, deviation) in clinical.items():
-        print(f"{NAMES[name]:52} {100 * value:6.2f}   {100 * mean:.2f}±{100 * deviation:.2f} over resamples")
-    if cases.cohort.generated:
-        print("These patients are generated; the numbers say nothing about real ones.")
-    print(f"Report: {write_report(folder.path)}")
-    return summary
+    return conclude(folder, _summary(cases, chosen, found, clinical, cost), partial(_table, clinical))
+
+
+def _table(clinical: dict[str, list[float]], summary: dict[str, Any]) -> str:
+    lines = [
+        f"{NAMES[name]:52} {100 * value:6.2f}   {100 * mean:.2f}±{100 * deviation:.2f} over resamples"
+        for name, (value, mean, deviation) in clinical.items()
+    ]
+    if summary["generated"]:
+        lines.append("These patients are generated; the numbers say nothing about real ones.")
+    return "\n".join(lines)
 
 
 @contextmanager
@@ -96,18 +101,9 @@ def language_model(cases: Cases) -> Iterator[tuple[Engine, Any, int]]:
     if model.path is not None:
         network, tokenizer = load_pretrained(model.path, model.dtype)
     else:
-        from ghar.llm.demo_model import build_model, build_tokenizer
-
-        assert model.hidden and model.layers and model.heads and model.vocab  # ghar.configure asks for them
-        tokenizer = build_tokenizer(texts(cases), tokenizer_names(cases), model.vocab)
-        shape = {"hidden": model.hidden, "layers": model.layers, "heads": model.heads}
-        network = build_model(tokenizer, **shape, seed=config.seed)
-    engine = make_engine(config, network, tokenizer)
-    try:
-        with serving(engine, network, 0):
-            yield engine, tokenizer, network.config.max_position_embeddings
-    finally:
-        engine.close()
+        network, tokenizer = untrained(config, texts(cases), tokenizer_names(cases), config.seed)
+    with served(config, network, tokenizer) as engine:
+        yield engine, tokenizer, network.config.max_position_embeddings
 
 
 def predict(chosen: Chosen, scorer: EngineScorer) -> list[tuple[float, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -12,7 +13,7 @@ from envs.case import Case
 from envs.ghar import GharEpisodes
 from envs.rollout import Corpus, Job, rollout
 from ghar.config import Config, Retriever
-from ghar.episode import Act, Episode, Evidence, Record
+from ghar.episode import Act, Episode, Evidence, Record, Reply
 from ghar.llm.policy import Policy
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 from ghar.progress import progress
@@ -41,7 +42,7 @@ def play(
     corpus: Corpus | None = None,
 ) -> list[Episode]:
     """One episode per case; both agents are answered by `policy` (they share parameters, section IV of the paper)."""
-    jobs = [Job(case.sample_id, attempt, _starter(study, case)) for case in cases]
+    jobs = [Job(case.sample_id, attempt, partial(study.episodes.episode, case)) for case in cases]
     engine, retriever = study.config.engine, study.config.retriever
     with progress(len(jobs), title) as advance:
         return rollout(
@@ -60,10 +61,6 @@ def play(
 def lookups(retriever: Retriever) -> int:
     """Calls of the retriever worth having under way at once: one to each process of a service, one in this process."""
     return 1 if retriever.service is None else retriever.workers
-
-
-def _starter(study: Study | Stage, case: Case):
-    return lambda: study.episodes.episode(case)
 
 
 def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[str, Pair]]:
@@ -110,17 +107,30 @@ def episode_row(
         "needs_retrieval": needs,
         "retrieved": any(step.retrieved for step in episode.prediction.history),
         "iterations": len(episode.prediction.history),
-        "prompt_tokens": sum(len(turn.completion.prompt_ids) for turn in episode.turns),
-        "completion_tokens": sum(len(turn.completion.token_ids) for turn in episode.turns),
-        "seconds": episode.seconds,
         "rewards": dict(reward.terms),
         "reward": reward.total,
-        "failure": episode.failure,
-        "turns": turn_rows(episode),
+        **effort_row(episode),
     }
 
 
-def turn_rows(episode: Episode) -> list[dict[str, Any]]:
+def effort_row(episode: Episode) -> dict[str, Any]:
+    """The part of a row that every system's episodes share: tokens, seconds, failure and the turns."""
+    return {
+        "prompt_tokens": sum(turn.completion.tokens[0] for turn in episode.turns),
+        "completion_tokens": sum(turn.completion.tokens[1] for turn in episode.turns),
+        "seconds": episode.seconds,
+        "failure": episode.failure,
+        "turns": _turn_rows(episode),
+    }
+
+
+def format_errors(episode: Episode) -> list[str]:
+    """Names of what was wrong with its unreadable replies."""
+    replies = [record.result for record in episode.trace if isinstance(record.result, Reply)]
+    return [reply.error for reply in replies if reply.error is not None]
+
+
+def _turn_rows(episode: Episode) -> list[dict[str, Any]]:
     """The turns of an episode as its row holds them."""
     acts: list[Record] = [record for record in episode.trace if isinstance(record.effect, Act)]
     # a failed episode has answered acts whose effects were never completed: they have no record

@@ -13,13 +13,33 @@ import numpy as np
 
 from envs.case import Case
 from envs.rollout import derive_seed
+from ghar.config import Config
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import OppositePolicy, Policy
 from rewards.compose import Reference
 from rewards.terms import chain
+from trainers.learner import sharing
 from trainers.play import play
+from trainers.sft import SFTSettings
 from trainers.study import Study
+
+
+def imitation(config: Config, pairs: int) -> SFTSettings:
+    """The settings of SFT on `pairs` replies, `trainer.warmup.epochs` times over."""
+    warmup, model = config.trainer.warmup, config.model
+    return SFTSettings(
+        steps=max(1, warmup.epochs * pairs // warmup.batch),
+        batch_size=warmup.batch,
+        lr=warmup.lr,
+        micro_batch=warmup.micro_batch,
+        finetune=model.finetune,
+        rank=model.lora_rank,
+        alpha=model.lora_alpha,
+        deepspeed=sharing(config),
+        dtype=model.dtype,
+        seed=config.seed,
+    )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ metrics.jsonl and episodes/ as in ghar.metrics.runfolder and ghar.metrics.curves
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,18 @@ TABLE = {  # section: {metric: (shown as, digits)}
         "format_errors": ("Unreadable replies, share of turns", 3),
     },
 }  # fmt: skip
+
+
+def conclude(folder: RunFolder, found: Mapping[str, Any], table: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+    """End an evaluation: put what it `found` into summary.json, print it as `table` words it, write the report.
+
+    Returns the whole summary; what else a training had written into it stays.
+    """
+    summary = {**(folder.summary() or {}), **found}
+    folder.write_summary(summary)
+    print(table(summary))
+    print(f"Report: {write_report(folder.path)}")
+    return summary
 
 
 def write_report(folder: Path) -> Path:

@@ -1,0 +1,36 @@
+"""The language model of a system that trains none before it is evaluated: a saved one, or a small one for the demo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.llm.demo_model import build_model, build_tokenizer
+from trainers.models import load_pretrained
+
+
+def load_backbone(config: Config, texts: Callable[[], Sequence[str]]) -> tuple[Any, Any]:
+    """Model and tokenizer: what eval.checkpoint or model.path names, else a demo model that has learned nothing.
+
+    texts: what the demo model's prompts are made of. BadInput for an eval.checkpoint that is no saved model.
+    """
+    if config.eval.checkpoint is not None:
+        if not (Path(config.eval.checkpoint) / "config.json").is_file():
+            raise BadInput(f"eval.checkpoint={config.eval.checkpoint} is no model: name the folder of a saved model.")
+        return load_pretrained(config.eval.checkpoint, config.model.dtype)
+    if config.model.kind == "pretrained":
+        assert config.model.path is not None  # ghar.configure asks for it
+        return load_pretrained(config.model.path, config.model.dtype)
+    return untrained(config, texts(), (), config.data.world_seed)
+
+
+def untrained(config: Config, texts: Sequence[str], names: Sequence[str], seed: int) -> tuple[Any, Any]:
+    """The demo's model and tokenizer: the latter knows the words of `texts` and `names` whole, the weights nothing."""
+    model = config.model
+    assert model.hidden and model.layers and model.heads and model.vocab  # ghar.configure asks for them
+    tokenizer = build_tokenizer(list(texts), list(names), model.vocab)
+    network = build_model(tokenizer, hidden=model.hidden, layers=model.layers, heads=model.heads, seed=seed)
+    return network, tokenizer
