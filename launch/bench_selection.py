@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 
 from ghar.errors import BadInput
-from ghar.selectors.graph import PatientGraph, build_graph
-from ghar.selectors.protocol import Effort, Selection, Shots, best, cosines
-from ghar.selectors.search import Measure, greedy, lazy, without_stamps
+from ghar.selectors.generated import WIDTH, anchors_near, coverage, play, random_graph
+from ghar.selectors.protocol import Effort, Selection, Shots
+from ghar.selectors.search import greedy, lazy, without_stamps
 
-PATIENTS, WIDTH, TOPICS, STRENGTH = 1000, 8, 20, 0.35  # of a random instance
-K_G, K_C, K_A, K = 8, 3, 3, 3
+PATIENTS, K_G, K = 1000, 8, 3  # of a random instance
 NOISE = 0.5  # deviation of the noise, in deviations of the first gains
 TEXT = ("policy=graphwalker", "task=series_mortality", "selector.encoder=text")
 
@@ -48,8 +47,9 @@ def counts(instances: int) -> dict[str, Any]:
     same, noisy_same = 0, 0
     for seed in range(instances):
         rng = np.random.default_rng(seed)
-        graph, anchors = _graph(rng)
-        entropy = _coverage(rng, graph)
+        graph = random_graph(rng, PATIENTS, K_G)
+        anchors = anchors_near(rng.normal(size=WIDTH), graph)
+        entropy = coverage(rng, graph)
         near = {row: graph.near[row].tolist() for row in range(PATIENTS)}
         found = {name: play(rule(anchors, near.__getitem__, K), entropy) for name, rule in rules.items()}
         for name, walk in found.items():
@@ -65,39 +65,6 @@ def counts(instances: int) -> dict[str, Any]:
         "identical picks under diminishing gains": same,
         "identical picks with noise": noisy_same,
     }
-
-
-def play(search: Measure, entropy: Callable[[Shots], float]) -> Selection:
-    """A search on a function instead of a model."""
-    try:
-        sets = next(search)
-        while True:
-            sets = search.send([entropy(shots) for shots in sets])
-    except StopIteration as end:
-        return end.value
-
-
-def _graph(rng: np.random.Generator) -> tuple[PatientGraph, list[int]]:
-    """Random patients, their graph, and nine anchors near a random patient: three in each of three cohorts."""
-    vectors = rng.normal(size=(PATIENTS, WIDTH)).astype(np.float32)
-    graph = build_graph(vectors, [str(i) for i in range(PATIENTS)], k=K_G, seed=0)
-    query = rng.normal(size=WIDTH)
-    near, everyone = cosines(vectors, query), np.ones(PATIENTS, bool)
-    sizes = np.bincount(graph.cohorts) >= K_A  # so that there are nine
-    cohorts = best(cosines(graph.prototypes, query), sizes, K_C)
-    return graph, [row for c in cohorts for row in best(near, everyone & (graph.cohorts == c), K_A)]
-
-
-def _coverage(rng: np.random.Generator, graph: PatientGraph) -> Callable[[Shots], float]:
-    """H(x | S), its gains diminishing: each topic of the patient is explained by an example with a probability that
-    depends on where the example lies and how telling it is; topics left unexplained add up."""
-    directions = rng.normal(size=(TOPICS, WIDTH))
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    unit = graph.vectors / np.linalg.norm(graph.vectors, axis=1, keepdims=True)
-    telling = 2 * rng.random((PATIENTS, 1))
-    explains = np.clip(np.clip(unit @ directions.T, 0, 1) * STRENGTH * telling, 0, 1)
-    weights = rng.random(TOPICS)
-    return lambda shots: 3.0 + float((weights * np.prod(1 - explains[list(shots)], axis=0)).sum())
 
 
 def _with_noise(entropy: Callable[[Shots], float], seed: int, deviation: float) -> Callable[[Shots], float]:
