@@ -67,6 +67,7 @@ class Completion:
     choice_ids: the token sequences the reply was restricted to, empty when free.
     finish_reason: "stop" (end token or a whole choice) or "length".
     version: of the weights that sampled it.
+    usage: (prompt, completion) tokens that a remote server says it used; it gives no ids.
     """
 
     text: str
@@ -76,6 +77,12 @@ class Completion:
     choice_ids: tuple[tuple[int, ...], ...] = ()
     finish_reason: str = "stop"
     version: int = 0
+    usage: tuple[int, int] = (0, 0)
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """(prompt, completion) tokens it took: of the ids where they are known, else as the server says."""
+        return (len(self.prompt_ids), len(self.token_ids)) if self.prompt_ids or self.token_ids else self.usage
 
 
 @dataclass(frozen=True)
