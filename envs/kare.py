@@ -1,0 +1,197 @@
+"""KARE's episode (Sections 3.2 and 3.3 of the paper) and its language-model baselines.
+
+Knowledge is looked up once for the patient; then the model reasons and predicts, each asked with its own prefix:
+
+    beside   [Reasoning] and [Label Prediction] as two questions about the same context, asked together (KARE)
+    none     [Label Prediction] alone
+    within   one reply that ends with the answer: zero-shot, few-shot, and the "two-in-one" ablation of Table 4
+
+What is looked up is not this file's business: `look_up` makes the request of a case (communities, abstracts, nothing),
+so every method is one episode. A case holds its label for rewards; no prompt is ever made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from envs.rollout import Corpus
+from envs.scene import Scene
+from ghar.data.cohort import Task
+from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Retrieve, Step, as_text
+from ghar.llm.parsing import parse_label
+from ghar.llm.prompts import load_prompts
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
+
+Prompts = Literal["full", "compact"]
+Reasoning = Literal["none", "beside", "within"]
+LookUp = Callable[["KareCase"], Retrieve | None]
+ROLES = ("reason", "predict", "both")
+NOTHING = "(none)"
+
+
+@dataclass(frozen=True)
+class KareCase:
+    """One sample, ready to be asked about.
+
+    text: the record within its budget. similar: similar training patients with their outcomes, "" for none. topics:
+    "disease <name>" and "drug <name>" of the newest visit, for fixed rules. label: the truth; no policy sees it.
+    """
+
+    sample_id: str
+    subject_id: int
+    visit_id: int
+    text: str
+    similar: str
+    topics: tuple[str, ...]
+    task: Task
+    label: int
+
+    @property
+    def base(self) -> str:
+        """The base context B_p: task, record, similar patients."""
+        return f"{self.task.question}\n{self.text}\n{self.similar}".strip()
+
+
+@dataclass(frozen=True)
+class KareSpec:
+    """tokens: budget of the looked-up knowledge in a prompt. advice: guidelines that zero-shot and few-shot prompts
+    begin with, "" for a fine-tuned model, which is trained without (caption of Figure 15)."""
+
+    prompts: Prompts
+    reasoning: Reasoning
+    tokens: int
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class KarePrediction(Prediction):
+    """A prediction with what it rests on: the reasoning chain ("" without one) and what was looked up."""
+
+    chain: str = ""
+    evidence: Evidence = field(default_factory=Evidence)
+
+
+class KareEpisodes:
+    """Makes episodes of one method. count: tokens of a text, for the budget."""
+
+    def __init__(self, spec: KareSpec, look_up: LookUp, count: Callable[[str], int]):
+        self.spec = spec
+        self.look_up = look_up
+        self.count = count
+
+    def episode(self, case: KareCase) -> EpisodeGenerator:
+        """The predicted label, the chain, and the knowledge in between (A_p = B_p with S_p)."""
+        spec, request, evidence = self.spec, self.look_up(case), Evidence()
+        if request is not None:
+            evidence = yield request
+        knowledge = knowledge_text(evidence, spec.tokens, self.count)
+        if spec.reasoning == "within":
+            both: Reply = yield self._act("both", case, knowledge, evidence, lambda text: parse_both(text, case.task))
+            chain, label = split_both(both.text), both.value
+        elif spec.reasoning == "beside":
+            reason, predict = yield (self._reason(case, knowledge, evidence), self._predict(case, knowledge, evidence))
+            chain, label = reason.value, predict.value
+        else:
+            reply: Reply = yield self._predict(case, knowledge, evidence)
+            chain, label = "", reply.value
+        step = Step(case.task.question, chain, bool(evidence.passages), evidence=evidence.text)
+        return KarePrediction(label, (step,), chain=chain, evidence=evidence)
+
+    def _reason(self, case: KareCase, knowledge: str, evidence: Evidence) -> Act:
+        return self._act("reason", case, knowledge, evidence, as_text)
+
+    def _predict(self, case: KareCase, knowledge: str, evidence: Evidence) -> Act:
+        labels = case.task.labels
+        return self._act("predict", case, knowledge, evidence, lambda text: parse_label(text, labels), labels)
+
+    def _act(
+        self,
+        role: Literal["reason", "predict", "both"],
+        case: KareCase,
+        knowledge: str,
+        evidence: Evidence,
+        parse: Callable[[str], Parsed],
+        choices: tuple[str, ...] = (),
+    ) -> Act:
+        prompt, spec = PROMPT_OF[role], self.spec
+        text = prompt(case, knowledge, spec.prompts, spec.advice)
+        facts = {"case": case, "evidence": evidence, "knowledge": knowledge}
+        return Act("top", role, text, choices, reply_tokens(role, spec.prompts), 0, parse, facts)
+
+
+def reason_prompt(case: KareCase, knowledge: str, prompts: Prompts, advice: str = "") -> str:
+    """The augmented context after the prefix [Reasoning]; `label_prompt` shows the same context (Section 3.3.2)."""
+    return _prompt("reason", case, knowledge, prompts, advice)
+
+
+def label_prompt(case: KareCase, knowledge: str, prompts: Prompts, advice: str = "") -> str:
+    """The augmented context after the prefix [Label Prediction]."""
+    return _prompt("predict", case, knowledge, prompts, advice)
+
+
+def both_prompt(case: KareCase, knowledge: str, prompts: Prompts, advice: str = "") -> str:
+    """The augmented context with both questions at once; `join_both` words the reply, `parse_both` reads it."""
+    return _prompt("both", case, knowledge, prompts, advice)
+
+
+PROMPT_OF = {"reason": reason_prompt, "predict": label_prompt, "both": both_prompt}
+
+
+def reply_tokens(role: str, prompts: Prompts) -> int:
+    """How long a reply may be."""
+    return load_prompts(f"kare_{prompts}", ("context", *ROLES))[role].max_tokens
+
+
+def _prompt(role: str, case: KareCase, knowledge: str, prompts: Prompts, advice: str) -> str:
+    templates = load_prompts(f"kare_{prompts}", ("context", *ROLES))
+    labels = ", ".join(case.task.labels)
+    context = templates["context"].render(
+        question=case.task.question,
+        labels=labels,
+        advice=f"{advice}\n" if advice else "",
+        patient=case.text or NOTHING,
+        similar=case.similar or NOTHING,
+        knowledge=knowledge or NOTHING,
+    )
+    return templates[role].render(context=context, labels=labels)
+
+
+def knowledge_text(evidence: Evidence, tokens: int, count: Callable[[str], int]) -> str:
+    """The passages as a list, best first, together at most `tokens` as `count` counts them; one that does not fit is
+    left out whole, and a later one may still fit."""
+    lines: list[str] = []
+    for passage in evidence.passages:
+        line = f"- {' '.join(passage.text.split())}"
+        if count("\n".join([*lines, line])) <= tokens:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def join_both(chain: str, label: str) -> str:
+    """Chain and label in one reply."""
+    return f"{chain}\nanswer: {label}"
+
+
+def parse_both(reply: str, task: Task) -> Parsed:
+    """The label after the last "answer:"; errors as `parse_label`, and "no_answer" for a reply that has none."""
+    if reply.strip() and "answer:" not in reply.lower():
+        return Parsed(None, "no_answer")
+    return parse_label(reply, task.labels)
+
+
+def split_both(reply: str) -> str:
+    """The chain of a reply that holds both: what stands before the last "answer:"."""
+    at = reply.lower().rfind("answer:")
+    return (reply if at < 0 else reply[:at]).strip()
+
+
+def kare_scene(episodes: KareEpisodes, corpus: Corpus, cases: Sequence[KareCase], eta: float) -> Scene:
+    """KARE on `cases` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
+
+    def reward(episode: Episode, case: KareCase) -> EpisodeReward:
+        return score_outcome(episode, case.label, eta)
+
+    return Scene("KARE", ("top",), ROLES, cases, episodes.episode, corpus, reward)
