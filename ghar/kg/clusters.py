@@ -1,0 +1,173 @@
+"""Names that mean the same become one: agglomerative clustering of embeddings (Section 3.1.2, Eq. 2, KARE).
+
+Average linkage over cosine distance, cut at the threshold with the best silhouette on a sample of the names. The
+sample's dendrogram comes from scipy, which needs all its distances; all names are clustered by ghar/kg/linkage.py,
+which is exact too and needs memory for the names only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ghar.errors import BadInput
+from ghar.kg.linkage import average_linkage, sums_of
+from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
+from ghar.kg.triples import ConceptGraphs, Triple
+from ghar.retrieval.ranking import DECIMALS
+
+THRESHOLDS = tuple(round(0.01 * step, 2) for step in range(1, 31))  # cosine distances; the paper's choice was 0.14
+SAMPLE = 2000  # names whose silhouette chooses the threshold
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """names: unique, as given. representative: int32 [n], row of the name that stands for each name's cluster."""
+
+    names: tuple[str, ...]
+    representative: np.ndarray
+    threshold: float
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.names)}
+
+    def map(self, name: str) -> str:
+        """The representative of `name` (phi of Eq. 2, KARE). BadInput for a name that was not clustered."""
+        row = self._row_of.get(name)
+        if row is None:
+            raise BadInput(f"{name!r} is not among the {len(self.names)} clustered names: cluster it with the others.")
+        return self.names[self.representative[row]]
+
+    def write(self, folder: Path) -> None:
+        """Write a folder, whole or not at all."""
+        with new_folder(folder) as temporary:
+            write_arrays(temporary, {"names": Strings.of(self.names), "representative": self.representative})
+            write_meta(temporary, {"threshold": self.threshold})
+
+    @classmethod
+    def read(cls, folder: Path) -> Clusters:
+        """Read what `write` wrote. BadInput for a damaged folder."""
+        names = tuple(read_strings(folder, "names")[:])
+        return cls(names, np.array(read_array(folder, "representative")), read_meta(folder)["threshold"])
+
+
+def cluster(
+    names: Sequence[str],
+    vectors: np.ndarray,
+    *,
+    seed: int,
+    thresholds: Sequence[float] = THRESHOLDS,
+    sample: int = SAMPLE,
+    what: str = "names",
+) -> Clusters:
+    """Cluster `names` by `vectors` [n, d] at the one of `thresholds` with the best silhouette on a seeded sample.
+
+    what: "entities" or "relations", for messages. Raises BadInput for an empty or repeated name and for a vector that
+    is not finite.
+    """
+    unit = _unit(names, vectors, what)
+    threshold = choose_threshold(unit, thresholds=thresholds, sample=sample, seed=seed)
+    labels = average_linkage(unit, threshold, seed=seed, title=f"Cluster {what}")
+    return Clusters(tuple(names), representatives(unit, labels), threshold)
+
+
+def choose_threshold(unit: np.ndarray, *, thresholds: Sequence[float], sample: int, seed: int) -> float:
+    """The threshold with the highest mean cosine silhouette on `sample` rows; the smallest one wins a tie.
+
+    One dendrogram is cut at every threshold. A cut into single names or into one cluster has no silhouette and is not
+    chosen; when every cut is such, the smallest threshold is.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+    from sklearn.metrics import silhouette_score
+
+    if not thresholds or min(thresholds) <= 0 or max(thresholds) >= 1:
+        raise BadInput(f"Thresholds {list(thresholds)} must be cosine distances between 0 and 1: give at least one.")
+    ordered = sorted(thresholds)
+    if len(unit) > sample:
+        unit = unit[np.sort(np.random.default_rng(seed).choice(len(unit), sample, replace=False))]
+    if len(unit) < 3:
+        return ordered[0]
+    distances = cosine_distances(unit)
+    tree = linkage(squareform(distances, checks=False), "average")
+    scores = []
+    for threshold in ordered:
+        labels = fcluster(tree, threshold, "distance")
+        scored = 2 <= labels.max() < len(unit)
+        scores.append(silhouette_score(distances, labels, metric="precomputed") if scored else -np.inf)
+    return ordered[int(np.argmax(scores))]
+
+
+def cosine_distances(unit: np.ndarray) -> np.ndarray:
+    """float64 [n, n], symmetric, zero on the diagonal, never negative."""
+    wide = unit.astype(np.float64)
+    distances = np.maximum(1 - wide @ wide.T, 0)
+    distances = (distances + distances.T) / 2
+    np.fill_diagonal(distances, 0)
+    return distances
+
+
+def representatives(unit: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """int32 [n]: for every row the row of its cluster nearest to the mean of the cluster; the lowest among equals."""
+    closeness = np.round(
+        np.einsum("nd,nd->n", unit, sums_of(unit, labels)[labels]) / np.bincount(labels)[labels], DECIMALS
+    )
+    order = np.lexsort((np.arange(len(unit)), -closeness, labels))
+    first = order[np.searchsorted(labels[order], np.arange(labels.max() + 1))]
+    return first[labels].astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A graph of representatives. loops: triples dropped because merging made head and tail one. merged: triples that
+    became equal to another one."""
+
+    graphs: ConceptGraphs
+    loops: int
+    merged: int
+
+
+def rewrite(graphs: ConceptGraphs, entities: Clusters, relations: Clusters) -> Rewritten:
+    """Replace every name of every triple by its representative (Eq. 2, KARE). Concepts keep their own names; a triple's
+    sources are those of all triples that became it. BadInput for a name that was not clustered.
+    """
+    told: dict[Triple, frozenset[str]] = {}
+    new: list[Triple | None] = []
+    for triple, sources in zip(graphs.triples, graphs.sources, strict=True):
+        mapped = Triple(entities.map(triple.head), relations.map(triple.relation), entities.map(triple.tail))
+        if mapped.head == mapped.tail and triple.head != triple.tail:
+            new.append(None)
+            continue
+        new.append(mapped)
+        told[mapped] = told.get(mapped, frozenset()) | sources
+    ordered = sorted(told)
+    number = {triple: i for i, triple in enumerate(ordered)}
+    ids = np.array([-1 if triple is None else number[triple] for triple in new], dtype=np.int32)
+    of = {concept: np.unique(ids[own][ids[own] >= 0]) for concept, own in graphs.of.items()}
+    loops = int((ids < 0).sum())
+    result = ConceptGraphs(tuple(ordered), tuple(told[triple] for triple in ordered), of)
+    return Rewritten(result, loops, len(ids) - loops - len(ordered))
+
+
+def _unit(names: Sequence[str], vectors: np.ndarray, what: str) -> np.ndarray:
+    """float32 [n, d], rows of length 1 (rows of zeros stay)."""
+    if not len(names) or vectors.ndim != 2 or len(vectors) != len(names):
+        raise BadInput(f"{len(names)} {what} and vectors {vectors.shape}: give names, and one row of numbers for each.")
+    for row, name in enumerate(names):
+        if not name.strip():
+            raise BadInput(f"Row {row} of the {what} has an empty name: leave its triples out of the graph.")
+    if len(set(names)) < len(names):
+        raise BadInput(f"The {what} hold a name twice: give each name once.")
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        raise BadInput(
+            f"The embedding of {names[bad[0]]!r} (row {bad[0]} of the {what}) holds NaN or infinity: encode "
+            "it with an encoder that handles it, or leave its triples out."
+        )
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1) + 0.0).astype(np.float32)  # + 0.0: no negative zeros
