@@ -23,12 +23,14 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.wrappers.pettingzoo_env import PettingZooEnv
 from ray.tune.registry import register_env
 
+from envs.gym_view import GymView
 from envs.knowledge import NO_ERROR
 from envs.navigation import Chart, NavigationGame, Words
 from envs.navigator import Navigator
 from envs.pettingzoo_view import aec
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.kg.storage import new_folder
 from ghar.metrics.runfolder import RunFolder
 from trainers.models import use_cores
 from trainers.navigate import AGENTS, best_rule, chart_of, game_of, navigator, reward
@@ -38,14 +40,16 @@ from trainers.rllib_module import MaskedModule
 from trainers.study import Study, prepare
 
 ENV = "navigation"
-FOLDER = "rllib"  # of the last update's checkpoint, below RUN/checkpoints
+FOLDER = "rllib"  # of the best update's checkpoint, below RUN/checkpoints
 STEPS = 6  # decisions an episode takes, about: RLlib counts steps where we count episodes
 SIDE_BY_SIDE = 32  # episodes that one forward pass serves
+RANDOM_PLAY = 256  # episodes that tell what returns are like
 
 
 def train(config: Config) -> None:
-    """`trainer.rl.updates` updates on the training patients; rewards on the validation patients as it goes, on the test
-    patients at the end, beside the scripted optimum."""
+    """`trainer.rl.updates` updates on the training patients; rewards on the validation patients as it goes. The
+    checkpoint is of the update that was best on those; its reward on the test patients stands beside the scripted
+    optimum's."""
     use_cores(config.threads)
     folder = RunFolder.open(Path(config.run_dir))
     folder.metrics_path.unlink(missing_ok=True)
@@ -56,16 +60,19 @@ def train(config: Config) -> None:
     valid = study.cases(study.splits.valid[: config.trainer.rl.eval_samples], None)
     rule, optimum = best_rule(study, chart, valid)
     print(f"Scripted optimum on {len(valid)} validation samples: reward {optimum:.3f}")
+    checkpoint, best = folder.path / "checkpoints" / FOLDER, -np.inf
     with algorithm(config, game) as algo:
         for row in learn(algo, config, lambda: reward(study, valid, policy_of(algo, chart, config))):
             folder.log(row)
             if "eval/reward" in row:
                 mean = row["eval/reward"]
                 print(f"update {row['step']:3d}  validation reward {mean:.3f}, {mean / optimum:.1%} of the optimum")
-        checkpoint = folder.path / "checkpoints" / FOLDER
-        algo.save_to_path(str(checkpoint.resolve()))
-        test = study.cases(study.splits.test, None)
-        learned, scripted = (reward(study, test, p) for p in (policy_of(algo, chart, config), navigator(chart, rule)))
+                if mean > best:
+                    best = mean
+                    with new_folder(checkpoint) as temporary:
+                        algo.save_to_path(str(temporary.resolve()))
+    test = study.cases(study.splits.test, None)
+    learned, scripted = (reward(study, test, p) for p in (load_policy(checkpoint, study), navigator(chart, rule)))
     about = {"generated": study.cohort.generated, "seed": config.seed}
     folder.write_summary({**about, "optimum": scripted, "rllib": learned})
     print(f"Test reward {learned:.3f}, scripted optimum {scripted:.3f}. Checkpoint: {checkpoint}")
@@ -116,13 +123,18 @@ def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
 
 def ppo(config: Config, game: NavigationGame) -> Any:
     """RLlib's configuration from ours. Its KL term is to the last policy, ours to a reference there is none of here:
-    it is off. One policy for all agents ("shared") or one for each ("separate")."""
+    it is off. The learning rate falls to a tenth and the weight of the entropy to 0 over `rl.updates`, so that the most
+    probable actions become the sampled ones. One policy for all agents ("shared") or one for each ("separate")."""
     rl, rllib = config.trainer.rl, config.trainer.rllib
     shared = rllib.policies == "shared"
     names = ["shared"] if shared else [f"{agent}_0" for agent in game.agents]
     observed, acted = game.spaces()
-    spec = RLModuleSpec(MaskedModule, observed, acted, model_config={"hidden": rllib.hidden})
+    mean, spread = returns_at_random(game, config.seed)
+    spec = RLModuleSpec(
+        MaskedModule, observed, acted, model_config={"hidden": rllib.hidden, "mean": mean, "spread": spread}
+    )
     batch = rl.episodes * STEPS
+    steps = batch * rl.updates
     return (
         PPOConfig()
         .environment(ENV, disable_env_checking=True)
@@ -139,13 +151,13 @@ def ppo(config: Config, game: NavigationGame) -> Any:
             train_batch_size_per_learner=batch,
             minibatch_size=max(1, batch // rl.minibatches),
             num_epochs=rl.epochs,
-            lr=rl.lr,
+            lr=[[0, rl.lr], [steps, rl.lr / 10]],
             gamma=rl.gamma,
             lambda_=rl.lam,
             clip_param=rl.clip,
             vf_clip_param=float("inf"),  # RLlib's clips the loss, not the step: returns above 3 would teach nothing
             vf_loss_coeff=rl.value_coef,
-            entropy_coeff=rl.entropy,
+            entropy_coeff=[[0, rl.entropy], [steps, 0.0]],  # pyright: ignore[reportArgumentType]
             grad_clip=rl.max_grad_norm,
             use_kl_loss=False,
         )
@@ -153,6 +165,21 @@ def ppo(config: Config, game: NavigationGame) -> Any:
         .reporting(min_time_s_per_iteration=0)
         .fault_tolerance(restart_failed_env_runners=False)
     )
+
+
+def returns_at_random(game: NavigationGame, seed: int) -> tuple[float, float]:
+    """Mean and standard deviation of what random episodes are worth: the unit of the values that are learned."""
+    env = GymView(game)
+    env.action_space.seed(seed)
+    found = []
+    for episode in range(RANDOM_PLAY):
+        env.reset(seed=seed if episode == 0 else None)
+        ended, worth = False, 0.0
+        while not ended:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            ended, worth = terminated or truncated, worth + float(reward)
+        found.append(worth)
+    return float(np.mean(found)), max(float(np.std(found)), 1e-3)
 
 
 def _mapping(shared: bool) -> Callable[..., str]:

@@ -13,12 +13,12 @@ from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import nn
 
-SCALE = 10.0  # about what an episode is worth, so that the value need not learn that first
 IMPOSSIBLE = -1e9  # a logit; minus infinity would make entropy NaN
 
 
 class MaskedModule(TorchRLModule, ValueFunctionAPI):
-    """model_config: {"hidden": width}. Observations: {"observation" [B, width], "action_mask" [B, actions]}."""
+    """model_config: {"hidden": width, "mean", "spread"}: the value learns by how many spreads a return differs from the
+    mean. Observations: {"observation" [B, width], "action_mask" [B, actions]}."""
 
     def setup(self) -> None:
         width = self.observation_space["observation"].shape[0]  # type: ignore[index]
@@ -35,7 +35,8 @@ class MaskedModule(TorchRLModule, ValueFunctionAPI):
         return logits.masked_fill(seen["action_mask"] == 0, IMPOSSIBLE)
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
-        return SCALE * self.value(batch[Columns.OBS]["observation"].float()).squeeze(-1)
+        found = self.value(batch[Columns.OBS]["observation"].float()).squeeze(-1)
+        return self.model_config["mean"] + self.model_config["spread"] * found  # type: ignore[index]
 
 
 def _layers(width: int, hidden: int, out: int) -> nn.Sequential:
