@@ -13,12 +13,12 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any, Literal
 
 import numpy as np
@@ -29,25 +29,18 @@ from ghar.progress import progress
 from trainers.checkpoint import fault, seal
 from trainers.distributed import gather, load_deepspeed, on_main, rank, world
 from trainers.learner import ALONE, zero_config
+from trainers.sft_pairs import Pair, collate_left, dataset
 
-IGNORE = -100  # label of a token without loss, as torch and TRL have it
 SAVES = 10  # checkpoints of a training that keeps any
 ORIGIN = "origin.json"  # in each: what the training was of
 
 
 @dataclass(frozen=True)
-class Pair:
-    """What to say after what: token ids, the completion's end token included when the reply should end there."""
-
-    prompt_ids: Sequence[int]
-    completion_ids: Sequence[int]
-
-
-@dataclass(frozen=True)
 class SFTSettings:
     """steps: optimiser steps; batch_size: pairs a step; micro_batch: pairs a forward pass; lr: peak learning rate;
-    warmup: share of the steps it rises over before it falls linearly to zero; weight_decay, max_grad_norm: as named;
-    max_length: tokens, longer pairs are refused; log_every: steps a point of the loss curve covers;
+    warmup: share of the steps it rises over before it falls to zero as `schedule` says; weight_decay, max_grad_norm: as
+    named; max_length: tokens, longer pairs are refused; log_every: steps a point of the loss curve covers, and after
+    which the validation loss is computed;
     finetune: "full", or "lora" with rank and alpha, merged into the model at the end; deepspeed: what several
     processes share out; dtype: of the model's weights."""
 
@@ -56,6 +49,7 @@ class SFTSettings:
     lr: float
     micro_batch: int
     warmup: float = 0.05
+    schedule: Literal["linear", "cosine"] = "linear"
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     max_length: int = 4096
@@ -70,15 +64,22 @@ class SFTSettings:
 
 @dataclass(frozen=True)
 class SFTResult:
-    """The trained model (LoRA merged) and its curve: rows with step, loss, accuracy, lr; seconds of training."""
+    """The trained model (LoRA merged) and its curve: rows with step, loss, accuracy, lr, and with validation pairs
+    valid_loss; seconds of training; step: whose weights these are."""
 
     model: Any
     curve: tuple[dict[str, float], ...]
     seconds: float
+    step: int
 
 
 def run_sft(
-    model: Any, tokenizer: Any, pairs: Sequence[Pair], cfg: SFTSettings, keep: Path | None = None
+    model: Any,
+    tokenizer: Any,
+    pairs: Sequence[Pair],
+    cfg: SFTSettings,
+    keep: Path | None = None,
+    valid: Sequence[Pair] = (),
 ) -> SFTResult:
     """Train `model` on the completions of `pairs` and return it in eval mode.
 
@@ -86,28 +87,27 @@ def run_sft(
     torchrun every process calls it with the same arguments, and they share each step's pairs.
     keep: a folder for checkpoints; a killed training goes on from the newest one there, to the same result. The caller
     removes it once the model is safe. Without it no file is left behind.
+    valid: pairs whose loss is computed every `cfg.log_every` steps and at the end; of those weights the ones with the
+    lowest are returned.
     BadInput when there is no pair, a completion is empty, a pair is longer than max_length, or `keep` is of another
     training.
     """
     import torch
-    from datasets import Dataset
     from transformers import PrinterCallback
 
+    from trainers.sft_trainer import CompletionTrainer
+
     _check(pairs, cfg)
-    data = Dataset.from_dict(
-        {
-            "input_ids": [[*p.prompt_ids, *p.completion_ids] for p in pairs],
-            "labels": [[IGNORE] * len(p.prompt_ids) + list(p.completion_ids) for p in pairs],
-        }
-    ).select(draw_order([len(p.prompt_ids) + len(p.completion_ids) for p in pairs], cfg))
-    origin = "" if keep is None else _origin(pairs, cfg)
+    lengths = [len(p.prompt_ids) + len(p.completion_ids) for p in pairs]
+    origin = "" if keep is None else _origin(pairs, valid, cfg)
     start_from = None if keep is None else on_main(lambda: _newest(keep, origin))
-    with TemporaryDirectory() as scratch, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
-        trainer = _trainer_class()(
+    with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
+        trainer = CompletionTrainer(
             model=model,
-            args=_arguments(cfg, keep, scratch, model.device.type == "cpu"),
+            args=_arguments(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),
             data_collator=partial(collate_left, pad_id=tokenizer.pad_token_id),
-            train_dataset=data,
+            train_dataset=dataset(pairs).select(draw_order(lengths, cfg)),
+            eval_dataset=dataset(valid) if valid else None,
             processing_class=tokenizer,
             peft_config=_lora(cfg),
             callbacks=[_callback(advance, origin)],
@@ -116,12 +116,28 @@ def run_sft(
         start = time.monotonic()
         trainer.train(resume_from_checkpoint=start_from)
         seconds = time.monotonic() - start
+        gather(None)  # every process has the best weights before the folder goes
     trained = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
     if cfg.finetune == "lora":
         trained = trained.merge_and_unload()
     trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own: hand it back as it came
     trained.zero_grad(set_to_none=True)
-    return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds)
+    step = (trainer.state.best_global_step if valid else None) or cfg.steps
+    return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds, step)
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[str]:
+    """Where checkpoints go: `keep`, else a folder of all processes that the first one removes."""
+    if keep is not None:
+        yield str(keep)
+        return
+    scratch = on_main(mkdtemp)
+    try:
+        yield scratch
+    finally:
+        if rank() == 0:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def draw_order(lengths: Sequence[int], cfg: SFTSettings) -> np.ndarray:
@@ -139,54 +155,6 @@ def draw_order(lengths: Sequence[int], cfg: SFTSettings) -> np.ndarray:
     return np.take_along_axis(steps, by_length, axis=1).reshape(-1)
 
 
-def collate_left(rows: Sequence[Mapping[str, Sequence[int]]], pad_id: int) -> dict[str, Any]:
-    """Pad on the left, so that completions end together and only the last columns need logits.
-
-    input_ids, labels, attention_mask, position_ids: int64 [R, L].
-    """
-    import torch
-
-    width = max(len(row["input_ids"]) for row in rows)
-    gaps = [width - len(row["input_ids"]) for row in rows]
-    gap = torch.tensor(gaps)[:, None]
-    columns = torch.arange(width)
-    return {
-        "input_ids": torch.tensor([[pad_id] * g + list(r["input_ids"]) for g, r in zip(gaps, rows, strict=True)]),
-        "labels": torch.tensor([[IGNORE] * g + list(r["labels"]) for g, r in zip(gaps, rows, strict=True)]),
-        "attention_mask": (columns >= gap).long(),
-        "position_ids": (columns - gap).clamp(min=0),
-    }
-
-
-def _trainer_class() -> Any:
-    """TRL's trainer with a loss that computes logits for completions only.
-
-    TRL scores every position on a machine without Triton, which here is most of a step's time.
-    """
-    import torch
-    from trl.trainer.sft_trainer import SFTTrainer
-
-    class CompletionTrainer(SFTTrainer):
-        def compute_loss(
-            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
-        ) -> Any:
-            labels = inputs.pop("labels")
-            wanted = labels != IGNORE
-            keep = labels.shape[1] - int(wanted.any(0).nonzero()[0])
-            # the token in column c is predicted in column c - 1
-            logits = model(**inputs, use_cache=False, logits_to_keep=keep + 1).logits[:, :-1]
-            target = labels[:, -keep:][wanted[:, -keep:]]
-            logits = logits[wanted[:, -keep:]].float()
-            items = len(target) if num_items_in_batch is None else num_items_in_batch
-            loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum") / items
-            right = (logits.detach().argmax(-1) == target).float().mean()
-            self._metrics["train"]["accuracy"].append(float(np.mean(gather(float(right)))))
-            # num_items_in_batch counts the tokens of all processes, whose gradients are then averaged
-            return loss * self.accelerator.num_processes if num_items_in_batch is not None else loss
-
-    return CompletionTrainer
-
-
 def _callback(advance: Callable[..., None], origin: str) -> Any:
     from transformers import TrainerCallback
 
@@ -198,6 +166,8 @@ def _callback(advance: Callable[..., None], origin: str) -> Any:
             advance()
             if state.global_step == args.max_steps:  # the last, perhaps shorter, stretch of the curve
                 control.should_log = True
+                if args.load_best_model_at_end:
+                    control.should_evaluate = control.should_save = True
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -209,12 +179,13 @@ def _callback(advance: Callable[..., None], origin: str) -> Any:
     return Callback()
 
 
-def _origin(pairs: Sequence[Pair], cfg: SFTSettings) -> str:
+def _origin(pairs: Sequence[Pair], valid: Sequence[Pair], cfg: SFTSettings) -> str:
     """What a training is, as JSON: its data, its settings but for those that change memory only, its processes."""
-    digest = hashlib.sha256()
-    for pair in pairs:
+    digest = hashlib.sha256(np.int64(len(pairs)).tobytes())
+    for pair in (*pairs, *valid):
         for ids in (pair.prompt_ids, pair.completion_ids):
             digest.update(np.array([len(ids), *ids], np.int64).tobytes())
+        digest.update(np.float64(pair.weight).tobytes())
     settings = asdict(replace(cfg, micro_batch=0, deepspeed=replace(cfg.deepspeed, checkpointing=False)))
     return json.dumps({"data": digest.hexdigest(), "settings": settings, "processes": world()})
 
@@ -252,7 +223,7 @@ def _check(pairs: Sequence[Pair], cfg: SFTSettings) -> None:
             raise BadInput(f"SFT pair {i} is {length} tokens long, more than max_length={cfg.max_length}")
 
 
-def _arguments(cfg: SFTSettings, keep: Path | None, scratch: str, cpu: bool) -> Any:
+def _arguments(cfg: SFTSettings, folder: str, cpu: bool, kept: bool, validated: bool) -> Any:
     from trl.trainer.sft_config import SFTConfig
 
     if cfg.batch_size % cfg.micro_batch:
@@ -265,13 +236,13 @@ def _arguments(cfg: SFTSettings, keep: Path | None, scratch: str, cpu: bool) -> 
     if sharded:
         _announce_deepspeed(cpu)
     return SFTConfig(
-        output_dir=scratch if keep is None else str(keep),
+        output_dir=folder,
         max_steps=cfg.steps,
         per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=own // micro_batch,
         deepspeed=_deepspeed(cfg, micro_batch, own // micro_batch) if sharded else None,
         learning_rate=cfg.lr,
-        lr_scheduler_type="linear",
+        lr_scheduler_type=cfg.schedule,
         warmup_steps=int(cfg.warmup * cfg.steps),
         weight_decay=cfg.weight_decay,
         max_grad_norm=cfg.max_grad_norm,
@@ -288,10 +259,15 @@ def _arguments(cfg: SFTSettings, keep: Path | None, scratch: str, cpu: bool) -> 
         train_sampling_strategy="sequential",
         logging_strategy="steps",
         logging_steps=cfg.log_every,
-        save_strategy="no" if keep is None else "steps",
+        save_strategy="steps" if kept or validated else "no",
         # where a point of the loss curve ends: what is summed up for the next one is not part of a checkpoint
-        save_steps=cfg.log_every * -(-cfg.steps // (SAVES * cfg.log_every)),
+        save_steps=cfg.log_every if validated else cfg.log_every * -(-cfg.steps // (SAVES * cfg.log_every)),
         save_total_limit=2,
+        eval_strategy="steps" if validated else "no",
+        eval_steps=cfg.log_every,
+        load_best_model_at_end=validated,
+        metric_for_best_model="eval_loss" if validated else None,
+        greater_is_better=False if validated else None,
         report_to=[],
         disable_tqdm=True,
         ddp_find_unused_parameters=False,  # every parameter takes part in every step
@@ -353,12 +329,14 @@ def _lora(cfg: SFTSettings) -> Any:
 
 
 def _curve(history: Sequence[dict[str, Any]]) -> tuple[dict[str, float], ...]:
+    valid = {line["step"]: {"valid_loss": float(line["eval_loss"])} for line in history if "eval_loss" in line}
     return tuple(
         {
             "step": float(line["step"]),
             "loss": float(line["loss"]),
             "accuracy": float(line["accuracy"]),
             "lr": float(line["learning_rate"]),
+            **valid.get(line["step"], {}),
         }
         for line in history
         if "loss" in line

@@ -1,7 +1,7 @@
 """Run by torchrun (or alone) for tests/trainers/test_distributed.py: short trainings, their numbers into a file.
 
-python sharing.py OUT JOB [JOB ...], a JOB being {sft,killed,mappo}:STAGE:{full,lora} with STAGE one of none, 0, 1, 2, 3
-(offload appended: 2offload); or die, in which the second process does.
+python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo}:STAGE:{full,lora} with STAGE one of none, 0, 1,
+2, 3 (offload appended: 2offload); or die, in which the second process does.
 """
 
 from __future__ import annotations
@@ -37,6 +37,17 @@ def sft(deepspeed: Deepspeed, finetune: str, keep: Path | None = None) -> dict:
     result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, keep)
     weight = result.model.model.layers[1].mlp.up_proj.weight
     return {"curve": [[row["loss"], row["accuracy"]] for row in result.curve], "weight": weight.flatten()[:50].tolist()}
+
+
+def best(deepspeed: Deepspeed, finetune: str) -> dict:
+    """`sft` of weighted pairs, whose validation loss is lowest before the end; seven pairs, so that batches are odd."""
+    settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=3, lr=1e-2)
+    data = [replace(pair, weight=1 + i % 2) for i, pair in enumerate(pairs())]
+    valid = [replace(pair, completion_ids=[40, 41]) for pair in pairs(7)]
+    result = run_sft(tiny_model(), tiny_tokenizer(), data, settings, valid=valid)
+    weight = result.model.model.layers[1].mlp.up_proj.weight
+    curve = [[row["loss"], row["accuracy"], row["valid_loss"]] for row in result.curve]
+    return {"curve": curve, "step": result.step, "weight": weight.flatten()[:50].tolist()}
 
 
 def killed(deepspeed: Deepspeed, finetune: str) -> dict:
@@ -110,7 +121,7 @@ def main(out: str, *jobs: str) -> None:
             what, stage, finetune = job.split(":")
             number = None if stage == "none" else int(stage[0])
             deepspeed = Deepspeed(number, stage.endswith("offload"), checkpointing=world() > 1)
-            found[job] = {"sft": sft, "killed": killed, "mappo": mappo}[what](deepspeed, finetune)
+            found[job] = {"sft": sft, "best": best, "killed": killed, "mappo": mappo}[what](deepspeed, finetune)
         on_main(lambda: Path(out).write_text(json.dumps(found)))
 
 

@@ -49,7 +49,7 @@ def leaves(value: Any, name: str = "") -> Any:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     """Numbers of one process without DeepSpeed."""
-    jobs = [f"{what}:none:{finetune}" for what in ("sft", "mappo") for finetune in ("full", "lora")]
+    jobs = [f"{what}:none:{finetune}" for what in ("sft", "best", "mappo") for finetune in ("full", "lora")]
     return numbers(0, tmp_path_factory.mktemp("alone") / "out.json", *jobs)
 
 
@@ -57,7 +57,7 @@ def same(found: dict[str, dict[str, float]], alone: dict[str, dict[str, float]])
     """Whether every job says what one process without DeepSpeed does."""
     for job, values in found.items():
         what, _, finetune = job.split(":")
-        expected = alone[f"{'mappo' if what == 'mappo' else 'sft'}:none:{finetune}"]
+        expected = alone[f"{'sft' if what == 'killed' else what}:none:{finetune}"]
         assert values.keys() == expected.keys()
         for name, value in expected.items():
             if name.endswith("/1") and name.startswith("/curve"):  # a mean over micro-batches, which are others here
@@ -66,15 +66,16 @@ def same(found: dict[str, dict[str, float]], alone: dict[str, dict[str, float]])
 
 
 def test_two_processes_without_deepspeed_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]]):
-    same(numbers(2, tmp_path / "out.json", "sft:none:full", "killed:none:lora", "mappo:none:full"), alone)
+    jobs = ("sft:none:full", "best:none:lora", "killed:none:lora", "mappo:none:full")
+    same(numbers(2, tmp_path / "out.json", *jobs), alone)
 
 
 @needs_deepspeed
 @pytest.mark.parametrize("what", ["sft", "mappo"])
 def test_two_processes_under_zero_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]], what: str):
-    """Every stage, LoRA and full, with recomputed activations; SFT also killed and resumed."""
+    """Every stage, LoRA and full, with recomputed activations; SFT also with validation, and killed and resumed."""
     jobs = [f"{what}:{stage}" for stage in ("0:full", "1:lora", "2:full", "2offload:lora", "3:full", "3offload:lora")]
-    jobs += ["killed:2:full", "killed:3:lora"] if what == "sft" else []
+    jobs += ["killed:2:full", "killed:3:lora", "best:2:lora", "best:3:full"] if what == "sft" else []
     same(numbers(2, tmp_path / "out.json", *jobs), alone)
 
 

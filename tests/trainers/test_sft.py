@@ -18,7 +18,8 @@ from ghar.errors import BadInput
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
 from trainers import sft
 from trainers.checkpoint import seal
-from trainers.sft import IGNORE, Pair, SFTSettings, collate_left, draw_order, run_sft
+from trainers.sft import Pair, SFTSettings, draw_order, run_sft
+from trainers.sft_pairs import IGNORE, collate_left
 
 SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
 
@@ -208,3 +209,90 @@ def test_checkpoints_of_another_training_are_refused(tmp_path):
     for changed, data in ((replace(SETTINGS, steps=8), pairs()), (replace(SETTINGS, steps=4), pairs()[1:])):
         with pytest.raises(BadInput, match=r"checkpoint-4 is of another training \((settings|data) differ"):
             run_sft(tiny_model(), tiny_tokenizer(), data, changed, tmp_path)
+
+
+def loss_of(model: Any, pair: Pair) -> torch.Tensor:
+    """-log p of each completion token, one pair at a time."""
+    ids = torch.tensor([[*pair.prompt_ids, *pair.completion_ids]])
+    lines = model(input_ids=ids).logits[0].log_softmax(-1)
+    first = len(pair.prompt_ids) - 1
+    return -torch.stack([lines[first + k, token] for k, token in enumerate(pair.completion_ids)])
+
+
+def test_a_weight_changes_the_direction_of_the_gradient_and_not_its_scale_alone():
+    """One step of plain descent (Adam would hide the scale) goes along the gradient of the weighted sum."""
+    data = [replace(pair, weight=weight) for pair, weight in zip(pairs(8), [0.25, 3.0] * 4, strict=True)]
+    model = tiny_model()
+    tokens = sum(len(pair.completion_ids) for pair in data)
+    (sum(pair.weight * loss_of(model, pair).sum() for pair in data) / tokens).backward()  # type: ignore[union-attr]
+    expected = model.model.layers[0].mlp.up_proj.weight.grad.flatten()
+    unweighted = gradient_of_a_step(pairs(8), micro=2)
+    for micro in (8, 2):
+        found = gradient_of_a_step(data, micro)
+        assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.cosine_similarity(unweighted, expected, dim=0) < 0.95
+
+
+def gradient_of_a_step(data: list[Pair], micro: int) -> torch.Tensor:
+    """The gradient that the first step of a training has in its batch of eight."""
+    from trainers.sft_trainer import CompletionTrainer
+
+    seen: list[torch.Tensor] = []
+
+    class Watching(CompletionTrainer):
+        def create_optimizer(self, model: Any = None) -> Any:
+            weight = self.model.model.layers[0].mlp.up_proj.weight  # type: ignore[union-attr]
+            self.optimizer = torch.optim.SGD([weight], lr=0.0)
+            self.optimizer.register_step_pre_hook(lambda *_: seen.append(weight.grad.flatten().clone()))
+            return self.optimizer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainers.sft_trainer.CompletionTrainer", Watching)
+        settings = replace(SETTINGS, steps=1, micro_batch=micro, max_grad_norm=1e9)
+        run_sft(tiny_model(), tiny_tokenizer(), data, settings)
+    return seen[0]
+
+
+def test_a_schedule_is_followed():
+    settings = replace(SETTINGS, steps=10, warmup=0.2, log_every=1)
+    rates = {
+        schedule: [row["lr"] for row in run_sft(tiny_model(), tiny_tokenizer(), pairs(), changed).curve]
+        for schedule, changed in (("linear", settings), ("cosine", replace(settings, schedule="cosine")))
+    }
+    assert rates["linear"][2] == rates["cosine"][2] == SETTINGS.lr
+    assert rates["linear"][6] == pytest.approx(SETTINGS.lr / 2) == pytest.approx(rates["cosine"][6])
+    assert rates["cosine"][4] > rates["linear"][4] and rates["cosine"][8] < rates["linear"][8]
+
+
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path, monkeypatch, finetune, kept):
+    """Validation pairs of another rule: what is learned makes them worse, so an early point is the best one."""
+    monkeypatch.chdir(tmp_path)
+    valid = [Pair(pair.prompt_ids, [30 + pair.prompt_ids[0] % 4, 1, 1][: 2 + i % 2]) for i, pair in enumerate(pairs(7))]
+    settings = replace(SETTINGS, steps=14, finetune=finetune, rank=4, micro_batch=2, batch_size=4, lr=3e-2)
+    keep = tmp_path / "kept" if kept else None
+    result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, keep, valid)
+    losses = {row["step"]: row["valid_loss"] for row in result.curve}
+    assert list(losses) == [4, 8, 12, 14]
+    assert result.step == min(losses, key=losses.__getitem__) < 14
+    with torch.no_grad():
+        found = torch.cat([loss_of(result.model, pair) for pair in valid]).mean()
+    assert float(found) == pytest.approx(losses[result.step], abs=1e-4)
+    assert [path.name for path in tmp_path.iterdir()] == (["kept"] if kept else [])
+
+
+def test_a_killed_training_with_validation_ends_like_an_undisturbed_one(tmp_path, monkeypatch):
+    settings = replace(SETTINGS, steps=14)
+    valid = pairs(60)[40:]
+    expected = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, valid=valid)
+    with monkeypatch.context() as patch:
+        patch.setattr(sft, "_callback", killer(sft._callback, 9))
+        with pytest.raises(Killed):
+            run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path / "kept", valid)
+    result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path / "kept", valid)
+    assert result.curve == expected.curve and result.step == expected.step
+    theirs = expected.model.state_dict()
+    assert all(torch.equal(value, theirs[name]) for name, value in result.model.state_dict().items())
+    with pytest.raises(BadInput, match="of another training"):
+        run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, tmp_path / "kept", valid[1:])
