@@ -1,0 +1,193 @@
+"""Engine `api`: any server that speaks OpenAI's protocol, chat or plain completions (vLLM's, a cloud's, llama.cpp's).
+
+The key comes from an environment variable that is named, and is never written anywhere. Replies have no token ids, so
+nothing is trained on them; texts cannot be scored and no weights are taken. Choices are asked as structured output, and
+where the server has none, as a sentence whose reply is read and asked for again if need be. A parameter that a server
+refuses is left out from then on, and stderr says what is lost by it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import httpx
+
+from ghar.episode import Completion
+from ghar.errors import BadInput
+from ghar.llm.api_wire import LOSSES, named_choice, read_answer, refused_parameter, request_body, told
+from ghar.llm.engine import Pair, Request
+from ghar.privacy import check_url
+
+TIMEOUT = 300.0  # seconds one try may take
+TRIES = 6  # of a request that meets a busy server
+CHOICE_TRIES = 3  # until a reply names one of the choices
+PAUSE = 1.0  # seconds before the second try, doubled for the next
+LONGEST_PAUSE = 60.0
+BUSY = (408, 409, 429)  # and every status from 500
+
+
+@dataclass(frozen=True)
+class ApiSettings:
+    """url: the base address, such as https://api.openai.com/v1 or http://127.0.0.1:8000/v1. model: its name there.
+
+    key: name of the environment variable that holds the key; None for a server that asks for none. chat: the chat
+    endpoint; else plain completions, for models without a chat template. concurrency: requests under way at once.
+    """
+
+    url: str
+    model: str
+    key: str | None
+    chat: bool
+    concurrency: int
+
+
+class ApiEngine:
+    """A `StreamingEngine` that asks the server of `settings`. May be used from several threads.
+
+    BadInput: before the first byte leaves, when patients are credentialed and privacy.allow (`allow`) does not name
+    the host, and when the key is missing; later when the server refuses a request or does not answer after all tries.
+    """
+
+    def __init__(self, settings: ApiSettings, *, credentialed: bool, allow: Sequence[str]):
+        if not settings.url.startswith(("http://", "https://")):
+            raise BadInput(f"engine.url={settings.url} is no address: write https://host/v1.")
+        check_url(credentialed, settings.url, allow)
+        headers = {} if settings.key is None else {"Authorization": f"Bearer {_key(settings.key)}"}
+        self.settings = settings
+        self.version = 0
+        self._path = settings.url.rstrip("/") + ("/chat/completions" if settings.chat else "/completions")
+        self._refused: set[str] = set()
+        self._closed = Event()
+        # No proxy and no redirect: prompts go to the host that was checked, and nowhere else.
+        limits = httpx.Limits(max_connections=settings.concurrency)
+        self._client = httpx.Client(
+            timeout=TIMEOUT, limits=limits, headers=headers, trust_env=False, follow_redirects=False
+        )
+        self._pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="api")
+        self._open: dict[Future[Completion], Callable[[Completion], None]] = {}
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Replies in the order of `requests`."""
+        return list(self._pool.map(self._answer, requests))
+
+    def submit(self, request: Request, done: Callable[[Completion], None]) -> None:
+        """Send a request as soon as one of `concurrency` places is free; `step` hands its reply to `done`."""
+        self._open[self._pool.submit(self._answer, request)] = done
+
+    def step(self) -> None:
+        """Wait until a reply is there and hand out all that are; raises what asking for one of them raised."""
+        for future in wait(self._open, return_when=FIRST_COMPLETED).done:  # each try ends after TIMEOUT
+            done = self._open.pop(future)
+            done(future.result())
+
+    def cancel(self) -> None:
+        """Forget every open request; replies to those already sent are not read."""
+        for future in self._open:
+            future.cancel()
+        self._open.clear()
+
+    def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+        raise BadInput("engine=api cannot score given texts, its protocol has no way to ask: use engine=hf or vllm.")
+
+    def sync(self, model: Any, version: int) -> None:
+        raise BadInput("engine=api serves its own weights and takes no others: train with engine=hf or engine=vllm.")
+
+    def close(self) -> None:
+        """Give the connections back; what is still under way ends."""
+        self._closed.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _answer(self, request: Request) -> Completion:
+        """The reply; of choices the one that it names, or its own words when no try named one (a format error)."""
+        if not request.choices:
+            return self._ask(request, 0)
+        used, reply = (0, 0), Completion("")
+        for attempt in range(CHOICE_TRIES):
+            reply = self._ask(request, attempt)
+            used = (used[0] + reply.usage[0], used[1] + reply.usage[1])
+            if (choice := named_choice(reply.text, request.choices)) is not None:
+                return Completion(choice, usage=used)
+        return Completion(reply.text, finish_reason=reply.finish_reason, usage=used)
+
+    def _ask(self, request: Request, attempt: int) -> Completion:
+        """One exchange, without the parameters that the server turns out to refuse."""
+        settings = self.settings
+        while True:
+            body = request_body(
+                request, settings.model, chat=settings.chat, attempt=attempt, without=frozenset(self._refused)
+            )
+            response = self._post(body)
+            if response.status_code == 200:
+                try:
+                    return read_answer(response.json(), chat=settings.chat)
+                except ValueError as error:
+                    raise BadInput(f"{self._path} sent what is no answer of OpenAI's protocol: {error}.") from error
+            refusal = _content(response)
+            refused = refused_parameter(body, refusal) if response.status_code in (400, 422) else None
+            if refused is None:
+                said = f"{response.status_code}: {told(refusal)}"
+                raise BadInput(f"{self._path} refused ({said}): {self._advice(response)}")
+            if refused not in self._refused:
+                print(f"{settings.model} takes no {refused}: {LOSSES[refused]}.", file=sys.stderr)
+                self._refused.add(refused)
+
+    def _post(self, body: dict[str, Any]) -> httpx.Response:
+        """The answer to one request, asked again while the server is busy or out of reach."""
+        reason, pause = "", 0.0
+        for attempt in range(TRIES):
+            if self._closed.wait(pause):
+                reason = "the engine was closed"
+                break
+            pause = min(PAUSE * 2**attempt, LONGEST_PAUSE)
+            try:
+                response = self._client.post(self._path, json=body)
+            except httpx.TimeoutException:
+                reason = "no answer in time"
+            except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
+                reason = str(error) or type(error).__name__
+            else:
+                if response.status_code not in BUSY and response.status_code < 500:
+                    return response
+                reason = f"status {response.status_code}: {told(_content(response))}"
+                pause = max(pause, _asked_pause(response))
+        raise BadInput(
+            f"{self._path} does not answer ({reason}): see whether it runs and takes more requests, then start again."
+        )
+
+    def _advice(self, response: httpx.Response) -> str:
+        settings = self.settings
+        if response.status_code in (401, 403):
+            source = "engine.key names no variable" if settings.key is None else f"see the variable {settings.key}"
+            return f"it wants a valid key, {source}."
+        if response.status_code == 404:
+            return f"see whether it serves a model {settings.model!r} and speaks OpenAI's protocol at that address."
+        return "correct that, then start again."
+
+
+def _key(variable: str) -> str:
+    try:
+        return os.environ[variable]
+    except KeyError:
+        raise BadInput(f"engine.key={variable}: no such environment variable; set it to the server's key.") from None
+
+
+def _content(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return response.text
+
+
+def _asked_pause(response: httpx.Response) -> float:
+    """Seconds that a busy server asks to be left alone, at most LONGEST_PAUSE."""
+    try:
+        return min(max(0.0, float(response.headers.get("retry-after", 0))), LONGEST_PAUSE)
+    except ValueError:  # a date
+        return 0.0

@@ -1,0 +1,103 @@
+"""OpenAI's protocol as data: the body of a request, and what its answer says. No network here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ghar.episode import Completion
+from ghar.llm.engine import Request
+from ghar.llm.parsing import parse_label
+
+# What a server may refuse, and what is lost by going on without it.
+LOSSES = {
+    "seed": "sampled replies cannot be repeated",
+    "logprobs": "replies have no log-probabilities",
+    "response_format": "choices are read from free text",
+    "temperature": "replies are sampled at the server's own temperature",
+    "max_tokens": "max_completion_tokens is sent instead",
+}
+# How a refusal names it, where that is not simply the name.
+WORDS = {
+    "response_format": r"response_format|json_schema|structured|guided",
+    "max_tokens": r"max_tokens\W+is not supported|use\W+max_completion_tokens",
+}
+
+
+def request_body(request: Request, model: str, *, chat: bool, attempt: int, without: Collection[str]) -> dict[str, Any]:
+    """What is sent. without: parameters (of `LOSSES`) that the server has refused.
+
+    attempt: counted from 0 for a request with choices, whose later tries say in words what is wanted and are sampled,
+    because the most probable reply would be the same again.
+    """
+    prompt = request.prompt
+    if request.choices and (attempt or "response_format" in without):
+        prompt = f"{prompt}\n\nReply with exactly one of these and nothing else: {' | '.join(request.choices)}"
+    limit = 32 + 4 * max(map(len, request.choices)) if request.choices else request.max_tokens
+    body: dict[str, Any] = {
+        "model": model,
+        # 31 bits, because some servers keep the seed in so many
+        "seed": (request.seed + attempt) & 0x7FFFFFFF,
+        "temperature": max(request.temperature, 1.0) if attempt else request.temperature,
+        "max_tokens": limit,
+        **({"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}),
+    }
+    if request.choices:
+        body["response_format"] = _one_of(request.choices)
+    else:
+        body["logprobs"] = True if chat else 1
+    if "max_tokens" in without:
+        body["max_completion_tokens"] = limit
+    return {name: value for name, value in body.items() if name not in without}
+
+
+def _one_of(choices: Sequence[str]) -> dict[str, Any]:
+    """An object whose one field holds a choice: the part of JSON Schema that every server knows."""
+    answer = {"type": "string", "enum": list(choices)}
+    schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"], "additionalProperties": False}
+    return {"type": "json_schema", "json_schema": {"name": "choice", "strict": True, "schema": schema}}
+
+
+def read_answer(answer: Any, *, chat: bool) -> Completion:
+    """The reply with its log-probabilities (those of a real language model, () where the server sends none) and usage.
+
+    Raises ValueError for what is no answer of this protocol.
+    """
+    try:
+        choice, usage = answer["choices"][0], answer.get("usage") or {}
+        text = choice["message"]["content"] if chat else choice["text"]
+        logprobs = choice.get("logprobs") or {}
+        numbers = [t["logprob"] for t in logprobs.get("content") or ()] if chat else logprobs.get("token_logprobs")
+        return Completion(
+            text or "",
+            logprobs=tuple(float(number) for number in numbers or ()),
+            finish_reason="length" if choice.get("finish_reason") == "length" else "stop",
+            usage=(int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)),
+        )
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"no reply in it ({error!r})") from error
+
+
+def named_choice(reply: str, choices: Sequence[str]) -> str | None:
+    """The choice that a reply names, as JSON or in words; None when it names none, or several."""
+    try:
+        answer = json.loads(reply)["answer"]
+    except (ValueError, KeyError, TypeError):
+        answer = reply
+    parsed = parse_label(str(answer), choices)
+    return None if parsed.error else choices[parsed.value]
+
+
+def refused_parameter(sent: Collection[str], refusal: Any) -> str | None:
+    """The parameter of `LOSSES` among those sent that a refusal (the parsed body of a status 400 or 422) speaks of."""
+    found = [n for n in LOSSES if n in sent and re.search(WORDS.get(n, rf"\b{n}\b"), told(refusal).lower())]
+    return found[0] if found else None
+
+
+def told(refusal: Any) -> str:
+    """The sentence of a refusal, cut to what fits a line: a long one repeats the prompt."""
+    error = refusal.get("error", refusal.get("detail", refusal)) if isinstance(refusal, dict) else refusal
+    message = error.get("message", error) if isinstance(error, dict) else error
+    return " ".join(str(message).split())[:200]
