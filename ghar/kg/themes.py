@@ -21,7 +21,7 @@ class Theme:
         if not self.name.strip():
             raise BadInput(f"A theme with the terms {', '.join(self.terms) or '(none)'} has no name: give it one.")
         if not self.terms or not all(term.strip() for term in self.terms):
-            raise BadInput(f"The theme {self.name!r} has an empty list of terms or an empty term: name what it is about.")
+            raise BadInput(f"The theme {self.name!r} has no terms, or an empty one: name what it is about.")
 
 
 MORTALITY = Theme(
