@@ -87,7 +87,8 @@ def named_choice(reply: str, choices: Sequence[str]) -> str | None:
     except (ValueError, KeyError, TypeError):
         answer = reply
     parsed = parse_label(str(answer), choices)
-    return None if parsed.error else choices[parsed.value]
+    place: int | None = parsed.value
+    return None if place is None else choices[place]
 
 
 def refused_parameter(sent: Collection[str], refusal: Any) -> str | None:
