@@ -1,0 +1,106 @@
+"""Concept sets: which medical concepts each visit of the training patients holds (Appendices B.1 and B.2, KARE)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ghar.data.cohort import Sample
+from ghar.errors import BadInput
+from ghar.kg.triples import concept_name
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptSets:
+    """S sets over C concepts, one per visit, in the order in which the samples first show the visits.
+
+    names: C concept names, ascending. Set i holds concept[start[i]:start[i + 1]] (start i64[S+1]; concept i32,
+    ascending in a set). patient: i64[S]. codes: concept -> its codes, ascending: codes of one name are one concept.
+    nameless: codes whose text has no letter or digit, which are no concepts; empty: visits without a concept, which
+    make no set.
+    """
+
+    names: tuple[str, ...]
+    start: np.ndarray
+    concept: np.ndarray
+    patient: np.ndarray
+    codes: Mapping[str, tuple[str, ...]]
+    nameless: tuple[str, ...] = ()
+    empty: int = 0
+
+    def __len__(self) -> int:
+        return len(self.patient)
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        return self.concept[self.start[i] : self.start[i + 1]]
+
+    def names_of(self, i: int) -> list[str]:
+        """The concepts of set i by name."""
+        return [self.names[c] for c in self[i].tolist()]
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """Concept name -> its position in `names`."""
+        return {name: i for i, name in enumerate(self.names)}
+
+
+def concept_sets(samples: Iterable[Sample], name_of: Callable[[str], str]) -> ConceptSets:
+    """The set of each visit that `samples`, those of the training split alone, show.
+
+    name_of: text of a code as patients' texts show it. A visit that several samples show counts once, with every code
+    that one of them shows. BadInput when nothing is left.
+    """
+    shown: dict[int, tuple[int, set[str]]] = {}
+    for sample in samples:
+        for visit in sample.history:
+            _, codes = shown.setdefault(visit.visit_id, (sample.subject_id, set()))
+            codes.update(visit.diagnoses, visit.procedures, visit.medications)
+    every = sorted(set().union(*(codes for _, codes in shown.values())))
+    name = {code: concept_name(name_of(code)) for code in every}
+    own: dict[str, list[str]] = {}
+    for code in every:
+        own.setdefault(name[code], []).append(code)
+    nameless = tuple(own.pop("", ()))
+    if not own:
+        raise BadInput(
+            "The training samples show no visit with a code that has a name: choose a task whose samples do."
+        )
+    names = tuple(sorted(own))
+    number = {concept: i for i, concept in enumerate(names)}
+    sets, patients = [], []
+    for patient, codes in shown.values():
+        concepts = sorted({number[name[code]] for code in codes if name[code]})
+        if concepts:
+            sets.append(np.array(concepts, np.int32))
+            patients.append(patient)
+    start = np.cumsum([0, *map(len, sets)])
+    own_codes = {concept: tuple(codes) for concept, codes in own.items()}
+    patient = np.array(patients, np.int64)
+    return ConceptSets(names, start, np.concatenate(sets), patient, own_codes, nameless, len(shown) - len(sets))
+
+
+def co_occurring(sets: ConceptSets, top: int) -> list[list[int]]:
+    """For each concept the `top` concepts that most patients have beside it (Appendix B.1, X = 20), most first.
+
+    A patient counts once however often he has both; among equals the lower number wins; concepts that never occur with
+    it are not listed.
+    """
+    from scipy import sparse
+
+    _, person = np.unique(sets.patient, return_inverse=True)
+    row = np.repeat(person, np.diff(sets.start))
+    shape = (int(person.max()) + 1, len(sets.names))
+    has: Any = sparse.csr_matrix((np.ones(len(row), np.int32), (row, sets.concept)), shape=shape)
+    has.data[:] = 1  # scipy has added the visits of a patient up
+    together: Any = (has.T @ has).tocsr()
+    found = []
+    for concept in range(len(sets.names)):
+        part = slice(together.indptr[concept], together.indptr[concept + 1])
+        others, counts = together.indices[part], together.data[part]
+        order = np.lexsort((others, -counts))
+        found.append([o for o in others[order].tolist() if o != concept][:top])
+    return found
