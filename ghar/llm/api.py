@@ -30,6 +30,7 @@ CHOICE_TRIES = 3  # until a reply names one of the choices
 PAUSE = 1.0  # seconds before the second try, doubled for the next
 LONGEST_PAUSE = 60.0
 BUSY = (408, 409, 429)  # and every status from 500
+KEY = "GHAR_API_KEY"  # environment variable that holds the key of the server that a configuration names
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,19 @@ class ApiSettings:
     concurrency: int
 
 
+def settings_of(address: str, concurrency: int) -> ApiSettings:
+    """Settings of "model@https://host/v1", which is asked by chat; by plain completions when it ends in /completions.
+
+    The key is taken from the environment variable GHAR_API_KEY where that is set. BadInput for any other text.
+    """
+    model, _, url = address.rpartition("@")
+    if not model or not url.startswith(("http://", "https://")):
+        raise BadInput(f"{address!r} names no model at a server: write it as model@https://host/v1.")
+    base = url.rstrip("/").removesuffix("/completions")
+    chat = base == url.rstrip("/") or base.endswith("/chat")
+    return ApiSettings(base.removesuffix("/chat"), model, KEY if os.environ.get(KEY) else None, chat, concurrency)
+
+
 class ApiEngine:
     """A `StreamingEngine` that asks the server of `settings`. May be used from several threads.
 
@@ -55,8 +69,6 @@ class ApiEngine:
     """
 
     def __init__(self, settings: ApiSettings, *, credentialed: bool, allow: Sequence[str]):
-        if not settings.url.startswith(("http://", "https://")):
-            raise BadInput(f"engine.url={settings.url} is no address: write https://host/v1.")
         check_url(credentialed, settings.url, allow)
         headers = {} if settings.key is None else {"Authorization": f"Bearer {_key(settings.key)}"}
         self.settings = settings
@@ -164,8 +176,7 @@ class ApiEngine:
     def _advice(self, response: httpx.Response) -> str:
         settings = self.settings
         if response.status_code in (401, 403):
-            source = "engine.key names no variable" if settings.key is None else f"see the variable {settings.key}"
-            return f"it wants a valid key, {source}."
+            return f"put a valid key into the environment variable {settings.key or KEY}."
         if response.status_code == 404:
             return f"see whether it serves a model {settings.model!r} and speaks OpenAI's protocol at that address."
         return "correct that, then start again."
@@ -175,7 +186,7 @@ def _key(variable: str) -> str:
     try:
         return os.environ[variable]
     except KeyError:
-        raise BadInput(f"engine.key={variable}: no such environment variable; set it to the server's key.") from None
+        raise BadInput(f"The environment variable {variable} is not set: put the server's key into it.") from None
 
 
 def _content(response: httpx.Response) -> Any:
