@@ -160,13 +160,13 @@ def _prompt(role: str, case: KareCase, knowledge: str, prompts: Prompts, advice:
 
 
 def knowledge_text(evidence: Evidence, tokens: int, count: Callable[[str], int]) -> str:
-    """The passages as a list, best first, together at most `tokens` as `count` counts them; one that does not fit is
-    left out whole, and a later one may still fit."""
+    """The passages as a list, as many of the first as fit whole into `tokens` as `count` counts them: the one that was
+    selected last goes first."""
     lines: list[str] = []
     for passage in evidence.passages:
-        line = f"- {' '.join(passage.text.split())}"
-        if count("\n".join([*lines, line])) <= tokens:
-            lines.append(line)
+        lines.append(f"- {' '.join(passage.text.split())}")
+        if count("\n".join(lines)) > tokens:
+            return "\n".join(lines[:-1])
     return "\n".join(lines)
 
 

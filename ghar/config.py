@@ -104,7 +104,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Engine:
-    kind: Literal["hf", "vllm"]
+    kind: Literal["hf", "vllm", "api"]  # api: model.path is the address of a server, as in kare.expert
     max_batch: Count  # requests per forward pass
     temperature: Positive  # of sampling in training; evaluation is greedy
     importance_cap: Positive | None  # C of truncated importance sampling; null trusts the engine's log-probs
@@ -201,7 +201,7 @@ class Trainer:
     base: Base
     warmup: Warmup
     rl: Rl
-    rllib: Rllib
+    rllib: Rllib | None  # of policy ghar
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class System:
     """Which of the published systems predicts. What only one of them reads stands in a section of its own, which is
     null for the others."""
 
-    name: Literal["ghar", "graphwalker", "exprag", "ehr_rag"]
+    name: Literal["ghar", "graphwalker", "exprag", "ehr_rag", "kare"]
 
 
 @dataclass(frozen=True)
@@ -301,6 +301,33 @@ class EhrRag:
 
 
 @dataclass(frozen=True)
+class Kare:
+    """Which communities of a knowledge graph a language model is shown before it reasons and predicts: KARE."""
+
+    methods: tuple[
+        Literal[
+            "kare", "no_reasoning", "kare_zero_shot", "zero_shot", "few_shot", "few_shot_4", "rag", "coagent",
+            "coagent_unregulated",
+            "scripted", "scripted_base",  # a fixed rule with and without communities
+        ],
+        ...,
+    ]
+    # who extracts triples, summarises, writes reasoning chains and criticises: scripted (fixed rules, for generated
+    # patients), engine (the model of this configuration), or the address of a server, like model@http://host:8000/v1
+    expert: str
+    abstracts: str | None  # folder of abstracts, JSONL or CSV; null generates them for the demo world
+    # paper; released: decay over all nodes, one theme relevance a summary; then the rows of Figure 3
+    variant: Literal["paper", "released", "no_hits", "no_decay", "no_coherence", "no_recency", "no_theme"]
+    paths: tuple[Count, Count, Count, Count]  # co-occurring concepts X; longest path, most paths, most nodes looked at
+    communities: tuple[Count, Count, Count, Count]  # runs of Leiden, size limit of a cluster; Z_s and Z_c
+    weights: tuple[Fraction, Fraction, Fraction, Fraction, Fraction]  # alpha, beta, lambda 1 to 3 of Eqs. 3-6
+    tokens: Count  # of the communities' summaries, or of abstracts, in a prompt
+    chains: Count  # that the expert writes a patient, K
+    # what a model is fine-tuned on; weighted: labels by their inverse frequency
+    tasks: Literal["multitask", "multitask_weighted", "two_in_one", "label_only"]
+
+
+@dataclass(frozen=True)
 class Logger:
     wandb: Literal["disabled", "offline", "online"]
     project: str
@@ -334,11 +361,12 @@ class Config:
     reward: Reward
     trainer: Trainer
     policy: System
-    deepspeed: Deepspeed | None  # of policy ghar
+    deepspeed: Deepspeed | None  # of policies ghar and kare
     ray: Ray | None  # of policy ghar
     selector: Selector | None  # of policy graphwalker
     exprag: Exprag | None  # of policy exprag
     ehr_rag: EhrRag | None  # of policy ehr_rag
+    kare: Kare | None  # of policy kare
     eval: Eval
     logger: Logger
     privacy: Privacy

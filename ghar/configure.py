@@ -163,6 +163,7 @@ def contradictions(c: Config) -> Iterator[str]:
     yield from _exprag_contradictions(c)
     yield from _selector_contradictions(c)
     yield from _ehr_rag_contradictions(c)
+    yield from _kare_contradictions(c)
     if c.trainer.rl.minibatches > c.trainer.rl.episodes:
         yield (
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
@@ -174,7 +175,7 @@ def contradictions(c: Config) -> Iterator[str]:
 
 def _deepspeed_contradictions(c: Config) -> Iterator[str]:
     deepspeed = c.deepspeed
-    if deepspeed is not None and c.policy.name != "ghar":
+    if deepspeed is not None and c.policy.name not in ("ghar", "kare"):
         yield f"policy={c.policy.name} does not train with DeepSpeed: leave deepspeed=... out, or choose policy=ghar."
     if deepspeed is not None and deepspeed.offload and (deepspeed.stage or 0) < 2:
         yield "deepspeed.offload=true needs ZeRO 2 or 3: choose deepspeed=zero2_offload or zero3_offload."
@@ -238,6 +239,26 @@ def _ehr_rag_contradictions(c: Config) -> Iterator[str]:
         yield f"retriever={c.retriever.kind} makes no vectors of chunks: choose retriever=hashing, e5 or another."
 
 
+def _kare_contradictions(c: Config) -> Iterator[str]:
+    if c.engine.kind == "api" and c.policy.name != "kare":
+        yield f"policy={c.policy.name} does not ask a server: choose engine=hf or engine=vllm."
+    own = c.kare
+    if own is None:
+        if c.policy.name == "kare":
+            yield "policy.name=kare needs its section kare: choose policy=kare."
+        return
+    if not own.methods or len(set(own.methods)) < len(own.methods):
+        yield "kare.methods must name at least one method and each only once: correct the list."
+    if own.communities[2] >= own.communities[3]:
+        yield f"kare.communities={list(own.communities)} must hold Z_s below Z_c at its end: correct them."
+    if own.weights[0] == 1 or own.weights[1] == 0:
+        yield f"kare.weights={list(own.weights)} needs alpha below 1 and beta above 0 (Eq. 3): correct them."
+    if c.engine.kind == "api" and c.model.kind != "pretrained":
+        yield "engine=api asks the server that model.path names: choose model=pretrained and set model.path."
+    if c.retriever.kind in ("tfidf", "bm25"):
+        yield f"retriever={c.retriever.kind} makes no vectors of summaries: choose retriever=hashing, e5 or another."
+
+
 def _data_contradictions(c: Config) -> Iterator[str]:
     if c.data.name == "demo" and c.data.root is not None:
         yield (
@@ -250,7 +271,7 @@ def _data_contradictions(c: Config) -> Iterator[str]:
         yield f"task.split={list(c.task.split)} must hold three shares above 0 that add up to 1: correct them."
     if c.task.legacy_order and c.data.leakage == "strict":
         yield "task.legacy_order=true shows visits of the future: set it back, or choose data.leakage=paper."
-    if c.task.name.startswith("kare") and c.data.root is None:
+    if c.task.name.startswith("kare") and c.data.root is None and c.policy.name != "kare":
         yield f"task={c.task.name} is not told in the demo world: set data.root to real tables, or choose task=read."
 
 
@@ -259,8 +280,8 @@ def _engine_contradictions(c: Config) -> Iterator[str]:
     unread = {"device": engine.device, "kv_cache_gb": engine.kv_cache_gb, "sync": engine.sync}
     given = [f"engine.{name}={value}" for name, value in unread.items() if value is not None]
     given += ["engine.sleep=true"] if engine.sleep else []
-    if engine.kind == "hf" and given:
-        yield f"engine=hf samples with the trained model and does not read {', '.join(given)}: choose engine=vllm."
+    if engine.kind != "vllm" and given:
+        yield f"engine={engine.kind} does not read {', '.join(given)}: choose engine=vllm."
     if engine.kind == "vllm" and engine.kv_cache_gb is None:
         yield "engine.kind=vllm needs engine.kv_cache_gb: set it, or choose engine=vllm, which does."
     if engine.sync == "adapter" and c.model.finetune == "full":

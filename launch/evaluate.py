@@ -16,6 +16,7 @@ EVALUATORS = {  # policy.name -> module with evaluate(config)
     "graphwalker": "trainers.graphwalker",
     "exprag": "trainers.exprag",
     "ehr_rag": "trainers.ehr_rag",
+    "kare": "trainers.kare",
 }
 
 

@@ -28,7 +28,7 @@ from envs.knowledge import NO_ERROR
 from envs.navigation import Chart, NavigationGame, Words
 from envs.navigator import Navigator
 from envs.pettingzoo_view import aec
-from ghar.config import Config
+from ghar.config import Config, Rllib
 from ghar.errors import BadInput
 from ghar.kg.storage import new_folder
 from ghar.metrics.runfolder import RunFolder
@@ -44,6 +44,13 @@ FOLDER = "rllib"  # of the best update's checkpoint, below RUN/checkpoints
 STEPS = 6  # decisions an episode takes, about: RLlib counts steps where we count episodes
 SIDE_BY_SIDE = 32  # episodes that one forward pass serves
 RANDOM_PLAY = 256  # episodes that tell what returns are like
+
+
+def section(config: Config) -> Rllib:
+    """The section `trainer.rllib`, which systems that RLlib does not train leave null."""
+    if config.trainer.rllib is None:
+        raise BadInput(f"policy={config.policy.name} is not trained by RLlib: choose policy=ghar.")
+    return config.trainer.rllib
 
 
 def train(config: Config) -> None:
@@ -111,7 +118,7 @@ def numbers(result: dict[str, Any]) -> dict[str, float]:
 @contextmanager
 def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
     """The built PPO, torn down at the end."""
-    start_ray(config.trainer.rllib.runners + 1)
+    start_ray(section(config).runners + 1)
     register_env(ENV, lambda _: PettingZooEnv(aec(game)))
     algo = ppo(config, game).build_algo()
     try:
@@ -125,7 +132,7 @@ def ppo(config: Config, game: NavigationGame) -> Any:
     """RLlib's configuration from ours. Its KL term is to the last policy, ours to a reference there is none of here:
     it is off. The learning rate falls to a tenth and the weight of the entropy to 0 over `rl.updates`, so that the most
     probable actions become the sampled ones. One policy for all agents ("shared") or one for each ("separate")."""
-    rl, rllib = config.trainer.rl, config.trainer.rllib
+    rl, rllib = config.trainer.rl, section(config)
     shared = rllib.policies == "shared"
     names = ["shared"] if shared else [f"{agent}_0" for agent in game.agents]
     observed, acted = game.spaces()
@@ -188,7 +195,7 @@ def _mapping(shared: bool) -> Callable[..., str]:
 
 def policy_of(algo: Any, chart: Chart, config: Config) -> Navigator:
     """The policy as trained so far, most probable actions."""
-    names = ("shared",) if config.trainer.rllib.policies == "shared" else tuple(f"{agent}_0" for agent in AGENTS)
+    names = ("shared",) if section(config).policies == "shared" else tuple(f"{agent}_0" for agent in AGENTS)
     return _navigator(chart, {name: algo.get_module(name) for name in names})
 
 
