@@ -9,6 +9,13 @@ from ghar.data.demo import story
 from ghar.data.demo.world import World
 
 NO_ERROR = Habits(flip=0.0, stray_path=0.0, missed_path=0.0, go_on=0.0, disorder=0.0, guess=0.0)
+# highest grade from which a task's positive label is the more probable; the next visit's death does not follow from it
+POSITIVE_FROM = {
+    "dec": story.DEATH_FROM_ACUITY,
+    "read": story.READ_FROM_ACUITY,
+    "kare_readmission": story.READ_FROM_ACUITY,
+    "kare_mortality": story.GRADES,
+}
 RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}
 
 
@@ -19,7 +26,7 @@ def topic_of(code: str, name: str) -> str:
 
 def label_rule(task: str) -> Callable[[int], int]:
     """The label index that the highest grade of a visit makes most probable in the demo world."""
-    threshold = {"dec": story.DEATH_FROM_ACUITY, "read": story.READ_FROM_ACUITY}.get(task)
+    threshold = POSITIVE_FROM.get(task)
     return (lambda grade: grade) if threshold is None else (lambda grade: int(grade >= threshold))
 
 

@@ -156,8 +156,8 @@ def gives_away(chain: str) -> str | None:
     """The sentence in which a chain says that its writer knew the label beforehand, None when there is none.
 
     Signs are words such as "ground truth", "the given outcome", "we know how the case ended". What a chain arrives at
-    ("so the answer is yes", "the patient will be readmitted") is its conclusion and no sign, nor is what a sentence says
-    is known of similar patients.
+    ("so the answer is yes", "the patient will be readmitted") is its conclusion and no sign, nor is what it says to be
+    known of similar patients.
     """
     for sentence in re.split(r"(?<=[.!?;])\s+|\n+", chain):
         said = " ".join(sentence.lower().split())

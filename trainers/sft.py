@@ -185,7 +185,7 @@ def _origin(pairs: Sequence[Pair], valid: Sequence[Pair], cfg: SFTSettings) -> s
     for pair in (*pairs, *valid):
         for ids in (pair.prompt_ids, pair.completion_ids):
             digest.update(np.array([len(ids), *ids], np.int64).tobytes())
-        digest.update(np.float64(pair.weight).tobytes())
+        digest.update(np.float64(-1 if pair.weight is None else pair.weight).tobytes())
     settings = asdict(replace(cfg, micro_batch=0, deepspeed=replace(cfg.deepspeed, checkpointing=False)))
     return json.dumps({"data": digest.hexdigest(), "settings": settings, "processes": world()})
 
@@ -215,6 +215,8 @@ def _newest(keep: Path, origin: str) -> str | None:
 def _check(pairs: Sequence[Pair], cfg: SFTSettings) -> None:
     if not pairs:
         raise BadInput("SFT has no pair to train on; collect warm-up episodes first")
+    if len({pair.weight is None for pair in pairs}) > 1:
+        raise BadInput("some SFT pairs have a weight and others none; give one to all or to none")
     for i, pair in enumerate(pairs):
         if not len(pair.prompt_ids) or not len(pair.completion_ids):
             raise BadInput(f"SFT pair {i} has an empty prompt or completion; leave such replies out")

@@ -15,23 +15,24 @@ IGNORE = -100  # label of a token without loss, as torch and TRL have it
 class Pair:
     """What to say after what: token ids, the completion's end token included when the reply should end there.
 
-    weight: of each of its completion's tokens in the loss.
+    weight: of each of its completion's tokens. Without weights the loss is the mean over the completion tokens of a
+    batch; where one pair has a weight all have, and it is the mean over pairs of weight * sum over tokens.
     """
 
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]
-    weight: float = 1.0
+    weight: float | None = None
 
 
 def dataset(pairs: Sequence[Pair]) -> Any:
-    """Hugging Face's dataset of the pairs: input_ids, labels, and weight where one is not 1."""
+    """Hugging Face's dataset of the pairs: input_ids, labels, and weight where they have one."""
     from datasets import Dataset
 
     columns: dict[str, list[Any]] = {
         "input_ids": [[*p.prompt_ids, *p.completion_ids] for p in pairs],
         "labels": [[IGNORE] * len(p.prompt_ids) + list(p.completion_ids) for p in pairs],
     }
-    if any(pair.weight != 1 for pair in pairs):
+    if pairs[0].weight is not None:
         columns["weight"] = [pair.weight for pair in pairs]
     return Dataset.from_dict(columns)
 

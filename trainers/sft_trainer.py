@@ -20,7 +20,7 @@ from trainers.sft_pairs import IGNORE
 
 
 class CompletionTrainer(SFTTrainer):
-    """Loss: sum over completion tokens of weight * -log p, over the number of those tokens in the whole batch."""
+    """The loss of `trainers.sft_pairs.Pair` over the whole batch of a step, micro-batches and processes alike."""
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -30,12 +30,13 @@ class CompletionTrainer(SFTTrainer):
         if "weights" in inputs:
             # a NumPy array: transformers would round a tensor of numbers to the model's dtype
             weights = torch.as_tensor(inputs["weights"], dtype=torch.float32, device=row.device)[row]
+            items = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.accelerator.num_processes
             loss = (cross_entropy(logits, target, reduction="none") * weights).sum() / items
         else:
             loss = cross_entropy(logits, target, reduction="sum") / items
         right = (logits.detach().argmax(-1) == target).float().mean()
         self._metrics["train"]["accuracy"].append(float(np.mean(gather(float(right)))))
-        # num_items_in_batch counts the tokens of all processes, whose gradients are then averaged
+        # items are those of all processes, whose gradients are then averaged
         return loss * self.accelerator.num_processes if num_items_in_batch is not None else loss
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:

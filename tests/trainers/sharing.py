@@ -42,7 +42,7 @@ def sft(deepspeed: Deepspeed, finetune: str, keep: Path | None = None) -> dict:
 def best(deepspeed: Deepspeed, finetune: str) -> dict:
     """`sft` of weighted pairs, whose validation loss is lowest before the end; seven pairs, so that batches are odd."""
     settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=3, lr=1e-2)
-    data = [replace(pair, weight=1 + i % 2) for i, pair in enumerate(pairs())]
+    data = [replace(pair, weight=0.5 + i % 2) for i, pair in enumerate(pairs())]
     valid = [replace(pair, completion_ids=[40, 41]) for pair in pairs(7)]
     result = run_sft(tiny_model(), tiny_tokenizer(), data, settings, valid=valid)
     weight = result.model.model.layers[1].mlp.up_proj.weight

@@ -128,6 +128,7 @@ def test_bad_pairs_are_named():
     refused([Pair([1], [2]), Pair([1], [])], "pair 1 has an empty")
     refused([Pair([1] * 9, [2])], "pair 0 is 10 tokens long", max_length=9)
     refused([Pair([1], [2])], "not a multiple of micro_batch", micro_batch=3)
+    refused([Pair([1], [2]), Pair([1], [2], 1.0)], "some SFT pairs have a weight and others none")
 
 
 class Killed(BaseException):
@@ -223,8 +224,7 @@ def test_a_weight_changes_the_direction_of_the_gradient_and_not_its_scale_alone(
     """One step of plain descent (Adam would hide the scale) goes along the gradient of the weighted sum."""
     data = [replace(pair, weight=weight) for pair, weight in zip(pairs(8), [0.25, 3.0] * 4, strict=True)]
     model = tiny_model()
-    tokens = sum(len(pair.completion_ids) for pair in data)
-    (sum(pair.weight * loss_of(model, pair).sum() for pair in data) / tokens).backward()  # type: ignore[union-attr]
+    sum((pair.weight or 0) * loss_of(model, pair).sum() / 8 for pair in data).backward()  # type: ignore[union-attr]
     expected = model.model.layers[0].mlp.up_proj.weight.grad.flatten()
     unweighted = gradient_of_a_step(pairs(8), micro=2)
     for micro in (8, 2):

@@ -1,0 +1,117 @@
+"""The demo's expert for KARE's chains: a fixed rule that stands where the paper has Claude 3.5 Sonnet.
+
+It knows the grades of the common conditions and drugs, as a large model would, reads those of the others in the
+retrieved knowledge, and reasons by the demo world's own law (ghar/data/demo/story.py): the highest grade decides. Its
+confidence falls where the context does not tell a grade that it needs, and where its law and the label disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from envs.knowledge import POSITIVE_FROM, RELATIONS, exact_knowledge, label_rule
+from envs.teacher import Knowledge, finding, grades_in
+from ghar.data.demo import story
+from ghar.data.demo.graph import QUALIFIERS
+from ghar.data.demo.world import World
+from ghar.kg.names import plain
+
+SECTION = re.compile(r"(?m)^# (.+)$")
+OTHER_FORM = "|".join(re.escape(plain(words)) for words in QUALIFIERS)  # after a name: another, look-alike disease
+
+
+def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[str], str]:
+    """Replies to `trainers.expert_chains.expert_prompt`.
+
+    threshold: highest grade from which the second of two labels is the more probable; None where the grade is the label.
+    """
+
+    def reply(prompt: str) -> str:
+        parts = SECTION.split(prompt)
+        said = dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
+        labels = re.findall(r"one of: (.+)\.", said["Task"])[-1].split(", ")
+        topics = topics_in(said["Patient"])
+        grades = {topic: _grade(topic, knowledge, said["Medical knowledge"]) for topic in topics}
+        truth = labels.index(said["Real ending"])
+        outcomes = re.findall(rf"\b({'|'.join(map(re.escape, labels))})\b", said["Similar patients"].lower())
+        return _written(grades, outcomes, truth, labels, knowledge, threshold)
+
+    return reply
+
+
+def topics_in(record: str) -> tuple[str, ...]:
+    """What the newest visit is about, as "disease <name>" and "drug <name>", from either style of `ghar.data.views`."""
+    newest = record.splitlines()[-1] if record else ""
+    if newest.startswith("now: "):
+        return tuple(topic for topic in newest.removeprefix("now: ").split("; ") if " " in topic)
+    found: list[str] = []
+    for kind, title in (("disease", "Conditions"), ("drug", "Medications")):
+        for names in re.findall(rf"{title}: (.+?)\.(?: [A-Z]|$)", newest):
+            found += [f"{kind} {name}" for name in names.split("; ")]
+    return tuple(found)
+
+
+def _grade(topic: str, knowledge: Knowledge, context: str) -> int | None:
+    """What the expert knows, else what the context states of this very name; None for neither."""
+    if topic in knowledge.grades:
+        return knowledge.grades[topic]
+    return grade_in(topic.split(" ", 1)[1], context)
+
+
+def grade_in(name: str, context: str) -> int | None:
+    """The highest grade that a clause of `context` states of `name`. Clauses end at . ; or a line."""
+    own = re.compile(rf"(?<![a-z0-9]){re.escape(plain(name))}(?! (?:{OTHER_FORM}))(?![a-z0-9])")
+    clauses = (plain(clause) for clause in re.split(r"[.;\n]", context))
+    stated = [grade for clause in clauses if own.search(clause) for grade in grades_in(clause)]
+    return max(stated, default=None)
+
+
+def _written(
+    grades: Mapping[str, int | None],
+    outcomes: Sequence[str],
+    truth: int,
+    labels: Sequence[str],
+    knowledge: Knowledge,
+    threshold: int | None,
+) -> str:
+    """Chain and confidence. It is told of the label, so what it concludes is the label, whatever its law says."""
+    highest = max((grade for grade in grades.values() if grade is not None), default=None)
+    agrees = highest is not None and knowledge.label_of(highest) == truth
+    complete = bool(grades) and None not in grades.values()
+    law = "" if threshold is None else f", {labels[1]} from {threshold} on"
+    reasoning = "no grade is stated" if highest is None else f"highest grade {highest} course{law}"
+    if highest is not None and not agrees:
+        reasoning += ", an exception"
+    lines = (
+        f"1. {'; '.join(grades) or 'nothing recorded'}",
+        f"2. {'; '.join(finding(topic, grade) for topic, grade in grades.items()) or 'nothing applies'}",
+        f"3. {', '.join(outcomes) or 'none'}",
+        f"4. {reasoning}",
+        f"5. {labels[truth]}",
+    )
+    sure = {(True, True): "very confident", (False, True): "confident", (True, False): "not confident"}
+    confidence = sure.get((complete, agrees), "very not confident")
+    return "# Chain\n" + "\n".join(lines) + f"\n\n# Confidence\n{confidence}"
+
+
+def expert_knowledge(
+    world: World | None, names: Mapping[str, str], task: str, labels: int, seen: Sequence[tuple[Sequence[str], int]]
+) -> tuple[Knowledge, int | None]:
+    """What the scripted expert knows, and its threshold.
+
+    In the demo world (`world`) the true grades of common entities. For real patients, where no truth is at hand: a grade
+    0 to 9 by the mean label of the training patients (`seen`: topics and label of each) with a topic.
+    task: as in conf/task. labels: how many it has.
+    """
+    if world is not None:
+        return exact_knowledge(world, names, task), POSITIVE_FROM.get(task)
+    of_topic: dict[str, list[int]] = {}
+    for topics, label in seen:
+        for topic in topics:
+            of_topic.setdefault(topic, []).append(label)
+    top = labels - 1
+    grades = {topic: round(float(np.mean(found)) * (story.GRADES - 1) / top) for topic, found in of_topic.items()}
+    return Knowledge(grades, RELATIONS, lambda grade: round(grade * top / (story.GRADES - 1))), None
