@@ -283,7 +283,7 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch):
     assert settings_of("org/m@v2@http://h:1/v1/", 3) == ApiSettings("http://h:1/v1", "org/m@v2", None, True, 3)
     assert settings_of("m@https://h/v1/completions", 3) == ApiSettings("https://h/v1", "m", None, False, 3)
     monkeypatch.setenv("GHAR_API_KEY", "k")
-    assert settings_of("m@https://h/v1/chat/completions", 3) == ApiSettings("https://h/v1", "m", "GHAR_API_KEY", True, 3)
+    assert settings_of("m@https://h/chat/completions", 3) == ApiSettings("https://h", "m", "GHAR_API_KEY", True, 3)
     for wrong in ("gpt", "http://h/v1", "m@h/v1", ""):
         with pytest.raises(BadInput, match="write it as model@https://host/v1"):
             settings_of(wrong, 1)
