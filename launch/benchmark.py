@@ -13,6 +13,7 @@ memory: peak memory of an optimisation step with actor, critic and reference on 
 patient_graph: k-NN graph and Leiden over 100,000 patients (`--share` of them).
 selection: GraphWalker's scored prompts, prompt tokens and prompts per second (`--share` of 100 patients).
 reports: EXPRAG's ranking of one stay against `--share` of 430,000 admissions, and its index.
+kare_dgra: KARE's selection for one patient among `--share` of 60,000 communities.
 events: EHR-RAG's event store of `--share` of 10,000 patients with 5,000 events each, and one ETHER query.
 """
 
@@ -45,6 +46,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "patient_graph": lambda a: bench("patient_graph").patient_graph(a.folder, a.seeds, share=a.share),
     "events": lambda a: bench("events").events(a.folder, share=a.share, seed=0, timeout=a.timeout),
     "selection": lambda a: bench("selection").selection(a.folder, a.seeds, a.overrides, share=a.share),
+    "kare_dgra": lambda a: bench("kare_dgra").dgra(a.folder, share=a.share, seed=0),
     "reports": lambda a: bench("reports").reports(a.folder, share=a.share, seed=0, timeout=a.timeout),
 }
 

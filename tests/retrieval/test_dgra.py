@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ghar.retrieval import dgra
 from ghar.retrieval.dgra import PAPER, RELEASED, CommunityArrays, DgraSettings, Term, select
 from ghar.retrieval.patient_graph import PatientGraph
-from tests.retrieval.communities import arrays_of, draw_communities, draw_context, draw_patient, slow_selection, unit
+from launch.bench_kare_dgra import direct_selection
+from tests.retrieval.communities import arrays_of, draw_communities, draw_context, draw_patient, unit
 
 TERMS = st.lists(st.sampled_from(get_args(Term)), max_size=3, unique=True).map(tuple)
 
@@ -32,12 +33,12 @@ def test_every_selection_is_that_of_a_direct_evaluation(seed: int, s: DgraSettin
     nodes = int(rng.integers(1, 12))
     own = draw_communities(rng, int(rng.integers(0, 25)), nodes)
     patient, context = draw_patient(rng, nodes), draw_context(rng)
-    rounds = slow_selection(own, patient, context, s, n)
+    wanted = direct_selection(own, patient, context, s, n)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dgra, "POOL", pool)
         found = select(own, patient, context, s, n)
-    assert list(found.ids) == [round_[0][0] for round_ in rounds]
-    np.testing.assert_allclose([f.relevance for f in found.factors], [r[0][1] for r in rounds], rtol=1e-9)
+    assert list(found.ids) == [community for community, _ in wanted]
+    np.testing.assert_allclose([f.relevance for f in found.factors], [score for _, score in wanted], rtol=1e-9)
 
 
 @settings(max_examples=50, deadline=None)
