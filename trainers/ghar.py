@@ -116,7 +116,7 @@ def _warm_up(study: Study, folder: RunFolder, log: Log, seconds: dict[str, float
     """Base model, teacher and SFT, into checkpoints/sft. What an earlier start has finished is not done again."""
     checkpoints = folder.path / "checkpoints"
     with _timed(seconds, "base"):
-        model, tokenizer = _start_model(study, folder, log)
+        model, tokenizer = start_model(study, folder, log)
     with _timed(seconds, "teacher"):
         on_main(lambda: _teach(study, checkpoints / LESSONS, tokenizer))
         lessons = read_lessons(checkpoints / LESSONS)
@@ -135,7 +135,8 @@ def _teach(study: Study, kept: Path, tokenizer: Any) -> None:
     print(f"The teacher was right on {read_lessons(kept).rate:.1%} of the samples it tried.")
 
 
-def _start_model(study: Study, folder: RunFolder, log: Log) -> tuple[Any, Any]:
+def start_model(study: Study, folder: RunFolder, log: Log) -> tuple[Any, Any]:
+    """What training starts from: the pretrained model, or the demo's base of this task, made once in a cache."""
     model = study.config.model
     if model.kind == "pretrained":
         assert model.path is not None  # ghar.configure asks for it
