@@ -16,12 +16,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from trainers.head import token_scores
 from trainers.rows import Batch, collate, micro_batches
 from trainers.trajectory import AGENTS, Row
-
-HEAD_CHUNK = 1024  # positions whose logits are in memory at once; more are recomputed in the backward pass
 
 
 @dataclass(frozen=True)
@@ -264,17 +262,8 @@ class ActorCritic(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Log-prob and entropy [T] of the batch's targets."""
         head = _plain(model).get_output_embeddings()
-        done: list[tuple[Tensor, Tensor]] = []
-        for start in range(0, len(hidden), HEAD_CHUNK):
-            part = slice(start, start + HEAD_CHUNK)
-            allowed = None if batch.allowed is None else batch.allowed[part]
-            scaled = (self.cfg.temperature, entropy_gradient)
-            args = (head, hidden[part], batch.target[part], allowed, batch.restricted[part], *scaled)
-            if torch.is_grad_enabled() and len(hidden) > HEAD_CHUNK:
-                done.append(checkpoint(_head_scores, *args, use_reentrant=False))  # type: ignore[arg-type]
-            else:
-                done.append(_head_scores(*args))
-        return torch.cat([d[0] for d in done]), torch.cat([d[1] for d in done])
+        limits = (batch.allowed, batch.restricted)
+        return token_scores(head, hidden, batch.target, *limits, self.cfg.temperature, entropy_gradient)
 
     def _unfreeze(self) -> None:
         """peft changes requires_grad whenever it switches adapters; ours are always trainable."""
@@ -290,11 +279,14 @@ def _add_adapters(base: Any, cfg: ActorCriticConfig) -> Any:
     """Freeze `base`; put the actor's LoRA adapter ("default") and perhaps the critic's on all linear layers."""
     from peft import LoraConfig, get_peft_model
 
+    from trainers.lora import fuse
+
     # LoRA's A matrices are drawn from the global generator: seed it here and put it back.
     with torch.random.fork_rng():
         torch.manual_seed(cfg.seed)
         lora = LoraConfig(r=cfg.rank, lora_alpha=cfg.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(base, lora)
+        fuse(model)
         if cfg.critic == "adapter":
             model.add_adapter("critic", copy.deepcopy(lora))
             model.set_adapter("default")
@@ -312,26 +304,3 @@ def _zero_head(width: int) -> nn.Module:
 def _plain(model: Any) -> Any:
     """The transformers model inside a peft one (its adapters stay in force), or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def _head_scores(
-    head: nn.Module,
-    hidden: Tensor,
-    target: Tensor,
-    allowed: Tensor | None,
-    restricted: Tensor,
-    temperature: float,
-    entropy_gradient: bool,
-) -> tuple[Tensor, Tensor]:
-    """Log-prob of `target` and entropy at positions hidden [P, H]; the softmax of a `restricted` position runs over
-    its `allowed` ids alone."""
-    logits = head(hidden).float() / temperature
-    if allowed is not None:
-        forbidden = restricted[:, None].expand(logits.shape).clone()
-        forbidden.scatter_(1, allowed, False)
-        logits = logits.masked_fill(forbidden, -torch.inf)
-    logp = logits.log_softmax(-1)
-    # 0 * -inf is NaN in value and gradient: masked entries contribute exactly zero to the entropy
-    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-        entropy = -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)
-    return logp.gather(1, target[:, None]).squeeze(1), entropy

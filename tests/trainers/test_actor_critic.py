@@ -157,8 +157,9 @@ def test_merged_samples_from_the_same_policy_and_restores_the_base_exactly():
     assert torch.allclose(actor.evaluate(batch, BUDGET).logp, expected, atol=0)
 
 
-def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch):
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
+@pytest.mark.parametrize("finetune, chunk", [("lora", "FROZEN_CHUNK"), ("full", "CHUNK")])
+def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch, finetune, chunk):
+    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(finetune, rank=4)))
 
     def gradients() -> list[torch.Tensor]:
         actor.zero_grad()
@@ -167,7 +168,7 @@ def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch):
         return [p.grad.clone() for p in actor.trainable_parameters() if p.grad is not None]
 
     whole = gradients()
-    monkeypatch.setattr("trainers.actor_critic.HEAD_CHUNK", 4)
+    monkeypatch.setattr(f"trainers.head.{chunk}", 4)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole, gradients(), strict=True))
     assert all(torch.isfinite(g).all() for g in whole)
 

@@ -1,0 +1,73 @@
+"""The fused LoRA layer against peft's own, on values, gradients and everything peft switches."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+
+from trainers.lora import FusedLinear, fuse
+
+
+def adapted(bias: bool, seed: int) -> Any:
+    """A small network with random adapters."""
+    torch.manual_seed(seed)
+    network = torch.nn.Sequential(torch.nn.Linear(5, 7, bias=bias), torch.nn.Tanh(), torch.nn.Linear(7, 3, bias=bias))
+    model = get_peft_model(network, LoraConfig(r=2, lora_alpha=3, target_modules=["0", "2"]))  # type: ignore[arg-type]
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.data = torch.randn_like(parameter)
+    return model
+
+
+def both(bias: bool, seed: int) -> tuple[Any, Any]:
+    """The same network as peft computes it, and fused."""
+    theirs = adapted(bias, seed)
+    ours = copy.deepcopy(theirs)
+    fuse(ours)
+    assert sum(isinstance(m, FusedLinear) for m in ours.modules()) == 2
+    return theirs, ours
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.booleans(), st.integers(0, 1000), st.sampled_from([(4, 5), (2, 3, 5), (1, 5)]))
+def test_values_and_gradients_are_pefts(bias, seed, shape):
+    theirs, ours = both(bias, seed)
+    x = torch.randn(shape)
+    found = []
+    for model in (theirs, ours):
+        state = x.clone().requires_grad_()
+        out = model(state)
+        (out**2).sum().backward()
+        found.append([out, state.grad, *(p.grad for p in model.parameters() if p.requires_grad)])
+    assert all(torch.allclose(a, b, atol=1e-4, rtol=1e-4) for a, b in zip(*found, strict=True))
+    assert [n for n, p in theirs.named_parameters() if p.grad is not None] == [
+        n for n, p in ours.named_parameters() if p.grad is not None
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_switched_off_merged_and_of_another_dtype(dtype):
+    theirs, ours = both(True, 0)
+    x = torch.randn(3, 5).to(dtype)
+    if dtype != torch.float32:
+        for model in (theirs, ours):
+            for name, parameter in model.named_parameters():
+                parameter.data = parameter.data if "lora_" in name else parameter.data.to(dtype)
+    with theirs.disable_adapter(), ours.disable_adapter():
+        assert torch.equal(theirs(x), ours(x))
+    assert torch.allclose(theirs(x), ours(x), atol=1e-5)
+    for model in (theirs, ours):
+        model.base_model.merge_adapter()
+    assert torch.equal(theirs(x), ours(x))
+
+
+def test_state_and_copies_stay_pefts():
+    theirs, ours = both(False, 0)
+    assert list(theirs.state_dict()) == list(ours.state_dict())
+    assert type(copy.deepcopy(ours).base_model.model[0]) is FusedLinear
