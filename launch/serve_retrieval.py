@@ -34,7 +34,7 @@ def run(config: Config) -> None:
 def _graph_path(config: Config) -> Path:
     if config.kg.path is not None:
         return Path(config.kg.path)
-    from trainers.study import sources  # may generate the demo world
+    from trainers.records import sources  # may generate the demo world
 
     return sources(config)[1]
 

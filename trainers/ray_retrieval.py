@@ -18,7 +18,7 @@ from ghar.episode import Evidence, Retrieve
 from ghar.kg.primekg import open_primekg
 from ghar.retrieval.batching import MicroBatcher
 from ghar.retrieval.build import build_retriever
-from trainers.study import sources
+from trainers.records import sources
 
 RESTARTS = 3  # of a lost actor, by Ray: it holds nothing that could be lost with it
 TIMEOUT = 60.0  # seconds an answer may take
