@@ -48,7 +48,7 @@ class ApiSettings:
     concurrency: int
 
 
-def settings_of(address: str, concurrency: int) -> ApiSettings:
+def api_settings(address: str, concurrency: int) -> ApiSettings:
     """Settings of "model@https://host/v1", which is asked by chat; by plain completions when it ends in /completions.
 
     The key is taken from the environment variable GHAR_API_KEY where that is set. BadInput for any other text.

@@ -15,7 +15,7 @@ import pytest
 
 import ghar.llm.api as api
 from ghar.errors import BadInput
-from ghar.llm.api import ApiEngine, ApiSettings, settings_of
+from ghar.llm.api import ApiEngine, ApiSettings, api_settings
 from ghar.llm.api_wire import named_choice
 from ghar.llm.asking import Question, ask
 from ghar.llm.engine import Request, StreamingEngine
@@ -280,10 +280,10 @@ def test_naming_a_choice(reply: str, choice: str | None):
 
 def test_addresses(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("GHAR_API_KEY", raising=False)
-    assert settings_of("org/m@v2@http://h:1/v1/", 3) == ApiSettings("http://h:1/v1", "org/m@v2", None, True, 3)
-    assert settings_of("m@https://h/v1/completions", 3) == ApiSettings("https://h/v1", "m", None, False, 3)
+    assert api_settings("org/m@v2@http://h:1/v1/", 3) == ApiSettings("http://h:1/v1", "org/m@v2", None, True, 3)
+    assert api_settings("m@https://h/v1/completions", 3) == ApiSettings("https://h/v1", "m", None, False, 3)
     monkeypatch.setenv("GHAR_API_KEY", "k")
-    assert settings_of("m@https://h/chat/completions", 3) == ApiSettings("https://h", "m", "GHAR_API_KEY", True, 3)
+    assert api_settings("m@https://h/chat/completions", 3) == ApiSettings("https://h", "m", "GHAR_API_KEY", True, 3)
     for wrong in ("gpt", "http://h/v1", "m@h/v1", ""):
         with pytest.raises(BadInput, match="write it as model@https://host/v1"):
-            settings_of(wrong, 1)
+            api_settings(wrong, 1)
