@@ -1,7 +1,7 @@
 """A scene to begin with: GHAR on generated patients, as `gymnasium.make("ghar/GHAR-v0")` plays it.
 
 Runs take theirs from a configuration instead (trainers/study.py). These patients are generated: nothing that is
-learned on them says anything about real ones.
+learned on them says anything about real ones. The other systems' scenes: demo_events.py, demo_reports.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from envs.knowledge import exact_knowledge
 from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.teacher import Knowledge
-from ghar.data.demo.world import generate_world, world_folder
+from ghar.data.cohort import Cohort
+from ghar.data.demo.world import World, generate_world, world_folder
 from ghar.data.mimic4 import read_mimic4
 from ghar.data.tasks import make_samples
 from ghar.episode import Episode
@@ -44,17 +45,23 @@ def _reward(rewards: RewardSpec, episode: Episode, case: Any) -> EpisodeReward:
 
 
 @cache
+def demo_cohort(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> tuple[World, Cohort]:
+    """The generated world and its patients, kept under `folder`."""
+    root = world_folder(Path(folder), seed, patients)
+    world = generate_world(root, seed=seed, patients=patients)
+    return world, read_mimic4(root, Path(folder) / "cohorts", charts=False)
+
+
+@cache
 def demo_scene(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> tuple[Scene, Knowledge]:
     """GHAR on the length of stay of `patients` generated ones, and what is true about them; made once a process.
 
     The world is kept under `folder`, where runs look for theirs too.
     """
-    root = world_folder(Path(folder), seed, patients)
-    world = generate_world(root, seed=seed, patients=patients)
-    cohort = read_mimic4(root, Path(folder) / "cohorts", charts=False)
+    world, cohort = demo_cohort(folder, patients, seed)
     task, samples = make_samples(cohort, "los")
-    graph = open_primekg(root / "kg" / "kg.csv.gz", Path(folder) / "graphs")
-    links = link_codes(cohort.codes, graph, root / "kg" / "mondo_references.csv.gz")
+    graph = open_primekg(world.root / "kg" / "kg.csv.gz", Path(folder) / "graphs")
+    links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
     names = links.names_of(cohort.names(), graph)
     cases = build_cases(samples, task, names, style="compact", budget=WORDS, count=lambda text: len(text.split()))
     corpus = build_retriever(graph, "tfidf", cache=Path(folder) / "indexes")

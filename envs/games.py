@@ -240,6 +240,14 @@ def ending(play: Play) -> dict[str, Any]:
     }
 
 
+def earned(play: Play, agent: str | None = None) -> float:
+    """What the play has been worth so far, to all agents together or to `agent`."""
+    paused = play.paused
+    if paused.episode is not None:
+        return float(sum(reward_of(play).arriving(agent)))
+    return 0.0 if paused.scene.so_far is None else paused.scene.so_far(next(iter(paused.acts.values())))
+
+
 def reward_of(play: Play) -> EpisodeReward:
     """The reward of a finished play."""
     assert play.paused.episode is not None

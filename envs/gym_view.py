@@ -7,13 +7,13 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium
 from gymnasium.error import ResetNeeded
 
-from envs.games import Game, Play, about, begin, ending, reward_of
+from envs.games import Game, Play, about, begin, earned, ending
 from envs.scene import transcript
 from envs.spaces import show
 
 
 class GymView(gymnasium.Env[Any, Any]):
-    """A game as a gymnasium.Env. The reward, R_all of the episode, arrives at its end.
+    """A game as a gymnasium.Env. The reward, R_all of the episode, arrives at its end, unless the scene says earlier.
 
     `info`: agent, role, choices, max_tokens and step of the open decision; after the end sample_id, prediction
     (label index), failure and the reward's terms.
@@ -27,11 +27,12 @@ class GymView(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         self.observation_space, self.action_space = game.spaces()
         self.play: Play | None = None
+        self._given = 0.0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode of a case drawn with the seed; options {"case": index} names one instead."""
         super().reset(seed=seed)
-        self.play = begin(self.game, self.np_random, options)
+        self.play, self._given = begin(self.game, self.np_random, options), 0.0
         return self._seen()
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -40,11 +41,10 @@ class GymView(gymnasium.Env[Any, Any]):
             raise ResetNeeded("step() needs an episode under way: call reset() first.")
         self.play.act(waiting[0][1], action)
         observation, info = self._seen()
-        episode = self.play.paused.episode
-        if episode is None:
-            return observation, 0.0, False, False, info
-        failed = episode.failure is not None
-        return observation, reward_of(self.play).total, not failed, failed, info
+        worth, episode = earned(self.play), self.play.paused.episode
+        reward, self._given = worth - self._given, worth
+        failed = episode is not None and episode.failure is not None
+        return observation, reward, episode is not None and not failed, failed, info
 
     def render(self) -> str | None:  # type: ignore[override]
         """The episode so far, as text."""

@@ -1,9 +1,9 @@
 """PettingZoo: a game's agents one after the other (AEC) or all at every step (Parallel).
 
 Agents are called top_0, low_0, ... An agent's reward is what R_all holds for it (everything, in the shared composition)
-and arrives at the end. `aec` and `parallel` are what users call; both raise what PettingZoo's own games raise:
-AssertionError for a step before reset and for an action outside the space, gymnasium.error.InvalidAction for one
-outside the mask, gymnasium.error.Error for a seed that is not an integer.
+and arrives at the end, unless the scene says earlier. `aec` and `parallel` are what users call; both raise what
+PettingZoo's own games raise: AssertionError for a step before reset and for an action outside the space,
+gymnasium.error.InvalidAction for one outside the mask, gymnasium.error.Error for a seed that is not an integer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gymnasium.utils import seeding
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
-from envs.games import Game, Play, about, begin, ending, reward_of
+from envs.games import Game, Play, about, begin, earned, ending
 from envs.scene import transcript
 from envs.spaces import show
 
@@ -43,6 +43,7 @@ class _Views:
         self.action_spaces = {agent: both[1] for agent, both in made.items()}
         self.agents: list[str] = []
         self.play: Play | None = None
+        self._given: dict[str, float] = {}
         self._rng = seeding.np_random()[0]
 
     def observation_space(self, agent: str) -> Any:
@@ -60,6 +61,7 @@ class _Views:
             self._rng = seeding.np_random(seed)[0]
         self.agents = list(self.possible_agents)
         self.play = begin(self.game, self._rng, options)
+        self._given = dict.fromkeys(self.possible_agents, 0.0)
         return self.play
 
     def decisions(self) -> dict[str, int]:
@@ -71,12 +73,12 @@ class _Views:
         return places
 
     def _rewards(self) -> dict[str, float]:
-        """What the episode was worth to each agent; 0 until it has ended."""
+        """What each agent has earned since it was last asked for."""
         assert self.play is not None
-        if self.play.paused.episode is None:
-            return dict.fromkeys(self.possible_agents, 0.0)
-        worth = reward_of(self.play)
-        return {agent: float(sum(worth.arriving(agent.removesuffix("_0")))) for agent in self.possible_agents}
+        worth = {agent: earned(self.play, agent.removesuffix("_0")) for agent in self.possible_agents}
+        new = {agent: value - self._given[agent] for agent, value in worth.items()}
+        self._given = worth
+        return new
 
     def _info(self, agent: str, places: dict[str, int]) -> dict[str, Any]:
         assert self.play is not None

@@ -1,28 +1,66 @@
 """The environments under the ids Gymnasium knows them by, once this module is imported.
 
-`gymnasium.make("envs.register:ghar/GHAR-v0")` imports it by itself. Without arguments an environment plays on the demo
-world's generated patients (envs/demo.py); give `scene` for others.
+`gymnasium.make("envs.register:ghar/GHAR-v0")` imports it by itself. Without arguments an environment plays on generated
+patients, which are made on first use; give `scene` for others. `game` makes what pettingzoo_view.aec and parallel play.
+
+    id                    system                                     agents           views
+    ghar/GHAR-v0          retrieve before predicting                 top, low         text, tokens
+    ghar/GraphWalker-v0   choosing examples                          selector         numbers, text, tokens
+    ghar/EHRRAG-v0        events, for and against                    top, low         text, tokens
+    ghar/EXPRAG-v0        similar patients' reports                  top              text, tokens
+    ghar/Navigation-v0    GHAR's decisions without the words         top (and low)    numbers
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium
 
 from envs.demo import SPEC, demo_scene
+from envs.demo_events import demo_events
+from envs.demo_reports import demo_questions
 from envs.games import BYTES, Codec, Game, TextGame, TokenGame
 from envs.gym_view import GymView
 from envs.navigation import Chart, NavigationGame, navigation
 from envs.scene import Scene
+from envs.selection_game import SPEC as WALK
+from envs.selection_game import WalkGame, demo_walks
+
+View = Literal["text", "tokens"]
 
 
-def ghar_game(
-    scene: Scene | None = None, view: Literal["text", "tokens"] = "text", codec: Codec = BYTES, context: int = 4096
+def _system(
+    demo: Callable[..., Scene],
+    scene: Scene | None = None,
+    view: View = "text",
+    codec: Codec = BYTES,
+    context: int = 4096,
+    folder: str = ".cache/ghar",
 ) -> Game:
-    """GHAR as a game of texts, or of token ids by `codec` (bytes, or `envs.games.codec_of(tokenizer)`)."""
-    scene = scene or demo_scene()[0]
+    """A system as a game of texts, or of token ids by `codec` (bytes, or `envs.games.codec_of(tokenizer)`).
+
+    folder: where generated patients are kept.
+    """
+    scene = scene or demo(folder)
+    return TextGame(scene) if view == "text" else TokenGame(scene, codec, context)
+
+
+def walk_game(
+    scene: Scene | None = None,
+    view: Literal["numbers", "text", "tokens"] = "numbers",
+    codec: Codec = BYTES,
+    context: int = 4096,
+    budget: int = WALK.budget,
+    measured: bool = WALK.measured,
+    slots: int = 64,
+) -> Game:
+    """GraphWalker's search; `budget`, `measured`: as for WalkSpec, `slots`: as for WalkGame."""
+    scene = scene or demo_walks(budget, measured)
+    if view == "numbers":
+        return WalkGame(scene, budget, slots)
     return TextGame(scene) if view == "text" else TokenGame(scene, codec, context)
 
 
@@ -33,15 +71,19 @@ def navigation_game(agents: Sequence[str] = ("top",), folder: str = ".cache/ghar
     return navigation(scene, knowledge, Chart(knowledge, SPEC.max_iterations, SPEC.max_paths, menu), agents)
 
 
-def make_ghar(render_mode: str | None = None, **game: Any) -> GymView:
-    """`game`: as for `ghar_game`."""
-    return GymView(ghar_game(**game), render_mode)
+GAMES: Mapping[str, Callable[..., Game]] = {
+    "GHAR": partial(_system, lambda folder: demo_scene(folder)[0]),
+    "GraphWalker": walk_game,
+    "EHRRAG": partial(_system, demo_events),
+    "EXPRAG": partial(_system, demo_questions),
+    "Navigation": navigation_game,
+}
 
 
-def make_navigation(render_mode: str | None = None, **game: Any) -> GymView:
-    """`game`: as for `navigation_game`."""
-    return GymView(navigation_game(**game), render_mode)
+def make(name: str, render_mode: str | None = None, **arguments: Any) -> GymView:
+    """The Gymnasium environment of GAMES[name]; `arguments` are the game's."""
+    return GymView(GAMES[name](**arguments), render_mode)
 
 
-gymnasium.register("ghar/GHAR-v0", entry_point=make_ghar)
-gymnasium.register("ghar/Navigation-v0", entry_point=make_navigation)
+for _name in GAMES:
+    gymnasium.register(f"ghar/{_name}-v0", entry_point=partial(make, _name))  # type: ignore[arg-type]

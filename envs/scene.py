@@ -35,6 +35,7 @@ class Scene:
 
     name: of the system, as in "ghar/NAME-v0". agents, roles: all that its acts can name.
     cases: what `episode` takes; each has a `sample_id`. reward: of a finished episode and its case.
+    so_far: where rewards come step by step, what all agents have earned when an act is asked; None: all at the end.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Scene:
     episode: Callable[[Any], EpisodeGenerator]
     corpus: Corpus
     reward: Callable[[Episode, Any], EpisodeReward]
+    so_far: Callable[[Act], float] | None = None
 
 
 @dataclass(eq=False)
@@ -137,12 +139,12 @@ def transcript(paused: Paused) -> str:
     lines = [f"== {paused.scene.name}, {paused.case.sample_id} =="]
     for record in paused.trace:
         if isinstance(record.effect, Act):
-            lines += [_asked(record.effect), f"    > {record.result.text}"]
+            lines += [_asked(record.effect), f"    > {_indented(record.result.text)}"]
         else:
             assert isinstance(record.result, Evidence)
-            found = [f"    {passage.text}" for passage in record.result.passages] or ["    (nothing)"]
-            where = record.effect.partitions
-            lines += [f"[retrieve] {record.effect.query} in {'all' if where is None else where}", *found]
+            found = [f"    {_indented(passage.text)}" for passage in record.result.passages] or ["    (nothing)"]
+            where = "all" if record.effect.partitions is None else record.effect.partitions
+            lines += [f"[retrieve] {_indented(record.effect.query)} in {where}", *found]
     lines += [f"{_asked(act)}\n    ?" for act in paused.acts.values()]
     if paused.episode is not None:
         end = paused.episode.failure or f"prediction {paused.episode.prediction.label}"
@@ -152,5 +154,8 @@ def transcript(paused: Paused) -> str:
 
 def _asked(act: Act) -> str:
     choices = f" ({' | '.join(act.choices)})" if act.choices else ""
-    prompt = act.prompt.replace("\n", "\n    ")
-    return f"[{act.agent}: {act.role}]{choices}\n    {prompt}"
+    return f"[{act.agent}: {act.role}]{choices}\n    {_indented(act.prompt)}"
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n    ")

@@ -29,10 +29,15 @@ def anchors_near(query: np.ndarray, graph: PatientGraph) -> list[int]:
     return [row for c in cohorts for row in best(near, everyone & (graph.cohorts == c), K_A)]
 
 
-def coverage(rng: np.random.Generator, graph: PatientGraph) -> Callable[[Shots], float]:
+def coverage(
+    rng: np.random.Generator, graph: PatientGraph, query: np.ndarray | None = None
+) -> Callable[[Shots], float]:
     """H(x | S), its gains diminishing: each topic of the patient is explained by an example with a probability that
-    depends on where the example lies and how telling it is; topics left unexplained add up."""
-    directions = rng.normal(size=(TOPICS, WIDTH))
+    depends on where the example lies and how telling it is; topics left unexplained add up.
+
+    query: the patient's vector, around which its topics then lie; None: anywhere.
+    """
+    directions = rng.normal(size=(TOPICS, WIDTH)) + (0 if query is None else query)
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     unit = graph.vectors / np.linalg.norm(graph.vectors, axis=1, keepdims=True)
     telling = 2 * rng.random((len(graph.ids), 1))

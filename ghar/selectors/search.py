@@ -31,7 +31,7 @@ def lazy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop
     anchors = _distinct(anchors)
     values = yield ((), *((row,) for row in anchors))
     scored, current = len(anchors) + 1, round(values[0], DIGITS)
-    queue = [(-_gain(current, value), row, 0) for row, value in zip(anchors, values[1:], strict=True)]
+    queue = [(-gain_of(current, value), row, 0) for row, value in zip(anchors, values[1:], strict=True)]
     heapq.heapify(queue)
     shots: Shots = ()
     steps: list[Step] = []
@@ -43,7 +43,7 @@ def lazy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop
         if size < len(shots):
             [value] = yield ((*shots, row),)
             scored += 1
-            heapq.heapreplace(queue, (-_gain(current, value), row, len(shots)))
+            heapq.heapreplace(queue, (-gain_of(current, value), row, len(shots)))
             continue
         steps.append(Step(row, -bound, tuple(sorted(row for _, row, _ in queue))))
         heapq.heappop(queue)
@@ -54,7 +54,7 @@ def lazy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop
             values = yield tuple((*shots, other) for other in fresh)
             scored += len(fresh)
             for other, value in zip(fresh, values, strict=True):
-                heapq.heappush(queue, (-_gain(current, value), other, len(shots)))
+                heapq.heappush(queue, (-gain_of(current, value), other, len(shots)))
     return _selection(anchors, steps, scored)
 
 
@@ -68,7 +68,7 @@ def greedy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_st
         rows = sorted(frontier)
         values = yield tuple((*shots, row) for row in rows)
         scored += len(rows)
-        gain, row = max(((_gain(current, value), -row) for row, value in zip(rows, values, strict=True)))
+        gain, row = max(((gain_of(current, value), -row) for row, value in zip(rows, values, strict=True)))
         if early_stop and gain <= 0:
             break
         steps.append(Step(-row, gain, tuple(rows)))
@@ -82,7 +82,7 @@ def single(candidates: Sequence[int], budget: int, early_stop: bool = True) -> M
     rows = _distinct(candidates)
     values = yield ((), *((row,) for row in rows))
     current = round(values[0], DIGITS)
-    ranked = sorted((-_gain(current, value), row) for row, value in zip(rows, values[1:], strict=True))
+    ranked = sorted((-gain_of(current, value), row) for row, value in zip(rows, values[1:], strict=True))
     taken = [(row, -loss) for loss, row in ranked[:budget] if loss < 0 or not early_stop]
     steps = [Step(row, gain, tuple(sorted(rows))) for row, gain in taken]
     return _selection(rows, steps, len(rows) + 1)
@@ -94,7 +94,7 @@ def without_stamps(anchors: Sequence[int], neighbours: Neighbours, budget: int) 
     anchors = _distinct(anchors)
     values = yield ((), *((row,) for row in anchors))
     scored, current = len(anchors) + 1, round(values[0], DIGITS)
-    queue = [(-_gain(current, value), row) for row, value in zip(anchors, values[1:], strict=True)]
+    queue = [(-gain_of(current, value), row) for row, value in zip(anchors, values[1:], strict=True)]
     heapq.heapify(queue)
     shots: Shots = ()
     steps: list[Step] = []
@@ -103,7 +103,7 @@ def without_stamps(anchors: Sequence[int], neighbours: Neighbours, budget: int) 
         _, row = heapq.heappop(queue)
         [value] = yield ((*shots, row),)
         scored += 1
-        key = (-_gain(current, value), row)
+        key = (-gain_of(current, value), row)
         if queue and key > queue[0]:
             heapq.heappush(queue, key)
             continue
@@ -116,11 +116,12 @@ def without_stamps(anchors: Sequence[int], neighbours: Neighbours, budget: int) 
         values = yield tuple((*shots, other) for other in fresh)
         scored += len(fresh)
         for other, value in zip(fresh, values, strict=True):
-            heapq.heappush(queue, (-_gain(current, value), other))
+            heapq.heappush(queue, (-gain_of(current, value), other))
     return _selection(anchors, steps, scored)
 
 
-def _gain(current: float, value: float) -> float:
+def gain_of(current: float, value: float) -> float:
+    """What H(x | S) falls by, rounded as all searches round it."""
     return round(current - round(value, DIGITS), DIGITS)
 
 

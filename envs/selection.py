@@ -1,0 +1,235 @@
+"""GraphWalker's search (Algorithm 1) as an episode: Agent-Selector picks the examples, and earns what they inform.
+
+The frontier starts with a patient's anchors. At each step the agent names one of its candidates, or stops; the
+candidate joins the examples S and its neighbours join the frontier. A pick is worth its information gain, by how much
+it lowers H(x | S) in nats. The paper's rule takes the highest gain (`Greedy`): the fixed policy to beat, since a pick
+of less gain may open the way to better ones.
+
+H comes as a look-up, so that any scorer serves: a language model (`ScoredByModel`) or a function (`ScoredByFunction`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from envs.rollout import Corpus
+from envs.scene import Scene
+from ghar.episode import (
+    Act,
+    Completion,
+    Episode,
+    EpisodeGenerator,
+    Evidence,
+    Parsed,
+    Passage,
+    Prediction,
+    Reply,
+    Retrieve,
+)
+from ghar.llm.prompts import load_prompts
+from ghar.selectors.graphwalker import anchors
+from ghar.selectors.neighbours import unit_rows
+from ghar.selectors.protocol import Entropy, Patient, Pool, Query, Selection, Shots, Step, cosines
+from ghar.selectors.scorer import EngineScorer
+from ghar.selectors.search import DIGITS, gain_of
+from rewards.compose import EpisodeReward
+
+AGENTS, ROLES = ("selector",), ("pick",)
+STOP = "stop"
+
+
+@dataclass(frozen=True, eq=False)
+class WalkCase:
+    """A patient to choose examples for.
+
+    anchors: rows of the pool. near: the neighbours of a row that may be shown to the patient. likeness: float64 [n],
+    cosine of each row to the patient. unit: float32 [n, d], the rows at length 1.
+    """
+
+    sample_id: str
+    anchors: Shots
+    near: Callable[[int], Iterable[int]]
+    likeness: np.ndarray
+    unit: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureSets(Retrieve):
+    """Ask for H(x | S) of each of `sets`, x being the patient with the sample_id `query`."""
+
+    sets: tuple[Shots, ...]
+
+
+@dataclass(frozen=True)
+class WalkPrediction(Prediction):
+    """The examples that were chosen; there is no label."""
+
+    selection: Selection = field(default_factory=lambda: Selection(()))
+
+
+@dataclass(frozen=True)
+class WalkSpec:
+    """budget: examples at most, the paper's K. measured: whether every candidate's gain is measured before a pick and
+    shown, as the paper's search does; otherwise only what is picked is measured."""
+
+    budget: int
+    measured: bool = True
+
+
+class WalkEpisodes:
+    """Makes episodes."""
+
+    def __init__(self, spec: WalkSpec):
+        self.spec = spec
+        self.template = load_prompts("graphwalker", ROLES)["pick"]
+
+    def episode(self, case: WalkCase) -> EpisodeGenerator:
+        """The chosen examples; a reply that is no candidate ends the walk as "stop" does."""
+        shots, steps, scored = (), [], 1
+        entered = {int(row): 0 for row in case.anchors}
+        [start] = yield from _measure(case, ((),))
+        start = current = round(start, DIGITS)
+        while len(shots) < self.spec.budget and (frontier := tuple(sorted(entered.keys() - set(shots)))):
+            gains: dict[int, float] = {}
+            if self.spec.measured:
+                gains = yield from self._gains(case, current, shots, frontier)
+            facts = {"case": case, "shots": shots, "frontier": frontier, "gains": gains, "entered": dict(entered)}
+            reply: Reply = yield self._pick(facts | {"earned": gain_of(start, current)})
+            row: int | None = reply.value
+            if row is not None and not self.spec.measured:
+                gains = yield from self._gains(case, current, shots, (row,))
+            scored += len(gains)
+            if row is None:
+                break
+            steps.append(Step(row, gains[row], frontier))
+            current, shots = gain_of(current, gains[row]), (*shots, row)
+            for other in case.near(row):
+                entered.setdefault(int(other), len(shots))
+        found = Selection(shots, tuple(step.gain for step in steps), scored, case.anchors, tuple(steps))
+        return WalkPrediction(None, selection=found)
+
+    def _gains(
+        self, case: WalkCase, current: float, shots: Shots, rows: Shots
+    ) -> Generator[MeasureSets, Evidence, dict[int, float]]:
+        values = yield from _measure(case, tuple((*shots, row) for row in rows))
+        return {row: gain_of(current, value) for row, value in zip(rows, values, strict=True)}
+
+    def _pick(self, facts: Mapping[str, Any]) -> Act:
+        case, frontier, gains = facts["case"], facts["frontier"], facts["gains"]
+        told = {row: f", {gain:.4f}" for row, gain in gains.items()}
+        lines = [f"{row}: {case.likeness[row]:.3f}{told.get(row, '')}" for row in frontier]
+        prompt = self.template.render(
+            patient=case.sample_id,
+            budget=self.spec.budget,
+            chosen=", ".join(map(str, facts["shots"])) or "(none)",
+            columns="likeness to the patient" + (", information gain in nats" if gains else ""),
+            candidates="\n".join(lines),
+        )
+        choices = (STOP, *map(str, frontier))
+        parse = partial(_read, choices)
+        return Act("selector", "pick", prompt, choices, self.template.max_tokens, len(facts["shots"]), parse, facts)
+
+
+def _read(choices: Sequence[str], reply: str) -> Parsed:
+    said = reply.strip()
+    if said not in choices:
+        return Parsed(None, "no_candidate")
+    return Parsed(None if said == STOP else int(said))
+
+
+def _measure(case: WalkCase, sets: tuple[Shots, ...]) -> Generator[MeasureSets, Evidence, list[float]]:
+    found = yield MeasureSets(case.sample_id, None, len(sets), sets=sets)
+    return [passage.score for passage in found.passages]
+
+
+def walk_scene(episodes: WalkEpisodes, corpus: Corpus, cases: Sequence[WalkCase]) -> Scene:
+    """The walk on `cases`; a pick is rewarded at once."""
+    return Scene("GraphWalker", AGENTS, ROLES, cases, episodes.episode, corpus, _reward, _earned)
+
+
+def _earned(act: Act) -> float:
+    return act.facts["earned"]
+
+
+def _reward(episode: Episode, case: WalkCase) -> EpisodeReward:
+    found = episode.prediction
+    gains = found.selection.gains if isinstance(found, WalkPrediction) else ()
+    per_turn = tuple({"gain": gain} for gain in gains) + tuple({} for _ in episode.turns[len(gains) :])
+    return EpisodeReward({"gain": sum(gains)}, sum(gains), per_turn, "shared")
+
+
+@dataclass(frozen=True)
+class ScoredByFunction:
+    """A corpus that knows H(x | S) of each patient as a function of S."""
+
+    entropies: Mapping[str, Callable[[Shots], float]]
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        return [_evidence(r, [self.entropies[r.query](shots) for shots in _sets(r)]) for r in requests]
+
+
+@dataclass(frozen=True)
+class ScoredByModel:
+    """A corpus that measures H(x | S) with a language model; what is asked together becomes one batch."""
+
+    scorer: EngineScorer
+    patients: Mapping[str, Patient]
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        found = self.scorer.answer([Entropy(self.patients[r.query], _sets(r)) for r in requests])
+        return [_evidence(request, values) for request, values in zip(requests, found, strict=True)]
+
+
+def _sets(request: Retrieve) -> tuple[Shots, ...]:
+    if not isinstance(request, MeasureSets):
+        raise TypeError(f"a scorer of examples answers MeasureSets, not {request!r}")
+    return request.sets
+
+
+def _evidence(request: Retrieve, values: Sequence[float]) -> Evidence:
+    passages = []
+    for shots, value in zip(_sets(request), values, strict=True):
+        told = " ".join(map(str, shots)) or "no example"
+        passages.append(Passage(f"{told}: {value:.4f} nats", "set", -1, float(value), shots[-1] if shots else -1))
+    return Evidence(tuple(passages))
+
+
+def walk_case(pool: Pool, query: Query) -> WalkCase:
+    """The walk of a real patient: anchors and neighbours as `ghar.selectors.graphwalker` has them."""
+    graph = pool.graph
+    assert graph is not None
+
+    def near(row: int) -> Iterable[int]:
+        return (int(other) for other in graph.neighbours_of(row) if query.allowed[other])
+
+    likeness = cosines(pool.vectors, query.vector)
+    return WalkCase(query.patient.sample_id, tuple(anchors(pool, query)), near, likeness, unit_rows(pool.vectors))
+
+
+class Greedy:
+    """Algorithm 1's rule as a policy: the highest gain, ties to the lower row; stop where nothing gains.
+
+    What was not measured for it, it has measured by `corpus`.
+    """
+
+    def __init__(self, corpus: Corpus):
+        self.corpus = corpus
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(self._one(act)) for act in acts]
+
+    def _one(self, act: Act) -> str:
+        gains, shots = act.facts["gains"], act.facts["shots"]
+        if not gains:
+            rows = act.facts["frontier"]
+            sets = (shots, *((*shots, row) for row in rows))
+            asked = MeasureSets(act.facts["case"].sample_id, None, len(sets), sets=sets)
+            current, *values = [passage.score for passage in self.corpus.retrieve([asked])[0].passages]
+            gains = {row: gain_of(round(current, DIGITS), value) for row, value in zip(rows, values, strict=True)}
+        gain, row = max((gain, -row) for row, gain in gains.items())
+        return str(-row) if gain > 0 else STOP
