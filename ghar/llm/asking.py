@@ -61,6 +61,12 @@ class Cost:
     prompt_tokens: int
     completion_tokens: int
 
+    def __add__(self, other: Cost) -> Cost:
+        """What two jobs took together."""
+        by_reason = dict(sorted((Counter(self.by_reason) + Counter(other.by_reason)).items()))
+        numbers = ("asked", "reused", "unreadable", "prompt_tokens", "completion_tokens")
+        return Cost(by_reason=by_reason, **{name: getattr(self, name) + getattr(other, name) for name in numbers})
+
 
 @dataclass(frozen=True)
 class Answers(Generic[T]):
