@@ -30,7 +30,8 @@ class PathGraph:
     """V nodes, E facts between different nodes, and for every node its neighbours.
 
     names, relations: how nodes and relations are said. head, tail: i32[E] nodes; relation: i32[E].
-    start: i64[V+1]; near: i32; near[start[v]:start[v + 1]] are the neighbours of v in either direction, ascending.
+    start: i64[V+1]; near: i32; near[start[v]:start[v + 1]] are the neighbours of v in either direction, ascending, and
+    degree[v] (i64) is their number.
     pair: i64, ascending, lower * V + higher of each pair of neighbours; the facts between pair i are
     fact[pair_start[i]:pair_start[i + 1]].
     """
@@ -41,6 +42,7 @@ class PathGraph:
     tail: np.ndarray
     relation: np.ndarray
     start: np.ndarray
+    degree: np.ndarray
     near: np.ndarray
     pair: np.ndarray
     pair_start: np.ndarray
@@ -80,7 +82,7 @@ def make_path_graph(
     start = np.searchsorted(both, np.arange(len(names) + 1) * len(names))
     near = (both % max(len(names), 1)).astype(np.int32)
     pair_start = np.append(begins, len(fact))
-    return PathGraph(names, relations, head, tail, relation, start, near, pair, pair_start, fact)
+    return PathGraph(names, relations, head, tail, relation, start, np.diff(start), near, pair, pair_start, fact)
 
 
 def path_graph_of(graph: KnowledgeGraph) -> PathGraph:
@@ -105,107 +107,123 @@ def triples_of(graph: PathGraph, path: Sequence[int], said: dict[int, str]) -> I
                 yield Triple(head, relation, tail)
 
 
-@dataclass(eq=False)
-class _Side:
-    """Partial paths from one end: level k has those of k edges, ordered by their nodes; node and parent: i32, i64 a
-    level, parent being a position in the level before. `other` is the far end, which no partial path may touch."""
+class PathSearch:
+    """Searches one graph, one pair after the other (it keeps notes on the nodes: not for several threads at once)."""
 
-    node: list[np.ndarray]
-    parent: list[np.ndarray]
-    other: int
+    def __init__(self, graph: PathGraph, *, max_length: int, max_paths: int, max_nodes: int):
+        """At most `max_paths` shortest paths of at most `max_length` edges are looked for. max_nodes: how many partial
+        paths may be kept in all (the nodes that Algorithm 2 takes from its queues)."""
+        self.graph, self.max_length, self.max_paths, self.max_nodes = graph, max_length, max_paths, max_nodes
+        self._place = np.full(len(graph.names), -1, np.int32)  # of the node in a list at hand, -1: not in it
 
-    def cost(self, graph: PathGraph) -> int:
-        """Edges that leave the last level."""
-        ends = self.node[-1]
-        return int((graph.start[ends + 1] - graph.start[ends]).sum())
-
-    def before(self, level: int, row: np.ndarray) -> Iterator[np.ndarray]:
-        """The nodes of partial paths, from their last to the end they began at."""
-        for k in range(level, -1, -1):
-            yield self.node[k][row]
-            row = self.parent[k][row]
-
-    def grow(self, graph: PathGraph) -> None:
-        """Add a level: every partial path one edge on, never to a node it has been at."""
-        level = len(self.node) - 1
-        row, node = _edges(graph, self.node[-1])
-        keep = node != self.other
-        for visited in self.before(level, row):
-            keep &= node != visited
-        self.node.append(node[keep])
-        self.parent.append(row[keep])
-
-
-def shortest_paths(
-    graph: PathGraph, first: int, last: int, *, max_length: int, max_paths: int, max_nodes: int
-) -> Paths:
-    """At most `max_paths` shortest paths of at most `max_length` edges between two nodes.
-
-    max_nodes: how many partial paths may be kept in all (the nodes that Algorithm 2 takes from its queues). There is
-    no path from a node to itself.
-    """
-    found: list[tuple[int, ...]] = []
-    if first == last or max_paths < 1:
-        return Paths((), True)
-    ahead, back = (_Side([np.array([a])], [np.zeros(1, np.int64)], b) for a, b in ((first, last), (last, first)))
-    kept = 2
-    for length in range(1, max_length + 1):
-        if length > 1:
-            costs = ahead.cost(graph), back.cost(graph)
-            if kept + min(costs) > max_nodes:
-                return Paths(tuple(found), False)
-            side = ahead if costs[0] <= costs[1] else back
-            side.grow(graph)
-            kept += len(side.node[-1])
-            if not len(side.node[-1]):  # everything within reach has been seen
+    def find(self, first: int, last: int) -> Paths:
+        """The paths between two nodes; there is none from a node to itself."""
+        found: list[tuple[int, ...]] = []
+        if first == last:
+            return Paths((), True)
+        ahead, back = _Side(self.graph, first, last), _Side(self.graph, last, first)
+        kept = 2
+        for length in range(1, self.max_length + 1):
+            if length > 1:
+                side = ahead if ahead.cost <= back.cost else back
+                if kept + side.cost > self.max_nodes:
+                    return Paths(tuple(found), False)
+                side.grow()
+                kept += len(side.ends)
+                if not len(side.ends):  # everything within reach has been seen
+                    break
+            found += self._join(ahead, back, self.max_paths - len(found))
+            if len(found) == self.max_paths:
                 break
-        found += _join(graph, ahead, back, max_paths - len(found))
-        if len(found) == max_paths:
-            break
-    return Paths(tuple(found), True)
+        return Paths(tuple(found), True)
 
-
-def _edges(graph: PathGraph, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(position in `nodes`, neighbour) of every edge that leaves them, in order."""
-    begin = graph.start[nodes]
-    count = graph.start[nodes + 1] - begin
-    row = np.repeat(np.arange(len(nodes)), count)
-    shift = np.repeat(begin - np.cumsum(count) + count, count)
-    return row, graph.near[shift + np.arange(len(row))]
-
-
-def _join(graph: PathGraph, ahead: _Side, back: _Side, wanted: int) -> list[tuple[int, ...]]:
-    """The first `wanted` paths that consist of a last-level partial path of each side and an edge between them."""
-    ends = back.node[-1]
-    by_node = np.argsort(ends, kind="stable")
-    ordered = ends[by_node]
-    rows = np.arange(len(ahead.node[-1]))
-    if back.cost(graph) < ahead.cost(graph):  # see first which partial paths have an edge to the other side at all
-        touched = np.unique(_edges(graph, ordered)[1])
-        if not len(touched):
-            return []
-        place = np.searchsorted(touched, ahead.node[-1])
-        rows = rows[touched[np.minimum(place, len(touched) - 1)] == ahead.node[-1]]
-    found: list[tuple[int, ...]] = []
-    for part in _in_parts(rows, graph.start[ahead.node[-1][rows] + 1] - graph.start[ahead.node[-1][rows]], SCAN):
-        row, node = _edges(graph, ahead.node[-1][part])
-        begin = np.searchsorted(ordered, node, "left")
-        count = np.searchsorted(ordered, node, "right") - begin
-        hit = np.flatnonzero(count)
-        for some in _in_parts(hit, count[hit], ROWS):
-            each = np.repeat(np.arange(len(some)), count[some])
-            shift = np.repeat(begin[some] - np.cumsum(count[some]) + count[some], count[some])
-            other = by_node[shift + np.arange(len(each))]
-            found += _whole(ahead, part[row[some][each]], back, other)[: wanted - len(found)]
+    def _join(self, ahead: _Side, back: _Side, wanted: int) -> list[tuple[int, ...]]:
+        """The first `wanted` paths that consist of a partial path of each side and an edge between them."""
+        if ahead.cost <= back.cost:
+            parts = iter([ahead.edges])
+        else:  # see first which partial paths have an edge to the other side at all
+            _, node = back.edges
+            self._place[node] = 1
+            rows = np.flatnonzero(self._place[ahead.ends] > 0)
+            self._place[node] = -1
+            degree = self.graph.degree[ahead.ends[rows]]
+            parts = (ahead.edges_of(some) for some in _in_parts(rows, degree, SCAN))
+        by_node = np.argsort(back.ends, kind="stable")
+        ordered = back.ends[by_node]
+        begins = np.flatnonzero(np.diff(ordered, prepend=-1))
+        counts = np.diff(begins, append=len(ordered))
+        ends = ordered[begins]
+        self._place[ends] = np.arange(len(ends))
+        found: list[tuple[int, ...]] = []
+        for row, node in parts:
+            place = self._place[node]
+            hit = np.flatnonzero(place >= 0)
+            place = place[hit]
+            for some in _in_parts(np.arange(len(hit)), counts[place], ROWS):
+                each, other = _spread(begins[place[some]], counts[place[some]])
+                found += _whole(ahead, row[hit[some]][each], back, by_node[other])[: wanted - len(found)]
+                if len(found) == wanted:
+                    break
             if len(found) == wanted:
-                return found
-    return found
+                break
+        self._place[ends] = -1
+        return found
+
+
+class _Side:
+    """Partial paths from one end: level k has those of k edges, ordered by their nodes. A level is (node: i32[n],
+    parent: i64[n], a position in the level before). `other` is the far end, which no partial path may touch."""
+
+    def __init__(self, graph: PathGraph, end: int, other: int):
+        self.graph, self.other = graph, other
+        self.levels: list[tuple[np.ndarray, np.ndarray]] = []
+        self._add(np.array([end], np.int32), np.zeros(1, np.int64))
+
+    def _add(self, node: np.ndarray, parent: np.ndarray) -> None:
+        self.levels.append((node, parent))
+        self.ends = node
+        self.cost = int(self.graph.degree[node].sum())  # edges that leave the last level
+        self._edges: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """(position in the last level, neighbour) of every edge that leaves it, in order."""
+        if self._edges is None:
+            self._edges = self.edges_of(np.arange(len(self.ends)))
+        return self._edges
+
+    def edges_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same of some positions."""
+        nodes = self.ends[rows]
+        each, place = _spread(self.graph.start[nodes], self.graph.degree[nodes])
+        return rows[each], self.graph.near[place]
+
+    def before(self, row: np.ndarray) -> Iterator[np.ndarray]:
+        """The nodes of partial paths of the last level, from their last to the end they began at."""
+        for node, parent in reversed(self.levels):
+            yield node[row]
+            row = parent[row]
+
+    def grow(self) -> None:
+        """Add a level: every partial path one edge on, never to a node it has been at."""
+        row, node = self.edges
+        keep = node != self.other
+        for visited in self.before(row):
+            keep &= node != visited
+        self._add(node[keep], row[keep])
+
+
+def _spread(begin: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(i, begin[i] + k) for every i and every k < count[i], in order."""
+    each = np.repeat(np.arange(len(count)), count)
+    shift = begin - np.cumsum(count) + count
+    return each, shift[each] + np.arange(len(each))
 
 
 def _whole(ahead: _Side, row: np.ndarray, back: _Side, other: np.ndarray) -> list[tuple[int, ...]]:
     """The simple ones among the paths of partial paths `row` of one side and `other` of the other, in order."""
-    left = list(ahead.before(len(ahead.node) - 1, row))[::-1]
-    right = list(back.before(len(back.node) - 1, other))
+    left = list(ahead.before(row))[::-1]
+    right = list(back.before(other))
     simple = np.ones(len(row), bool)
     for a in left:
         for b in right:

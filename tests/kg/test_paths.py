@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.kg import paths as module
-from ghar.kg.paths import PathGraph, Paths, make_path_graph, path_graph_of, shortest_paths, triples_of
+from ghar.kg.paths import PathGraph, Paths, PathSearch, make_path_graph, path_graph_of, triples_of
 from tests.kg.graphs import ALS, METFORMIN, SOD1, TINY, graph_of
 
 NODES = 7
@@ -21,7 +21,7 @@ def graph(edges: list[tuple[int, int, int]], nodes: int = NODES) -> PathGraph:
 
 
 def search(g: PathGraph, a: int, b: int, length: int = 7, number: int = 40, nodes: int = 12_000) -> Paths:
-    return shortest_paths(g, a, b, max_length=length, max_paths=number, max_nodes=nodes)
+    return PathSearch(g, max_length=length, max_paths=number, max_nodes=nodes).find(a, b)
 
 
 def by_hand(edges: list[tuple[int, int, int]], a: int, b: int, length: int) -> list[tuple[int, ...]]:
