@@ -22,7 +22,7 @@ from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.triples import Triple, concept_name
 
 SCAN = 2_048  # edges looked at together at first: most pairs have all their paths among them
-ROWS = 4_096  # partial paths joined together
+ROWS = 256  # paths made together at first
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class PathSearch:
         """At most `max_paths` shortest paths of at most `max_length` edges are looked for. max_nodes: how many partial
         paths may be kept in all (the nodes that Algorithm 2 takes from its queues)."""
         self.graph, self.max_length, self.max_paths, self.max_nodes = graph, max_length, max_paths, max_nodes
-        self._place = np.full(len(graph.names), -1, np.int32)  # of the node in a list at hand, -1: not in it
+        self._noted = np.zeros(len(graph.names), bool)
 
     def find(self, first: int, last: int) -> Paths:
         """The paths between two nodes; there is none from a node to itself."""
@@ -142,31 +142,34 @@ class PathSearch:
         if ahead.cost <= back.cost:
             parts = iter([ahead.edges])
         else:  # see first which partial paths have an edge to the other side at all
-            _, node = back.edges
-            self._place[node] = 1
-            rows = np.flatnonzero(self._place[ahead.ends] > 0)
-            self._place[node] = -1
-            degree = self.graph.degree[ahead.ends[rows]]
-            parts = (ahead.edges_of(some) for some in _in_parts(rows, degree, SCAN))
-        by_node = np.argsort(back.ends, kind="stable")
-        ordered = back.ends[by_node]
-        begins = np.flatnonzero(np.diff(ordered, prepend=-1))
-        counts = np.diff(begins, append=len(ordered))
-        ends = ordered[begins]
-        self._place[ends] = np.arange(len(ends))
+            _, touched = back.edges
+            rows = self._among(touched, ahead.ends)
+            if not len(rows):
+                return []
+            parts = map(ahead.edges_of, _in_parts(rows, self.graph.degree[ahead.ends[rows]], SCAN))
         found: list[tuple[int, ...]] = []
+        by_node: np.ndarray | None = None
         for row, node in parts:
-            place = self._place[node]
-            hit = np.flatnonzero(place >= 0)
-            place = place[hit]
-            for some in _in_parts(np.arange(len(hit)), counts[place], ROWS):
-                each, other = _spread(begins[place[some]], counts[place[some]])
-                found += _whole(ahead, row[hit[some]][each], back, by_node[other])[: wanted - len(found)]
+            hit = self._among(back.ends, node)
+            if not len(hit):
+                continue
+            if by_node is None:
+                by_node = np.argsort(back.ends, kind="stable")
+            ordered = back.ends[by_node]
+            begin = np.searchsorted(ordered, node[hit], "left")
+            count = np.searchsorted(ordered, node[hit], "right") - begin
+            for some in _in_parts(np.arange(len(hit)), count, ROWS):
+                each, other = _spread(begin[some], count[some])
+                found += _whole(ahead, row[hit[some]][each], back, by_node[other], wanted - len(found))
                 if len(found) == wanted:
-                    break
-            if len(found) == wanted:
-                break
-        self._place[ends] = -1
+                    return found
+        return found
+
+    def _among(self, nodes: np.ndarray, asked: np.ndarray) -> np.ndarray:
+        """The positions of those of `asked` that are among `nodes`."""
+        self._noted[nodes] = True
+        found = np.flatnonzero(self._noted[asked])
+        self._noted[nodes] = False
         return found
 
 
@@ -220,8 +223,8 @@ def _spread(begin: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return each, shift[each] + np.arange(len(each))
 
 
-def _whole(ahead: _Side, row: np.ndarray, back: _Side, other: np.ndarray) -> list[tuple[int, ...]]:
-    """The simple ones among the paths of partial paths `row` of one side and `other` of the other, in order."""
+def _whole(ahead: _Side, row: np.ndarray, back: _Side, other: np.ndarray, wanted: int) -> list[tuple[int, ...]]:
+    """The first simple ones among the paths of partial paths `row` of one side and `other` of the other."""
     left = list(ahead.before(row))[::-1]
     right = list(back.before(other))
     simple = np.ones(len(row), bool)
@@ -229,13 +232,15 @@ def _whole(ahead: _Side, row: np.ndarray, back: _Side, other: np.ndarray) -> lis
         for b in right:
             simple &= a != b
     paths = np.stack([*left, *right], axis=1)[simple]
-    return list(map(tuple, paths[np.lexsort(paths.T[::-1])].tolist()))
+    return list(map(tuple, paths[np.lexsort(paths.T[::-1])[:wanted]].tolist()))
 
 
 def _in_parts(rows: np.ndarray, cost: np.ndarray, size: int) -> Iterator[np.ndarray]:
     """`rows` cut into parts of about `size` in cost, each twice the one before."""
-    total = np.cumsum(cost)
-    begin = 0
+    begin, total = 0, np.cumsum(cost)
+    if len(rows) and total[-1] <= size:
+        yield rows
+        return
     while begin < len(rows):
         done = int(total[begin - 1]) if begin else 0
         end = max(int(np.searchsorted(total, done + size, "right")), begin + 1)
