@@ -28,7 +28,7 @@ from ghar.llm.policy import Desk, Done, EnginePolicy, Policy, open_desk
 from ghar.llm.tokens import Tokenizer, encode_reply
 
 DELAYS = (0.05, 0.5)  # seconds a call of the retriever takes
-EPISODES = 256
+EPISODES = 1024  # so many that the last ones, which nobody follows, weigh little
 TOGETHER = 64  # patients at once, the engine's largest batch; env.in_flight=... takes another number
 LOOKUPS = 4  # workers of the retriever: calls the rollout has under way; retriever.workers=... takes another number
 

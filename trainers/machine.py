@@ -16,7 +16,7 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
 from trainers.distributed import world
-from trainers.head import CHUNK
+from trainers.head import CHUNK, FROZEN_CHUNK
 from trainers.learner import sharing
 
 LEAST_TOKENS = 2048  # no advice to make micro-batches smaller than a long prompt
@@ -89,7 +89,8 @@ def estimate(config: Config, shape: Shape, processes: int) -> dict[str, float]:
     tokens, width = config.trainer.rl.micro_tokens, shape.hidden * item / 2
     full = shape.layers * KEPT
     kept = shape.layers * KEPT_RECOMPUTED + KEPT if shared.checkpointing else full
-    passes = tokens * width * kept + 4 * min(CHUNK, tokens) * shape.vocab * 4  # logits and three like them
+    positions = min(FROZEN_CHUNK if lora else CHUNK, tokens)
+    passes = tokens * width * kept + 4 * positions * shape.vocab * 4  # logits and three like them
     gradients = trained * item / (processes if stage >= 2 else 1)
     # rollouts have no gradients, but fold adapters into a second copy of the weights
     busy = max(gradients + passes, shape.weights * item if lora else 0)
