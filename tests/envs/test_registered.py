@@ -21,6 +21,7 @@ from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, see
 import envs  # noqa: E402
 from envs.pettingzoo_view import aec, parallel  # noqa: E402
 from envs.register import GAMES  # noqa: E402
+from envs.spaces import Unicode  # noqa: E402
 from tests.envs.test_pettingzoo_view import EXPECTED  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,7 +125,7 @@ def test_an_episode_is_printed_readably(name: str, arguments: dict[str, Any]) ->
 @each(TEXTS + ENCODED)
 def test_a_users_mistakes_in_gymnasium(name: str, arguments: dict[str, Any]) -> None:
     env = make(name, arguments).unwrapped
-    texts = isinstance(env.observation_space, envs.spaces.Unicode)
+    texts = isinstance(env.observation_space, Unicode)
     with pytest.raises(ResetNeeded, match="reset"):
         env.step("0" if texts else 0)
     for seed in ("1", 1.5, -1):

@@ -94,7 +94,8 @@ def test_greedy_can_be_beaten_but_no_walk_beats_the_best() -> None:
     scene = demo_walks()
     env, rng = GymView(WalkGame(scene, 3)), np.random.default_rng(0)
     greedy_, random, optimum = [], [], []
-    for number, case in enumerate(scene.cases[:4]):
+    for number in (0, 1, 11, 18):
+        case = scene.cases[number]
         greedy_.append(worth(env, number, greedy_action))
         random.append(worth(env, number, lambda seen: int(rng.choice(np.flatnonzero(seen["action_mask"])))))
         optimum.append(best(case, scene.corpus.entropies[case.sample_id], 3))  # type: ignore[attr-defined]
