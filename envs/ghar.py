@@ -13,15 +13,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from envs.case import Case
 from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve, Step, as_text
-from ghar.kg.metapaths import MetaPath
 from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 from ghar.llm.prompts import load_prompts
 
 Ablation = Literal["none", "ni", "nt", "nl", "nm"]
+
+
+class Partition(Protocol):
+    """What Agent-Top chooses among: a `MetaPath`, or a `CommunityLevel` where the corpus is communities (KARE)."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+P = TypeVar("P", bound=Partition)
 
 
 @dataclass(frozen=True)
@@ -36,10 +48,10 @@ class GharSpec:
     ablation: Ablation
 
 
-class GharEpisodes:
-    """Makes episodes over one set of meta-paths (O_meta)."""
+class GharEpisodes(Generic[P]):
+    """Makes episodes over one set of meta-paths (O_meta), or of other partitions of a corpus."""
 
-    def __init__(self, spec: GharSpec, metapaths: Sequence[MetaPath]):
+    def __init__(self, spec: GharSpec, metapaths: Sequence[P]):
         self.spec = spec
         self.metapaths = tuple(metapaths)
         self.templates = load_prompts(spec.prompts)

@@ -68,7 +68,7 @@ def patient_graph(history: Sequence[Visit], name_of: Callable[[str], str], nodes
     visit_of: dict[int, int] = {}
     for concept, index in latest.items():
         node = nodes.own.get(concept)
-        if node in present:
+        if node is not None and node in present:
             visit_of[node] = max(index, visit_of.get(node, 0))  # several concepts may be one after clustering
     direct = np.array(sorted(visit_of), np.int64)
     visits = np.array([visit_of[node] for node in direct.tolist()], np.int64)

@@ -1,4 +1,4 @@
-"""Small generated communities and patients for DGRA; `launch.bench_kare_dgra.direct_selection` evaluates them slowly."""
+"""Small generated communities and patients for DGRA."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def of(members: list[list[int]], nodes: int, usable: list[bool] | None = None) -
 
 
 def patient_of(direct: list[int], visit: list[int], indirect: list[int]) -> PatientGraph:
-    return PatientGraph(*(np.array(values, np.int64) for values in (direct, visit, indirect)))
+    return PatientGraph(np.array(direct, np.int64), np.array(visit, np.int64), np.array(indirect, np.int64))
 
 
 def test_a_worked_example() -> None:

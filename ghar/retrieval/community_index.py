@@ -1,0 +1,154 @@
+"""What community retrieval searches: communities, one summary of each, embeddings and theme relevance, on disk.
+
+An index is for one theme. A community's text is its summary for the theme, or its general one where it has none (it has
+nothing to do with the theme, or the question failed); one without any (too large, or failed) stays in the numbering and
+is never found. Entities, terms and summaries are embedded as passages, base contexts as queries (the paper has one
+embedding function; some encoders tell the two apart).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ghar.errors import BadInput
+from ghar.kg.communities import Communities
+from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
+from ghar.kg.summaries import Summaries
+from ghar.kg.themes import Theme
+from ghar.progress import progress
+from ghar.retrieval.dgra import CommunityArrays
+from ghar.retrieval.encoders import Encoder
+
+FORMAT = "community-index-1"
+CHUNK = 4096  # texts encoded at once
+_ARRAYS = ("node_start", "node", "holder_start", "holder", "vector", "theme_nodes", "theme_summary", "usable")
+
+
+@dataclass(frozen=True)
+class CommunityLevel:
+    """A partition among which GHAR's Agent-Top can choose: the communities of one level of the hierarchy."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class CommunityIndex:
+    """arrays: as DGRA reads them. entities: sorted names of the nodes. summaries: "" for none. level: int16[C].
+
+    encoder: key of the encoder that made the vectors. theme: its name, "" for none.
+    counts: "communities", and how many of them are "without a summary".
+    """
+
+    arrays: CommunityArrays
+    entities: Strings
+    summaries: Strings
+    level: np.ndarray
+    encoder: str
+    theme: str
+    counts: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def names(self, community: int) -> list[str]:
+        """The entities of a community."""
+        own = self.arrays
+        return [self.entities[int(v)] for v in own.node[own.node_start[community] : own.node_start[community + 1]]]
+
+    @classmethod
+    def load(cls, folder: Path) -> CommunityIndex:
+        """Open a built index, arrays memory-mapped. BadInput names what is missing or damaged."""
+        meta = read_meta(folder)
+        if meta.get("format") != FORMAT:
+            raise BadInput(f"{folder} holds no community index of format {FORMAT}; delete it and build it again.")
+        arrays = CommunityArrays(*(read_array(folder, name) for name in _ARRAYS))
+        entities, summaries = (read_strings(folder, name) for name in ("entities", "summaries"))
+        level = read_array(folder, "level")
+        return cls(arrays, entities, summaries, level, meta["encoder"], meta["theme"], meta["counts"])
+
+
+def build_index(
+    communities: Communities, summaries: Summaries, theme: Theme | None, encoder: Encoder, folder: Path
+) -> CommunityIndex:
+    """Write the index as `folder`, whole or not at all, and open it. Without a theme its relevance is 0 everywhere.
+
+    BadInput when no community has a summary: then there is nothing to retrieve.
+    """
+    special = summaries.theme or ("",) * len(summaries.general)
+    texts = [
+        (one or "").strip() or (other or "").strip() for one, other in zip(special, summaries.general, strict=True)
+    ]
+    usable = np.array([bool(text) for text in texts])
+    count, nodes = len(texts), len(communities.entities)
+    if count != len(communities):
+        raise ValueError(f"{count} summaries are given for {len(communities)} communities")
+    if not usable.any():
+        raise BadInput(f"None of the {count} communities has a summary: look at what the summariser answered.")
+    rows = np.flatnonzero(usable)
+    with new_folder(folder) as half:
+        shape = (count, encoder.dimension)
+        vector = np.lib.format.open_memmap(half / "vector.npy", mode="w+", dtype=np.float32, shape=shape)
+        for here, vectors in _encoded(encoder, len(rows), lambda i: texts[rows[i]], "Embed the summaries"):
+            vector[rows[here]] = vectors
+        vector.flush()
+        by_node, by_summary = np.zeros(count, np.float32), np.zeros(count, np.float32)
+        if theme is not None:
+            by_node, by_summary = _theme_relevance(communities, theme, encoder, vector, rows)
+        start, node = np.asarray(communities.node_start), np.asarray(communities.node)
+        arrays = CommunityArrays.of(start, node, nodes, vector, by_node, by_summary, usable)
+        write_arrays(half, {name: getattr(arrays, name) for name in _ARRAYS if name != "vector"})
+        write_arrays(half, {"entities": Strings.of(communities.entities), "summaries": Strings.of(texts)})
+        write_arrays(half, {"level": np.asarray(communities.level)})
+        counts = {"communities": count, "without a summary": count - len(rows)}
+        named = {"encoder": encoder.key, "theme": theme.name if theme else ""}
+        write_meta(half, {"format": FORMAT, "counts": counts, **named})
+    return CommunityIndex.load(folder)
+
+
+def _theme_relevance(
+    communities: Communities, theme: Theme, encoder: Encoder, vector: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """f32[C] each: the mean over a community's nodes of the cosine to the nearest term (Eq. 6), and the summary's."""
+    terms = encoder.passages(theme.terms).T
+    names = communities.entities
+    of_node = np.empty(len(names))
+    for here, vectors in _encoded(encoder, len(names), names.__getitem__, "Embed the entities"):
+        of_node[here] = (vectors @ terms).max(axis=1)
+    sums = np.concatenate([[0.0], np.cumsum(of_node[communities.node])])
+    start = np.asarray(communities.node_start)
+    mean = (sums[start[1:]] - sums[start[:-1]]) / np.maximum(np.diff(start), 1)
+    of_summary = np.zeros(len(communities), np.float32)
+    for begin in range(0, len(rows), CHUNK):
+        here = rows[begin : begin + CHUNK]
+        of_summary[here] = (vector[here] @ terms).max(axis=1)
+    return mean.astype(np.float32), of_summary
+
+
+def _encoded(encoder: Encoder, count: int, text: Callable[[int], str], title: str):
+    """(numbers, vectors) of texts 0..count-1, piece by piece."""
+    with progress(count, title) as advance:
+        for begin in range(0, count, CHUNK):
+            here = range(begin, min(begin + CHUNK, count))
+            yield np.asarray(here), encoder.passages([text(i) for i in here])
+            advance(len(here))
+
+
+def levels(index: CommunityIndex) -> tuple[CommunityLevel, ...]:
+    """The levels that have a summary, coarsest first, numbered from 0, with the usual size of their communities."""
+    sizes = np.diff(index.arrays.node_start)
+    found = []
+    for number, members in enumerate(level_members(index)):
+        usual = int(np.median(sizes[members]))
+        found.append(CommunityLevel(number, f"communities of level {number}, about {usual} concepts each"))
+    return tuple(found)
+
+
+def level_members(index: CommunityIndex) -> list[np.ndarray]:
+    """For each of `levels`: int64 communities with a summary, ascending."""
+    level, usable = np.asarray(index.level), np.asarray(index.arrays.usable)
+    return [np.flatnonzero(usable & (level == own)) for own in np.unique(level[usable])]

@@ -1,0 +1,47 @@
+"""Similar patients of the training split, shown with their outcome as part of the base context (Section 3.2, KARE).
+
+The paper shows the nearest patient with the query's label and the nearest with another one. That is the nearest patient
+of each label, which can be found without the query's label; in the paper's words and order it would give the label away
+in training and could not be had at test time. So here, for every query alike: the nearest patient, then the nearest
+whose label differs from those found before, until there are `count`; shown in the order of their labels. Nothing reads
+the query's label, and its patient is never shown.
+
+EHR similarity is the cosine of embeddings of the base contexts without similar patients (Section 4.1: one text
+embedding model for everything but abstracts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ghar.data.cohort import Sample
+from ghar.retrieval.ranking import DECIMALS
+
+
+class SimilarPatients:
+    """Nearest training patients. Every sample that is ever shown is one of `samples`."""
+
+    def __init__(self, samples: Sequence[Sample], vectors: np.ndarray):
+        """samples: of the training split. vectors: f32[n, d], unit embedding of each one's base context."""
+        if len(samples) != len(vectors):
+            raise ValueError(f"{len(vectors)} vectors are given for {len(samples)} training samples")
+        self.samples = tuple(samples)
+        self.vectors = vectors
+        self._subject = np.array([sample.subject_id for sample in samples], np.int64)
+        self._label = np.array([sample.label for sample in samples], np.int64)
+
+    def find(self, subject_id: int, vector: np.ndarray, count: int = 2) -> tuple[Sample, ...]:
+        """The nearest patients of `count` different labels, by label; fewer when the split has fewer labels.
+
+        subject_id: whose stays are never shown. vector: f32[d] of the query. Ties go to the earlier sample.
+        """
+        cosines = np.round(self.vectors @ vector, DECIMALS)  # so that equal texts tie, whatever the order of a sum was
+        open_ = self._subject != subject_id
+        found: list[int] = []
+        while len(found) < count and open_.any():
+            nearest = int(np.argmax(np.where(open_, cosines, -np.inf)))
+            found.append(nearest)
+            open_ &= self._label != self._label[nearest]
+        return tuple(self.samples[i] for i in sorted(found, key=lambda i: self._label[i]))

@@ -1,0 +1,31 @@
+"""Themes: each task has one, and none is without terms."""
+
+from __future__ import annotations
+
+import pytest
+
+from ghar.errors import BadInput
+from ghar.kg.themes import LENGTH_OF_STAY, MORTALITY, READMISSION, THEMES, Theme, theme_of
+
+
+def test_tasks_have_their_theme_by_either_name() -> None:
+    assert theme_of("kare-mortality") is theme_of("kare_mortality") is theme_of("dec") is MORTALITY
+    assert theme_of("kare-readmission") is theme_of("read") is READMISSION
+    assert theme_of("los") is LENGTH_OF_STAY
+    with pytest.raises(BadInput, match="'lab_anemia' has no theme"):
+        theme_of("lab_anemia")
+
+
+@pytest.mark.parametrize("terms", [(), ("sepsis", " ")])
+def test_a_theme_without_terms_is_refused(terms: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput, match="'mortality' has no terms"):
+        Theme("mortality", terms)
+
+
+def test_a_theme_without_a_name_is_refused() -> None:
+    with pytest.raises(BadInput, match="has no name"):
+        Theme(" ", ("sepsis",))
+
+
+def test_terms_are_different_phrases() -> None:
+    assert all(len(set(theme.terms)) == len(theme.terms) for theme in THEMES)

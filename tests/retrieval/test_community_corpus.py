@@ -1,0 +1,200 @@
+"""The index of communities and the corpus over it: what is found, what never is; GHAR's episode over communities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.ghar import GharEpisodes, GharSpec
+from envs.rollout import Job, rollout
+from ghar.episode import Act, Completion, Evidence, Prediction, Retrieve
+from ghar.errors import BadInput
+from ghar.kg.communities import Communities
+from ghar.kg.summaries import Summaries
+from ghar.kg.themes import Theme
+from ghar.llm.asking import Cost
+from ghar.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
+from ghar.retrieval.community_index import CommunityIndex, build_index, levels
+from ghar.retrieval.dgra import PAPER, RELEASED, select
+from ghar.retrieval.encoders import HashingEncoder
+from ghar.retrieval.patient_graph import PatientGraph
+from tests.envs.parts import make_case
+
+ENTITIES = ("asthma", "fever", "grade 7 course", "metformin", "sepsis")
+MEMBERS = ([0, 1, 2, 3, 4], [1, 4], [0, 1], [2, 4], [3], [0])
+LEVEL = [0, 1, 1, 1, 2, 2]
+GENERAL = ("all of it", "sepsis brings fever", "asthma without fever", None, "metformin alone", " ")
+THEMED = (None, "sepsis with fever is dangerous", "", None, None, None)
+THEME = Theme("mortality prediction", ("sepsis", "dangerous course"))
+ENCODER = HashingEncoder(64)
+
+
+def communities() -> Communities:
+    start = np.cumsum([0, *map(len, MEMBERS)])
+    node = np.concatenate([np.array(m, np.int32) for m in MEMBERS])
+    nothing = np.zeros(len(MEMBERS) + 1, np.int64), np.empty(0, np.int32)
+    level = np.array(LEVEL, np.int16)
+    return Communities(
+        ENTITIES, ("r",), np.empty((0, 3), np.int32), start, node, *nothing, np.zeros_like(level), level, 0, 0
+    )
+
+
+def summaries(general: Sequence[str | None] = GENERAL, theme: Sequence[str | None] = THEMED) -> Summaries:
+    return Summaries(tuple(general), tuple(theme), Cost(0, 0, 0, {}, 0, 0), {})
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> CommunityIndex:
+    return build_index(communities(), summaries(), THEME, ENCODER, tmp_path_factory.mktemp("index") / "communities")
+
+
+def graph(direct: list[int], visit: list[int], indirect: list[int]) -> PatientGraph:
+    return PatientGraph(np.array(direct, np.int64), np.array(visit, np.int64), np.array(indirect, np.int64))
+
+
+GRAPHS = {"s0": graph([1, 4], [0, 2], [2]), "s1": graph([3], [0], []), "s2": graph([], [], [])}
+
+
+@pytest.fixture
+def corpus(index: CommunityIndex) -> CommunityCorpus:
+    return CommunityCorpus(index, ENCODER, GRAPHS, PAPER)
+
+
+def test_the_index_holds_the_summary_for_the_theme_or_the_general_one_and_counts_what_has_none(index) -> None:
+    assert index.summaries[:] == [
+        "all of it", "sepsis with fever is dangerous", "asthma without fever", "", "metformin alone", ""
+    ]  # fmt: skip
+    assert index.arrays.usable.tolist() == [True, True, True, False, True, False]
+    assert index.counts == {"communities": 6, "without a summary": 2}
+    assert isinstance(index.arrays.vector.base, np.memmap)
+    np.testing.assert_allclose(index.arrays.vector[1], ENCODER.passages(["sepsis with fever is dangerous"])[0])
+    assert not index.arrays.vector[3].any()
+    assert index.names(1) == ["fever", "sepsis"]
+
+
+def test_theme_relevance_is_eq_6(index: CommunityIndex) -> None:
+    terms = ENCODER.passages(THEME.terms)
+    for community, members in enumerate(MEMBERS):
+        nearest = [max(float(e @ term) for term in terms) for e in ENCODER.passages([ENTITIES[v] for v in members])]
+        assert index.arrays.theme_nodes[community] == pytest.approx(np.mean(nearest), abs=1e-6)
+    summary = ENCODER.passages(["sepsis with fever is dangerous"])[0]
+    assert index.arrays.theme_summary[1] == pytest.approx(max(float(summary @ term) for term in terms), abs=1e-6)
+
+
+def test_without_a_theme_its_relevance_is_zero(tmp_path: Path) -> None:
+    made = build_index(communities(), summaries(theme=()), None, ENCODER, tmp_path / "index")
+    assert made.theme == "" and not made.arrays.theme_nodes.any() and not made.arrays.theme_summary.any()
+    assert made.summaries[1] == "sepsis brings fever"
+
+
+def test_an_index_is_built_whole_or_not_at_all(tmp_path: Path) -> None:
+    class Broken(HashingEncoder):
+        def passages(self, texts: Sequence[str]) -> np.ndarray:
+            if "fever" in texts:
+                raise RuntimeError("out of memory")
+            return super().passages(texts)
+
+    with pytest.raises(RuntimeError):
+        build_index(communities(), summaries(), THEME, Broken(64), tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(BadInput, match="None of the 6 communities has a summary"):
+        build_index(communities(), summaries([None] * 6, [""] * 6), THEME, ENCODER, tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(BadInput, match="cannot be read"):
+        CommunityIndex.load(tmp_path / "index")
+    build_index(communities(), summaries(), THEME, ENCODER, tmp_path / "index")
+    (tmp_path / "index" / "vector.npy").write_bytes(b"short")
+    with pytest.raises(BadInput, match=r"vector\.npy"):
+        CommunityIndex.load(tmp_path / "index")
+
+
+def test_a_selection_is_dgra_s_with_the_factors_of_each_pick(corpus: CommunityCorpus) -> None:
+    context = "Visit 0: fever. Visit 2: sepsis."
+    [evidence] = corpus.retrieve([SelectCommunities(context, None, 10, "s0")])
+    wanted = select(corpus.index.arrays, GRAPHS["s0"], ENCODER.queries([context])[0], PAPER, 10)
+    assert tuple(p.ident for p in evidence.passages) == wanted.ids
+    assert [p.factors for p in evidence.passages if isinstance(p, ChosenCommunity)] == list(wanted.factors)
+    first = evidence.passages[0]
+    assert (first.kind, first.score) == ("community", wanted.factors[0].relevance)
+    assert evidence.text.startswith(corpus.index.summaries[wanted.ids[0]])
+    assert not {3, 5} & {p.ident for p in evidence.passages}  # without a summary
+    [few, other, nothing] = corpus.retrieve(
+        [SelectCommunities(context, None, n, sample) for n, sample in ((1, "s0"), (5, "s1"), (5, "s2"))]
+    )
+    assert few.passages == evidence.passages[:1]
+    assert {p.ident for p in other.passages} == {0, 4}  # of all that hold the node
+    assert nothing == Evidence()
+
+
+def test_settings_change_what_is_selected_and_why(corpus: CommunityCorpus) -> None:
+    request = SelectCommunities("fever", None, 2, "s0")
+    [paper] = corpus.retrieve([request])
+    [released] = replace(corpus, settings=RELEASED).retrieve([request])
+    assert {p.score for p in paper.passages} != {p.score for p in released.passages}
+
+
+def test_no_request_can_hold_a_label() -> None:
+    assert {field.name for field in fields(SelectCommunities)} == {"query", "partitions", "top_n", "sample_id"}
+
+
+def test_plain_requests_find_by_likeness_within_levels(corpus: CommunityCorpus) -> None:
+    whole, level_1, two, both = corpus.retrieve(
+        [
+            Retrieve("sepsis with fever", None, 1),
+            Retrieve("metformin alone", (1,), 1),
+            Retrieve("metformin alone", (0, 2), 3),
+            SelectCommunities("sepsis with fever", None, 3, "s0"),
+        ]
+    )
+    assert [p.ident for p in whole.passages] == [1]
+    assert [p.partition for p in level_1.passages] == [1]
+    assert [(p.ident, p.partition) for p in two.passages] == [(4, 2), (0, 0)]
+    assert two.passages[0].score == pytest.approx(1.0)
+    assert both.passages[0].ident == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Retrieve("q", (3,)), "level 3 does not exist; there are 3"),
+        (Retrieve("q", None, 0), "top_n is 0"),
+        (SelectCommunities("q", None, 1, "nobody"), "'nobody' has no patient graph"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_says_why(corpus: CommunityCorpus, request_: Retrieve, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        corpus.retrieve([request_])
+
+
+def test_another_encoder_than_that_of_the_index_is_refused(index: CommunityIndex) -> None:
+    with pytest.raises(BadInput, match=r"hashing-64.*hashing-32"):
+        CommunityCorpus(index, HashingEncoder(32), GRAPHS, PAPER)
+
+
+class Script:
+    """Fixed replies by role: look up in level 1, then terminate."""
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        said = {
+            "rewrite": "sepsis with fever", "retrieve": "yes", "metapaths": "1 7", "summarise": "dangerous",
+            "continue": "terminate", "predict": "answer: topmost",
+        }  # fmt: skip
+        self.prompts = getattr(self, "prompts", {}) | {act.role: act.prompt for act in acts}
+        return [Completion(said[act.role]) for act in acts]
+
+
+def test_ghar_s_episode_plays_over_communities(corpus: CommunityCorpus) -> None:
+    spec = GharSpec("compact", 1, 2, 2, top_n=1, ablation="none")
+    episodes, policy = GharEpisodes(spec, levels(corpus.index)), Script()
+    job = Job("s0", 0, lambda: episodes.episode(make_case()))
+    [episode] = rollout([job], {"top": policy, "low": policy}, corpus, seed=0, in_flight=1)
+    assert episode.failure is None
+    step = episode.prediction.history[0]
+    assert isinstance(episode.prediction, Prediction) and episode.prediction.label == 2
+    assert (step.paths, step.path_errors, step.evidence) == ((1,), 1, "sepsis with fever is dangerous")
+    assert "communities of level 1, about 2 concepts each" in policy.prompts["metapaths"]
+    assert "sepsis with fever is dangerous" in policy.prompts["summarise"]
