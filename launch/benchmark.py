@@ -15,6 +15,7 @@ selection: GraphWalker's scored prompts, prompt tokens and prompts per second (`
 reports: EXPRAG's ranking of one stay against `--share` of 430,000 admissions, and its index.
 kare_dgra: KARE's selection for one patient among `--share` of 60,000 communities.
 events: EHR-RAG's event store of `--share` of 10,000 patients with 5,000 events each, and one ETHER query.
+kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "selection": lambda a: bench("selection").selection(a.folder, a.seeds, a.overrides, share=a.share),
     "kare_dgra": lambda a: bench("kare_dgra").dgra(a.folder, share=a.share, seed=0),
     "reports": lambda a: bench("reports").reports(a.folder, share=a.share, seed=0, timeout=a.timeout),
+    "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.folder, a.seeds, share=a.share),
 }
 
 

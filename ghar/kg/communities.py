@@ -77,8 +77,8 @@ class Communities:
         if meta.get("format") != FORMAT:
             raise BadInput(f"{folder} holds no communities of format {FORMAT}; delete it and build it again.")
         arrays = {name: read_array(folder, name) for name in _ARRAYS}
-        names = {name: tuple(read_strings(folder, name)[:]) for name in ("entities", "relations")}
-        return cls(**names, **arrays, empty=meta["empty"], repeated=meta["repeated"])
+        entities, relations = (tuple(read_strings(folder, name)[:]) for name in ("entities", "relations"))
+        return cls(entities, relations, **arrays, empty=meta["empty"], repeated=meta["repeated"])
 
 
 def detect(graphs: ConceptGraphs, *, runs: int = 25, max_cluster: int = 5, seed: int) -> Communities:

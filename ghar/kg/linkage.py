@@ -72,10 +72,11 @@ class _Forest:
         """Unite the pairs that are each other's nearest."""
         slots = np.flatnonzero(self.open)
         slots = slots[self.open[self.nearest[slots]]]
-        low = slots[(self.nearest[self.nearest[slots]] == slots) & (slots < self.nearest[slots])]
-        if not len(low) and len(slots):  # rounding made a circle of equal distances: the closest pair goes first
-            low = slots[[np.argmax(self.closeness[slots])]]
-        high = self.nearest[low]
+        mutual = slots[self.nearest[self.nearest[slots]] == slots]
+        if not len(mutual):  # rounding made a circle of equal distances: the closest pair goes first
+            mutual = slots[self.closeness[slots].argsort()[-1:]]
+        pairs = np.unique(np.sort(np.stack([mutual, self.nearest[mutual]]), axis=0), axis=1)
+        low, high = pairs
         for values in (self.sums, self.noise, self.sizes):
             values[low] += values[high]
         self.open[high] = False
