@@ -8,6 +8,7 @@ patients, which are made on first use; give `scene` for others. `game` makes wha
     ghar/GraphWalker-v0   choosing examples                          selector         numbers, text, tokens
     ghar/EHRRAG-v0        events, for and against                    top, low         text, tokens
     ghar/EXPRAG-v0        similar patients' reports                  top              text, tokens
+    ghar/KARE-v0          communities of a graph                     top              text, tokens
     ghar/Navigation-v0    GHAR's decisions without the words         top (and low)    numbers
 """
 
@@ -20,6 +21,7 @@ from typing import Any, Literal
 import gymnasium
 
 from envs.demo import SPEC, demo_scene
+from envs.demo_communities import demo_communities
 from envs.demo_events import demo_events
 from envs.demo_reports import demo_questions
 from envs.games import BYTES, Codec, Game, TextGame, TokenGame
@@ -76,6 +78,7 @@ GAMES: Mapping[str, Callable[..., Game]] = {
     "GraphWalker": walk_game,
     "EHRRAG": partial(_system, demo_events),
     "EXPRAG": partial(_system, demo_questions),
+    "KARE": partial(_system, demo_communities),
     "Navigation": navigation_game,
 }
 

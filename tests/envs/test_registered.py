@@ -26,7 +26,7 @@ from tests.envs.test_pettingzoo_view import EXPECTED  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR = {"agents": ("top", "low")}
-TEXTS = [("GHAR", {}), ("GraphWalker", {"view": "text"}), ("EHRRAG", {}), ("EXPRAG", {})]
+TEXTS = [("GHAR", {}), ("GraphWalker", {"view": "text"}), ("EHRRAG", {}), ("EXPRAG", {}), ("KARE", {})]
 TOKENS = [(name, {"view": "tokens"}) for name, _ in TEXTS]
 NUMBERS = [("GraphWalker", {}), ("GraphWalker", {"measured": False}), ("Navigation", {}), ("Navigation", PAIR)]
 ENCODED = TOKENS + NUMBERS
