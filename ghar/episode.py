@@ -174,7 +174,11 @@ def read_reply(act: Act, completion: Completion, index: int) -> tuple[Turn, Repl
     """What a completion means for the act that asked: the episode's turn number `index`, and the reply it goes on with.
 
     A completion without token ids came from no language model (a fixed rule, a person), so it is not trained on.
+    TypeError for an answer that is no completion.
     """
+    if not isinstance(completion, Completion) or not isinstance(completion.text, str):
+        told = f"{act.agent}'s policy answered {act.role!r} with {completion!r}"
+        raise TypeError(f"{told}: a policy's answer is a ghar.episode.Completion whose text is a str")
     parsed = act.parse(completion.text)
     readable, trainable = parsed.error is None, bool(completion.token_ids)
     turn = Turn(act.agent, act.role, index, act.step, completion, readable, trainable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -120,3 +121,16 @@ def test_the_transcript_holds_every_word() -> None:
         assert all(line in shown for line in words.splitlines())
         assert all(line in shown for line in record.result.text.splitlines())
     assert paused.episode is not None and f"== prediction {paused.episode.prediction.label} ==" in shown
+
+
+@pytest.mark.parametrize("answer", ["yes", None, 3, Completion(None)])  # type: ignore[arg-type]
+def test_a_policy_that_answers_with_the_wrong_type_is_named(answer: Any) -> None:
+    class Wrong:
+        def answer(self, acts: Any, seeds: Any) -> Any:
+            return [answer for _ in acts]
+
+    with pytest.raises(TypeError, match=r"top's policy answered 'rewrite' with .*: a policy's answer is a"):
+        Paused(scene(), make_case(), {"rewrite": Wrong()})
+    job = Job("s0", 0, lambda: EPISODES.episode(make_case()))
+    with pytest.raises(TypeError, match="top's policy answered 'rewrite'"):
+        rollout([job], dict.fromkeys(("top", "low"), Wrong()), Corpus(), seed=0, in_flight=1)
