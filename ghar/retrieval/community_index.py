@@ -8,7 +8,7 @@ embedding function; some encoders tell the two apart).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,12 +129,17 @@ def _theme_relevance(
     return mean.astype(np.float32), of_summary
 
 
-def _encoded(encoder: Encoder, count: int, text: Callable[[int], str], title: str):
-    """(numbers, vectors) of texts 0..count-1, piece by piece."""
+def _encoded(
+    encoder: Encoder, count: int, text: Callable[[int], str], title: str
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(numbers, vectors) of texts 0..count-1, piece by piece. BadInput names a text without a finite vector."""
     with progress(count, title) as advance:
         for begin in range(0, count, CHUNK):
             here = range(begin, min(begin + CHUNK, count))
-            yield np.asarray(here), encoder.passages([text(i) for i in here])
+            vectors = encoder.passages([text(i) for i in here])
+            for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
+                raise BadInput(f"The encoder {encoder.key!r} gives no finite vector for {text(here[row])[:80]!r}.")
+            yield np.asarray(here), vectors
             advance(len(here))
 
 

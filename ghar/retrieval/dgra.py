@@ -30,6 +30,7 @@ from ghar.retrieval.patient_graph import PatientGraph
 
 TIE = 1e-12  # of the largest relevance; closer ones are equal to it
 POOL = 512  # communities whose cosine is computed at first
+LARGEST_COSINE = 1.001  # of unit vectors in single or half precision
 
 Term = Literal["hits", "decay", "coherence", "recency", "theme"]
 
@@ -242,7 +243,7 @@ def _standing(own: CommunityArrays, patient: PatientGraph, context: np.ndarray, 
         recency,
         theme,
         fixed=np.where(own.usable, hits * recency * theme, 0.0),
-        coherence=np.full(count, 1.0 if no_coherence else 1 + settings.lambda_coherence),
+        coherence=np.full(count, 1.0 if no_coherence else 1 + settings.lambda_coherence * LARGEST_COSINE),
         known=np.full(count, no_coherence),
         spent=np.zeros(count, np.int64),
     )

@@ -112,6 +112,18 @@ def test_an_index_is_built_whole_or_not_at_all(tmp_path: Path) -> None:
         CommunityIndex.load(tmp_path / "index")
 
 
+def test_a_text_without_a_finite_vector_is_named(tmp_path: Path) -> None:
+    class Broken(HashingEncoder):
+        def passages(self, texts: Sequence[str]) -> np.ndarray:
+            vectors = super().passages(texts)
+            vectors[[i for i, text in enumerate(texts) if text == "metformin alone"]] = np.nan
+            return vectors
+
+    with pytest.raises(BadInput, match="no finite vector for 'metformin alone'"):
+        build_index(communities(), summaries(), THEME, Broken(64), tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_selection_is_dgra_s_with_the_factors_of_each_pick(corpus: CommunityCorpus) -> None:
     context = "Visit 0: fever. Visit 2: sepsis."
     [evidence] = corpus.retrieve([SelectCommunities(context, None, 10, "s0")])
