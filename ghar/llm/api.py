@@ -53,7 +53,8 @@ def api_settings(address: str, concurrency: int) -> ApiSettings:
 
     The key is taken from the environment variable GHAR_API_KEY where that is set. BadInput for any other text.
     """
-    model, _, url = address.rpartition("@")
+    model, _, rest = address.rpartition("@http")
+    url = f"http{rest}"
     if not model or not url.startswith(("http://", "https://")):
         raise BadInput(f"{address!r} names no model at a server: write it as model@https://host/v1.")
     base = url.rstrip("/").removesuffix("/completions")
