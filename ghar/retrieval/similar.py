@@ -32,16 +32,26 @@ class SimilarPatients:
         self._subject = np.array([sample.subject_id for sample in samples], np.int64)
         self._label = np.array([sample.label for sample in samples], np.int64)
 
-    def find(self, subject_id: int, vector: np.ndarray, count: int = 2) -> tuple[Sample, ...]:
-        """The nearest patients of `count` different labels, by label; fewer when the split has fewer labels.
+    def find(self, subject_id: int, vector: np.ndarray, count: int = 2, each: int = 1) -> tuple[Sample, ...]:
+        """The `each` nearest patients of each of `count` labels, by label; fewer when the split has fewer.
 
-        subject_id: whose stays are never shown. vector: f32[d] of the query. Ties go to the earlier sample.
+        subject_id: whose stays are never shown. vector: f32[d] of the query. each: different patients; two of each
+        label are the paper's few-shot prompt with N=4 (Table 2). Ties go to the earlier sample.
         """
         cosines = np.round(self.vectors @ vector, DECIMALS)  # so that equal texts tie, whatever the order of a sum was
         open_ = self._subject != subject_id
         found: list[int] = []
-        while len(found) < count and open_.any():
-            nearest = int(np.argmax(np.where(open_, cosines, -np.inf)))
-            found.append(nearest)
-            open_ &= self._label != self._label[nearest]
+        for _ in range(count):
+            if not open_.any():
+                break
+            alike = open_ & (self._label == self._label[_nearest(cosines, open_)])
+            open_ &= ~alike
+            for _ in range(each):
+                if alike.any():
+                    found.append(_nearest(cosines, alike))
+                    alike &= self._subject != self._subject[found[-1]]
         return tuple(self.samples[i] for i in sorted(found, key=lambda i: self._label[i]))
+
+
+def _nearest(cosines: np.ndarray, among: np.ndarray) -> int:
+    return int(np.argmax(np.where(among, cosines, -np.inf)))

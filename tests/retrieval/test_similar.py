@@ -41,6 +41,25 @@ def test_like_sorting_all_patients(seed: int, classes: int, count: int) -> None:
     assert list(found) == [wanted[label] for label in sorted(wanted)]
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 3), st.integers(1, 3))
+def test_several_patients_of_each_label_like_sorting(seed: int, classes: int, each: int) -> None:
+    rng = np.random.default_rng(seed)
+    pool = [sample(i, int(rng.integers(classes)), int(rng.integers(8))) for i in range(int(rng.integers(0, 30)))]
+    vectors, asking, subject = unit(rng, len(pool)), unit(rng, 1)[0], int(rng.integers(8))
+    order = sorted(range(len(pool)), key=lambda i: (-round(float(vectors[i] @ asking), 5), i))
+    order = [i for i in order if pool[i].subject_id != subject]
+    labels = list(dict.fromkeys(pool[i].label for i in order))[:2]
+    wanted = []
+    for label in sorted(labels):
+        nearest_stay = dict[int, Sample]()
+        for i in order:
+            if pool[i].label == label:
+                nearest_stay.setdefault(pool[i].subject_id, pool[i])
+        wanted += list(nearest_stay.values())[:each]
+    assert list(SimilarPatients(pool, vectors).find(subject, asking, 2, each)) == wanted
+
+
 def test_with_two_labels_it_is_the_nearest_patient_of_each() -> None:
     pool = [sample(0, 1, 0), sample(1, 0, 1), sample(2, 1, 2), sample(3, 0, 3), sample(4, 0, 9)]
     vectors = np.array([[1, 0], [0, 1], [0.8, 0.6], [0.6, 0.8], [1, 0]], np.float32)
