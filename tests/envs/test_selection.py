@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,6 +30,8 @@ from ghar.selectors import graphwalker
 from ghar.selectors.drive import drive
 from ghar.selectors.protocol import Selection, Shots
 from ghar.selectors.search import greedy, lazy
+from launch.bench_walks import best_gain
+from launch.bench_walks import play as walk
 from tests.selectors.walks import HashScorer, links, make_world, play, soft_coverage
 
 MEASURED = pytest.mark.parametrize("measured", [True, False])
@@ -77,39 +77,17 @@ def test_greedy_is_algorithm_1(measured: bool, seed: int, budget: int, noisy: bo
         assert mine.shots == play(lazy(anchors, near.__getitem__, budget), entropy)[0].shots
 
 
-def best(case: WalkCase, entropy: Callable[[Shots], float], budget: int) -> float:
-    """The highest gain of all walks, one by one."""
-
-    def lowest(shots: Shots, frontier: frozenset[int]) -> float:
-        values = [entropy(shots)]
-        if len(shots) < budget:
-            for row in frontier:
-                values.append(lowest((*shots, row), (frontier | set(case.near(row))) - {*shots, row}))
-        return min(values)
-
-    return entropy(()) - lowest((), frozenset(case.anchors))
-
-
 def test_greedy_can_be_beaten_but_no_walk_beats_the_best() -> None:
     scene = demo_walks()
     env, rng = GymView(WalkGame(scene, 3)), np.random.default_rng(0)
     greedy_, random, optimum = [], [], []
     for number in (0, 1, 11, 18):
         case = scene.cases[number]
-        greedy_.append(worth(env, number, greedy_action))
-        random.append(worth(env, number, lambda seen: int(rng.choice(np.flatnonzero(seen["action_mask"])))))
-        optimum.append(best(case, scene.corpus.entropies[case.sample_id], 3))  # type: ignore[attr-defined]
+        greedy_.append(walk(env, number, greedy_action)[0])
+        random.append(walk(env, number, lambda seen: int(rng.choice(np.flatnonzero(seen["action_mask"]))))[0])
+        optimum.append(best_gain(case, scene.corpus.entropies[case.sample_id], 3))  # type: ignore[attr-defined]
     assert np.all(np.array(optimum) >= np.array(greedy_) - 1e-5) and max(np.array(optimum) - greedy_) > 0.01
     assert sum(random) < sum(greedy_) < sum(optimum)
-
-
-def worth(env: GymView, case: int, decide: Callable[[dict[str, np.ndarray]], int]) -> float:
-    seen, _ = env.reset(seed=0, options={"case": case})
-    total, ended = 0.0, False
-    while not ended:
-        seen, reward, terminated, truncated, _ = env.step(decide(seen))
-        total, ended = total + float(reward), terminated or truncated
-    return total
 
 
 @MEASURED
