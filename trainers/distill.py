@@ -1,13 +1,13 @@
 """KARE's reasoning distillation (Section 3.3.2, Appendix D.3): one small model learns to reason and to predict.
 
-multitask            the same context twice: after [Reasoning] the expert's best chain, after [Label Prediction] the label
+multitask            the same context twice: [Reasoning] leads to the expert's best chain, [Label Prediction] to a label
 multitask_weighted   the same, patients weighted by the inverse frequency of their label
 two_in_one           one reply of chain and label (the ablation of Table 4)
 label_only           labels alone (Table 3 without reasoning)
 
-Settings are those of Table 6, where trained pairs are averaged one by one: so a chain counts as much as a label, however
-many tokens it has. The weights with the lowest validation loss are kept; it is computed every quarter of an epoch over
-what is trained for the answer (Figure 2): the labels, or for two_in_one the joint reply.
+Settings are those of Table 6, where trained pairs are averaged one by one: so a chain counts as much as a label,
+however many tokens it has. The weights with the lowest validation loss are kept; it is computed every quarter of an
+epoch over what is trained for the answer (Figure 2): the labels, or for two_in_one the joint reply.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def look_up_all(
     for start in track(range(0, len(cases), LOOKED_UP), "Knowledge of the training patients"):
         asked = [(case, request) for case in cases[start : start + LOOKED_UP] if (request := look_up(case)) is not None]
         evidence = corpus.retrieve([request for _, request in asked])
-        found |= {case.sample_id: knowledge_text(e, tokens, count) for (case, _), e in zip(asked, evidence, strict=True)}
+        found |= {
+            case.sample_id: knowledge_text(e, tokens, count) for (case, _), e in zip(asked, evidence, strict=True)
+        }
     return {case.sample_id: found.get(case.sample_id, "") for case in cases}
 
 

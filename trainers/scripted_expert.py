@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from envs.knowledge import POSITIVE_FROM, RELATIONS, exact_knowledge, label_rule
+from envs.knowledge import POSITIVE_FROM, RELATIONS, exact_knowledge
 from envs.teacher import Knowledge, finding, grades_in
 from ghar.data.demo import story
 from ghar.data.demo.graph import QUALIFIERS
@@ -26,17 +26,17 @@ OTHER_FORM = "|".join(re.escape(plain(words)) for words in QUALIFIERS)  # after 
 def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[str], str]:
     """Replies to `trainers.expert_chains.expert_prompt`.
 
-    threshold: highest grade from which the second of two labels is the more probable; None where the grade is the label.
+    threshold: highest grade from which the second of two labels is the more probable; None where labels are grades.
     """
 
     def reply(prompt: str) -> str:
         parts = SECTION.split(prompt)
         said = dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
-        labels = re.findall(r"one of: (.+)\.", said["Task"])[-1].split(", ")
+        labels = re.findall(r"one of: (.+)\.", said["Task"])[0].split(", ")
         topics = topics_in(said["Patient"])
         grades = {topic: _grade(topic, knowledge, said["Medical knowledge"]) for topic in topics}
-        truth = labels.index(said["Real ending"])
-        outcomes = re.findall(rf"\b({'|'.join(map(re.escape, labels))})\b", said["Similar patients"].lower())
+        truth = labels.index(said["Real ending"].split("\n")[0])
+        outcomes = re.findall(rf"(?m)^outcome: ({'|'.join(map(re.escape, labels))})$", said["Similar patients"])
         return _written(grades, outcomes, truth, labels, knowledge, threshold)
 
     return reply
@@ -102,8 +102,8 @@ def expert_knowledge(
 ) -> tuple[Knowledge, int | None]:
     """What the scripted expert knows, and its threshold.
 
-    In the demo world (`world`) the true grades of common entities. For real patients, where no truth is at hand: a grade
-    0 to 9 by the mean label of the training patients (`seen`: topics and label of each) with a topic.
+    In the demo world (`world`) the true grades of common entities. For real patients, where no truth is at hand: a
+    grade 0 to 9 by the mean label of the training patients (`seen`: topics and label of each) with a topic.
     task: as in conf/task. labels: how many it has.
     """
     if world is not None:

@@ -37,7 +37,8 @@ CONFIG = load(["policy=kare"])
 
 
 def case(number: int, name: str) -> KareCase:
-    return KareCase(f"s{number}", number, number, f"now: disease {name}", "", (f"disease {name}",), TASK, GRADES[name] > 4)
+    topic = f"disease {name}"
+    return KareCase(f"s{number}", number, number, f"now: {topic}", "", (topic,), TASK, int(GRADES[name] > 4))
 
 
 CASES = tuple(case(i, NAMES[(i * i + i // 3) % 4]) for i in range(24))
