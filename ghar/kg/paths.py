@@ -1,7 +1,7 @@
 """The shortest paths between two nodes of a large graph, found from both ends (Appendix B.1, KARE).
 
 Paths ignore the direction of the facts they cross, because a connection may be stated either way; the triples of a path
-keep it. A path never visits a node twice. Paths come in a fixed order: fewer edges first, and among equals by the
+keep theirs. A path never visits a node twice. Paths come in a fixed order: fewer edges first, and among equals by the
 numbers of their nodes from the first end on.
 
 How: partial paths grow from both ends, one level at a time, as trees of (node, parent) pairs. Paths of length L are a
@@ -19,7 +19,6 @@ from itertools import pairwise
 import numpy as np
 
 from ghar.kg.graph import KnowledgeGraph
-from ghar.kg.triples import Triple, concept_name
 
 SCAN = 2_048  # edges looked at together at first: most pairs have all their paths among them
 ROWS = 256  # paths made together at first
@@ -47,14 +46,6 @@ class PathGraph:
     pair: np.ndarray
     pair_start: np.ndarray
     fact: np.ndarray
-
-    def facts_between(self, a: int, b: int) -> list[int]:
-        """The facts that join two nodes, in either direction."""
-        key = min(a, b) * len(self.names) + max(a, b)
-        i = int(np.searchsorted(self.pair, key))
-        if i == len(self.pair) or self.pair[i] != key:
-            return []
-        return self.fact[self.pair_start[i] : self.pair_start[i + 1]].tolist()
 
 
 @dataclass(frozen=True)
@@ -90,21 +81,15 @@ def path_graph_of(graph: KnowledgeGraph) -> PathGraph:
     return make_path_graph(graph.names, graph.displays, graph.head, graph.tail, graph.display)
 
 
-def triples_of(graph: PathGraph, path: Sequence[int], said: dict[int, str]) -> Iterator[Triple]:
-    """Every fact along a path, in its true direction; several relations between two nodes are several triples.
-
-    said: names of nodes that are not to be called as in the graph.
-    """
-
-    def name(node: int) -> str:
-        return said.get(node) or concept_name(graph.names[node])
-
-    for a, b in pairwise(path):
-        for fact in graph.facts_between(a, b):
-            head, tail = name(int(graph.head[fact])), name(int(graph.tail[fact]))
-            relation = concept_name(graph.relations[graph.relation[fact]])
-            if head and tail and relation and head != tail:
-                yield Triple(head, relation, tail)
+def facts_along(graph: PathGraph, paths: Sequence[Sequence[int]]) -> np.ndarray:
+    """Every fact (i32) between two nodes that follow each other on one of the paths, ascending, in either direction."""
+    steps = [pair for path in paths for pair in pairwise(path)]
+    if not steps:
+        return np.empty(0, np.int32)
+    ends = np.sort(np.unique(np.array(steps, np.int64), axis=0), axis=1)
+    place = np.searchsorted(graph.pair, ends[:, 0] * len(graph.names) + ends[:, 1])
+    _, at = _spread(graph.pair_start[place], graph.pair_start[place + 1] - graph.pair_start[place])
+    return np.unique(graph.fact[at]).astype(np.int32)
 
 
 class PathSearch:

@@ -1,0 +1,110 @@
+"""KARE's graph of medical concepts, from three sources (Section 3.1.1, Appendix B)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ghar.kg.construct.concepts import ConceptSets
+from ghar.kg.construct.from_engine import EnginePart, corpus_part, model_part
+from ghar.kg.construct.from_graph import graph_part
+from ghar.kg.construct.near_duplicates import keep_different
+from ghar.kg.paths import PathGraph, PathSearch
+from ghar.kg.triples import SOURCES, ConceptGraphs, union
+from ghar.llm.engine import Engine
+from ghar.progress import progress
+from ghar.retrieval.abstract_corpus import AbstractCorpus
+
+SIMILAR = 5  # sets that differ by fewer concepts are near duplicates (Appendix B.2, step 2)
+
+
+@dataclass(frozen=True)
+class ConstructSpec:
+    """Of the biomedical graph (Appendix B.1): co_concepts, X; the longest path in edges; most paths a pair; the limit
+    of the search on nodes."""
+
+    co_concepts: int
+    max_length: int
+    max_paths: int
+    max_nodes: int
+
+
+@dataclass(frozen=True)
+class ConstructionReport:
+    """What went in and what came out, concepts and codes by name where something is missing.
+
+    sets, kept: concept sets before and after the filter; empty: visits without a concept. without_node: concepts the
+    graph does not know; without_set: in no kept set, so that no engine was asked about them; without_triple: that no
+    source knows anything of. pairs: what became of pairs of concepts. triples: different ones, by source and in all.
+    asked: source -> what its questions took, and how the answers were.
+    """
+
+    concepts: int
+    nameless: tuple[str, ...]
+    sets: int
+    empty: int
+    kept: int
+    without_node: tuple[str, ...]
+    without_set: tuple[str, ...]
+    without_triple: tuple[str, ...]
+    pairs: dict[str, int]
+    triples: dict[str, int]
+    asked: dict[str, dict[str, Any]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def construct(
+    sets: ConceptSets,
+    spec: ConstructSpec,
+    *,
+    graph: PathGraph,
+    nodes: Mapping[str, int],
+    corpus: AbstractCorpus | None,
+    engine: Engine,
+    folder: Path,
+    seed: int,
+) -> tuple[ConceptGraphs, ConstructionReport]:
+    """Every concept's graph G_c, their union G' (Eq. 1), and a report of what is missing.
+
+    nodes: code -> node of `graph`. corpus: None leaves source (b) out, and the report shows that it did. folder: where
+    each answer of the engine is stored the moment it comes, so that a job that was stopped goes on; it belongs to one
+    engine, so its path should name the model. The same seed gives the same graphs.
+    """
+    with progress(len(sets), "Filter concept sets") as advance:
+        kept = keep_different(sets, SIMILAR)
+        advance(len(sets))
+    search = PathSearch(graph, max_length=spec.max_length, max_paths=spec.max_paths, max_nodes=spec.max_nodes)
+    known = graph_part(sets, search, nodes, spec.co_concepts)
+    parts: dict[str, EnginePart] = {}
+    if corpus is not None:
+        parts["corpus"] = corpus_part(sets, kept, corpus, engine, folder / "abstracts.jsonl", seed)
+    parts["model"] = model_part(sets, kept, engine, folder / "concepts.jsonl", seed)
+    every = {name: set() for name in sets.names}  # a concept that no source knows has an empty graph, too
+    graphs = union({"graph": every | known.of} | {source: part.of for source, part in parts.items()})
+    counts = {source: sum(source in sources for sources in graphs.sources) for source in SOURCES}
+    covered = {name for i in kept.tolist() for name in sets.names_of(i)}
+    report = ConstructionReport(
+        concepts=len(sets.names),
+        nameless=sets.nameless,
+        sets=len(sets),
+        empty=sets.empty,
+        kept=len(kept),
+        without_node=known.without_node,
+        without_set=tuple(name for name in sets.names if name not in covered),
+        without_triple=tuple(name for name in sets.names if not len(graphs.of[name])),
+        pairs=known.pairs,
+        triples=counts | {"all": len(graphs.triples)},
+        asked={source: _told(part) for source, part in parts.items()},
+    )
+    return graphs, report
+
+
+def _told(part: EnginePart) -> dict[str, Any]:
+    """Cost and quality of one source's answers; a question without a readable answer is listed with the reason."""
+    about = {"items that are no triple": part.dropped, "triples over the limit": part.surplus}
+    return asdict(part.cost) | about | {"answers without a triple": part.without, "failed": part.failed}

@@ -1,0 +1,145 @@
+"""Sources (b), a corpus, and (c), a language model: triples that an engine writes down (Appendices B.2 and B.3, KARE).
+
+Differences from the paper are of wording alone: prompts are ours, and lists are asked for in JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ghar.kg.construct.answers import Extracted, read_triples
+from ghar.kg.construct.concepts import ConceptSets
+from ghar.kg.triples import Triple, concept_name
+from ghar.llm.asking import Answers, Cost, Question, ask
+from ghar.llm.engine import Engine
+from ghar.llm.prompts import load_prompts
+from ghar.progress import track
+from ghar.retrieval.abstract_corpus import AbstractCorpus
+
+PROMPTS, KINDS = "kare_triples", ("abstract", "concepts")
+ABSTRACTS, MOST, HOPS, TRIES = 3, 10, 3, 3  # n = 3, at most 10 triples a text (B.2), 3 hops (B.3); tries are ours
+CHUNK = 1_024  # concept sets whose abstracts are looked for at once
+
+
+@dataclass(frozen=True)
+class EnginePart:
+    """of: concept -> triples of its graph. failed: question -> why its last answer could not be read. dropped: items of
+    readable lists that are no triples; surplus: triples beyond the limit of a text; without: readable answers without a
+    triple."""
+
+    of: dict[str, set[Triple]]
+    cost: Cost
+    failed: dict[str, str]
+    dropped: int
+    surplus: int
+    without: int
+
+
+def corpus_part(
+    sets: ConceptSets, kept: np.ndarray, corpus: AbstractCorpus, engine: Engine, store: Path, seed: int
+) -> EnginePart:
+    """Source (b): triples of the `ABSTRACTS` abstracts nearest to each kept set.
+
+    A question is one abstract with the concepts of one set. A triple goes to the graph of every concept of the cohort
+    that the abstract mentions: by name, or because a triple of the answer names it.
+    """
+    template = load_prompts(PROMPTS, KINDS)["abstract"]
+    row_of: dict[str, int] = {}
+    questions = []
+    for names, rows in _nearest(sets, kept, corpus):
+        for row in rows:
+            key = f"{corpus.abstracts.ids[row]}/{_digest(names)}"
+            prompt = template.render(text=corpus.abstracts.texts[row], concepts="; ".join(names), most=MOST)
+            row_of[key] = row
+            questions.append(Question(key, prompt, template.max_tokens))
+    answers = ask(
+        engine, questions, store, read_triples, seed=seed, tries=TRIES, title="Extract triples from abstracts"
+    )
+    mentions = Mentions(sets.names)
+    in_text = {row: mentions.of(corpus.abstracts.texts[row]) for row in set(row_of.values())}
+
+    def owners(key: str, triples: Sequence[Triple]) -> dict[str, Iterable[Triple]]:
+        named = {entity for triple in triples for entity in (triple.head, triple.tail) if entity in sets.number}
+        return dict.fromkeys(in_text[row_of[key]] | named, triples)
+
+    return _part(answers, owners, MOST)
+
+
+def model_part(sets: ConceptSets, kept: np.ndarray, engine: Engine, store: Path, seed: int) -> EnginePart:
+    """Source (c): what the engine knows of the concepts of each kept set; a concept of the set gets the triples within
+    `HOPS` hops of it in that answer."""
+    template = load_prompts(PROMPTS, KINDS)["concepts"]
+    concepts_of = {_digest(names): names for names in map(sets.names_of, kept.tolist())}
+    questions = [
+        Question(key, template.render(concepts="; ".join(names)), template.max_tokens)
+        for key, names in concepts_of.items()
+    ]
+    answers = ask(
+        engine, questions, store, read_triples, seed=seed, tries=TRIES, title="Extract triples from the model"
+    )
+
+    def owners(key: str, triples: Sequence[Triple]) -> dict[str, Iterable[Triple]]:
+        return {concept: around(concept, triples, HOPS) for concept in concepts_of[key]}
+
+    return _part(answers, owners, None)
+
+
+def around(concept: str, triples: Iterable[Triple], hops: int) -> list[Triple]:
+    """The triples that can be reached from an entity within `hops` hops, in either direction."""
+    left, found, reached = list(triples), [], {concept}
+    for _ in range(hops):
+        here = [triple for triple in left if triple.head in reached or triple.tail in reached]
+        if not here:
+            break
+        left = [triple for triple in left if triple.head not in reached and triple.tail not in reached]
+        found += here
+        reached = {entity for triple in here for entity in (triple.head, triple.tail)}
+    return found
+
+
+class Mentions:
+    """Finds the names of concepts in a text: whole words, longer names as well as those inside them."""
+
+    def __init__(self, names: Iterable[str]):
+        self.names = {tuple(name.split()): name for name in names}
+        self.lengths = sorted({len(words) for words in self.names})
+
+    def of(self, text: str) -> set[str]:
+        words = concept_name(text).split()
+        spans = (tuple(words[i : i + n]) for n in self.lengths for i in range(len(words) - n + 1))
+        return {self.names[span] for span in spans if span in self.names}
+
+
+def _nearest(sets: ConceptSets, kept: np.ndarray, corpus: AbstractCorpus) -> Iterable[tuple[list[str], list[int]]]:
+    """The concepts of each kept set and the rows of its nearest abstracts."""
+    for begin in track(range(0, len(kept), CHUNK), "Find abstracts of concept sets"):
+        names = [sets.names_of(i) for i in kept[begin : begin + CHUNK].tolist()]
+        hits = corpus.nearest([", ".join(concepts) for concepts in names], ABSTRACTS)
+        yield from ((concepts, [row for row, _ in near]) for concepts, near in zip(names, hits, strict=True))
+
+
+def _part(
+    answers: Answers[Extracted],
+    owners: Callable[[str, Sequence[Triple]], dict[str, Iterable[Triple]]],
+    most: int | None,
+) -> EnginePart:
+    """The triples of all answers by the concept that `owners` gives them to, at most `most` of an answer."""
+    of: dict[str, set[Triple]] = {}
+    surplus = 0
+    for key, extracted in answers.values.items():
+        triples = extracted.triples[:most]
+        surplus += len(extracted.triples) - len(triples)
+        for concept, own in owners(key, triples).items():
+            of.setdefault(concept, set()).update(own)
+    dropped = sum(extracted.dropped for extracted in answers.values.values())
+    without = sum(not extracted.triples for extracted in answers.values.values())
+    return EnginePart(of, answers.cost, answers.failed, dropped, surplus, without)
+
+
+def _digest(names: Sequence[str]) -> str:
+    return hashlib.blake2b("; ".join(names).encode(), digest_size=12).hexdigest()

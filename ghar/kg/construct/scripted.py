@@ -1,0 +1,80 @@
+"""The demo world's extractor: what a model would be told to do, done by rule. Everything it says is GENERATED.
+
+From an abstract it takes the sentences of one fact that name a listed concept, as any reader could. Asked for its own
+knowledge it recites the generated world's graph: facts between listed concepts, facts that join two of them over
+another entity, and what the graph says of their course and effects.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+
+from ghar.kg.graph import KnowledgeGraph
+from ghar.kg.triples import Triple, concept_name, make_triple
+
+VERBS = (
+    "takes a", "leads to a", "is given for", "should be avoided in", "is associated with", "is linked to",
+    "is a target of", "is an? enzyme of", "is a carrier of", "is a transporter of",
+)  # fmt: skip
+FACT = re.compile(rf"^(.+?) ({'|'.join(VERBS)}) (.+?)\.?$")
+MOST = re.compile(r"At most (\d+) facts")
+
+
+def scripted_extractor(graph: KnowledgeGraph) -> Callable[[str], str]:
+    """The reply to a prompt of prompts/kare_triples; ValueError for another prompt."""
+    facts, phenotypes = _facts(graph)
+
+    def reply(prompt: str) -> str:
+        _, marker, listed = prompt.rpartition("Concepts:\n")
+        if not marker:
+            raise ValueError("the scripted extractor was asked something else than triples")
+        concepts = set(listed.split("\n", 1)[0].split("; "))
+        most = MOST.search(prompt)
+        if most is None:
+            triples = _known(concepts, facts, phenotypes)
+        else:
+            text = prompt.partition("\nText:\n")[2].partition("\n\nConcepts:\n")[0]
+            triples = _read(text, concepts)[: int(most[1])]
+        return json.dumps(triples)
+
+    return reply
+
+
+def _facts(graph: KnowledgeGraph) -> tuple[dict[str, list[Triple]], set[str]]:
+    """Entity -> the facts it is part of, and the names of the graph's phenotypes."""
+    names = [concept_name(name) for name in graph.names]
+    facts: dict[str, list[Triple]] = {}
+    columns = (graph.head.tolist(), graph.display.tolist(), graph.tail.tolist())
+    for head, display, tail in zip(*columns, strict=True):
+        triple = make_triple(names[head], graph.displays[display], names[tail])
+        if triple is not None:
+            facts.setdefault(triple.head, []).append(triple)
+            facts.setdefault(triple.tail, []).append(triple)
+    phenotype = graph.types.index("effect/phenotype") if "effect/phenotype" in graph.types else -1
+    return facts, {name for name, kind in zip(names, graph.type.tolist(), strict=True) if kind == phenotype}
+
+
+def _known(concepts: set[str], facts: dict[str, list[Triple]], phenotypes: set[str]) -> list[Triple]:
+    own = {concept: facts.get(concept, []) for concept in sorted(concepts)}
+    ends = {concept: {_other(triple, concept) for triple in triples} for concept, triples in own.items()}
+    shared = Counter(end for found in ends.values() for end in found)
+    wanted = concepts | phenotypes | {end for end, count in shared.items() if count > 1}
+    told = [triple for concept, triples in own.items() for triple in triples if _other(triple, concept) in wanted]
+    return list(dict.fromkeys(told))
+
+
+def _other(triple: Triple, entity: str) -> str:
+    return triple.tail if triple.head == entity else triple.head
+
+
+def _read(text: str, concepts: set[str]) -> list[Triple]:
+    told = []
+    for sentence in re.split(r"(?<=\.)\s+", text):
+        fact = FACT.match(sentence)
+        triple = make_triple(fact[1], re.sub(r" an?$", "", fact[2]), fact[3]) if fact else None
+        if triple is not None and (triple.head in concepts or triple.tail in concepts):
+            told.append(triple)
+    return told
