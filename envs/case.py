@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ghar.data.cohort import Sample, Task, Visit
+from ghar.data.cohort import Sample, Task
 from ghar.data.views import visit_list
 
 
@@ -43,13 +43,13 @@ def build_cases(
     cases = []
     for sample in samples:
         view = visit_list(sample, name_of, style=style, budget=budget, count=count)
-        newest = sample.history[-1] if sample.history else None
-        topics = _topics(newest, name_of) if newest is not None else ()
+        topics = topics_of(sample, name_of)
         cases.append(Case(sample.sample_id, sample.visit_id, view.text, topics, task, sample.label))
     return cases
 
 
-def _topics(visit: Visit, name_of: Callable[[str], str]) -> tuple[str, ...]:
-    diseases = [f"disease {name_of(code)}" for code in visit.diagnoses]
-    drugs = [f"drug {name_of(code)}" for code in visit.medications]
+def topics_of(sample: Sample, name_of: Callable[[str], str]) -> tuple[str, ...]:
+    """What the newest visit is about, as "disease <name>" and "drug <name>"."""
+    diseases = [f"disease {name_of(code)}" for visit in sample.history[-1:] for code in visit.diagnoses]
+    drugs = [f"drug {name_of(code)}" for visit in sample.history[-1:] for code in visit.medications]
     return tuple(dict.fromkeys(diseases + drugs))

@@ -1,0 +1,38 @@
+"""What to weigh in a task: told to an expert and in zero-shot and few-shot prompts, never to a fine-tuned model.
+
+The paper's "Key Considerations" (Figure 15 of KARE) for mortality and readmission, in our words; those for the length
+of stay are ours.
+"""
+
+from __future__ import annotations
+
+from ghar.kg.themes import LENGTH_OF_STAY, MORTALITY, READMISSION, theme_of
+
+_OF_THEME = {
+    MORTALITY: (
+        "Conditions: how grave they are (advanced cancer, failing organs, sepsis), how many there are at once, and "
+        "whether they are acute or chronic.",
+        "Procedures: how invasive the latest ones were, whether they were emergencies, and how often life had to be "
+        "sustained (ventilation, dialysis).",
+        "Medications: drugs of high risk, long lists of them, and drugs that are given at the end of life.",
+        "Look at how these act together, and expect death only where the risk is extreme.",
+    ),
+    READMISSION: (
+        "Conditions: chronic ones that flare up easily, ones that need close watching, and recent acute ones that may "
+        "have complications.",
+        "Procedures: recent major operations, ones that need long aftercare, and ones that did not fully succeed.",
+        "Medications: new regimens that may need adjusting, narrow margins between effect and harm, and schedules that "
+        "are hard to keep.",
+        "Tell apart those who are likely to come back and those who are not; neither is the safe answer.",
+    ),
+    LENGTH_OF_STAY: (
+        "Conditions: how grave and how many they are, and which of them keep a patient in bed.",
+        "Procedures: major operations, intensive care, and what has to heal before a discharge.",
+        "Medications: treatment that is given in hospital only.",
+    ),
+}
+
+
+def considerations_of(task: str) -> tuple[str, ...]:
+    """The points for a task, by `Task.name` or its name in conf/task. BadInput for a task without a theme."""
+    return _OF_THEME[theme_of(task)]
