@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ghar.kg.construct.scripted import scripted_extractor
 
 from ghar.config import Config, Kare
 from ghar.data.abstracts import Abstracts, read_abstracts
@@ -25,6 +24,7 @@ from ghar.kg.clusters import Clusters, cluster, rewrite
 from ghar.kg.communities import Communities, detect
 from ghar.kg.construct.build import ConstructSpec, construct
 from ghar.kg.construct.concepts import ConceptSets, concept_sets
+from ghar.kg.construct.scripted import scripted_extractor
 from ghar.kg.paths import path_graph_of
 from ghar.kg.scripted_summaries import reply as scripted_summary
 from ghar.kg.storage import new_folder

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.errors import BadInput
-from ghar.metrics import curves, experience, lookups, selection, traces
+from ghar.metrics import communities, curves, experience, lookups, selection, traces
 from ghar.metrics.charts import Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.runfolder import RunFolder, write_whole
 
@@ -32,6 +32,7 @@ POLICIES = {  # name: (shown as, colour); the order of tables and charts
     "ghar_sft": ("GHAR after SFT", "#0f766e"),
     "ghar_rl": ("GHAR after RL", "#0b5cad"),
     "ehr_rag": ("EHR-RAG", "#0b5cad"),
+    "kare": ("KARE", "#0b5cad"),
 }
 AGENTS = {"top": "#0b5cad", "low": "#b45309"}
 OTHER = "#475569"
@@ -114,6 +115,7 @@ def _content(run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[
         "lookups": lookups.section({name: run.episodes(name) for name in names}, summary),
         "experience": experience.one_patient({name: run.episodes(name) for name in names}),
         "selection": selection.section(run),
+        "communities": communities.section({name: run.episodes(name) for name in names}, summary),
         "config": config.read_text() if config.exists() else None,
     }
     return {**content, "missing": _missing(content)}
@@ -140,7 +142,7 @@ def _in_order(policies: Mapping[str, Any]) -> dict[str, Any]:
 
 def _main(names: Mapping[str, Any]) -> str | None:
     """The policy the run is about: the most trained one there is."""
-    return next((name for name in ("ghar_rl", "ghar_sft", "exprag") if name in names), next(iter(names), None))
+    return next((name for name in ("ghar_rl", "ghar_sft", "exprag", "kare") if name in names), next(iter(names), None))
 
 
 def _shown_as(name: str) -> str:
