@@ -20,21 +20,21 @@ GRADE = re.compile(r"\bgrade \d+ course\b")  # the demo world's word for severit
 def reply(prompt: str) -> str:
     """A summary for a prompt of ghar/kg/summaries.py; ValueError for another prompt.
 
-    For a theme, sentences with a grade or a term of the theme come first; without any the reply is "NOT RELEVANT".
+    Sentences with a grade come first, then those with a term of the theme; without any of the two, the reply to a prompt
+    with a theme is "NOT RELEVANT".
     """
     limit = LIMIT.search(prompt)
     if limit is None:
         raise ValueError("the scripted summariser was asked something else than a summary")
     parts = PART.findall(prompt)
     sentences = _merged(parts) if parts else _told(prompt.partition("Facts:\n")[2])
-    terms = TERMS.search(prompt)
-    if terms is not None:
-        phrases = [plain(term) for term in terms[1].split("; ")]
-        relevant = [sentence for sentence in sentences if _bears_on(sentence, phrases)]
-        if not relevant:
-            return "NOT RELEVANT"
-        sentences = relevant + [sentence for sentence in sentences if sentence not in relevant]
-    return _within(sentences, int(limit[1]))
+    theme = TERMS.search(prompt)
+    terms = [plain(term) for term in theme[1].split("; ")] if theme else []
+    first = [sentence for sentence in sentences if GRADE.search(sentence)]
+    first += [sentence for sentence in sentences if any(term in sentence for term in terms)]
+    if theme and not first:
+        return "NOT RELEVANT"
+    return _within(list(dict.fromkeys(first + sentences)), int(limit[1]))
 
 
 def _told(facts: str) -> list[str]:
@@ -51,10 +51,6 @@ def _listed(names: list[str]) -> str:
 
 def _merged(parts: list[str]) -> list[str]:
     return list(dict.fromkeys(sentence for part in parts for sentence in re.split(r"(?<=\.) ", part)))
-
-
-def _bears_on(sentence: str, phrases: list[str]) -> bool:
-    return GRADE.search(sentence) is not None or any(phrase in sentence for phrase in phrases)
 
 
 def _within(sentences: list[str], words: int) -> str:
