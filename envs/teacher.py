@@ -14,7 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.case import Case
+from ghar.data.demo.graph import QUALIFIERS
 from ghar.episode import Act, Completion, Evidence, Step
+from ghar.kg.metapaths import MetaPath
+from ghar.kg.names import plain
+
+LEVELS = 3  # of communities, looked into at once
+OTHER_FORM = "|".join(re.escape(plain(words)) for words in QUALIFIERS)  # after a name: another, look-alike disease
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,14 @@ def finding(topic: str, grade: int | None) -> str:
 def grades_in(text: str) -> list[int]:
     """Grades stated in a text."""
     return [int(g) for g in re.findall(r"grade (\d) course", text)]
+
+
+def grade_in(name: str, context: str) -> int | None:
+    """The highest grade that a clause of `context` states of `name`. Clauses end at . ; or a line."""
+    own = re.compile(rf"(?<![a-z0-9]){re.escape(plain(name))}(?! (?:{OTHER_FORM}))(?![a-z0-9])")
+    clauses = (plain(clause) for clause in re.split(r"[.;\n]", context))
+    stated = [grade for clause in clauses if own.search(clause) for grade in grades_in(clause)]
+    return max(stated, default=None)
 
 
 class ScriptedTeacher:
@@ -101,7 +115,9 @@ class ScriptedTeacher:
     def _metapaths(self, act: Act, rng: np.random.Generator) -> str:
         relation = self.knowledge.relations.get(act.facts["query"].split(" ", 1)[0], "")
         menu = act.facts["metapaths"]
-        ids = [path.index for path in menu if path.relation == relation]
+        # levels of communities do not say what they are about: the finest ones, whose summaries say least else
+        ids = [path.index for path in menu if not isinstance(path, MetaPath)][-LEVELS:]
+        ids += [path.index for path in menu if isinstance(path, MetaPath) and path.relation == relation]
         if rng.random() < self.habits.missed_path:
             ids = []
         while not ids or (len(ids) < 4 and rng.random() < self.habits.stray_path):
@@ -113,6 +129,8 @@ class ScriptedTeacher:
         name = topic.split(" ", 1)[-1]
         own = [p.text for p in evidence.passages if p.kind == "edge" and p.text.startswith(f"{name} - ")]
         stated = grades_in("\n".join(own))
+        of_community = grade_in(name, "\n".join(p.text for p in evidence.passages if p.kind == "community"))
+        stated += [] if of_community is None else [of_community]
         if stated or not own:
             return finding(topic, max(stated, default=None))
         return f"{topic} {own[0].rsplit(' - ', 1)[-1]}"

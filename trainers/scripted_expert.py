@@ -13,14 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from envs.knowledge import POSITIVE_FROM, RELATIONS, exact_knowledge
-from envs.teacher import Knowledge, finding, grades_in
+from envs.teacher import Knowledge, finding, grade_in
 from ghar.data.demo import story
-from ghar.data.demo.graph import QUALIFIERS
 from ghar.data.demo.world import World
-from ghar.kg.names import plain
 
 SECTION = re.compile(r"(?m)^# (.+)$")
-OTHER_FORM = "|".join(re.escape(plain(words)) for words in QUALIFIERS)  # after a name: another, look-alike disease
 
 
 def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[str], str]:
@@ -59,14 +56,6 @@ def _grade(topic: str, knowledge: Knowledge, context: str) -> int | None:
     if topic in knowledge.grades:
         return knowledge.grades[topic]
     return grade_in(topic.split(" ", 1)[1], context)
-
-
-def grade_in(name: str, context: str) -> int | None:
-    """The highest grade that a clause of `context` states of `name`. Clauses end at . ; or a line."""
-    own = re.compile(rf"(?<![a-z0-9]){re.escape(plain(name))}(?! (?:{OTHER_FORM}))(?![a-z0-9])")
-    clauses = (plain(clause) for clause in re.split(r"[.;\n]", context))
-    stated = [grade for clause in clauses if own.search(clause) for grade in grades_in(clause)]
-    return max(stated, default=None)
 
 
 def _written(

@@ -35,6 +35,10 @@ class CommunityLevel:
     index: int
     text: str
 
+    @property
+    def label(self) -> str:
+        return f"level {self.index}"
+
 
 @dataclass(frozen=True, eq=False)
 class CommunityIndex:
@@ -149,7 +153,7 @@ def levels(index: CommunityIndex) -> tuple[CommunityLevel, ...]:
     found = []
     for number, members in enumerate(level_members(index)):
         usual = int(np.median(sizes[members]))
-        found.append(CommunityLevel(number, f"communities of level {number}, about {usual} concepts each"))
+        found.append(CommunityLevel(number, f"level {number}, communities of about {usual} concepts"))
     return tuple(found)
 
 

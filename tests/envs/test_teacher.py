@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from envs.teacher import Habits, Knowledge, ScriptedTeacher, finding, grades_in
+from ghar.data.demo.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, Step
 from ghar.kg.metapaths import MetaPath
+from ghar.retrieval.community_index import CommunityLevel
 from tests.envs.parts import make_case
 
 NEVER = Habits(**{f.name: 0.0 for f in fields(Habits)})
@@ -77,6 +79,21 @@ def test_summaries_report_the_topics_own_edge_alone():
     plain = edge("rarity - lives in - liver")
     assert say("summarise", query="disease rarity", passages=[other, plain]) == "disease rarity liver"
     assert say("summarise", query="disease rarity") == "disease rarity unknown"
+
+
+def test_over_communities_it_looks_into_the_finest_levels_and_reads_the_topics_own_sentences():
+    levels = tuple(CommunityLevel(i, f"level {i}") for i in range(4))
+    facts = {"case": CASE, "query": "disease rarity", "history": (), "evidence": Evidence(), "metapaths": levels}
+    reply = ScriptedTeacher(KNOWN, NEVER).answer([Act("top", "metapaths", "", facts=facts)], [0])[0].text
+    assert sorted(reply.split()) == ["1", "2", "3"]
+
+    def community(text: str) -> Passage:
+        return Passage(text, "community", 3, 1.0, 0)
+
+    other = community(f"rare ity {QUALIFIERS[0]} signs grade 9 course. flu signs grade 8 course.")
+    assert say("summarise", query="disease rare-ity", passages=[other]) == "disease rare-ity unknown"
+    own = community("flu signs grade 8 course. rare ity signs grade 4 course and fever.")
+    assert say("summarise", query="disease rare-ity", passages=[other, own]) == finding("disease rare-ity", 4)
 
 
 def test_answers_are_what_it_knows():

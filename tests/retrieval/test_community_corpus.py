@@ -208,5 +208,5 @@ def test_ghar_s_episode_plays_over_communities(corpus: CommunityCorpus) -> None:
     step = episode.prediction.history[0]
     assert isinstance(episode.prediction, Prediction) and episode.prediction.label == 2
     assert (step.paths, step.path_errors, step.evidence) == ((1,), 1, "sepsis with fever is dangerous")
-    assert "communities of level 1, about 2 concepts each" in policy.prompts["metapaths"]
+    assert "level 1, communities of about 2 concepts" in policy.prompts["metapaths"]
     assert "sepsis with fever is dangerous" in policy.prompts["summarise"]
