@@ -20,7 +20,7 @@ import numpy as np
 from ghar.config import Config, Kare
 from ghar.data.abstracts import Abstracts, read_abstracts
 from ghar.errors import BadInput
-from ghar.kg.clusters import Clusters, cluster, rewrite
+from ghar.kg.clusters import THRESHOLDS, Clusters, cluster, rewrite
 from ghar.kg.communities import Communities, detect
 from ghar.kg.construct.build import ConstructSpec, construct
 from ghar.kg.construct.concepts import ConceptSets, concept_sets
@@ -33,13 +33,14 @@ from ghar.kg.themes import Theme, theme_of
 from ghar.kg.triples import ConceptGraphs
 from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.retrieval.community_index import CommunityIndex, build_index
-from ghar.retrieval.encoders import Encoder
+from ghar.retrieval.encoders import Encoder, HashingEncoder
 from ghar.retrieval.patient_graph import ConceptNodes, concept_nodes
 from trainers.named_engine import engine_key, named_engine
 from trainers.records import Records
 
 FORMAT = 1  # raise it when a step would give something else from the same inputs
 BATCH = 4096  # names encoded at once
+WORDS_ALONE = (0.01, 0.02, 0.03, 0.04, 0.05)  # thresholds of an encoder that knows no meaning, and so no synonyms
 REPORT = "report.json"
 
 
@@ -77,6 +78,11 @@ class _Build:
     def seed(self) -> int:
         """The split's: runs that differ in nothing but their seed share what is built."""
         return self.config.task.split_seed
+
+    @property
+    def thresholds(self) -> Sequence[float]:
+        """Cosine distances among which the silhouette chooses."""
+        return WORDS_ALONE if isinstance(self.encoder, HashingEncoder) else THRESHOLDS
 
     def step(self, name: str, inputs: Sequence[object], build: Callable[[Path], dict[str, Any]]) -> Path:
         """The folder of a step, made by `build` where it is not there yet; what `build` returns is its report."""
@@ -168,7 +174,9 @@ def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
         if not graphs.triples:
             raise BadInput("No source knows any of the patients' concepts, so there is no graph: check kg.path.")
         found = {
-            what: cluster(some, _encoded(build.encoder, some), seed=build.seed, what=what)
+            what: cluster(
+                some, _encoded(build.encoder, some), seed=build.seed, thresholds=build.thresholds, what=what
+            )
             for what, some in names.items()
         }
         rewritten = rewrite(graphs, found["entities"], found["relations"])
@@ -180,7 +188,7 @@ def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
         loops = {"self-loops dropped": rewritten.loops, "triples that became one": rewritten.merged}
         return {**counts, **thresholds, **loops, "triples after": len(rewritten.graphs.triples)}
 
-    return build.step("clusters", (before.name, build.encoder.key, build.seed), make)
+    return build.step("clusters", (before.name, build.encoder.key, tuple(build.thresholds), build.seed), make)
 
 
 def _communities(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:

@@ -89,10 +89,13 @@ class SentenceEncoder:
 
 
 def load_encoder(kind: str, batch_size: int) -> Encoder:
-    """The encoder that a retriever kind means: a name of `MODELS`, "hashing", any sentence-transformers name, or a
-    folder. `BadInput` when it cannot be loaded, which without a network is the case for every name not yet cached."""
+    """The encoder that a retriever kind means: a name of `MODELS`, "hashing" (or "hashing-N" of N dimensions), any
+    sentence-transformers name, or a folder. `BadInput` when it cannot be loaded, which without a network is the case
+    for every name not yet cached."""
     if kind == "hashing":
         return HashingEncoder()
+    if kind.removeprefix("hashing-").isdigit():
+        return HashingEncoder(int(kind.removeprefix("hashing-")))
     name = MODELS.get(kind, kind)
     from sentence_transformers import SentenceTransformer
 
