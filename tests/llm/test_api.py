@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,7 @@ from ghar.llm.api import ApiEngine, ApiSettings, api_settings
 from ghar.llm.api_wire import named_choice
 from ghar.llm.asking import Question, ask
 from ghar.llm.engine import Request, StreamingEngine
-
-Reply = Callable[[dict[str, Any], dict[str, str]], tuple[int, Any]]
+from tests.llm.api_server import Reply, Server, chat, echo, listening, prompt_of
 
 
 @pytest.fixture(autouse=True)
@@ -28,70 +25,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "PAUSE", 0.01)
 
 
-class Server:
-    """Answers POSTs by `reply(body, headers) -> (status, answer)` and keeps what came."""
-
-    def __init__(self, reply: Reply):
-        self.reply = reply
-        self.came: list[tuple[str, dict[str, Any], dict[str, str]]] = []
-        self.now = self.most = 0
-        self.lock = threading.Lock()
-
-    def settings(self, port: int, **changes: Any) -> ApiSettings:
-        given = {"url": f"http://127.0.0.1:{port}/v1", "model": "m", "key": None, "chat": True, "concurrency": 4}
-        return ApiSettings(**{**given, **changes})
-
-
-def handler(server: Server) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            with server.lock:
-                server.came.append((self.path, body, dict(self.headers)))
-                server.now += 1
-                server.most = max(server.most, server.now)
-            status, answer = server.reply(body, dict(self.headers))
-            with server.lock:
-                server.now -= 1
-            data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    return Handler
-
-
 @contextmanager
-def serving(reply: Reply, *, allow: tuple[str, ...] = (), credentialed: bool = True, **changes: Any
-            ) -> Iterator[tuple[ApiEngine, Server]]:
-    server = Server(reply)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler(server))
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    engine = ApiEngine(server.settings(http.server_port, **changes), credentialed=credentialed, allow=allow)
-    try:
-        yield engine, server
-    finally:
-        engine.close()
-        http.shutdown()
-        http.server_close()
-
-
-def chat(text: str, finish: str = "stop", **more: Any) -> dict[str, Any]:
-    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": finish, **more}
-    return {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}
-
-
-def prompt_of(body: dict[str, Any]) -> str:
-    return body["messages"][0]["content"] if "messages" in body else body["prompt"]
-
-
-def echo(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:
-    return 200, chat(f"re: {prompt_of(body)}")
+def serving(reply: Reply, **changes: Any) -> Iterator[tuple[ApiEngine, Server]]:
+    """An engine of a server that replies so; changes: of its settings."""
+    with listening(reply) as (url, server):
+        settings = {"url": url, "model": "m", "key": None, "chat": True, "concurrency": 4}
+        engine = ApiEngine(ApiSettings(**{**settings, **changes}), credentialed=True, allow=())
+        try:
+            yield engine, server
+        finally:
+            engine.close()
 
 
 def test_chat_in_order_with_all_that_was_asked():
