@@ -9,10 +9,14 @@ import pytest
 
 pytest.importorskip("ray", reason="RLlib needs the extra ray")
 
+import torch
+
+from envs.gym_view import GymView
 from ghar.errors import BadInput
 from trainers.evaluate import evaluate
-from trainers.navigate import best_rule, chart_of, navigator, reward
-from trainers.rllib import FOLDER, load_policy, train
+from trainers.navigate import best_rule, chart_of, game_of, navigator, reward
+from trainers.rllib import FOLDER, load_policy, returns_at_random, train
+from trainers.rllib_module import MaskedModule
 from trainers.study import prepare
 
 SHORT = ("trainer.rl.updates=2", "trainer.rl.episodes=32", "trainer.rl.epochs=2", "trainer.rl.minibatches=2")
@@ -37,6 +41,23 @@ def test_it_trains_and_evaluation_takes_its_checkpoint(small_config, tmp_path: P
     found = evaluate(small_config("+experiment=navigation", *SHORT, *SHORTER, *names))
     assert found["policies"]["rllib"]["reward"][0] == pytest.approx(summary["rllib"])
     assert (tmp_path / "evaluated" / "episodes" / "rllib.jsonl").exists()
+
+
+def test_values_are_learned_in_units_of_random_play(small_study) -> None:
+    """Before any update they lie where random episodes do, whatever a reward's size."""
+    cases = small_study.cases(small_study.splits.train, None)
+    game = game_of(small_study, chart_of(small_study), cases)
+    mean, spread = returns_at_random(game, 0)
+    assert (mean, spread) == returns_at_random(game, 0) and spread > 0
+    seen, acted = game.spaces()
+    module = MaskedModule(
+        observation_space=seen, action_space=acted, model_config={"hidden": 8, "mean": mean, "spread": spread}
+    )
+    observed = GymView(game).reset(seed=0)[0]
+    batch = {"obs": {name: torch.from_numpy(value[None]) for name, value in observed.items()}}
+    assert abs(module.compute_values(batch)[0].item() - mean) < 2 * spread
+    logits = module.forward_inference(batch)["action_dist_inputs"][0]
+    assert (logits.softmax(-1).detach().numpy() > 0).tolist() == (observed["action_mask"] == 1).tolist()
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(small_study, tmp_path: Path) -> None:
