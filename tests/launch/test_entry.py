@@ -30,9 +30,12 @@ def run(config):
 launch(run)
 """
 
+KARE = ["kare_demo", "mimic4_mortality", "mimic4_readmission"]
 
 NEEDS = {  # choices that do not go with the rest of the defaults, and what they ask for
     "pretrained": ["trainer.base.steps=0"],
+    "mistral_7b": ["trainer.base.steps=0"],
+    "api": ["policy=kare", "model=pretrained", "model.path=model@http://127.0.0.1:8000/v1", "trainer.base.steps=0"],
     "kare_mortality": ["data=mimic4", "data.root=tables"],  # not told in the demo world
     "kare_readmission": ["data=mimic4", "data.root=tables"],
     **{f"dischargeqa_{kind}": ["policy=exprag"] for kind in ("diagnosis", "medication", "instruction")},
@@ -144,7 +147,7 @@ def test_every_experiment_composes(name: str) -> None:
 
 
 def test_there_is_an_experiment_for_each_source_and_task() -> None:
-    assert choices("experiment") == sorted([*EXPERIMENTS, "navigation", "mimic4_dischargeqa"])
+    assert choices("experiment") == sorted([*EXPERIMENTS, "navigation", "mimic4_dischargeqa", *KARE])
 
 
 @pytest.mark.parametrize("group", [g for g in groups() if g not in ("experiment", "scale")])
