@@ -24,7 +24,7 @@ Ablation = Literal["none", "ni", "nt", "nl", "nm"]
 
 
 class Partition(Protocol):
-    """What Agent-Top chooses among: a `MetaPath`, or a `CommunityLevel` where the corpus is communities (KARE)."""
+    """What Agent-Top chooses among: a `MetaPath`, or a `CommunityPart` where the corpus is communities (KARE)."""
 
     @property
     def index(self) -> int: ...

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.case import Case
-from ghar.data.demo.graph import QUALIFIERS
+from ghar.data.demo.graph import DISPLAY, QUALIFIERS
 from ghar.episode import Act, Completion, Evidence, Step
-from ghar.kg.metapaths import MetaPath
 from ghar.kg.names import plain
 
-LEVELS = 3  # of communities, looked into at once
 OTHER_FORM = "|".join(re.escape(plain(words)) for words in QUALIFIERS)  # after a name: another, look-alike disease
 
 
@@ -114,10 +112,9 @@ class ScriptedTeacher:
 
     def _metapaths(self, act: Act, rng: np.random.Generator) -> str:
         relation = self.knowledge.relations.get(act.facts["query"].split(" ", 1)[0], "")
-        menu = act.facts["metapaths"]
-        # levels of communities do not say what they are about: the finest ones, whose summaries say least else
-        ids = [path.index for path in menu if not isinstance(path, MetaPath)][-LEVELS:]
-        ids += [path.index for path in menu if isinstance(path, MetaPath) and path.relation == relation]
+        # communities go by the relations' names as texts show them
+        wanted, menu = (relation, plain(DISPLAY.get(relation, ""))), act.facts["metapaths"]
+        ids = [path.index for path in menu if path.relation in wanted]
         if rng.random() < self.habits.missed_path:
             ids = []
         while not ids or (len(ids) < 4 and rng.random() < self.habits.stray_path):

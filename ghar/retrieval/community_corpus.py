@@ -13,7 +13,7 @@ import numpy as np
 
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
-from ghar.retrieval.community_index import CommunityIndex, level_members
+from ghar.retrieval.community_index import CommunityIndex
 from ghar.retrieval.dense import DenseIndex
 from ghar.retrieval.dgra import DgraSettings, Factors, select
 from ghar.retrieval.encoders import Encoder
@@ -43,8 +43,8 @@ class CommunityCorpus:
     """graphs: G_p by sample id, of every sample that may ask for a selection.
 
     `SelectCommunities` is answered by DGRA. A plain `Retrieve` gets, for each of its partitions, the `top_n` summaries
-    nearest to the query by cosine; partitions are the levels of `levels(index)`, None is all communities. So GHAR's
-    episode runs over communities: `GharEpisodes(spec, levels(index))`.
+    nearest to the query by cosine; these are numbered as in `partitions(index)`, None is all communities. So GHAR's
+    episode runs over communities: `GharEpisodes(spec, partitions(index))`.
     """
 
     index: CommunityIndex
@@ -81,8 +81,8 @@ class CommunityCorpus:
         if isinstance(request, SelectCommunities):
             if request.sample_id not in self.graphs:
                 raise ValueError(f"sample {request.sample_id!r} has no patient graph")
-        elif unknown := [p for p in request.partitions or () if not 0 <= p < len(self._members)]:
-            raise ValueError(f"level {unknown[0]} does not exist; there are {len(self._members)}, numbered from 0")
+        elif unknown := [p for p in request.partitions or () if not 0 <= p < len(self.index.relations)]:
+            raise ValueError(f"partition {unknown[0]} does not exist; there are {len(self.index.relations)}, from 0 on")
 
     def _select(self, request: SelectCommunities, context: np.ndarray) -> Evidence:
         graph, settings = self.graphs[request.sample_id], self.settings
@@ -96,7 +96,7 @@ class CommunityCorpus:
     def _nearest(self, request: Retrieve, query: np.ndarray) -> Evidence:
         parts = [(WHOLE_GRAPH, self._everything)]
         if request.partitions is not None:
-            parts = [(p, self._members[p]) for p in dict.fromkeys(request.partitions)]
+            parts = [(p, self.index.members(p)) for p in dict.fromkeys(request.partitions)]
         groups = []
         for partition, members in parts:
             [(ids, scores)] = self._dense.search([query], members, request.top_n)
@@ -107,10 +107,6 @@ class CommunityCorpus:
     @cached_property
     def _dense(self) -> DenseIndex:
         return DenseIndex(self.index.arrays.vector, self.encoder)
-
-    @cached_property
-    def _members(self) -> list[np.ndarray]:
-        return level_members(self.index)
 
     @cached_property
     def _everything(self) -> np.ndarray:

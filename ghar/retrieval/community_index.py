@@ -23,27 +23,36 @@ from ghar.progress import progress
 from ghar.retrieval.dgra import CommunityArrays
 from ghar.retrieval.encoders import Encoder
 
-FORMAT = "community-index-1"
+FORMAT = "community-index-2"
 CHUNK = 4096  # texts encoded at once
+RELATIONS = 32  # partitions at most: a menu that is read whole
 _ARRAYS = ("node_start", "node", "holder_start", "holder", "vector", "theme_nodes", "theme_summary", "usable")
+_NAMES = ("entities", "summaries", "relations")
 
 
 @dataclass(frozen=True)
-class CommunityLevel:
-    """A partition among which GHAR's Agent-Top can choose: the communities of one level of the hierarchy."""
+class CommunityPart:
+    """A partition among which GHAR's Agent-Top can choose: the communities with a fact of one relation. Like a
+    meta-path it says what kind of knowledge is looked for; a community is in as many as it has relations."""
 
     index: int
-    text: str
+    relation: str
+
+    @property
+    def text(self) -> str:
+        return self.relation
 
     @property
     def label(self) -> str:
-        return f"level {self.index}"
+        return self.relation
 
 
 @dataclass(frozen=True, eq=False)
 class CommunityIndex:
-    """arrays: as DGRA reads them. entities: sorted names of the nodes. summaries: "" for none. level: int16[C].
+    """arrays: as DGRA reads them. entities: sorted names of the nodes. summaries: "" for none.
 
+    relations: those of the most communities, at most RELATIONS, commonest first; relation r is in
+    member[member_start[r]:member_start[r+1]], communities with a summary, ascending.
     encoder: key of the encoder that made the vectors. theme: its name, "" for none.
     counts: "communities", and how many of them are "without a summary".
     """
@@ -51,7 +60,9 @@ class CommunityIndex:
     arrays: CommunityArrays
     entities: Strings
     summaries: Strings
-    level: np.ndarray
+    relations: Strings
+    member_start: np.ndarray
+    member: np.ndarray
     encoder: str
     theme: str
     counts: Mapping[str, int]
@@ -64,6 +75,10 @@ class CommunityIndex:
         own = self.arrays
         return [self.entities[int(v)] for v in own.node[own.node_start[community] : own.node_start[community + 1]]]
 
+    def members(self, partition: int) -> np.ndarray:
+        """Communities of a partition, ascending."""
+        return self.member[self.member_start[partition] : self.member_start[partition + 1]]
+
     @classmethod
     def load(cls, folder: Path) -> CommunityIndex:
         """Open a built index, arrays memory-mapped. BadInput names what is missing or damaged."""
@@ -71,9 +86,9 @@ class CommunityIndex:
         if meta.get("format") != FORMAT:
             raise BadInput(f"{folder} holds no community index of format {FORMAT}; delete it and build it again.")
         arrays = CommunityArrays(*(read_array(folder, name) for name in _ARRAYS))
-        entities, summaries = (read_strings(folder, name) for name in ("entities", "summaries"))
-        level = read_array(folder, "level")
-        return cls(arrays, entities, summaries, level, meta["encoder"], meta["theme"], meta["counts"])
+        entities, summaries, relations = (read_strings(folder, name) for name in _NAMES)
+        members = (read_array(folder, "member_start"), read_array(folder, "member"))
+        return cls(arrays, entities, summaries, relations, *members, meta["encoder"], meta["theme"], meta["counts"])
 
 
 def build_index(
@@ -107,7 +122,7 @@ def build_index(
         arrays = CommunityArrays.of(start, node, nodes, vector, by_node, by_summary, usable)
         write_arrays(half, {name: getattr(arrays, name) for name in _ARRAYS if name != "vector"})
         write_arrays(half, {"entities": Strings.of(communities.entities), "summaries": Strings.of(texts)})
-        write_arrays(half, {"level": np.asarray(communities.level)})
+        write_arrays(half, _members(communities, usable))
         counts = {"communities": count, "without a summary": count - len(rows)}
         named = {"encoder": encoder.key, "theme": theme.name if theme else ""}
         write_meta(half, {"format": FORMAT, "counts": counts, **named})
@@ -147,17 +162,22 @@ def _encoded(
             advance(len(here))
 
 
-def levels(index: CommunityIndex) -> tuple[CommunityLevel, ...]:
-    """The levels that have a summary, coarsest first, numbered from 0, with the usual size of their communities."""
-    sizes = np.diff(index.arrays.node_start)
-    found = []
-    for number, members in enumerate(level_members(index)):
-        usual = int(np.median(sizes[members]))
-        found.append(CommunityLevel(number, f"level {number}, communities of about {usual} concepts"))
-    return tuple(found)
+def _members(communities: Communities, usable: np.ndarray) -> dict[str, np.ndarray | Strings]:
+    """The arrays of `CommunityIndex.relations`."""
+    owner = np.repeat(np.arange(len(communities)), np.diff(communities.triple_start))
+    relation = communities.triples[communities.triple, 1]
+    kept = usable[owner]
+    pairs = np.unique(np.stack([relation[kept], owner[kept]], axis=1), axis=0)
+    sizes = np.bincount(pairs[:, 0], minlength=len(communities.relations))
+    common = [int(r) for r in np.argsort(-sizes, kind="stable")[:RELATIONS] if sizes[r]]
+    lists = [pairs[pairs[:, 0] == r, 1] for r in common]
+    return {
+        "relations": Strings.of([communities.relations[r] for r in common]),
+        "member_start": np.cumsum([0, *map(len, lists)]),
+        "member": np.concatenate([np.empty(0, np.int32), *lists]).astype(np.int32),
+    }
 
 
-def level_members(index: CommunityIndex) -> list[np.ndarray]:
-    """For each of `levels`: int64 communities with a summary, ascending."""
-    level, usable = np.asarray(index.level), np.asarray(index.arrays.usable)
-    return [np.flatnonzero(usable & (level == own)) for own in np.unique(level[usable])]
+def partitions(index: CommunityIndex) -> tuple[CommunityPart, ...]:
+    """What Agent-Top can choose among, commonest relation first."""
+    return tuple(CommunityPart(number, relation) for number, relation in enumerate(index.relations))

@@ -11,7 +11,7 @@ from envs.teacher import Habits, Knowledge, ScriptedTeacher, finding, grades_in
 from ghar.data.demo.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, Step
 from ghar.kg.metapaths import MetaPath
-from ghar.retrieval.community_index import CommunityLevel
+from ghar.retrieval.community_index import CommunityPart
 from tests.envs.parts import make_case
 
 NEVER = Habits(**{f.name: 0.0 for f in fields(Habits)})
@@ -81,11 +81,12 @@ def test_summaries_report_the_topics_own_edge_alone():
     assert say("summarise", query="disease rarity") == "disease rarity unknown"
 
 
-def test_over_communities_it_looks_into_the_finest_levels_and_reads_the_topics_own_sentences():
-    levels = tuple(CommunityLevel(i, f"level {i}") for i in range(4))
-    facts = {"case": CASE, "query": "disease rarity", "history": (), "evidence": Evidence(), "metapaths": levels}
-    reply = ScriptedTeacher(KNOWN, NEVER).answer([Act("top", "metapaths", "", facts=facts)], [0])[0].text
-    assert sorted(reply.split()) == ["1", "2", "3"]
+def test_over_communities_it_names_the_relation_and_reads_the_topics_own_sentences():
+    menu = tuple(CommunityPart(i, relation) for i, relation in enumerate(("indication", "phenotype present", "target")))
+    knowledge = replace(KNOWN, relations={"disease": "disease_phenotype_positive"})
+    facts = {"case": CASE, "query": "disease rarity", "history": (), "evidence": Evidence(), "metapaths": menu}
+    [reply] = ScriptedTeacher(knowledge, NEVER).answer([Act("top", "metapaths", "", facts=facts)], [0])
+    assert reply.text == "1"
 
     def community(text: str) -> Passage:
         return Passage(text, "community", 3, 1.0, 0)

@@ -17,8 +17,9 @@ from ghar.kg.communities import Communities
 from ghar.kg.summaries import Summaries
 from ghar.kg.themes import Theme
 from ghar.llm.asking import Cost
+from ghar.retrieval import community_index
 from ghar.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
-from ghar.retrieval.community_index import CommunityIndex, build_index, levels
+from ghar.retrieval.community_index import CommunityIndex, build_index, partitions
 from ghar.retrieval.dgra import PAPER, RELEASED, select
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.patient_graph import PatientGraph
@@ -26,21 +27,24 @@ from tests.envs.parts import make_case
 
 ENTITIES = ("asthma", "fever", "grade 7 course", "metformin", "sepsis")
 MEMBERS = ([0, 1, 2, 3, 4], [1, 4], [0, 1], [2, 4], [3], [0])
-LEVEL = [0, 1, 1, 1, 2, 2]
+RELATIONS = ("aids", "brings", "lacks")
+TOLD = ([0, 1, 1], [1], [2], [1, 2], [0], [0])  # relations of each one's triples
 GENERAL = ("all of it", "sepsis brings fever", "asthma without fever", None, "metformin alone", " ")
 THEMED = (None, "sepsis with fever is dangerous", "", None, None, None)
 THEME = Theme("mortality prediction", ("sepsis", "dangerous course"))
 ENCODER = HashingEncoder(64)
 
 
+def csr(lists: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.cumsum([0, *map(len, lists)]), np.concatenate([np.array(values, np.int32) for values in lists])
+
+
 def communities() -> Communities:
-    start = np.cumsum([0, *map(len, MEMBERS)])
-    node = np.concatenate([np.array(m, np.int32) for m in MEMBERS])
-    nothing = np.zeros(len(MEMBERS) + 1, np.int64), np.empty(0, np.int32)
-    level = np.array(LEVEL, np.int16)
-    return Communities(
-        ENTITIES, ("r",), np.empty((0, 3), np.int32), start, node, *nothing, np.zeros_like(level), level, 0, 0
-    )
+    start, relation = csr(TOLD)
+    triples = np.stack([np.zeros_like(relation), relation, np.ones_like(relation)], axis=1)
+    zeros = np.zeros(len(MEMBERS), np.int16)
+    own = (start, np.arange(len(relation), dtype=np.int32))
+    return Communities(ENTITIES, RELATIONS, triples, *csr(MEMBERS), *own, zeros, zeros, 0, 0)
 
 
 def summaries(general: Sequence[str | None] = GENERAL, theme: Sequence[str | None] = THEMED) -> Summaries:
@@ -153,18 +157,30 @@ def test_no_request_can_hold_a_label() -> None:
     assert {field.name for field in fields(SelectCommunities)} == {"query", "partitions", "top_n", "sample_id"}
 
 
-def test_plain_requests_find_by_likeness_within_levels(corpus: CommunityCorpus) -> None:
-    whole, level_1, two, both = corpus.retrieve(
+def test_partitions_are_relations_commonest_first_with_the_communities_that_have_a_summary(index) -> None:
+    assert [part.relation for part in partitions(index)] == ["aids", "brings", "lacks"]
+    assert [index.members(part.index).tolist() for part in partitions(index)] == [[0, 4], [0, 1], [2]]
+
+
+def test_only_the_commonest_relations_are_on_the_menu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(community_index, "RELATIONS", 1)
+    made = build_index(communities(), summaries(), THEME, ENCODER, tmp_path / "index")
+    assert [(part.index, part.text) for part in partitions(made)] == [(0, "aids")]
+
+
+def test_plain_requests_find_by_likeness_within_partitions(corpus: CommunityCorpus) -> None:
+    whole, lacking, two, both = corpus.retrieve(
         [
             Retrieve("sepsis with fever", None, 1),
-            Retrieve("metformin alone", (1,), 1),
-            Retrieve("metformin alone", (0, 2), 3),
+            Retrieve("metformin alone", (2,), 3),
+            Retrieve("metformin alone", (0, 1), 3),
             SelectCommunities("sepsis with fever", None, 3, "s0"),
         ]
     )
     assert [p.ident for p in whole.passages] == [1]
-    assert [p.partition for p in level_1.passages] == [1]
-    assert [(p.ident, p.partition) for p in two.passages] == [(4, 2), (0, 0)]
+    assert [(p.ident, p.partition) for p in lacking.passages] == [(2, 2)]
+    assert (two.passages[0].ident, two.passages[0].partition) == (4, 0)
+    assert sorted(p.ident for p in two.passages) == [0, 1, 4]  # 0 is in both, and found once
     assert two.passages[0].score == pytest.approx(1.0)
     assert both.passages[0].ident == 1
 
@@ -172,7 +188,7 @@ def test_plain_requests_find_by_likeness_within_levels(corpus: CommunityCorpus) 
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Retrieve("q", (3,)), "level 3 does not exist; there are 3"),
+        (Retrieve("q", (3,)), "partition 3 does not exist; there are 3"),
         (Retrieve("q", None, 0), "top_n is 0"),
         (SelectCommunities("q", None, 1, "nobody"), "'nobody' has no patient graph"),
     ],
@@ -188,7 +204,7 @@ def test_another_encoder_than_that_of_the_index_is_refused(index: CommunityIndex
 
 
 class Script:
-    """Fixed replies by role: look up in level 1, then terminate."""
+    """Fixed replies by role: look up in partition 1, then terminate."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         said = {
@@ -201,12 +217,12 @@ class Script:
 
 def test_ghar_s_episode_plays_over_communities(corpus: CommunityCorpus) -> None:
     spec = GharSpec("compact", 1, 2, 2, top_n=1, ablation="none")
-    episodes, policy = GharEpisodes(spec, levels(corpus.index)), Script()
+    episodes, policy = GharEpisodes(spec, partitions(corpus.index)), Script()
     job = Job("s0", 0, lambda: episodes.episode(make_case()))
     [episode] = rollout([job], {"top": policy, "low": policy}, corpus, seed=0, in_flight=1)
     assert episode.failure is None
     step = episode.prediction.history[0]
     assert isinstance(episode.prediction, Prediction) and episode.prediction.label == 2
     assert (step.paths, step.path_errors, step.evidence) == ((1,), 1, "sepsis with fever is dangerous")
-    assert "level 1, communities of about 2 concepts" in policy.prompts["metapaths"]
+    assert "1 brings" in policy.prompts["metapaths"]
     assert "sepsis with fever is dangerous" in policy.prompts["summarise"]
