@@ -68,10 +68,12 @@ class KareSpec:
 
 @dataclass(frozen=True)
 class KarePrediction(Prediction):
-    """A prediction with what it rests on: the reasoning chain ("" without one) and what was looked up."""
+    """A prediction with what it rests on: the reasoning chain ("" without one), what was looked up, and how many of
+    those passages the prompt had room for."""
 
     chain: str = ""
     evidence: Evidence = field(default_factory=Evidence)
+    shown: int = 0
 
 
 class KareEpisodes:
@@ -98,7 +100,7 @@ class KareEpisodes:
             reply: Reply = yield self._predict(case, knowledge, evidence)
             chain, label = "", reply.value
         step = Step(case.task.question, chain, bool(evidence.passages), evidence=evidence.text)
-        return KarePrediction(label, (step,), chain=chain, evidence=evidence)
+        return KarePrediction(label, (step,), chain=chain, evidence=evidence, shown=len(knowledge.splitlines()))
 
     def _reason(self, case: KareCase, knowledge: str, evidence: Evidence) -> Act:
         return self._act("reason", case, knowledge, evidence, as_text)

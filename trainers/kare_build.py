@@ -32,13 +32,14 @@ from ghar.kg.summaries import summarise
 from ghar.kg.themes import Theme, theme_of
 from ghar.kg.triples import ConceptGraphs
 from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
+from ghar.retrieval.community_index import FORMAT as INDEX_FORMAT
 from ghar.retrieval.community_index import CommunityIndex, build_index
 from ghar.retrieval.encoders import Encoder, HashingEncoder
 from ghar.retrieval.patient_graph import ConceptNodes, concept_nodes
 from trainers.named_engine import engine_key, named_engine
 from trainers.records import Records
 
-FORMAT = 1  # raise it when a step would give something else from the same inputs
+FORMAT = 2  # raise it when a step would give something else from the same inputs
 BATCH = 4096  # names encoded at once
 WORDS_ALONE = (0.01, 0.02, 0.03, 0.04, 0.05)  # thresholds of an encoder that knows no meaning, and so no synonyms
 REPORT = "report.json"
@@ -219,7 +220,7 @@ def _index(build: _Build, before: Path, communities: Communities, theme: Theme) 
         about = sum(bool(text) for text in found.theme)
         return {**index.counts, **found.missing, f"about {theme.name}": about, **asdict(found.cost)}
 
-    inputs = (before.name, theme, small, large, build.answers.name, build.encoder.key, build.seed)
+    inputs = (INDEX_FORMAT, before.name, theme, small, large, build.answers.name, build.encoder.key, build.seed)
     return build.step("summaries", inputs, make)
 
 

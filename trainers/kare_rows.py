@@ -25,7 +25,7 @@ def kare_row(case: KareCase, episode: Episode, method: str, eta: float, index: C
     labels, predicted = case.task.labels, episode.prediction.label
     reward = score_outcome(episode, case.label, eta)
     rests_on = episode.prediction if isinstance(episode.prediction, KarePrediction) else KarePrediction(None)
-    found = [_found(passage, index) for passage in rests_on.evidence.passages]
+    found = [_found(passage, index, i < rests_on.shown) for i, passage in enumerate(rests_on.evidence.passages)]
     return {
         "policy": method,
         "split": "test",
@@ -48,19 +48,23 @@ def kare_row(case: KareCase, episode: Episode, method: str, eta: float, index: C
     }
 
 
-def _found(passage: Passage, index: CommunityIndex) -> dict[str, Any]:
-    """A passage; a community also with its concepts and the value of every factor of Eq. 3."""
+def _found(passage: Passage, index: CommunityIndex, shown: bool) -> dict[str, Any]:
+    """A passage, and whether the prompt had room for it; of a community also its concepts and the factors of Eq. 3."""
     told: dict[str, Any] = {
-        "kind": passage.kind, "ident": passage.ident, "score": passage.score, "text": passage.text
+        "kind": passage.kind, "ident": passage.ident, "score": passage.score, "text": passage.text, "shown": shown
     }  # fmt: skip
     if isinstance(passage, ChosenCommunity):
         names = index.names(passage.ident)
-        told |= {"names": names[:NAMED], "size": len(names), "level": int(index.level[passage.ident])}
-        told |= {"factors": asdict(passage.factors)}
+        told |= {"names": names[:NAMED], "size": len(names), "factors": asdict(passage.factors)}
     return told
 
 
 def method_summary(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], config: Config) -> dict[str, Any]:
-    """`policy_summary`, and "errors" {format error: count}."""
-    found = policy_summary(rows, labels, seed=config.seed, resamples=config.eval.bootstrap)
-    return found | {"errors": dict(Counter(error for row in rows for error in row["errors"]).most_common())}
+    """`policy_summary`, "errors" {format error: count}, and how many passages were "found" and had no room ("cut")."""
+    numbers = policy_summary(rows, labels, seed=config.seed, resamples=config.eval.bootstrap)
+    passages = [passage["shown"] for row in rows for passage in row["found"]]
+    return numbers | {
+        "errors": dict(Counter(error for row in rows for error in row["errors"]).most_common()),
+        "found": len(passages),
+        "cut": passages.count(False),
+    }

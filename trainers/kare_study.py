@@ -118,8 +118,14 @@ def prepare(config: Config) -> KareStudy:
         sample.sample_id: patient_graph(sample.history, records.name_of, graph.nodes)
         for sample in (*splits.train, *splits.valid, *splits.test)
     }
-    corpus = CommunityCorpus(graph.index, encoder, graphs, settings(kare))
-    return KareStudy(records, kare, graph, encoder, corpus)
+    return KareStudy(records, kare, graph, encoder, CommunityCorpus(graph.index, encoder, graphs, settings(kare)))
+
+
+def community_corpus(records: Records, kare: Kare) -> CommunityCorpus:
+    """The communities for plain look-ups, as GHAR's agents make them, without any patient's graph."""
+    encoder = load_encoder(records.config.retriever.kind, ENCODED)
+    graph = build_communities(records, kare, encoder)
+    return CommunityCorpus(graph.index, encoder, {}, settings(kare))
 
 
 def settings(kare: Kare) -> DgraSettings:

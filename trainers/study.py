@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from envs.case import Case, build_cases
 from envs.ghar import GharEpisodes, GharSpec
@@ -19,7 +20,7 @@ from ghar.llm.tokens import Tokenizer
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.wire import Version
 from rewards.compose import RewardSpec
-from trainers.records import counter, read_records
+from trainers.records import Records, counter, read_records
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def prepare(config: Config) -> Study:
     records = read_records(config)
     env, reward = config.env, config.reward
     spec = GharSpec(env.prompts, env.rewrites, env.max_iterations, env.max_paths, config.retriever.top_n, env.ablation)
+    retriever, partitions = _knowledge(records)
     return Study(
         config=config,
         cohort=records.cohort,
@@ -67,8 +69,8 @@ def prepare(config: Config) -> Study:
         splits=records.splits,
         names=records.names,
         graph=records.graph,
-        retriever=_retriever(config, records.graph, records.cohort.credentialed),
-        episodes=GharEpisodes(spec, metapaths(records.graph)),
+        retriever=retriever,
+        episodes=GharEpisodes(spec, partitions),
         rewards=RewardSpec(
             reward.eta,
             reward.alpha,
@@ -82,6 +84,18 @@ def prepare(config: Config) -> Study:
         world=records.world,
         counts=records.counts,
     )
+
+
+def _knowledge(records: Records) -> tuple[Corpus, Sequence[Any]]:
+    """What is retrieved from and its partitions: meta-paths, or (policy=ghar_communities) parts of communities."""
+    config = records.config
+    if config.kare is None or config.policy.name != "ghar":
+        return _retriever(config, records.graph, records.cohort.credentialed), metapaths(records.graph)
+    from ghar.retrieval.community_index import partitions
+    from trainers.kare_study import community_corpus
+
+    corpus = community_corpus(records, config.kare)
+    return corpus, partitions(corpus.index)
 
 
 def _retriever(config: Config, graph: KnowledgeGraph, credentialed: bool) -> Corpus:

@@ -24,7 +24,7 @@ def section(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -
     """
     if summary.get("system") != "kare":
         return None
-    rows = {name: list(found) for name, found in episodes.items()}
+    rows, policies = {name: list(found) for name, found in episodes.items()}, summary.get("policies") or {}
     order = [name for name in (*CHAINED, *rows) if name in rows]
     told = [(name, row) for name in dict.fromkeys(order) for row in rows[name] if any(map(_is_community, row["found"]))]
     shown = {
@@ -32,7 +32,8 @@ def section(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -
         "build": _build(summary.get("build") or {}),
         "chains": summary.get("chains") or {},
         "guidelines": {name: found["advice"] for name, found in (summary.get("guidelines") or {}).items()},
-        "errors": {name: policy.get("errors") or {} for name, policy in (summary.get("policies") or {}).items()},
+        "errors": {name: policy.get("errors") or {} for name, policy in policies.items()},
+        "room": {name: (policy.get("found", 0), policy.get("cut", 0)) for name, policy in policies.items()},
         "patient": None,
     }
     if not told:

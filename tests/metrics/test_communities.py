@@ -14,18 +14,19 @@ FACTORS = {
 
 def row(sample_id: str, correct: bool = True, chain: str = "because", found: bool = True) -> dict[str, Any]:
     community = {"kind": "community", "ident": 4, "score": 0.4851, "text": "sepsis is grave", "names": ["sepsis"],
-                 "size": 3, "level": 1, "factors": FACTORS}  # fmt: skip
+                 "size": 3, "shown": True, "factors": FACTORS}  # fmt: skip
+    abstract = {"kind": "abstract", "ident": 1, "score": 0.2, "text": "on gout", "shown": True}
     return {
         "sample_id": sample_id, "patient": "a patient", "similar": "another\noutcome: no", "label": "yes",
         "prediction": "yes" if correct else None, "correct": correct, "chain": chain,
-        "found": [community] if found else [{"kind": "abstract", "ident": 1, "score": 0.2, "text": "on gout"}],
+        "found": [community] if found else [abstract],
     }  # fmt: skip
 
 
 SUMMARY = {
     "system": "kare",
     "build": {"graphs": {"concepts": 1200, "without_node": ["a", "b"], "asked": {"model": {"asked": 3}}}},
-    "policies": {"kare": {"errors": {"no_label": 1}}},
+    "policies": {"kare": {"errors": {"no_label": 1}, "found": 9, "cut": 2}},
     "guidelines": {"coagent": {"advice": "1. Look."}},
 }
 
@@ -38,6 +39,7 @@ def test_the_patient_shown_was_answered_rightly_with_communities_and_a_chain() -
     assert {name for name, *_ in shown["answers"]} == {"rag", "kare"}
     assert shown["build"] == [("graphs", [("concepts", "1,200"), ("without node", "2"), ("asked: model: asked", "3")])]
     assert shown["guidelines"] == {"coagent": "1. Look."} and shown["errors"] == {"kare": {"no_label": 1}}
+    assert shown["room"] == {"kare": (9, 2)}
 
 
 def test_nothing_to_show() -> None:

@@ -20,6 +20,7 @@ VERBS = (
     "is a target of", "is an? enzyme of", "is a carrier of", "is a transporter of",
 )  # fmt: skip
 FACT = re.compile(rf"^(.+?) ({'|'.join(VERBS)}) (.+?)\.?$")
+COURSE = re.compile(r"grade \d+ course")
 MOST = re.compile(r"At most (\d+) facts")
 
 
@@ -62,8 +63,19 @@ def _known(concepts: set[str], facts: dict[str, list[Triple]], phenotypes: set[s
     ends = {concept: {_other(triple, concept) for triple in triples} for concept, triples in own.items()}
     shared = Counter(end for found in ends.values() for end in found)
     wanted = concepts | phenotypes | {end for end, count in shared.items() if count > 1}
-    told = [triple for concept, triples in own.items() for triple in triples if _other(triple, concept) in wanted]
+    told = [
+        _course(triple, concept)
+        for concept, triples in own.items()
+        for triple in triples
+        if _other(triple, concept) in wanted
+    ]
     return list(dict.fromkeys(told))
+
+
+def _course(triple: Triple, concept: str) -> Triple:
+    """A course as the concept's own, "grade 7 course of gout": all that share a grade are no community, and would part
+    a disease from what it is like."""
+    return triple._replace(tail=f"{triple.tail} of {concept}") if COURSE.fullmatch(triple.tail) else triple
 
 
 def _other(triple: Triple, entity: str) -> str:
