@@ -177,7 +177,8 @@ class _Side:
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
         """(position in the last level, neighbour) of every edge that leaves it, in order."""
         if self._edges is None:
-            self._edges = self.edges_of(np.arange(len(self.ends)))
+            each, place = _spread(self.graph.start[self.ends], self.graph.degree[self.ends])
+            self._edges = each, self.graph.near[place]
         return self._edges
 
     def edges_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -204,8 +205,7 @@ class _Side:
 def _spread(begin: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(i, begin[i] + k) for every i and every k < count[i], in order."""
     each = np.repeat(np.arange(len(count)), count)
-    shift = begin - np.cumsum(count) + count
-    return each, shift[each] + np.arange(len(each))
+    return each, np.repeat(begin - np.cumsum(count) + count, count) + np.arange(len(each))
 
 
 def _whole(ahead: _Side, row: np.ndarray, back: _Side, other: np.ndarray, wanted: int) -> list[tuple[int, ...]]:
