@@ -157,6 +157,7 @@ def base_key(study: Study, knowledge: Knowledge) -> str:
         asdict(c.trainer.base),
         asdict(c.env),
         c.retriever.kind,
+        *([] if c.kare is None else [asdict(c.kare)]),  # communities in place of meta-paths
     )
     return f"{derive_seed(made_from):016x}"
 
