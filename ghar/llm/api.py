@@ -94,10 +94,16 @@ class ApiEngine:
         self._open[self._pool.submit(self._answer, request)] = done
 
     def step(self) -> None:
-        """Wait until a reply is there and hand out all that are; raises what asking for one of them raised."""
+        """Wait until a reply is there and hand out all that are; then raise what asking for another one raised."""
+        failed: list[BaseException] = []
         for future in wait(self._open, return_when=FIRST_COMPLETED).done:  # each try ends after TIMEOUT
-            done = self._open.pop(future)
-            done(future.result())
+            done, error = self._open.pop(future), future.exception()
+            if error is None:
+                done(future.result())
+            else:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     def cancel(self) -> None:
         """Forget every open request; replies to those already sent are not read."""

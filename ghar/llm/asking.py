@@ -180,10 +180,12 @@ def _replies(engine: Engine, requests: Sequence[Request], batch: int) -> Iterato
             while handed_in < len(requests) and handed_in - answered < batch:
                 engine.submit(requests[handed_in], lambda reply, place=handed_in: came.append((place, reply)))
                 handed_in += 1
-            engine.step()
-            answered += len(came)
-            yield from came
-            came.clear()
+            try:
+                engine.step()
+            finally:  # what came before a failure is kept, too
+                answered += len(came)
+                yield from came
+                came.clear()
     finally:
         if answered < handed_in:
             engine.cancel()

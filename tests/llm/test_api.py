@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,17 @@ def test_asking_through_it_keeps_each_answer_and_a_failure_loses_none(tmp_path: 
         answers = ask(engine, asked, store, str, seed=0, title="")
     assert answers.values == {str(i): f"re: {i}" for i in range(12)} and len(server.came) == 5
     assert (answers.cost.prompt_tokens, answers.cost.completion_tokens) == (84, 24)
+
+
+def test_replies_that_came_with_a_failure_are_handed_out_first():
+    with serving(lambda b, h: (400, "no") if prompt_of(b) == "2" else echo(b, h)) as (engine, _):
+        came: list[str] = []
+        for i in range(4):
+            engine.submit(Request(str(i), 1), lambda reply: came.append(reply.text))
+        wait(engine._open)
+        with pytest.raises(BadInput, match="refused"):
+            engine.step()
+        assert sorted(came) == ["re: 0", "re: 1", "re: 3"]
 
 
 @pytest.mark.parametrize(("reply", "choice"), [

@@ -172,6 +172,21 @@ def test_an_answer_that_was_cut_says_so(tmp_path: Path):
     assert run(engine, questions(1), tmp_path / "s.jsonl").failed == {"q0": "prose, cut off"}
 
 
+def test_what_came_before_a_failure_is_kept(tmp_path: Path):
+    class Several(Streaming):
+        """Two replies a step, and the failure only after them."""
+
+        def step(self):
+            super().step()
+            super().step()
+            raise ConnectionError("the server went away")
+
+    store = tmp_path / "store.jsonl"
+    with pytest.raises(ConnectionError):
+        run(Several(number_in), questions(4), store)
+    assert len(store.read_text().splitlines()) == 2
+
+
 @pytest.mark.parametrize("kind", [Recorder, Streaming])
 def test_no_more_than_a_batch_is_with_the_engine(tmp_path: Path, kind):
     engine = kind(number_in)
