@@ -131,7 +131,7 @@ class PathSearch:
             rows = self._among(touched, ahead.ends)
             if not len(rows):
                 return []
-            parts = map(ahead.edges_of, _in_parts(rows, self.graph.degree[ahead.ends[rows]], SCAN))
+            parts = map(ahead.edges_of, _in_parts(rows, ahead.degree[rows], SCAN))
         found: list[tuple[int, ...]] = []
         by_node: np.ndarray | None = None
         for row, node in parts:
@@ -139,10 +139,10 @@ class PathSearch:
             if not len(hit):
                 continue
             if by_node is None:
-                by_node = np.argsort(back.ends, kind="stable")
+                by_node = back.ends.argsort(kind="stable")
             ordered = back.ends[by_node]
-            begin = np.searchsorted(ordered, node[hit], "left")
-            count = np.searchsorted(ordered, node[hit], "right") - begin
+            begin = ordered.searchsorted(node[hit], "left")
+            count = ordered.searchsorted(node[hit], "right") - begin
             for some in _in_parts(np.arange(len(hit)), count, ROWS):
                 each, other = _spread(begin[some], count[some])
                 found += _whole(ahead, row[hit[some]][each], back, by_node[other], wanted - len(found))
@@ -153,7 +153,7 @@ class PathSearch:
     def _among(self, nodes: np.ndarray, asked: np.ndarray) -> np.ndarray:
         """The positions of those of `asked` that are among `nodes`."""
         self._noted[nodes] = True
-        found = np.flatnonzero(self._noted[asked])
+        found = self._noted[asked].nonzero()[0]
         self._noted[nodes] = False
         return found
 
@@ -170,21 +170,22 @@ class _Side:
     def _add(self, node: np.ndarray, parent: np.ndarray) -> None:
         self.levels.append((node, parent))
         self.ends = node
-        self.cost = int(self.graph.degree[node].sum())  # edges that leave the last level
+        self.degree = self.graph.degree[node]
+        self.cost = int(self.degree.sum())  # edges that leave the last level
         self._edges: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
         """(position in the last level, neighbour) of every edge that leaves it, in order."""
         if self._edges is None:
-            each, place = _spread(self.graph.start[self.ends], self.graph.degree[self.ends])
+            each, place = _spread(self.graph.start[self.ends], self.degree)
             self._edges = each, self.graph.near[place]
         return self._edges
 
     def edges_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The same of some positions."""
         nodes = self.ends[rows]
-        each, place = _spread(self.graph.start[nodes], self.graph.degree[nodes])
+        each, place = _spread(self.graph.start[nodes], self.degree[rows])
         return rows[each], self.graph.near[place]
 
     def before(self, row: np.ndarray) -> Iterator[np.ndarray]:
@@ -204,8 +205,8 @@ class _Side:
 
 def _spread(begin: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(i, begin[i] + k) for every i and every k < count[i], in order."""
-    each = np.repeat(np.arange(len(count)), count)
-    return each, np.repeat(begin - np.cumsum(count) + count, count) + np.arange(len(each))
+    each = np.arange(len(count)).repeat(count)
+    return each, (begin - count.cumsum() + count).repeat(count) + np.arange(len(each))
 
 
 def _whole(ahead: _Side, row: np.ndarray, back: _Side, other: np.ndarray, wanted: int) -> list[tuple[int, ...]]:
@@ -222,12 +223,12 @@ def _whole(ahead: _Side, row: np.ndarray, back: _Side, other: np.ndarray, wanted
 
 def _in_parts(rows: np.ndarray, cost: np.ndarray, size: int) -> Iterator[np.ndarray]:
     """`rows` cut into parts of about `size` in cost, each twice the one before."""
-    begin, total = 0, np.cumsum(cost)
+    begin, total = 0, cost.cumsum()
     if len(rows) and total[-1] <= size:
         yield rows
         return
     while begin < len(rows):
         done = int(total[begin - 1]) if begin else 0
-        end = max(int(np.searchsorted(total, done + size, "right")), begin + 1)
+        end = max(int(total.searchsorted(done + size, "right")), begin + 1)
         yield rows[begin:end]
         begin, size = end, size * 2
