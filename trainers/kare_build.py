@@ -25,12 +25,14 @@ from ghar.kg.communities import Communities, detect
 from ghar.kg.construct.build import ConstructSpec, construct
 from ghar.kg.construct.concepts import ConceptSets, concept_sets
 from ghar.kg.construct.scripted import scripted_extractor
+from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.paths import path_graph_of
 from ghar.kg.scripted_summaries import reply as scripted_summary
 from ghar.kg.storage import new_folder
 from ghar.kg.summaries import summarise
 from ghar.kg.themes import Theme, theme_of
 from ghar.kg.triples import ConceptGraphs
+from ghar.kg.umls import Umls
 from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.retrieval.community_index import FORMAT as INDEX_FORMAT
 from ghar.retrieval.community_index import CommunityIndex, build_index
@@ -72,7 +74,7 @@ class _Build:
     @property
     def answers(self) -> Path:
         """Where the expert's answers are kept; a rule's answers depend on the graph that it reads."""
-        rule = f"-{self.records.graph.fingerprint[:12]}-{FORMAT}" if self.kare.expert == "scripted" else ""
+        rule = f"-{self.records.primekg.fingerprint[:12]}-{FORMAT}" if self.kare.expert == "scripted" else ""
         return self.root / "answers" / f"{engine_key(self.config, self.kare.expert)}{rule}"
 
     @property
@@ -141,17 +143,18 @@ def _graphs(build: _Build) -> Path:
     records, kare = build.records, build.kare
     sets = concept_sets(records.splits.train, records.name_of)
     spec = ConstructSpec(*kare.paths)
-    links, abstracts = sorted(records.links.nodes.items()), abstracts_of(records, kare)
+    links, abstracts, graph = sorted(records.links.nodes.items()), abstracts_of(records, kare), records.graph
     told = None if abstracts is None else (abstracts.fingerprint, build.encoder.key)
-    inputs = (_digest(sets), records.graph.fingerprint, links, told, build.answers.name, spec, build.seed)
+    inputs = (_digest(sets), _fingerprint(graph), links, told, build.answers.name, spec, build.seed)
 
     def make(folder: Path) -> dict[str, Any]:
-        extractor, credentialed = scripted_extractor(records.graph), records.cohort.credentialed
+        extractor = scripted_extractor(records.primekg) if kare.expert == "scripted" else str
+        credentialed = records.cohort.credentialed
         with named_engine(build.config, kare.expert, extractor, credentialed, lambda: list(sets.names)) as engine:
             graphs, report = construct(
                 sets,
                 spec,
-                graph=path_graph_of(records.graph),
+                graph=graph.graph if isinstance(graph, Umls) else path_graph_of(graph),
                 nodes=records.links.nodes,
                 corpus=None if abstracts is None else indexed(abstracts, build.encoder, build.config),
                 engine=engine,
@@ -228,6 +231,17 @@ def _encoded(encoder: Encoder, names: Sequence[str]) -> np.ndarray:
     """f32[n, d]."""
     parts = [encoder.passages(names[at : at + BATCH]) for at in range(0, len(names), BATCH)]
     return np.concatenate([np.empty((0, encoder.dimension), np.float32), *parts])
+
+
+def _fingerprint(graph: KnowledgeGraph | Umls) -> str:
+    """What the biomedical graph is, in short."""
+    if not isinstance(graph, Umls):
+        return graph.fingerprint
+    own, digest = graph.graph, hashlib.sha256()
+    for array in (own.head, own.tail, own.relation):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(repr((list(graph.cuis), list(own.names), list(own.relations))).encode())
+    return digest.hexdigest()
 
 
 def _digest(sets: ConceptSets) -> str:

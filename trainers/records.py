@@ -19,6 +19,7 @@ from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, link_codes
 from ghar.kg.primekg import open_primekg
+from ghar.kg.umls import Umls, read_umls
 from ghar.llm.tokens import Tokenizer, encode_prompt
 
 
@@ -26,8 +27,9 @@ from ghar.llm.tokens import Tokenizer, encode_prompt
 class Records:
     """One task on one cohort, split by patient, its codes linked to a graph.
 
-    names: text of every code: the linked node's name, else the code's description. world: the truth of a generated
-    cohort, None for real patients. counts: what was read, linked and repaired, for the report.
+    graph: PrimeKG's format, or UMLS, which KARE alone reads. names: text of every code: its node's name, else the
+    code's description. world: the truth of a generated cohort, None for real patients. counts: what was read, linked
+    and repaired, for the report.
     """
 
     config: Config
@@ -35,10 +37,20 @@ class Records:
     task: Task
     splits: Splits[Sample]
     names: Mapping[str, str]
-    graph: KnowledgeGraph
+    graph: KnowledgeGraph | Umls
     links: Links
     world: World | None
     counts: Mapping[str, int]
+
+    @property
+    def primekg(self) -> KnowledgeGraph:
+        """The graph in PrimeKG's format. BadInput where it is UMLS."""
+        if isinstance(self.graph, Umls):
+            raise BadInput(
+                f"kg.path={self.config.kg.path} holds UMLS, which only KARE's path search reads, with an engine or a "
+                "server as kare.expert: name a PrimeKG-format csv or csv.gz."
+            )
+        return self.graph
 
     def name_of(self, code: str) -> str:
         """The text of a code; the code itself where nobody describes it."""
@@ -58,11 +70,22 @@ def read_records(config: Config) -> Records:
         valid=splits.valid[: config.task.max_valid],
         test=splits.test[: config.task.max_test],
     )
+    world = load_world(root) if cohort.generated else None
+    if graph_path.is_dir():
+        umls = read_umls(graph_path)
+        links = umls_links(umls, cohort)
+        names, size = links.names_of(cohort.names(), umls.graph), (len(umls.cuis), len(umls.graph.head))
+        return Records(config, cohort, task, splits, names, umls, links, world, _counts(cohort, splits, size, links))
     graph = open_primekg(graph_path, Path(config.data.cache) / "graphs")
     links = link_codes(cohort.codes, graph, references)
-    names, counts = links.names_of(cohort.names(), graph), _counts(cohort, splits, graph, links.counts)
-    world = load_world(root) if cohort.generated else None
-    return Records(config, cohort, task, splits, names, graph, links, world, counts)
+    names, size = links.names_of(cohort.names(), graph), (graph.num_nodes, graph.num_edges)
+    return Records(config, cohort, task, splits, names, graph, links, world, _counts(cohort, splits, size, links))
+
+
+def umls_links(umls: Umls, cohort: Cohort) -> Links:
+    """The codes that UMLS knows."""
+    nodes, codes = umls.link(cohort.codes), cohort.codes["code"].n_unique()
+    return Links(nodes, {}, {"UMLS": len(nodes), "unlinked": codes - len(nodes)})
 
 
 def sources(config: Config) -> tuple[Path, Path, Path | None]:
@@ -89,7 +112,7 @@ def sources(config: Config) -> tuple[Path, Path, Path | None]:
     return root, path, references
 
 
-def _counts(cohort: Cohort, splits: Splits, graph: KnowledgeGraph, links: Mapping[str, int]) -> dict[str, int]:
+def _counts(cohort: Cohort, splits: Splits, size: tuple[int, int], links: Links) -> dict[str, int]:
     return {
         "patients": cohort.visits["subject_id"].n_unique(),
         "visits": len(cohort.visits),
@@ -97,9 +120,9 @@ def _counts(cohort: Cohort, splits: Splits, graph: KnowledgeGraph, links: Mappin
         "train samples": len(splits.train),
         "validation samples": len(splits.valid),
         "test samples": len(splits.test),
-        "graph nodes": graph.num_nodes,
-        "graph edges": graph.num_edges,
-        **{f"codes linked, {rule}" if rule != "unlinked" else "codes unlinked": n for rule, n in links.items()},
+        "graph nodes": size[0],
+        "graph edges": size[1],
+        **{f"codes linked, {rule}" if rule != "unlinked" else "codes unlinked": n for rule, n in links.counts.items()},
         **{rule: n for rule, n in cohort.counts.items() if n and not rule.startswith("rows.")},
     }
 

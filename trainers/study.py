@@ -68,7 +68,7 @@ def prepare(config: Config) -> Study:
         task=records.task,
         splits=records.splits,
         names=records.names,
-        graph=records.graph,
+        graph=records.primekg,
         retriever=retriever,
         episodes=GharEpisodes(spec, partitions),
         rewards=RewardSpec(
@@ -90,7 +90,7 @@ def _knowledge(records: Records) -> tuple[Corpus, Sequence[Any]]:
     """What is retrieved from and its partitions: meta-paths, or (policy=ghar_communities) parts of communities."""
     config = records.config
     if config.kare is None or config.policy.name != "ghar":
-        return _retriever(config, records.graph, records.cohort.credentialed), metapaths(records.graph)
+        return _retriever(config, records.primekg, records.cohort.credentialed), metapaths(records.primekg)
     from ghar.retrieval.community_index import partitions
     from trainers.kare_study import community_corpus
 

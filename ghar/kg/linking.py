@@ -16,6 +16,7 @@ import polars as pl
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.names import disease_key, drug_candidates, plain
+from ghar.kg.paths import PathGraph
 
 RULES = ("reference_exact", "reference_parent", "name", "drug_exact", "drug_stripped")
 
@@ -34,7 +35,7 @@ class Links:
     rules: Mapping[str, str]
     counts: Mapping[str, int]
 
-    def names_of(self, described: Mapping[str, str], graph: KnowledgeGraph) -> dict[str, str]:
+    def names_of(self, described: Mapping[str, str], graph: KnowledgeGraph | PathGraph) -> dict[str, str]:
         """Text of every code: the linked node's name, else how the code is `described`; without ";", which parts lists
         of names in prompts."""
         named = {**described} | {code: graph.names[node] for code, node in self.nodes.items()}
