@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from envs.case import topics_of
 from envs.kare import KareCase, KareEpisodes, KareSpec, Reasoning
 from envs.rollout import Corpus, Job, rollout
 from ghar.config import Config, Kare
@@ -33,7 +34,7 @@ from ghar.metrics.policy import compare
 from ghar.metrics.report import conclude
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
-from trainers.coagent import CoagentSpec, Guidelines, learn_guidelines
+from trainers.coagent import CoagentSpec, Guidelines, advise, learn_guidelines
 from trainers.kare_rows import kare_row, method_summary
 from trainers.kare_rules import GradeRule
 from trainers.kare_study import KareStudy, prepare
@@ -92,7 +93,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     for who in dict.fromkeys(method.who for method in methods.values()):  # a model is in memory while it is needed
         with _answers(study, who) as (policy, count):
             for name in (name for name, method in methods.items() if method.who == who):
-                method, advice = methods[name], "\n".join(considerations_of(study.records.task.name))
+                method, advice = methods[name], advise(considerations_of(study.records.task.name), "")
                 if method.learns != "no":
                     learned[name] = _learn(study, method, policy, count)
                     advice = learned[name].advice
@@ -146,7 +147,7 @@ def _answers(study: KareStudy, who: str) -> Iterator[tuple[Policy, Count]]:
     """Who answers, and how tokens are counted."""
     if who == "rule":
         records = study.records
-        seen = [(case.topics, case.label) for case in study.cases(records.splits.train, counter(None), similar=False)]
+        seen = [(topics_of(sample, records.name_of), sample.label) for sample in records.splits.train]
         labels, task = len(records.task.labels), study.config.task.name
         knowledge, _ = expert_knowledge(records.world, records.names, task, labels, seen)
         yield GradeRule(knowledge), counter(None)
