@@ -54,24 +54,20 @@ def graph_part(sets: ConceptSets, search: PathSearch, nodes: Mapping[str, int], 
                 facts.append(found)
                 pairs["joined" if len(found) else "without a path"] += 1
                 pairs["cut off by max_nodes"] += not complete
-        own = {node[concept]: concept} if concept in node else {}
+        own = {node[concept]: concept} if concept in node and called[node[concept]] != concept else {}
         of[concept] = set(names.triples(np.unique(np.concatenate(facts)).tolist(), own))
     without = tuple(concept for concept in sets.names if concept not in node)
     return GraphPart(of, without, pairs)
 
 
 class _Names:
-    """Facts in words; each node is put into words once."""
+    """Facts in words; each node and each fact is put into words once."""
 
     def __init__(self, graph: PathGraph, called: Mapping[int, str]):
         self.graph = graph
-        self.said = dict(called)
+        self.nodes = dict(called)
         self.relations = [concept_name(relation) for relation in graph.relations]
-
-    def node(self, node: int) -> str:
-        if node not in self.said:
-            self.said[node] = concept_name(self.graph.names[node])
-        return self.said[node]
+        self.said: dict[int, Triple | None] = {}
 
     def triples(self, facts: Sequence[int], own: Mapping[int, str]) -> list[Triple]:
         """The facts in their true direction; those with a nameless part, or that say the same of two nodes with one
@@ -79,8 +75,19 @@ class _Names:
         made = []
         for fact in facts:
             head, tail = int(self.graph.head[fact]), int(self.graph.tail[fact])
-            words = own.get(head) or self.node(head), self.relations[self.graph.relation[fact]], own.get(tail)
-            triple = Triple(words[0], words[1], words[2] or self.node(tail))
-            if all(triple) and triple.head != triple.tail:
-                made.append(triple)
-        return made
+            if head in own or tail in own:
+                made.append(self._words(fact, own.get(head) or self._node(head), own.get(tail) or self._node(tail)))
+            else:
+                if fact not in self.said:
+                    self.said[fact] = self._words(fact, self._node(head), self._node(tail))
+                made.append(self.said[fact])
+        return [triple for triple in made if triple is not None]
+
+    def _words(self, fact: int, head: str, tail: str) -> Triple | None:
+        triple = Triple(head, self.relations[self.graph.relation[fact]], tail)
+        return triple if all(triple) and head != tail else None
+
+    def _node(self, node: int) -> str:
+        if node not in self.nodes:
+            self.nodes[node] = concept_name(self.graph.names[node])
+        return self.nodes[node]
