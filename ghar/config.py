@@ -306,7 +306,7 @@ class Kare:
 
     methods: tuple[
         Literal[
-            "kare", "no_reasoning", "kare_zero_shot", "zero_shot", "few_shot", "rag", "coagent",
+            "kare", "no_reasoning", "kare_zero_shot", "zero_shot", "few_shot", "few_shot_4", "rag", "coagent",
             "coagent_unregulated",
             "scripted", "scripted_base",  # a fixed rule with and without communities
         ],

@@ -1,15 +1,16 @@
 """KARE and its language-model baselines (Table 2), evaluated on one task.
 
 method             looks up      similar patients  reasoning         who answers
-kare               communities   yes               as kare.tasks     the distilled model, else the backbone
-no_reasoning       communities   yes               none              the same
+kare               communities   1 of each label   as kare.tasks     the distilled model, else the backbone
+no_reasoning       communities   1 of each label   none              the same
 kare_zero_shot     communities   no                in one reply      the backbone, told what to weigh
 zero_shot          nothing       no                in one reply      ... base context only
-few_shot           nothing       yes               in one reply      ... one training patient of each label
+few_shot           nothing       1 of each label   in one reply      ... N = 2; few_shot_4: N = 4
 rag                abstracts     no                in one reply      ... classic RAG
-coagent            nothing       no                in one reply      ... told what EHR-CoAgent's critic learned
-scripted           communities   yes               beside            a fixed rule that knows common grades
-scripted_base      nothing       yes               beside            the same
+coagent            nothing       1 of each label   in one reply      ... told what EHR-CoAgent's critic learned, and how
+                                                                     rare each outcome is; coagent_unregulated: not so
+scripted           communities   1 of each label   beside            a fixed rule that knows common grades
+scripted_base      nothing       1 of each label   beside            the same
 
 python launch/evaluate.py policy=kare 'kare.methods=[scripted,scripted_base]'
 """
@@ -54,10 +55,10 @@ REASONING: dict[str, Reasoning] = {
 
 @dataclass(frozen=True)
 class Method:
-    """One line of the table above. who: "distilled", "backbone" or "rule". learns: from EHR-CoAgent's critic."""
+    """One line of the table above. similar: patients shown of each label. learns: from EHR-CoAgent's critic."""
 
     looks_up: Literal["communities", "abstracts", "nothing"]
-    similar: bool
+    similar: int
     reasoning: Reasoning
     who: Literal["distilled", "backbone", "rule"]
     learns: Literal["no", "regulated", "unregulated"] = "no"
@@ -66,16 +67,17 @@ class Method:
 def methods_of(kare: Kare) -> dict[str, Method]:
     """The methods of a configuration, in its order."""
     known = {
-        "kare": Method("communities", True, REASONING[kare.tasks], "distilled"),
-        "no_reasoning": Method("communities", True, "none", "distilled"),
-        "kare_zero_shot": Method("communities", False, "within", "backbone"),
-        "zero_shot": Method("nothing", False, "within", "backbone"),
-        "few_shot": Method("nothing", True, "within", "backbone"),
-        "rag": Method("abstracts", False, "within", "backbone"),
-        "coagent": Method("nothing", False, "within", "backbone", "regulated"),
-        "coagent_unregulated": Method("nothing", False, "within", "backbone", "unregulated"),
-        "scripted": Method("communities", True, "beside", "rule"),
-        "scripted_base": Method("nothing", True, "beside", "rule"),
+        "kare": Method("communities", 1, REASONING[kare.tasks], "distilled"),
+        "no_reasoning": Method("communities", 1, "none", "distilled"),
+        "kare_zero_shot": Method("communities", 0, "within", "backbone"),
+        "zero_shot": Method("nothing", 0, "within", "backbone"),
+        "few_shot": Method("nothing", 1, "within", "backbone"),
+        "few_shot_4": Method("nothing", 2, "within", "backbone"),
+        "rag": Method("abstracts", 0, "within", "backbone"),
+        "coagent": Method("nothing", 1, "within", "backbone", "regulated"),
+        "coagent_unregulated": Method("nothing", 1, "within", "backbone", "unregulated"),
+        "scripted": Method("communities", 1, "beside", "rule"),
+        "scripted_base": Method("nothing", 1, "beside", "rule"),
     }
     return {name: known[name] for name in kare.methods}
 

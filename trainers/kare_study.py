@@ -44,16 +44,17 @@ class KareStudy:
     def config(self) -> Config:
         return self.records.config
 
-    def cases(self, samples: Sequence[Sample], count: Callable[[str], int], similar: bool = True) -> list[KareCase]:
+    def cases(self, samples: Sequence[Sample], count: Callable[[str], int], similar: int = 1) -> list[KareCase]:
         """Cases whose record, and each similar patient's, fits into env.history_tokens as `count` counts.
 
-        similar: show the nearest training patients with their outcomes; the query's own label is read by nobody.
+        similar: how many of the nearest training patients of each label are shown with their outcomes (of two labels,
+        see `SimilarPatients`); the query's own label is read by nobody.
         """
         task, env = self.records.task, self.config.env
         texts = visit_lists(
             samples, self.records.name_of, style=env.prompts, budget=env.history_tokens, count=count
         )
-        shown = self._similar_texts(samples, count) if similar else iter([""] * len(samples))
+        shown = self._similar_texts(samples, count, similar) if similar else iter([""] * len(samples))
         return [
             KareCase(
                 sample.sample_id, sample.subject_id, sample.visit_id, view.text, others,
@@ -79,11 +80,11 @@ class KareStudy:
         train = self.records.splits.train
         return SimilarPatients(train, self._vectors(train))
 
-    def _similar_texts(self, samples: Sequence[Sample], count: Callable[[str], int]) -> Iterator[str]:
+    def _similar_texts(self, samples: Sequence[Sample], count: Callable[[str], int], each: int) -> Iterator[str]:
         env, labels = self.config.env, self.records.task.labels
         for sample, vector in zip(samples, self._vectors(samples), strict=True):
             lines = []
-            for other in self._similar.find(sample.subject_id, vector):
+            for other in self._similar.find(sample.subject_id, vector, each=each):
                 view = visit_list(
                     other, self.records.name_of, style=env.prompts, budget=env.history_tokens, count=count
                 )

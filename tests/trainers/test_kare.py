@@ -136,6 +136,8 @@ def test_only_training_patients_are_shown_and_never_oneself(study: KareStudy) ->
     texts = {sample.subject_id for sample in train}
     for case in study.cases(train, counter(None)):  # training patients are shown others, too
         assert case.similar.count("outcome: ") == 2 and "outcome: no" in case.similar and "outcome: yes" in case.similar
+    shown = [case.similar for case in study.cases(train, counter(None), similar=2)]
+    assert max(text.count("outcome: ") for text in shown) == 4, "N = 4 of the few-shot rows"
     vectors = study._vectors(train)
     for sample, vector in zip(train, vectors, strict=True):
         found = study._similar.find(sample.subject_id, vector)
@@ -167,7 +169,7 @@ def test_a_patient_of_unknown_concepts_is_predicted_without_knowledge(study: Kar
     corpus = replace(study.corpus, graphs={"strange": graph})
     own = replace(study, corpus=corpus)
     cases = own.cases([strange], counter(None))
-    method = Method("communities", True, "beside", "rule")
+    method = Method("communities", 1, "beside", "rule")
     [episode] = play_cases(own, cases, method, Fixed(), counter(None), title="strange")
     assert episode.prediction.label == 0 and not episode.prediction.history[0].retrieved
 
