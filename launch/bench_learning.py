@@ -24,7 +24,7 @@ def learning(seeds: int, folder: Path, overrides: Sequence[str], timeout: float)
         print(" ".join(command), flush=True)
         subprocess.run(command, check=True, timeout=timeout)
         runs.append(_read(run_dir))
-    result: dict[str, Any] = {name: _t_interval([run[name] for run in runs]) for name in runs[0]}
+    result: dict[str, Any] = {name: t_interval([run[name] for run in runs]) for name in runs[0]}
     result["rl above sft"] = result["validation reward, RL"]["low"] > result["validation reward, SFT"]["high"]
     for name, value in result.items():
         print(f"{name:40} {value if isinstance(value, bool) else _text(value)}")
@@ -54,7 +54,7 @@ def _read(run_dir: Path) -> dict[str, float]:
     return numbers
 
 
-def _t_interval(values: Sequence[float]) -> dict[str, float]:
+def t_interval(values: Sequence[float]) -> dict[str, float]:
     """Mean and 95% interval by Student's t over seeds; a single seed has no interval."""
     from scipy.stats import t
 

@@ -17,6 +17,7 @@ reports: EXPRAG's ranking of one stay against `--share` of 430,000 admissions, a
 kare_dgra: KARE's selection for one patient among `--share` of 60,000 communities.
 events: EHR-RAG's event store of `--share` of 10,000 patients with 5,000 events each, and one ETHER query.
 kare_graph: KARE's filter of `--share` of 44,000 concept sets, and path search on two graphs of a million edges.
+distill: KARE's distilled model against its backbone on the demo world, under `--seeds` seeds.
 kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
 """
 
@@ -53,6 +54,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "walks": lambda a: bench("walks").walks(a.folder, a.seeds),
     "reports": lambda a: bench("reports").reports(a.folder, share=a.share, seed=0, timeout=a.timeout),
     "kare_graph": lambda a: bench("kare_graph").kare_graph(a.folder, share=a.share, seed=0),
+    "distill": lambda a: bench("distill").distill(a.folder, a.seeds, a.overrides, a.timeout),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.folder, a.seeds, share=a.share),
 }
 
