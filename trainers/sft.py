@@ -102,7 +102,7 @@ def run_sft(
     origin = "" if keep is None else _origin(pairs, valid, cfg)
     start_from = None if keep is None else on_main(lambda: _newest(keep, origin))
     with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
-        trainer = CompletionTrainer(
+        trainer: Any = CompletionTrainer(
             model=model,
             args=_arguments(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),
             data_collator=partial(collate_left, pad_id=tokenizer.pad_token_id),

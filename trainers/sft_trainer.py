@@ -41,9 +41,9 @@ class CompletionTrainer(SFTTrainer):
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
         """The mean over completion tokens of all validation pairs, exactly, however many processes there are."""
-        model = self.model_wrapped
+        model: Any = self.model_wrapped
         model.eval()
-        rows = list(self.eval_dataset if eval_dataset is None else eval_dataset)
+        rows: Any = list(self.eval_dataset if eval_dataset is None else eval_dataset)  # type: ignore[arg-type]
         loss = completion_loss(model, rows, self.data_collator, self.args.per_device_train_batch_size, self.args.device)
         metrics = {f"{metric_key_prefix}_loss": loss}
         self.log(metrics)

@@ -32,7 +32,7 @@ from trainers.trajectory import build
 
 TASK = Task("read", "Will this patient come back?", ("no", "yes"))
 NAMES = ("asthma", "gout", "mumps", "rickets")
-GRADES = dict(zip(NAMES, (2, 7, 3, 9), strict=True))
+GRADES: dict[str, int] = dict(zip(NAMES, (2, 7, 3, 9), strict=True))
 CONFIG = load(["policy=kare"])
 
 

@@ -130,7 +130,7 @@ def test_the_surest_chain_is_kept_and_the_first_of_equals(tmp_path: Path):
     lost = {name: n for name, n in found.counts.items() if name.startswith("chains rejected")}
     assert found.counts["samples without a chain"] == 1
     assert found.counts["chains"] + sum(lost.values()) == 12
-    again = write_chains(ScriptedEngine(lambda _: 1 / 0), cases, dict.fromkeys(said, ""), "", store, chains=3, seed=0)
+    again = write_chains(ScriptedEngine(lambda _: ""), cases, dict.fromkeys(said, ""), "", store, chains=3, seed=0)
     assert again.best == found.best and again.counts == found.counts and again.cost.asked == 0
 
 
