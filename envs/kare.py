@@ -38,6 +38,7 @@ class KareCase:
 
     text: the record within its budget. similar: similar training patients with their outcomes, "" for none. topics:
     "disease <name>" and "drug <name>" of the newest visit, for fixed rules. label: the truth; no policy sees it.
+    dropped: visits, and codes of the newest one, that the budget had no room for.
     """
 
     sample_id: str
@@ -48,6 +49,7 @@ class KareCase:
     topics: tuple[str, ...]
     task: Task
     label: int
+    dropped: int = 0
 
     @property
     def base(self) -> str:

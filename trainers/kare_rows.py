@@ -32,6 +32,7 @@ def kare_row(case: KareCase, episode: Episode, method: str, eta: float, index: C
         "sample_id": case.sample_id,
         "patient": case.text,
         "similar": case.similar,
+        "dropped": case.dropped,
         "label": labels[case.label],
         "prediction": None if predicted is None else labels[predicted],
         "label_probabilities": None,
@@ -60,11 +61,13 @@ def _found(passage: Passage, index: CommunityIndex, shown: bool) -> dict[str, An
 
 
 def method_summary(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], config: Config) -> dict[str, Any]:
-    """`policy_summary`, "errors" {format error: count}, and how many passages were "found" and had no room ("cut")."""
+    """`policy_summary`, "errors" {format error: count}, how many passages were "found" and had no room ("cut"), and of
+    how many patients the record had none ("shortened")."""
     numbers = policy_summary(rows, labels, seed=config.seed, resamples=config.eval.bootstrap)
     passages = [passage["shown"] for row in rows for passage in row["found"]]
     return numbers | {
         "errors": dict(Counter(error for row in rows for error in row["errors"]).most_common()),
         "found": len(passages),
         "cut": passages.count(False),
+        "shortened": sum(row["dropped"] > 0 for row in rows),
     }

@@ -58,7 +58,7 @@ class KareStudy:
         return [
             KareCase(
                 sample.sample_id, sample.subject_id, sample.visit_id, view.text, others,
-                topics_of(sample, self.records.name_of), task, sample.label,
+                topics_of(sample, self.records.name_of), task, sample.label, view.dropped_visits + view.dropped_codes,
             )
             for sample, view, others in zip(samples, texts, shown, strict=True)
         ]  # fmt: skip
@@ -69,10 +69,9 @@ class KareStudy:
 
     @cached_property
     def abstracts(self) -> AbstractCorpus:
-        """The corpus of classic RAG. BadInput where there are no abstracts."""
+        """The corpus of classic RAG."""
         found = abstracts_of(self.records, self.kare)
-        if found is None:
-            raise BadInput("Method rag looks abstracts up: set kare.abstracts to their folder, or drop rag.")
+        assert found is not None  # `prepare` asks for it
         return indexed(found, self.encoder, self.config)
 
     @cached_property
@@ -110,8 +109,13 @@ def section(config: Config) -> Kare:
 
 
 def prepare(config: Config) -> KareStudy:
-    """Read the records, build or open the communities, and the graph of every patient."""
+    """Read the records, build or open the communities, and the graph of every patient.
+
+    BadInput, before anything costly, for a task without a theme and for method rag without abstracts.
+    """
     kare, records = section(config), read_records(config)
+    if "rag" in kare.methods and abstracts_of(records, kare) is None:
+        raise BadInput("Method rag looks abstracts up: set kare.abstracts to their folder, or drop rag.")
     encoder = load_encoder(config.retriever.kind, ENCODED)
     graph = build_communities(records, kare, encoder)
     splits = records.splits

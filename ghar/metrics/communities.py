@@ -13,6 +13,7 @@ FACTORS = {  # as dgra.Factors names them: how they are shown
     "hits": "Hits", "decay": "Decay", "coherence": "Coherence", "recency": "Recency", "theme": "Theme",
     "relevance": "Relevance",
 }  # fmt: skip
+ROOM = ("found", "cut", "shortened")  # of method_summary in trainers/kare_rows.py
 CHAINED = ("kare", "scripted")  # methods that reason beside their answer, the most telling first
 
 
@@ -33,7 +34,7 @@ def section(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -
         "chains": summary.get("chains") or {},
         "guidelines": {name: found["advice"] for name, found in (summary.get("guidelines") or {}).items()},
         "errors": {name: policy.get("errors") or {} for name, policy in policies.items()},
-        "room": {name: (policy.get("found", 0), policy.get("cut", 0)) for name, policy in policies.items()},
+        "room": {name: tuple(policy.get(what, 0) for what in ROOM) for name, policy in policies.items()},
         "patient": None,
     }
     if not told:

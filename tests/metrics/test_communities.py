@@ -26,7 +26,7 @@ def row(sample_id: str, correct: bool = True, chain: str = "because", found: boo
 SUMMARY = {
     "system": "kare",
     "build": {"graphs": {"concepts": 1200, "without_node": ["a", "b"], "asked": {"model": {"asked": 3}}}},
-    "policies": {"kare": {"errors": {"no_label": 1}, "found": 9, "cut": 2}},
+    "policies": {"kare": {"errors": {"no_label": 1}, "found": 9, "cut": 2, "shortened": 1}},
     "guidelines": {"coagent": {"advice": "1. Look."}},
 }
 
@@ -39,7 +39,7 @@ def test_the_patient_shown_was_answered_rightly_with_communities_and_a_chain() -
     assert {name for name, *_ in shown["answers"]} == {"rag", "kare"}
     assert shown["build"] == [("graphs", [("concepts", "1,200"), ("without node", "2"), ("asked: model: asked", "3")])]
     assert shown["guidelines"] == {"coagent": "1. Look."} and shown["errors"] == {"kare": {"no_label": 1}}
-    assert shown["room"] == {"kare": (9, 2)}
+    assert shown["room"] == {"kare": (9, 2, 1)}
 
 
 def test_nothing_to_show() -> None:

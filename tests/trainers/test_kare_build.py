@@ -114,14 +114,15 @@ def test_ghar_looks_communities_up(cache: Path) -> None:
 
 def test_real_tables(shared_data: Path, tmp_path: Path) -> None:
     graph = shared_data / "kg" / "primekg-subset"
-    config = load([
+    tables = [
         "policy=kare", "data=mimic4", f"data.root={shared_data / 'mimic-iv-demo-2.2'}", f"data.cache={tmp_path}",
         f"kg.path={graph / 'merged_kg_12col.csv.gz'}", f"kg.references={graph / 'txgnn_mondo_references.csv.gz'}",
         "task.max_train=12", "task.max_valid=2", "task.max_test=4", "kare.paths=[3,3,5,500]",
-        "kare.communities=[2,5,10,20]", "kare.methods=[scripted,scripted_base]", f"run_dir={tmp_path / 'run'}",
-        "eval.bootstrap=20",
-    ])  # fmt: skip
-    summary = evaluate(config)
+        "kare.communities=[2,5,10,20]", f"run_dir={tmp_path / 'run'}", "eval.bootstrap=20",
+    ]  # fmt: skip
+    with pytest.raises(BadInput, match=r"set kare\.abstracts"):
+        evaluate(load([*tables, "kare.methods=[rag]"]))
+    summary = evaluate(load([*tables, "kare.methods=[scripted,scripted_base]"]))
     assert not summary["generated"] and summary["policies"]["scripted"]["n"] == 4
     assert summary["build"]["graphs"]["without_node"] and summary["build"]["graphs"]["triples"]["corpus"] == 0
     rows = list(RunFolder(tmp_path / "run").episodes("scripted"))
