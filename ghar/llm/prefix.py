@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
@@ -25,7 +26,7 @@ Piece = tuple[int, ...]  # token ids
 Path = tuple[Piece, ...]
 Layers = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # keys and values [heads, tokens, width] of each layer
 LOGITS = 1 << 27  # numbers of the vocabulary's size held at once: 0.5 GB
-CPU_TOKENS = 1024  # a CPU reads at once; larger batches leave its caches (16 rows of 100 are 1.4 times faster than 64)
+CPU_TOKENS = 2048  # a CPU reads at once; larger batches leave its caches (16 rows of 100 are 1.4 times faster than 64)
 
 
 @runtime_checkable
@@ -146,7 +147,7 @@ class PrefixScorer:
         for part in self._batches(paths):
             rows = [paths[i] for i in part]
             reads = [_reads(path) for path in rows]
-            cache, width, _ = self._forward(rows, reads, logits=1)
+            cache, width, _ = self._forward(rows, reads, scored=False)
             for row, (path, ids) in enumerate(zip(rows, reads, strict=True)):
                 own = slice(width, width + len(ids))
                 self._kept[path] = tuple(
@@ -155,7 +156,7 @@ class PrefixScorer:
 
     def _leaves(self, prompts: Sequence[Path]) -> list[tuple[float, ...]]:
         reads = [_reads(path) for path in prompts]
-        _, _, logits = self._forward(prompts, reads, logits=0)
+        _, _, logits = self._forward(prompts, reads, scored=True)
         longest = max(len(prompt[-1]) for prompt in prompts)
         targets = torch.zeros(len(prompts), longest, dtype=torch.long, device=logits.device)
         for row, prompt in enumerate(prompts):
@@ -163,8 +164,10 @@ class PrefixScorer:
         picked = logits.gather(2, targets[:, :, None]).squeeze(2).float() - logits.float().logsumexp(-1)
         return [tuple(row[: len(p[-1])].tolist()) for row, p in zip(picked.cpu(), prompts, strict=True)]
 
-    def _forward(self, paths: Sequence[Path], reads: Sequence[Piece], logits: int) -> tuple[Any, int, torch.Tensor]:
+    def _forward(self, paths: Sequence[Path], reads: Sequence[Piece], scored: bool) -> tuple[Any, int, Any]:
         """Read `reads[i]` behind what is kept of `paths[i]`'s parent: the cache, the past's width, the logits.
+
+        Unless `scored`, the pass ends as soon as all keys and values are there, and there are no logits.
 
         Pasts are padded on the left, what is read on the right, so that real tokens see only real ones.
         """
@@ -172,21 +175,19 @@ class PrefixScorer:
         pasts = [[self._kept[path[:n]] for n in range(1, len(path))] for path in paths]
         lengths = [sum(node[0][0].shape[1] for node in past) for past in pasts]
         width, longest = max(lengths), max(map(len, reads))
-        cache = _placed(pasts, lengths, longest) if width else DynamicCache()
+        cache = _placed(pasts, lengths, longest, whole=scored) if width else DynamicCache()
         pad, device = self.engine.tokenizer.pad_token_id, model.device
         ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in reads], device=device)
-        mask = torch.tensor(
-            [
-                [0] * (width - length) + [1] * (length + len(row)) + [0] * (longest - len(row))
-                for length, row in zip(lengths, reads, strict=True)
-            ],
-            device=device,
-        )
-        positions = torch.tensor(lengths, device=device)[:, None] + torch.arange(longest, device=device)
-        out = model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=logits
-        )
+        column, past = torch.arange(width + longest, device=device), torch.tensor(lengths, device=device)[:, None]
+        new = torch.tensor([[len(row)] for row in reads], device=device)
+        mask = ((column >= width - past) & (column < width + new)).long()
+        positions = past + torch.arange(longest, device=device)
         self.tally.tokens += sum(map(len, reads))
+        try:
+            inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+            out = model(**inputs, past_key_values=cache, logits_to_keep=0 if scored else 1)
+        except _Enough:
+            return cache, width, None
         return cache, width, out.logits
 
     def _batches(self, paths: Sequence[Path]) -> Iterator[list[int]]:
@@ -211,45 +212,54 @@ class PrefixScorer:
             kept -= node[0][0].shape[1]
 
 
+class _Enough(Exception):
+    """All keys and values of a pass are there; what the last layer would make of them is not wanted."""
+
+
 class _Place(DynamicLayer):
     """Keys and values of one layer whose past is in place already, with room behind it for what is read now.
 
-    transformers' own layer copies the past whenever something is added to it.
+    transformers' own layer copies the past whenever something is added to it. last: the pass ends here.
     """
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, width: int):
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, width: int, last: bool):
         super().__init__()
-        self.keys, self.values, self.width = keys, values, width
+        self.keys, self.values = keys, values
+        self.both, self.width, self.last = (keys, values), width, last
         self.is_initialized = True
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        self.keys[:, :, self.width :], self.values[:, :, self.width :] = key_states, value_states
-        return self.keys, self.values
+        for place, new in zip(self.both, (key_states, value_states), strict=True):
+            place[:, :, self.width :] = new
+        if self.last:
+            raise _Enough
+        return self.both
 
     def get_seq_length(self) -> int:
         return self.width
 
 
-def _placed(pasts: Sequence[Sequence[Layers]], lengths: Sequence[int], room: int) -> Cache:
-    """A cache of `pasts`, one a row, zeros on their left, room for `room` tokens on their right."""
+def _placed(pasts: Sequence[Sequence[Layers]], lengths: Sequence[int], room: int, whole: bool) -> Cache:
+    """A cache of `pasts`, one a row, zeros on their left, room for `room` tokens on their right.
+
+    whole: the pass goes on to the logits.
+    """
     width = max(lengths)
 
     def side(layer: int, which: int) -> torch.Tensor:
         like = next(past for past in pasts if past)[0][layer][which]
-        whole = like.new_empty(len(pasts), like.shape[0], width + room, like.shape[2])
+        found = like.new_empty(len(pasts), like.shape[0], width + room, like.shape[2])
         for row, (past, length) in enumerate(zip(pasts, lengths, strict=True)):
-            whole[row, :, : width - length] = 0
-            at = width - length
-            for node in past:
-                end = at + node[layer][which].shape[1]
-                whole[row, :, at:end] = node[layer][which]
-                at = end
-        return whole
+            ends = np.cumsum([width - length, *(node[layer][which].shape[1] for node in past)])
+            found[row, :, : ends[0]] = 0
+            for node, start, end in zip(past, ends, ends[1:], strict=False):
+                found[row, :, start:end] = node[layer][which]
+        return found
 
-    layers = len(next(past for past in pasts if past)[0])
-    return Cache(layers=[_Place(side(layer, 0), side(layer, 1), width) for layer in range(layers)])
+    layers = range(len(next(past for past in pasts if past)[0]))
+    return Cache(layers=[_Place(side(i, 0), side(i, 1), width, not whole and i == layers[-1]) for i in layers])
 
 
 def _reads(path: Path) -> Piece:
