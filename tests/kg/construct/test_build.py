@@ -153,8 +153,3 @@ def test_the_prompts_carry_concepts_and_text(graph: KnowledgeGraph, corpus: Abst
     assert sum("frailty; metformin; riluzole" in prompt for prompt in engine.prompts) == 4
     assert sum("grade 2 course" in prompt for prompt in engine.prompts) == 2
     assert sum("At most 10 facts" in prompt for prompt in engine.prompts) == 6
-
-
-def test_the_scripted_extractor_refuses_other_questions(graph: KnowledgeGraph) -> None:
-    with pytest.raises(ValueError, match="something else"):
-        scripted_extractor(graph)("What is the weather like?")
