@@ -94,8 +94,9 @@ def load_encoder(kind: str, batch_size: int) -> Encoder:
     for every name not yet cached."""
     if kind == "hashing":
         return HashingEncoder()
-    if kind.removeprefix("hashing-").isdigit():
-        return HashingEncoder(int(kind.removeprefix("hashing-")))
+    family, _, dimension = kind.partition("-")
+    if family == "hashing" and dimension.isdigit():
+        return HashingEncoder(int(dimension))
     name = MODELS.get(kind, kind)
     from sentence_transformers import SentenceTransformer
 
