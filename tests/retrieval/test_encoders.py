@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from ghar.errors import BadInput
 from ghar.retrieval.encoders import load_encoder
 
 
@@ -13,9 +12,3 @@ def test_hashed_words_in_as_many_dimensions_as_named(kind: str, dimension: int) 
     vectors = encoder.passages(["acute kidney failure", "gout"])
     assert encoder.dimension == dimension and encoder.key == f"hashing-{dimension}"
     assert vectors.shape == (2, dimension) and np.allclose(np.linalg.norm(vectors, axis=1), 1)
-
-
-@pytest.mark.parametrize("kind", ["hashing-wide", "2048"])
-def test_a_name_that_nobody_knows(kind: str) -> None:
-    with pytest.raises(BadInput, match="could not be loaded"):
-        load_encoder(kind, 8)
