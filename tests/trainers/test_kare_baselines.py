@@ -24,7 +24,7 @@ SMALL = (
     "policy=kare", "data.patients=60", "task.max_test=4", "task.max_train=30", "kare.communities=[1,5,10,40]",
     "kare.paths=[3,3,5,500]", "kare.tokens=200", "retriever.top_n=3", "retriever.kind=hashing", "eval.bootstrap=20",
 )  # fmt: skip
-TINY = ("model.hidden=32", "model.layers=1", "model.heads=2", "model.vocab=512")
+TINY = ("model.hidden=32", "model.layers=1", "model.heads=2")
 
 
 @pytest.fixture(scope="module")
