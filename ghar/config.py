@@ -42,8 +42,8 @@ class Scale:
 
 @dataclass(frozen=True)
 class Data:
-    name: Literal["demo", "mimic4", "mimic3", "eicu", "meds"]  # the source, which names its file format
-    root: str | None  # folder of the source's tables; null generates the demo world
+    name: Literal["demo", "mimic4", "mimic3", "eicu", "meds", "medqa"]  # the source, which names its file format
+    root: str | None  # folder of the source's tables, a file of medqa; null generates the demo world
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
     leakage: Literal["paper", "strict"]  # strict shows only what was knowable at prediction time
@@ -59,6 +59,7 @@ class Task:
         "series_mortality", "series_readmission", "series_los",
         "dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction",  # EXPRAG's DischargeQA
         "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
+        "medqa",  # GraphWalker's Appendix M
     ]
     anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
     window_days: Count  # read, kare_readmission: readmission within so many days

@@ -187,14 +187,23 @@ def _navigation_contradictions(c: Config) -> Iterator[str]:
 
 
 def _selector_contradictions(c: Config) -> Iterator[str]:
-    if c.task.name.startswith("series_") != (c.policy.name == "graphwalker"):
-        own = "one of the tasks series_..." if c.policy.name == "graphwalker" else f"another task than {c.task.name}"
+    asked = c.task.name == "medqa" or c.task.name.startswith("series_")
+    if asked != (c.policy.name == "graphwalker"):
+        own = f"another task than {c.task.name}" if asked else "medqa or one of the tasks series_..."
         yield f"policy={c.policy.name} does not read task={c.task.name}: choose {own}, or another policy."
     if c.selector is None:
         if c.policy.name == "graphwalker":
             yield "policy.name=graphwalker needs its section selector: choose policy=graphwalker."
-    elif c.selector.name != "graphwalker" and (c.selector.utility, c.selector.variant) != ("entropy", "paper"):
-        yield f"selector.utility and selector.variant are GraphWalker's: selector.name={c.selector.name} reads neither."
+        return
+    own = c.selector
+    if own.name != "graphwalker" and (own.utility, own.variant) != ("entropy", "paper"):
+        yield f"selector.utility and selector.variant are GraphWalker's: selector.name={own.name} reads neither."
+    about_series = own.name == "time_series" or own.variant in ("no_ehr_emb", "show_encoder")
+    if c.task.name == "medqa" and (about_series or (own.encoder, own.inference) != ("text", "direct")):
+        yield (
+            "task=medqa has words and no measurements: set selector.encoder=text, and leave out "
+            "selector.name=time_series, selector.inference=react and the variants about EHR encoders."
+        )
 
 
 def _exprag_contradictions(c: Config) -> Iterator[str]:
@@ -265,6 +274,10 @@ def _data_contradictions(c: Config) -> Iterator[str]:
             f"data=demo generates its patients, so it cannot read data.root={c.data.root}: "
             "choose data=mimic4 (or an experiment) or set data.root=null."
         )
+    if (c.task.name == "medqa") != (c.data.name == "medqa"):
+        yield f"task={c.task.name} is not asked of data={c.data.name}: choose task=medqa with data=medqa, or neither."
+    elif c.data.name == "medqa" and c.data.root is None:
+        yield "task=medqa reads questions: set data.root to a file of MedQA (jsonl or jsonl.gz)."
     if c.scale.name == "full" and c.data.root is None:
         yield "scale=full trains on real tables: set data.root to their folder, or choose scale=demo."
     if min(c.task.split) <= 0 or abs(sum(c.task.split) - 1) > 1e-6:

@@ -104,7 +104,7 @@ def tokenizer_names(cases: Cases) -> list[str]:
 def make_pool(cases: Cases, tokenizer: Any, context: int, effort: Effort) -> tuple[Prompt, Pool, list[Query]]:
     """The prompt, the training patients and the test patients. BadInput for a context, or a pool, too small for k."""
     selector, splits = cases.selector, cases.splits
-    prompt = make_prompt(cases.task, cases.features, tokenizer, context, selector.k)
+    prompt = make_prompt(cases.task, head_text(cases.task, cases.features), tokenizer, context, selector.k)
 
     def patients(samples: Sequence[TimeSeriesSample]) -> tuple[Patient, ...]:
         return tuple(prompt.patient(sample, _estimate(cases, sample)) for sample in samples)

@@ -20,6 +20,8 @@ from envs.react import AGENT, ROLES, ReactCase, react
 from envs.rollout import Job, rollout
 from envs.upstream import with_examples
 from ghar.config import Config
+from ghar.data.cohort import Task
+from ghar.data.splits import Splits
 from ghar.data.views_series import number
 from ghar.episode import Episode, Evidence, Retrieve
 from ghar.llm.engine import Engine
@@ -60,6 +62,10 @@ def evaluate(config: Config, effort: Effort = EFFORT, training: Any = None) -> d
 
     effort: of selectors that measure; training: of the encoder (`ghar.encoders.train.Training`), as published.
     """
+    if config.task.name == "medqa":
+        from trainers.questions import evaluate_questions  # reads this module
+
+        return evaluate_questions(config, effort)
     use_cores(config.threads)
     began = time.perf_counter()
     cases = prepare(config, training)
@@ -71,7 +77,7 @@ def evaluate(config: Config, effort: Effort = EFFORT, training: Any = None) -> d
         binary = len(pool.labels) == 2  # validation patients get examples too, for the threshold of F1
         valid = [make_query(cases, pool, patient) for patient in pool.valid] if binary else []
         both = choose(pool, [*queries, *valid], scorer, config.env.in_flight)
-        cost = _cost(both, scorer, time.perf_counter() - began)
+        cost = selection_cost(both, scorer, time.perf_counter() - began)
         direct = cases.selector.inference == "direct"
         shares = predict(both, scorer) if direct else react_shares(cases, engine, tokenizer, both)
     n = len(queries)
@@ -81,10 +87,13 @@ def evaluate(config: Config, effort: Effort = EFFORT, training: Any = None) -> d
     folder.write_episodes(pool.selector.name, rows)
     clinical = clinical_numbers(config, [q.patient.label for q in queries], found, len(pool.labels), threshold)
     write_selection(folder, shown(chosen, rows, clinical, cost))
-    return conclude(folder, _summary(cases, chosen, found, clinical, cost), partial(_table, clinical))
+    about = {"generated": cases.cohort.generated, "credentialed": cases.cohort.credentialed}
+    summary = about | summarise(config, cases.task, cases.splits, chosen, found)
+    return conclude(folder, {**summary, "clinical": clinical, "cost": cost}, partial(table, clinical))
 
 
-def _table(clinical: dict[str, list[float]], summary: dict[str, Any]) -> str:
+def table(clinical: dict[str, list[float]], summary: dict[str, Any]) -> str:
+    """What is printed at the end."""
     lines = [
         f"{NAMES[name]:52} {100 * value:6.2f}   {100 * mean:.2f}±{100 * deviation:.2f} over resamples"
         for name, (value, mean, deviation) in clinical.items()
@@ -144,6 +153,7 @@ def _sure(episode: Episode, labels: int) -> tuple[float, ...] | None:
 
 def _job(cases: Cases, query: Query, examples: str) -> Job:
     series = query.patient.series
+    assert series is not None  # ghar.configure lets nobody look into medical questions
     looks = {}
     for i, code in enumerate(series.features):
         values = series.values[:, i][~np.isnan(series.values[:, i])]
@@ -181,7 +191,7 @@ def clinical_numbers(
     return {name: value.as_list() for name, value in spread.items()}
 
 
-def _cost(chosen: Chosen, scorer: EngineScorer, seconds: float) -> dict[str, float]:
+def selection_cost(chosen: Chosen, scorer: EngineScorer, seconds: float) -> dict[str, float]:
     """Per patient, of the selection: scored prompts (what all patients share included), tokens, seconds."""
     everyone = (*chosen.pool.patients, *(query.patient for query in chosen.queries))
     n, tally = len(chosen.queries), scorer.scores.tally if scorer.scores is not None else None
@@ -196,24 +206,20 @@ def _cost(chosen: Chosen, scorer: EngineScorer, seconds: float) -> dict[str, flo
     }
 
 
-def _summary(
-    cases: Cases, chosen: Chosen, found: Probabilities, clinical: dict[str, list[float]], cost: dict[str, float]
-) -> dict[str, Any]:
-    config, pool = cases.config, chosen.pool
+def summarise(config: Config, task: Task, splits: Splits[Any], chosen: Chosen, found: Probabilities) -> dict[str, Any]:
+    """summary.json, but for where the cases are from, the clinical numbers and the cost."""
+    pool = chosen.pool
     labels, n = [query.patient.label for query in chosen.queries], len(pool.labels)
     guess = [None if row is None else int(np.argmax(row)) for row in found]
     shares = np.array([[1 / n] * n if row is None else row for row in found])
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
     numbers = classification(labels, guess, n, shares, **draw)
-    splits = cases.splits
     return {
         "system": "graphwalker",
-        "generated": cases.cohort.generated,
-        "credentialed": cases.cohort.credentialed,
         "scale": config.scale.name,
         "experiment": f"{config.task.name} on {config.data.name}",
         "seed": config.seed,
-        "task": {"name": cases.task.name, "question": cases.task.question, "labels": list(pool.labels)},
+        "task": {"name": task.name, "question": task.question, "labels": list(pool.labels)},
         "ceilings": None,
         "data": {
             "train samples": len(splits.train),
@@ -230,6 +236,4 @@ def _summary(
             }
         },
         "differences": {},
-        "clinical": clinical,
-        "cost": cost,
     }

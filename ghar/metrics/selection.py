@@ -21,6 +21,12 @@ NAMES = {
     "best_f1": "F1, best threshold of the test patients themselves",
     "ma_roc": "ma-ROC",
     "mi_roc": "mi-ROC",
+    "exact_match": "Exact match",
+    "bleu_1": "BLEU-1 of the chosen option",
+    "bleu_4": "BLEU-4 of the chosen option",
+    "rouge_1": "ROUGE-1 of the chosen option",
+    "rouge_2": "ROUGE-2 of the chosen option",
+    "rouge_l": "ROUGE-L of the chosen option",
 }
 
 

@@ -6,19 +6,20 @@ construction, and engines find what prompts share. Units and usual ranges are sa
 Appendix K of GraphWalker; the wording is ours. No chat wrapper: what is scored is the text itself.
 
 A record longer than its share of the context loses its oldest steps, the same whatever it is shown beside; how many is
-kept in `Patient.dropped`.
+kept in `Patient.dropped`. A medical question, which can be such a case too, loses its first words.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ghar.data.cohort import Task
+from ghar.data.questions import Question
 from ghar.data.samples import TimeSeriesSample
 from ghar.data.views_series import UNITS, USUAL, number
 from ghar.errors import BadInput
@@ -44,39 +45,60 @@ class Prompt:
 
         estimate: an encoder's prediction, printed into the record. Raises BadInput when not one step fits.
         """
-        steps = len(sample.hours)
-        label = self.task.labels[sample.label]
+        about = sample.sample_id, sample.subject_id, sample.label
+        return self._case(about, lambda n: table(sample, n, estimate), len(sample.hours), sample)
+
+    def question(self, question: Question, number: int) -> Patient:
+        """A medical question as pieces, the first words of its case left out where it is too long.
+
+        number: what stands for a patient's. Raises BadInput when its last word and the options do not fit.
+        """
+        words = question.text.split()
+
+        def rest(dropped: int) -> str:
+            return replace(question, text=" ".join(words[dropped:])).shown()
+
+        return self._case((question.question_id, number, question.answer), rest, len(words), None)
+
+    def _case(
+        self, about: tuple[str, int, int], rest: Callable[[int], str], parts: int, series: TimeSeriesSample | None
+    ) -> Patient:
+        """rest: the text without its first n of `parts` parts. about: sample, subject, label."""
 
         def pieces(dropped: int) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-            text = table(sample, dropped, estimate)
-            shown = self._ids(f"Example:\n{text}\nAnswer: {label}\n\n")
+            text = rest(dropped)
+            shown = self._ids(f"Example:\n{text}\nAnswer: {self.task.labels[about[2]]}\n\n")
             return text, shown, self._ids(f"Patient:\n{text}\nAnswer:")
 
-        dropped = bisect_left(range(steps), True, key=lambda n: max(map(len, pieces(n)[1:])) <= self.room)
-        if dropped == steps:
+        dropped = bisect_left(range(parts), True, key=lambda n: max(map(len, pieces(n)[1:])) <= self.room)
+        if dropped == parts:
+            what = "one step of its series" if series is not None else "one word and the options"
             raise BadInput(
-                f"Sample {sample.sample_id}: one step of its series needs more than the {self.room} tokens that the "
-                "model's context leaves a patient: lower selector.k or use a model with a longer context."
+                f"Sample {about[0]}: {what} needs more than the {self.room} tokens that the model's context leaves a "
+                "patient: lower selector.k or use a model with a longer context."
             )
         text, shown, asked = pieces(dropped)
-        return Patient(sample.sample_id, sample.subject_id, sample.label, text, shown, asked, sample, dropped)
+        return Patient(*about, text, shown, asked, series, dropped)
 
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
 
-def make_prompt(task: Task, features: Sequence[str], tokenizer: Any, context: int, k: int) -> Prompt:
-    """The prompt of a task for models that read `context` tokens. BadInput when the context is too small for k."""
+def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int) -> Prompt:
+    """The prompt of a task for models that read `context` tokens. BadInput when the context is too small for k.
+
+    head: what stands before any case (`head_text`, `question_head`).
+    """
     labels = [tuple(tokenizer.encode(f" {label}", add_special_tokens=False)) for label in task.labels]
     answers = told_apart(labels, tokenizer.eos_token_id)
-    head = tuple(tokenizer.encode(head_text(task, features), add_special_tokens=False))
-    room = (context - len(head) - max(map(len, answers))) // (k + 1)
+    ids = tuple(tokenizer.encode(head, add_special_tokens=False))
+    room = (context - len(ids) - max(map(len, answers))) // (k + 1)
     if room < SHORTEST:
         raise BadInput(
             f"A context of {context} tokens leaves each of {k} examples and the patient {room} tokens: lower "
             "selector.k or use a model with a longer context."
         )
-    return Prompt(task, tokenizer, head, answers, room)
+    return Prompt(task, tokenizer, ids, answers, room)
 
 
 def head_text(task: Task, features: Sequence[str]) -> str:
@@ -92,6 +114,11 @@ def head_text(task: Task, features: Sequence[str]) -> str:
         about = "; ".join(part for part in (UNITS.get(code), USUAL.get(code)) if part)
         lines.append(f"{name_of(code)}{f' ({about})' if about else ''}")
     return "\n".join(lines) + "\n\n"
+
+
+def question_head(task: Task) -> str:
+    """What is said before any medical question."""
+    return f"Cases from medical examinations. {task.question}\nPossible answers: {', '.join(task.labels)}\n\n"
 
 
 def table(sample: TimeSeriesSample, dropped: int = 0, estimate: str | None = None) -> str:

@@ -31,7 +31,8 @@ Shots = tuple[int, ...]  # rows of the pool, in the order of the prompt
 @dataclass(frozen=True, eq=False)
 class Patient:
     """One case. text: its table of measurements. shown, asked: token ids of the table as an example with its answer,
-    and as the patient in question, up to the place of the answer. dropped: oldest steps left out to fit."""
+    and as the patient in question, up to the place of the answer. series: None for a medical question. dropped: oldest
+    steps (words of a question) left out to fit."""
 
     sample_id: str
     subject_id: int
@@ -39,7 +40,7 @@ class Patient:
     text: str
     shown: tuple[int, ...]
     asked: tuple[int, ...]
-    series: TimeSeriesSample
+    series: TimeSeriesSample | None
     dropped: int = 0
 
 
@@ -203,4 +204,6 @@ def check_pool(allowed: np.ndarray, wanted: int, patient: Patient) -> None:
 
 def _print(patient: Patient) -> bytes:
     series = patient.series
+    if series is None:
+        return patient.text.encode()
     return b"|".join((series.hours.tobytes(), series.values.tobytes()))

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghar.selectors.protocol import Pool, Query, Selection, Walk, best, nothing_shared
+from ghar.selectors.protocol import Patient, Pool, Query, Selection, Walk, best, nothing_shared
 
 prepare = nothing_shared
 
 
 def select(pool: Pool, shared: None, query: Query) -> Walk:
-    own = query.patient.series.values
-    values = np.array([likeness(own, other.series.values) for other in pool.patients])
+    own = measured(query.patient)
+    values = np.array([likeness(own, measured(other)) for other in pool.patients])
     return Selection(best(np.round(values, 9), query.allowed, pool.selector.k))
     yield  # makes it a generator
+
+
+def measured(patient: Patient) -> np.ndarray:
+    """The patient's table [T, F]."""
+    assert patient.series is not None  # ghar.configure lets nobody ask this of medical questions
+    return patient.series.values
 
 
 def likeness(a: np.ndarray, b: np.ndarray) -> float:

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from ghar.data.cohort import Task
+from ghar.data.questions import Question
 from ghar.errors import BadInput
-from ghar.selectors.prompt import head_text, make_prompt, table
+from ghar.selectors.prompt import head_text, make_prompt, question_head, table
 from tests.selectors.walks import FEATURES, make_patient
 
 TASK = Task("series-mortality", "Will it happen?", ("no", "yes"))
+HEAD = head_text(TASK, FEATURES)
 
 
 class Letters:
@@ -26,7 +28,9 @@ class Letters:
 
 
 def series(steps: int):
-    return make_patient(np.random.default_rng(0), 1, 1, steps).series
+    found = make_patient(np.random.default_rng(0), 1, 1, steps).series
+    assert found is not None
+    return found
 
 
 def text(ids: tuple[int, ...]) -> str:
@@ -34,7 +38,7 @@ def text(ids: tuple[int, ...]) -> str:
 
 
 def test_pieces_hold_what_they_should_and_only_examples_their_answer() -> None:
-    prompt = make_prompt(TASK, FEATURES, Letters(), 4000, 2)
+    prompt = make_prompt(TASK, HEAD, Letters(), 4000, 2)
     sample = replace(series(3), label=1)
     patient = prompt.patient(sample, "0.37")
     assert text(patient.shown) == f"Example:\n{patient.text}\nAnswer: yes\n\n"
@@ -46,7 +50,7 @@ def test_pieces_hold_what_they_should_and_only_examples_their_answer() -> None:
 
 
 def test_a_long_record_loses_its_oldest_steps_and_says_how_many() -> None:
-    prompt = make_prompt(TASK, FEATURES, Letters(), len(head_text(TASK, FEATURES)) + 4 + 3 * 140, 2)
+    prompt = make_prompt(TASK, HEAD, Letters(), len(head_text(TASK, FEATURES)) + 4 + 3 * 140, 2)
     sample = series(20)
     patient = prompt.patient(sample)
     assert patient.dropped > 0 and max(len(patient.shown), len(patient.asked)) <= prompt.room == 140
@@ -59,9 +63,9 @@ def test_a_long_record_loses_its_oldest_steps_and_says_how_many() -> None:
 def test_a_context_too_small_is_refused_with_a_way_out() -> None:
     head = len(head_text(TASK, FEATURES))
     with pytest.raises(BadInput, match=r"leaves each of 3 examples .* lower selector\.k"):
-        make_prompt(TASK, FEATURES, Letters(), head + 10, 3)
+        make_prompt(TASK, HEAD, Letters(), head + 10, 3)
     with pytest.raises(BadInput, match=r"Sample s1: one step .* lower selector\.k"):
-        make_prompt(TASK, FEATURES, Letters(), head + 4 + 4 * 20, 3).patient(series(2))
+        make_prompt(TASK, HEAD, Letters(), head + 4 + 4 * 20, 3).patient(series(2))
 
 
 def test_missing_values_are_said_and_what_was_never_measured_is_not() -> None:
@@ -69,3 +73,15 @@ def test_missing_values_are_said_and_what_was_never_measured_is_not() -> None:
     values = np.array([[np.nan, np.nan, 7.4], [80.0, np.nan, 7.35]], np.float32)
     lines = table(replace(sample, values=values)).splitlines()
     assert lines == ["hours: 24 48", "heart rate: NaN 80", "ph: 7.4 7.35"]
+
+
+def test_a_long_question_loses_its_first_words_and_keeps_its_options() -> None:
+    task = Task("medqa", "Which answer is right?", ("A", "B"))
+    prompt = make_prompt(task, question_head(task), Letters(), len(question_head(task)) + 2 + 3 * 60, 2)
+    question = Question("q-1", " ".join(f"word{i}" for i in range(30)), ("one", "two"), 1)
+    patient = prompt.question(question, 7)
+    assert text(patient.shown) == f"Example:\n{patient.text}\nAnswer: B\n\n" and len(patient.shown) <= prompt.room
+    assert patient.text.endswith("word29\nA. one\nB. two") and patient.dropped == 30 - patient.text.count("word")
+    assert (patient.sample_id, patient.subject_id, patient.label, patient.series) == ("q-1", 7, 1, None)
+    with pytest.raises(BadInput, match="q-1: one word and the options"):
+        prompt.question(replace(question, options=("x" * 60, "two")), 7)
