@@ -1,6 +1,6 @@
 """Demonstrations for medical questions (GraphWalker, Appendix M): others are chosen and shown with their answers.
 
-python launch/evaluate.py policy=graphwalker task=medqa selector.encoder=text data.root=.../phrases_no_exclude_test.jsonl
+python launch/evaluate.py policy=graphwalker task=medqa selector.encoder=text data.root=PATH/questions.jsonl
 
 Questions stand where patients stand elsewhere, their text embeddings where EHR embeddings stand. The answer is the most
 probable letter; exact match, BLEU and ROUGE compare the words of the chosen option with those of the right one.

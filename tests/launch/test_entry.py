@@ -45,6 +45,7 @@ NEEDS = {  # choices that do not go with the rest of the defaults, and what they
         for source in ("series", "mimic3", "mimic4")
         for task in ("mortality", "readmission", "los")
     },
+    "medqa": ["policy=graphwalker", "selector.encoder=text", "data.root=exam.jsonl"],
 }
 
 

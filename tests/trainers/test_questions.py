@@ -65,7 +65,7 @@ def test_questions_of_different_numbers_of_options_are_refused(tmp_path: Path) -
     (["selector.encoder=smart"], "selector.encoder=text"),
     (["selector.inference=react"], "selector.inference=react"),
     (["selector.name=time_series"], "selector.name=time_series"),
-    (["data=mimic3"], "choose task=medqa with data=medqa"),
+    (["data.name=mimic3"], "leave data.name as the task has it"),
 ])  # fmt: skip
 def test_what_questions_cannot_be_asked_with_is_named(extra: list[str], said: str) -> None:
     with pytest.raises(BadInput, match=said):
