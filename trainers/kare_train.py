@@ -123,16 +123,21 @@ def _ask_expert(
     knowledge: dict[str, str],
     folder: RunFolder,
 ) -> Chains:
-    """Chains for `cases`. training: what a scripted expert of real patients has its grades from."""
+    """Chains for `cases`. training: what a scripted expert of real patients has its grades from.
+
+    A model's answers cost something, so runs that differ in their seed share them; a rule's stay with the run.
+    """
     config, records, expert = study.config, study.records, study.kare.expert
     seen = [(case.topics, case.label) for case in training]
     labels = len(records.task.labels)
     rule = scripted_expert(*expert_knowledge(records.world, records.names, config.task.name, labels, seen))
     considerations = "\n".join(considerations_of(records.task.name))
-    store = folder.path / EXPERT / f"{engine_key(config, expert)}.jsonl"
+    root = folder.path if expert == "scripted" else Path(config.data.cache) / "kare"
+    store = root / EXPERT / f"{engine_key(config, expert)}.jsonl"
+    seed = config.task.split_seed
     texts = [case.text for case in cases]
     with named_engine(config, expert, rule, records.cohort.credentialed, lambda: texts) as engine:
-        return write_chains(engine, cases, knowledge, considerations, store, chains=study.kare.chains, seed=config.seed)
+        return write_chains(engine, cases, knowledge, considerations, store, chains=study.kare.chains, seed=seed)
 
 
 def _keep(folder: RunFolder, curve: Sequence[dict[str, float]], step: int) -> None:
