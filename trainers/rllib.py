@@ -148,7 +148,9 @@ def ppo(config: Config, game: NavigationGame) -> Any:
         .env_runners(
             num_env_runners=rllib.runners,
             num_envs_per_env_runner=SIDE_BY_SIDE,
-            batch_mode="complete_episodes",
+            # With whole episodes RLlib seeds anew before each SIDE_BY_SIDE of them, always the same patients, and drops
+            # those under way, which are the long ones.
+            batch_mode="truncate_episodes",
             sample_timeout_s=rllib.timeout,
         )
         .learners(num_learners=0)
