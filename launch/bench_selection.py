@@ -7,7 +7,9 @@ counts    On random patient graphs with diminishing gains (k_g=8, 9 anchors, K=3
 tokens    On generated patients with the demo's small model: prompt tokens the model reads with shared beginnings read
           once, against each prompt from scratch, patient by patient and many patients together; the largest
           difference between the gains.
-speed     The same walks: prompts per second one by one, in batches from scratch, in batches with shared beginnings.
+speed     The same walks: prompts per second one by one (`HFEngine.score` with a batch of one: each prompt from scratch,
+          logits of the scored piece alone, no padding), in batches from scratch, and in batches with shared beginnings
+          (what an evaluation does). The same engine, model and threads; scoring and the walks' own time are counted.
 """
 
 from __future__ import annotations
@@ -84,8 +86,10 @@ def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, An
     from launch.entry import load
     from trainers.demonstrations import choose, make_pool, prepare
     from trainers.graphwalker import language_model
+    from trainers.models import use_cores
 
     cases = prepare(load([*TEXT, *overrides]))
+    use_cores(cases.config.threads)
     with language_model(cases) as (engine, tokenizer, context):
         if not isinstance(engine, HFEngine):
             raise BadInput("This benchmark measures engine hf: choose engine=hf.")
@@ -115,6 +119,7 @@ def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, An
     alone_tokens, alone_scratch = (sum(getattr(t, key) for t in single) for key in ("tokens", "scratch"))
     return {
         "patients": len(queries),
+        "threads": cases.config.threads,
         "pool": len(pool.patients),
         "tokens of the head": len(prompt.head),
         "tokens of a record, median": float(np.median([len(patient.asked) for patient in pool.patients])),
