@@ -15,7 +15,7 @@ from envs.gym_view import GymView
 from ghar.errors import BadInput
 from trainers.evaluate import evaluate
 from trainers.navigate import best_rule, chart_of, game_of, navigator, reward
-from trainers.rllib import FOLDER, load_policy, returns_at_random, train
+from trainers.rllib import FOLDER, SIDE_BY_SIDE, algorithm, load_policy, returns_at_random, train
 from trainers.rllib_module import MaskedModule
 from trainers.study import prepare
 
@@ -41,6 +41,24 @@ def test_it_trains_and_evaluation_takes_its_checkpoint(small_config, tmp_path: P
     found = evaluate(small_config("+experiment=navigation", *SHORT, *SHORTER, *names))
     assert found["policies"]["rllib"]["reward"][0] == pytest.approx(summary["rllib"])
     assert (tmp_path / "evaluated" / "episodes" / "rllib.jsonl").exists()
+
+
+def test_every_batch_is_of_other_patients(small_config, small_study) -> None:
+    """RLlib can be set so that it seeds its environments anew before each batch: then it learns from few patients."""
+    game = game_of(small_study, chart_of(small_study), small_study.cases(small_study.splits.train, None))
+    with algorithm(small_config("+experiment=navigation", *SHORT, *SHORTER), game) as algo:
+        batches = [
+            {
+                alone.infos[-1]["sample_id"]
+                for _ in range(3)
+                for episode in algo.env_runner.sample()
+                for alone in episode.agent_episodes.values()
+                if "sample_id" in alone.infos[-1]
+            }
+            for _ in range(2)
+        ]
+    assert all(len(batch) > SIDE_BY_SIDE / 2 for batch in batches)
+    assert len(batches[0] & batches[1]) < 0.7 * min(map(len, batches))
 
 
 def test_values_are_learned_in_units_of_random_play(small_study) -> None:
