@@ -88,7 +88,8 @@ def _start(config: Config, folder: RunFolder) -> tuple[Any, Any]:
         assert config.model.path is not None  # ghar.configure asks for it
         return load_pretrained(config.model.path, config.model.dtype)
     retriever = replace(config.retriever, kind="tfidf", top_n=1)
-    study = main_first(lambda: ghar_study.prepare(replace(config, retriever=retriever)))
+    # over meta-paths, and one base for all of KARE's settings
+    study = main_first(lambda: ghar_study.prepare(replace(config, kare=None, retriever=retriever)))
     model, tokenizer = start_model(study, folder, folder.log if rank() == 0 else lambda row: None)
     on_main(lambda: save_model(model, tokenizer, folder.path / BACKBONE))
     return model, tokenizer
