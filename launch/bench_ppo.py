@@ -187,10 +187,8 @@ def _ours() -> Any:
 
     from trainers.actor_critic import ActorCritic, ActorCriticConfig
     from trainers.mappo import MappoConfig, update
-    from trainers.models import use_cores
 
     def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[float]:
-        use_cores(spec.threads)  # as our trainers do
         how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True)  # type: ignore[arg-type]
         actor = ActorCritic(Qwen2ForCausalLM(config).eval(), how)
         settings = MappoConfig(

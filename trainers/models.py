@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -26,9 +24,6 @@ from trainers.mappo import MappoConfig
 # rounding alone was measured at 0.002 to 0.011)
 MISMATCH_LIMIT = {"float32": 1e-3, "bfloat16": 0.1}
 ABANDONED = 3600.0  # seconds; writing a model takes less
-# glibc's mallopt: never trim the heap; large arrays in the heap too, up to 32 MiB; one heap for all threads, because
-# the backward pass runs in another than the forward pass
-MALLOC = ((-1, 2**31 - 1), (-3, 2**25), (-8, 1))
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
 
 
@@ -37,16 +32,6 @@ def use_cores(threads: int) -> None:
     and they halve the speed of a CPU."""
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    _keep_freed_memory()
-
-
-def _keep_freed_memory() -> None:
-    """Ask glibc not to give activations back to the system between passes: the next pass would wait for fresh pages,
-    which takes longer than most operations on them."""
-    allocator = ctypes.CDLL(None)
-    if sys.platform == "linux" and hasattr(allocator, "mallopt"):
-        for option, value in MALLOC:
-            allocator.mallopt(option, value)
 
 
 def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
