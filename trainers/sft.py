@@ -97,7 +97,8 @@ def run_sft(
 
     from trainers.sft_trainer import CompletionTrainer
 
-    _check([*pairs, *valid], cfg)
+    for some in (pairs, valid) if valid else (pairs,):  # weights are no business of the validation loss
+        _check(some, cfg)
     lengths = [len(p.prompt_ids) + len(p.completion_ids) for p in pairs]
     origin = "" if keep is None else _origin(pairs, valid, cfg)
     start_from = None if keep is None else on_main(lambda: _newest(keep, origin))

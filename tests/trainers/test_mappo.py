@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -146,15 +147,21 @@ def test_same_seed_same_numbers():
     assert not all(torch.equal(first[n], other[n]) for n in first)
 
 
-def test_one_process_under_torch_distributed_gives_the_same_numbers(tmp_path):
+def alone_and_in_a_group(rendezvous: str) -> None:
     alone, report = run(64)
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
-    try:
-        together, again = run(64)
-    finally:
-        dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=0, world_size=1)
+    together, again = run(64)
+    dist.destroy_process_group()
     assert all(torch.equal(alone[n], together[n]) for n in alone)
     assert again == report
+
+
+def test_one_process_under_torch_distributed_gives_the_same_numbers(tmp_path):
+    # in a process of its own: vLLM's engine, which lives as long as the tests, has a group in this one
+    process = get_context("spawn").Process(target=alone_and_in_a_group, args=(str(tmp_path / "rendezvous"),))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
 
 
 def test_literal_forms_of_equations_16_and_17_run_and_differ():
