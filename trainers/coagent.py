@@ -84,7 +84,7 @@ def learn_guidelines(
     play: plays cases with an advice and a seed. first: the guidelines to begin with, those of the other methods.
     store: file of the critic's answers (`ghar.llm.asking`). A round without a wrong answer is the last one.
     """
-    task, points, rounds, total = cases[0].task, first, [], Cost(0, 0, 0, {}, 0, 0)
+    task, points, rounds, total = cases[0].task, first, [], Cost()
     rule = regulator(task, [case.label for case in cases]) if regulated else ""
     for number in range(spec.rounds):
         drawn = _draw(cases, spec.cases, seed, number)
@@ -132,7 +132,7 @@ class _Critic:
         self.engine, self.task, self.store, self.seed, self.name = engine, task, store, seed, name
         self.templates = load_prompts("coagent", ROLES)
         self.failed: dict[str, str] = {}
-        self.cost = Cost(0, 0, 0, {}, 0, 0)
+        self.cost = Cost()
 
     def criticise(self, points: Points, batches: Sequence[Sequence[Wrong]]) -> list[Points]:
         """New guidelines from each batch of wrong predictions; a batch whose answers cannot be used has none."""

@@ -38,7 +38,7 @@ from trainers.lessons import Lessons, lessons_of, read_lessons, write_lessons
 from trainers.machine import check_machine
 from trainers.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
 from trainers.players import Hire, here
-from trainers.resume import occupied, open_run
+from trainers.resume import hold, open_run
 from trainers.rl import Patients, reinforce
 from trainers.sft import run_sft
 from trainers.study import Study, prepare
@@ -61,7 +61,7 @@ def train(config: Config, hire: Hire = here) -> None:
         with together(sharing(config).stage):
             use_cores(config.threads)
             torch.manual_seed(config.seed)
-            on_main(lambda: _hold(held, path))
+            on_main(lambda: hold(held, path))
             on_main(lambda: check_machine(config))
             opened = on_main(lambda: open_run(config))
             if opened is not None:
@@ -69,10 +69,6 @@ def train(config: Config, hire: Hire = here) -> None:
             first = rank() == 0
         if finish is not None and first:  # alone: vLLM's engine, built beside a group, would wait for the others' ones
             finish()
-
-
-def _hold(held: ExitStack, path: Path) -> None:
-    held.enter_context(occupied(path))
 
 
 def _train(config: Config, folder: RunFolder, resumed: bool, hire: Hire) -> Callable[[], None]:

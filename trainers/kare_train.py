@@ -39,7 +39,7 @@ from trainers.learner import sharing
 from trainers.models import load_pretrained, save_model, use_cores
 from trainers.named_engine import engine_key, named_engine
 from trainers.records import counter
-from trainers.resume import as_yaml, occupied, open_run
+from trainers.resume import as_yaml, hold, open_run
 from trainers.scripted_expert import expert_knowledge, scripted_expert
 
 STEPS, EXPERT = Path("checkpoints") / "distil-steps", Path("expert")
@@ -52,7 +52,7 @@ def train(config: Config) -> None:
         with together(sharing(config).stage):
             use_cores(config.threads)
             torch.manual_seed(config.seed)
-            on_main(lambda: _hold(held, path))
+            on_main(lambda: hold(held, path))
             opened = on_main(lambda: open_run(config))
             start = time.monotonic()
             if opened is not None:
@@ -60,10 +60,6 @@ def train(config: Config) -> None:
                 finish = rank() == 0
         if finish:  # alone: vLLM's engine, built beside a group, would wait for the others' ones
             _finish(config, RunFolder.open(path), time.monotonic() - start)
-
-
-def _hold(held: ExitStack, path: Path) -> None:
-    held.enter_context(occupied(path))
 
 
 def _train(config: Config, folder: RunFolder) -> None:

@@ -6,7 +6,7 @@ import fcntl
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,11 @@ def occupied(path: Path) -> Iterator[None]:
         except BlockingIOError:
             raise BadInput(f"Another process is training in {path}: wait for it, or choose another run_dir.") from None
         yield
+
+
+def hold(held: ExitStack, path: Path) -> None:
+    """`occupied` until `held` is closed."""
+    held.enter_context(occupied(path))
 
 
 def open_run(config: Config) -> tuple[RunFolder, bool] | None:

@@ -77,7 +77,7 @@ def summarise(
     parts = [_parts(communities, community, small, large, seed) for community in range(len(communities))]
     missing = Counter({"too large": sum(part is None for part in parts)})
     found: list[tuple[str | None, ...]] = []
-    cost = Cost(0, 0, 0, {}, 0, 0)
+    cost = Cost()
     for kind in kinds:
         job = _Job(engine, store, kind, seed)
         job.start(parts)
@@ -120,7 +120,7 @@ class _Job:
         self.keys: dict[int, str] = {}
         self.texts: dict[int, list[str]] = {}
         self.failed: dict[int, str] = {}
-        self.cost = Cost(0, 0, 0, {}, 0, 0)
+        self.cost = Cost()
         self.round = 0
 
     def start(self, parts: list[_Parts | None]) -> None:

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
@@ -54,12 +54,12 @@ class Cost:
     unreadable, by_reason and the tokens are over both, so that a resumed job tells the same as an undisturbed one.
     """
 
-    asked: int
-    reused: int
-    unreadable: int
-    by_reason: dict[str, int]
-    prompt_tokens: int
-    completion_tokens: int
+    asked: int = 0
+    reused: int = 0
+    unreadable: int = 0
+    by_reason: dict[str, int] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         """What two jobs took together."""

@@ -48,7 +48,7 @@ def communities() -> Communities:
 
 
 def summaries(general: Sequence[str | None] = GENERAL, theme: Sequence[str | None] = THEMED) -> Summaries:
-    return Summaries(tuple(general), tuple(theme), Cost(0, 0, 0, {}, 0, 0), {})
+    return Summaries(tuple(general), tuple(theme), Cost(), {})
 
 
 @pytest.fixture(scope="module")
