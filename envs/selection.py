@@ -19,6 +19,7 @@ import numpy as np
 
 from envs.rollout import Corpus
 from envs.scene import Scene
+from ghar.arrays import unit_rows
 from ghar.episode import (
     Act,
     Completion,
@@ -33,7 +34,6 @@ from ghar.episode import (
 )
 from ghar.llm.prompts import load_prompts
 from ghar.selectors.graphwalker import anchors
-from ghar.selectors.neighbours import unit_rows
 from ghar.selectors.protocol import Entropy, Patient, Pool, Query, Selection, Shots, Step, cosines
 from ghar.selectors.scorer import EngineScorer
 from ghar.selectors.search import DIGITS, gain_of

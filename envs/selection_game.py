@@ -17,10 +17,10 @@ from envs.games import only_waiting, within
 from envs.scene import Paused, Scene
 from envs.selection import AGENTS, ScoredByFunction, WalkCase, WalkEpisodes, WalkSpec, walk_scene
 from envs.spaces import Allowed, masked
+from ghar.arrays import unit_rows
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
 from ghar.selectors.generated import WIDTH, anchors_near, coverage, random_graph
-from ghar.selectors.neighbours import unit_rows
 from ghar.selectors.protocol import Shots, cosines
 
 WALK = ("picked", "earned", "candidates")  # what is told of the walk

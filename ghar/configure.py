@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
@@ -238,8 +238,7 @@ def _ehr_rag_contradictions(c: Config) -> Iterator[str]:
         if c.policy.name == "ehr_rag":
             yield "policy.name=ehr_rag needs its section ehr_rag: choose policy=ehr_rag."
         return
-    if not own.methods or len(set(own.methods)) < len(own.methods):
-        yield "ehr_rag.methods must name at least one method and each only once: correct the list."
+    yield from _named_once("ehr_rag.methods", own.methods)
     if own.chunking[1] >= own.chunking[0]:
         yield f"ehr_rag.chunking={list(own.chunking)} repeats whole chunks: choose an overlap below the size."
     if ("embeddings" in own.methods) != (own.embeddings is not None):
@@ -256,8 +255,7 @@ def _kare_contradictions(c: Config) -> Iterator[str]:
         if c.policy.name == "kare":
             yield "policy.name=kare needs its section kare: choose policy=kare."
         return
-    if not own.methods or len(set(own.methods)) < len(own.methods):
-        yield "kare.methods must name at least one method and each only once: correct the list."
+    yield from _named_once("kare.methods", own.methods)
     if own.communities[2] >= own.communities[3]:
         yield f"kare.communities={list(own.communities)} must hold Z_s below Z_c at its end: correct them."
     if own.weights[0] == 1 or own.weights[1] == 0:
@@ -266,6 +264,11 @@ def _kare_contradictions(c: Config) -> Iterator[str]:
         yield "engine=api asks the server that model.path names: choose model=pretrained and set model.path."
     if c.retriever.kind in ("tfidf", "bm25"):
         yield f"retriever={c.retriever.kind} makes no vectors of summaries: choose retriever=hashing, e5 or another."
+
+
+def _named_once(key: str, names: Sequence[str]) -> Iterator[str]:
+    if not names or len(set(names)) < len(names):
+        yield f"{key} must name at least one method and each only once: correct the list."
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ghar.metrics.runfolder import write_whole
+
 HERE = Path(__file__).resolve().parents[1]
 BUDGET = 4096  # tokens of a text view, counted as a fourth of its characters
 TASKS = ("los", "read", "dec")
@@ -49,7 +51,7 @@ def data(folder: Path, *, runs: int, timeout: float, patients: int = 8_900, rows
     result |= {name: _medians(each) for name, each in found.items()} | {"runs": runs, "load": os.getloadavg()[0]}
     for what in ("seconds", "processor seconds"):
         result[f"cold / plain, {what}"] = result["cold"][what] / result["plain"][what]
-    return _said(folder / "data.json", result)
+    return result
 
 
 def large(
@@ -77,7 +79,7 @@ def large(
             "lab rows a processor second": round(admissions * labs / cold["processor seconds"]),
             "from the cache: tasks and views": tasks,
         }
-        _said(folder / "large.json", result)
+        write_whole(folder / "large.json", json.dumps(result, indent=1) + "\n")  # the next size takes an hour
         shutil.rmtree(root)
         shutil.rmtree(cache)
     return result
@@ -175,13 +177,6 @@ def _medians(runs: list[Numbers]) -> Numbers:
         steps = {step: statistics.median(run["steps"][step] for run in runs) for step in runs[0]["steps"]}
         numbers |= {"processor seconds by step": steps} | {k: runs[0][k] for k in ("views", "characters")}
     return numbers
-
-
-def _said(path: Path, result: Numbers) -> Numbers:
-    text = json.dumps(result, indent=1)
-    path.write_text(text + "\n")
-    print(text, flush=True)
-    return result
 
 
 if __name__ == "__main__":

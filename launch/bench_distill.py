@@ -25,7 +25,7 @@ METRICS = ("accuracy", "macro_f1", "sensitivity", "specificity")
 
 
 def distill(folder: Path, seeds: int, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
-    """Train under seeds 0..seeds-1; prints test metrics with 95% t-intervals over seeds, and keeps distill.json."""
+    """Train under seeds 0..seeds-1; test metrics with 95% t-intervals over seeds."""
     runs = [_run(folder, seed, overrides, timeout) for seed in range(seeds)]
     result: dict[str, Any] = {"test patients": runs[0]["kare"]["n"], "seeds": runs}
     for metric in METRICS:
@@ -35,11 +35,6 @@ def distill(folder: Path, seeds: int, overrides: Sequence[str], timeout: float) 
     result["kare above backbone, every seed"] = {
         metric: all(run["kare"][metric][0] > run["backbone"][metric][0] for run in runs) for metric in METRICS[:2]
     }
-    for metric in METRICS:
-        for name, value in result[metric].items():
-            print(f"{metric:12} {name:16} {value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]")
-    print(f"kare above its backbone under every seed: {result['kare above backbone, every seed']}")
-    (folder / "distill.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
 
 

@@ -9,7 +9,6 @@ one ETHER query, its texts included, without a language model; the record is ope
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -42,7 +41,7 @@ WORDS = (
 
 
 def events(folder: Path, *, share: float, seed: int, timeout: float) -> dict[str, Any]:
-    """Measure, print and write events.json; `share` of 10,000 patients."""
+    """Numbers of `share` of 10,000 patients."""
     patients = max(round(PATIENTS * share), 10)
     root, cache = folder / f"events-{share:g}-seed{seed}", folder / "stores"
     write_events(root, patients, seed)
@@ -56,9 +55,6 @@ def events(folder: Path, *, share: float, seed: int, timeout: float) -> dict[str
     for i, clock in enumerate(("ms", "processor ms")):
         result |= {f"one ETHER query, p{q} {clock}": float(np.percentile(times[:, i], q)) for q in (50, 90, 99)}
     result |= {"queries": len(times), "load average": os.getloadavg()[0]}
-    (folder / "events.json").write_text(json.dumps(result, indent=1) + "\n")
-    for name, value in result.items():
-        print(f"{name:60} {value:,.3f}" if isinstance(value, float) else f"{name:60} {value:,}")
     return result
 
 

@@ -8,7 +8,6 @@ agreement (adjusted Rand; 1 is the same clusters), seconds of both.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -25,8 +24,8 @@ SPREAD = 0.3, 0.9  # of names around a concept and of concepts around a topic, a
 LIMIT = 3600.0  # seconds a run may take
 
 
-def kare_clusters(folder: Path, seeds: int, *, share: float) -> dict[str, Any]:
-    """Measure under seeds 0..seeds-1, print medians and write kare_clusters.json; share: of 100,000 names."""
+def kare_clusters(seeds: int, *, share: float) -> dict[str, Any]:
+    """Medians under seeds 0..seeds-1; share: of 100,000 names."""
     runs = []
     for seed in range(seeds):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -34,9 +33,6 @@ def kare_clusters(folder: Path, seeds: int, *, share: float) -> dict[str, Any]:
         runs.append(large | compare(SMALL, seed))
     result: dict[str, Any] = {name: float(np.median([run[name] for run in runs])) for name in runs[0]}
     result |= {"seeds": seeds, "runs": runs, "load average": os.getloadavg()[0]}
-    (folder / "kare_clusters.json").write_text(json.dumps(result, indent=1) + "\n")
-    for name in runs[0]:
-        print(f"{name:60} {result[name]:,.3f}")
     return result
 
 

@@ -10,11 +10,9 @@ Exactness: for some patients Eqs. 3-6 are evaluated directly for every candidate
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +27,8 @@ CONCEPTS, VISITS, AROUND = 50, 4, 100
 PATIENTS, CHECKED, TOP_N = 100, 3, 10
 
 
-def dgra(folder: Path, *, share: float, seed: int) -> dict[str, Any]:
-    """Measure, print and write kare_dgra.json; `share` of 60,000 communities."""
+def dgra(*, share: float, seed: int) -> dict[str, Any]:
+    """Numbers of both presets; `share` of 60,000 communities."""
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     own = draw_communities(rng, round(COMMUNITIES * share), max(round(ENTITIES * share), 2 * AROUND), DIMENSION)
     asking = [(draw_patient(rng, own), unit_rows(rng, 1, DIMENSION)[0]) for _ in range(PATIENTS)]
@@ -57,9 +55,6 @@ def dgra(folder: Path, *, share: float, seed: int) -> dict[str, Any]:
     result |= {"nodes of a patient, median": int(np.median(hits)), "memberships": len(own.node)}
     result |= {"communities": len(own), "patients": len(asking), "selected of each": TOP_N, "seed": seed}
     result["load average"] = os.getloadavg()[0]
-    (folder / "kare_dgra.json").write_text(json.dumps(result, indent=1) + "\n")
-    for name, value in result.items():
-        print(f"{name:60} {value:,.3f}" if isinstance(value, float) else f"{name:60} {value:,}")
     return result
 
 

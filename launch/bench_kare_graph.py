@@ -12,11 +12,9 @@ are there (counted by breadth-first search from one end).
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,16 +34,13 @@ PAIRS, CHECKED = 1_000, 10
 BLOCK = 500
 
 
-def kare_graph(folder: Path, *, share: float, seed: int) -> dict[str, Any]:
-    """Measure, print and write kare_graph.json; `share` of 44,000 sets and of a million edges."""
+def kare_graph(*, share: float, seed: int) -> dict[str, Any]:
+    """Numbers of `share` of 44,000 sets and of a million edges."""
     result = filter_sets(generated_sets(round(SETS * share), seed))
     for name, (nodes, skew) in GRAPHS.items():
         graph = generated_graph(round(nodes * share), round(EDGES * share), skew, seed)
         result |= {f"{name}: {what}": value for what, value in search_paths(graph, seed, name).items()}
     result |= {"seed": seed, "load average": os.getloadavg()[0]}
-    (folder / "kare_graph.json").write_text(json.dumps(result, indent=1) + "\n")
-    for name, value in result.items():
-        print(f"{name:60} {value:,.3f}" if isinstance(value, float) else f"{name:60} {value:,}")
     return result
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def learning(seeds: int, folder: Path, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
-    """Train under seeds 0..seeds-1 and print means with 95% t-intervals over seeds."""
+    """Train under seeds 0..seeds-1 ; means with 95% t-intervals over seeds."""
     runs = []
     for seed in range(seeds):
         run_dir = folder / f"seed{seed}"
@@ -26,9 +26,6 @@ def learning(seeds: int, folder: Path, overrides: Sequence[str], timeout: float)
         runs.append(_read(run_dir))
     result: dict[str, Any] = {name: t_interval([run[name] for run in runs]) for name in runs[0]}
     result["rl above sft"] = result["validation reward, RL"]["low"] > result["validation reward, SFT"]["high"]
-    for name, value in result.items():
-        print(f"{name:40} {value if isinstance(value, bool) else _text(value)}")
-    (folder / "learning.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
 
 
@@ -61,7 +58,3 @@ def t_interval(values: Sequence[float]) -> dict[str, float]:
     x = np.asarray(values, dtype=float)
     half = float(t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else float("nan")
     return {"mean": float(x.mean()), "low": float(x.mean()) - half, "high": float(x.mean()) + half, "seeds": len(x)}
-
-
-def _text(value: dict[str, float]) -> str:
-    return f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"

@@ -64,13 +64,11 @@ class Step:
 
 
 def memory(folder: Path, repeats: int, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
-    """Medians over `repeats` processes a side and their ratios; leaves memory.json in `folder`."""
+    """Medians over `repeats` processes a side and their ratios."""
     config = load([*SHAPE, *overrides])
     model = config.model
     shape = model.hidden or 0, model.layers or 0, model.heads or 0, model.vocab or 0
     result = compare(folder.resolve(), Step("", "", *shape, threads=config.threads), repeats, timeout)
-    print(json.dumps(result, indent=2))
-    (folder / "memory.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
 
 

@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ SECONDS = 300.0  # within which it is to be reached
 STEPS = 20_000
 
 
-def navigation(folder: Path, seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
-    """Both measurements; leaves navigation.json in `folder`."""
+def navigation(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
+    """Steps a second, and what each seed reached."""
     from launch.entry import load
     from trainers.models import use_cores
     from trainers.navigate import best_rule, chart_of, game_of
@@ -43,8 +42,6 @@ def navigation(folder: Path, seeds: int, overrides: Sequence[str]) -> dict[str, 
         "never retrieving": _never(study, chart, valid),
         "runs": runs,
     }
-    print(json.dumps(result, indent=2))
-    (folder / "navigation.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
 
 

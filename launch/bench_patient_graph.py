@@ -8,7 +8,6 @@ libraries included).
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -25,7 +24,7 @@ LIMIT = 3600.0  # seconds a run may take
 
 
 def patient_graph(folder: Path, seeds: int, *, share: float) -> dict[str, Any]:
-    """Measure under seeds 0..seeds-1, print medians and write patient_graph.json; share: of 100,000 patients."""
+    """Medians under seeds 0..seeds-1; share: of 100,000 patients."""
     folder.mkdir(parents=True, exist_ok=True)
     runs = []
     for seed in range(seeds):
@@ -39,9 +38,6 @@ def patient_graph(folder: Path, seeds: int, *, share: float) -> dict[str, Any]:
             path.unlink()
     result: dict[str, Any] = {name: float(np.median([run[name] for run in runs])) for name in runs[0]}
     result |= {"seeds": seeds, "runs": runs, "load average": os.getloadavg()[0]}
-    (folder / "patient_graph.json").write_text(json.dumps(result, indent=1) + "\n")
-    for name in runs[0]:
-        print(f"{name:60} {result[name]:,.3f}")
     return result
 
 

@@ -55,7 +55,7 @@ class Spec:
 
 
 def step(folder: Path, repeats: int, overrides: Sequence[str], trl: Path | None, timeout: float) -> dict[str, Any]:
-    """Both sides one after the other (TRL's only where its python is given); leaves ppo.json in `folder`."""
+    """Both sides one after the other (TRL's only where its python is given)."""
     from launch.entry import load
 
     config = load(["model.finetune=lora", *overrides])
@@ -63,8 +63,6 @@ def step(folder: Path, repeats: int, overrides: Sequence[str], trl: Path | None,
     shape = model.hidden or 0, model.layers or 0, model.heads or 0, model.vocab or 0
     spec = Spec(*shape, finetune=model.finetune, threads=config.threads, repeats=repeats)
     result = sides(folder, spec, trl, timeout)
-    print(json.dumps(result, indent=2))
-    (folder / "ppo.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
 
 

@@ -9,7 +9,6 @@ found.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -32,7 +31,7 @@ LIMIT = 3600.0  # seconds the building may take
 
 
 def reports(folder: Path, *, share: float, seed: int, timeout: float = LIMIT) -> dict[str, Any]:
-    """Measure, print and write reports.json; `share` of 430,000 admissions."""
+    """Numbers of `share` of 430,000 admissions."""
     admissions, target = round(ADMISSIONS * share), folder / f"reports-{share:g}-seed{seed}"
     shutil.rmtree(target, ignore_errors=True)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -56,9 +55,6 @@ def reports(folder: Path, *, share: float, seed: int, timeout: float = LIMIT) ->
         result[f"one ranking, p{q} ms"] = float(np.percentile(times, q))
     result["places that differ from a direct evaluation"] = wrong
     result |= {"admissions": len(index), "queries": len(queries), "seed": seed, "load average": os.getloadavg()[0]}
-    (folder / "reports.json").write_text(json.dumps(result, indent=1) + "\n")
-    for name, value in result.items():
-        print(f"{name:60} {value:,.3f}" if isinstance(value, float) else f"{name:60} {value:,}")
     return result
 
 

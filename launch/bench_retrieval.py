@@ -40,7 +40,7 @@ LIMIT = 3600.0  # seconds a step may take
 
 
 def retrieval(folder: Path, *, share: float, seed: int) -> dict[str, Any]:
-    """Measure and print; the graph and the index stay in `folder` and are not built again. share: of PrimeKG's size."""
+    """Numbers of each step; graph and index stay in `folder` and are not built again. share: of PrimeKG's size."""
     folder.mkdir(parents=True, exist_ok=True)
     graph_folder, cache = folder / f"graph-{share:g}-seed{seed}", folder / "indexes"
     if not graph_folder.exists():
@@ -51,9 +51,6 @@ def retrieval(folder: Path, *, share: float, seed: int) -> dict[str, Any]:
     result |= _queries(retriever, np.random.default_rng(seed))
     result |= _ladder(retriever, graph_folder, cache, seed)
     result["load average (other work on the machine inflates all times but CPU seconds)"] = os.getloadavg()[0]
-    (folder / "retrieval.json").write_text(json.dumps(result, indent=1) + "\n")
-    for name, value in result.items():
-        print(f"{name:84} {value:,.3f}" if isinstance(value, float) else f"{name:84} {value:,}")
     return result
 
 

@@ -12,7 +12,6 @@ The model is the warmed-up policy of a run (run_dir=...): a policy that was neve
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -47,8 +46,8 @@ class Played:
 Loop = Callable[[Sequence[Job], "Watched", Corpus, int], float]
 
 
-def speed(folder: Path, seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
-    """Both loops with every delay under seeds 0..seeds-1; leaves rollout.json in `folder`."""
+def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
+    """Both loops with every delay under seeds 0..seeds-1."""
     from launch.entry import load
     from trainers.engines import make_engine, serving
     from trainers.models import load_sft, use_cores
@@ -67,8 +66,6 @@ def speed(folder: Path, seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
         result = compare(jobs, policy, study.retriever, tokenizer, *sizes, seeds)
     engine.close()
     result |= {"engine": config.engine.kind, "episodes": len(jobs), "at once": sizes[0], "look-ups at once": sizes[1]}
-    print(json.dumps(result, indent=2))
-    (folder / "rollout.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
 
 

@@ -14,12 +14,10 @@ speed     The same walks: prompts per second one by one (`HFEngine.score` with a
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,11 +32,9 @@ NOISE = 0.5  # deviation of the noise, in deviations of the first gains
 TEXT = ("policy=graphwalker", "task=series_mortality", "selector.encoder=text")
 
 
-def selection(folder: Path, seeds: int, overrides: Sequence[str], *, share: float) -> dict[str, Any]:
-    """Print and write selection.json. seeds: repetitions of the timing; share: of 300 random graphs, 100 patients."""
+def selection(seeds: int, overrides: Sequence[str], *, share: float) -> dict[str, Any]:
+    """Both measurements. seeds: repetitions of the timing; share: of 300 random graphs, 100 patients."""
     result = {"counts": counts(round(300 * share)), **walks(overrides, round(100 * share), seeds)}
-    print(json.dumps(result, indent=2))
-    (folder / "selection.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
 
 

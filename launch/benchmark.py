@@ -40,22 +40,22 @@ def bench(name: str) -> Any:
 
 WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "learning": lambda a: bench("learning").learning(a.seeds, a.folder, a.overrides, a.timeout),
-    "navigation": lambda a: bench("navigation").navigation(a.folder, a.seeds, a.overrides),
+    "navigation": lambda a: bench("navigation").navigation(a.seeds, a.overrides),
     "data": lambda a: bench("data").data(a.folder, runs=a.seeds, timeout=a.timeout),
     "large": lambda a: bench("data").large(a.folder, timeout=a.timeout, labs=a.labs),
     "retrieval": lambda a: bench("retrieval").retrieval(a.folder / "retrieval", share=a.share, seed=0),
-    "rollout": lambda a: bench("rollout").speed(a.folder, a.seeds, a.overrides),
+    "rollout": lambda a: bench("rollout").speed(a.seeds, a.overrides),
     "ppo": lambda a: bench("ppo").step(a.folder, a.seeds, a.overrides, a.trl, a.timeout),
     "memory": lambda a: bench("memory").memory(a.folder, a.seeds, a.overrides, a.timeout),
     "patient_graph": lambda a: bench("patient_graph").patient_graph(a.folder, a.seeds, share=a.share),
     "events": lambda a: bench("events").events(a.folder, share=a.share, seed=0, timeout=a.timeout),
-    "selection": lambda a: bench("selection").selection(a.folder, a.seeds, a.overrides, share=a.share),
-    "kare_dgra": lambda a: bench("kare_dgra").dgra(a.folder, share=a.share, seed=0),
-    "walks": lambda a: bench("walks").walks(a.folder, a.seeds),
+    "selection": lambda a: bench("selection").selection(a.seeds, a.overrides, share=a.share),
+    "kare_dgra": lambda a: bench("kare_dgra").dgra(share=a.share, seed=0),
+    "walks": lambda a: bench("walks").walks(a.seeds),
     "reports": lambda a: bench("reports").reports(a.folder, share=a.share, seed=0, timeout=a.timeout),
-    "kare_graph": lambda a: bench("kare_graph").kare_graph(a.folder, share=a.share, seed=0),
+    "kare_graph": lambda a: bench("kare_graph").kare_graph(share=a.share, seed=0),
     "distill": lambda a: bench("distill").distill(a.folder, a.seeds, a.overrides, a.timeout),
-    "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.folder, a.seeds, share=a.share),
+    "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),
 }
 
 
@@ -70,8 +70,10 @@ def main() -> None:
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_intermixed_args()  # overrides may follow options
+    from launch.bench_result import tell
+
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    WHAT[arguments.what](arguments)
+    tell(arguments.what, arguments.folder, WHAT[arguments.what](arguments))
 
 
 if __name__ == "__main__":

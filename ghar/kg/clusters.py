@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ghar.arrays import unit_rows
 from ghar.errors import BadInput
 from ghar.kg.linkage import average_linkage, sums_of
 from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
@@ -164,11 +165,4 @@ def _unit(names: Sequence[str], vectors: np.ndarray, what: str) -> np.ndarray:
             raise BadInput(f"Row {row} of the {what} has an empty name: leave its triples out of the graph.")
     if len(set(names)) < len(names):
         raise BadInput(f"The {what} hold a name twice: give each name once.")
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if len(bad):
-        raise BadInput(
-            f"The embedding of {names[bad[0]]!r} (row {bad[0]} of the {what}) holds NaN or infinity: encode "
-            "it with an encoder that handles it, or leave its triples out."
-        )
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1) + 0.0).astype(np.float32)  # + 0.0: no negative zeros
+    return unit_rows(vectors, names)

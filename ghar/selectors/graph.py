@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ghar.arrays import load_arrays, save_arrays
+from ghar.arrays import load_arrays, save_arrays, unit_rows
 from ghar.errors import BadInput
 from ghar.selectors.cohorts import Method, find_cohorts
-from ghar.selectors.neighbours import k_nearest, merge, unit_rows
+from ghar.selectors.neighbours import k_nearest, merge
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,29 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghar.errors import BadInput
 from ghar.retrieval.ranking import DECIMALS, best
 
 SPARE = 16  # proposals beyond those wanted, so that ties at the cut-off are seen
 BLOCK = 2048  # queries whose proposals are looked at together
 FULL = 64  # queries that are compared with every row together
-
-
-def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """float32 [n, d], rows of length 1; a row of zeros stays one (its cosine to anything is 0).
-
-    Raises BadInput for what is no table of numbers, and for a value that is not finite.
-    """
-    if vectors.ndim != 2 or not vectors.shape[1]:
-        raise BadInput(f"Embeddings have shape {vectors.shape} but must be a table [patients, dimensions]: correct it.")
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if len(bad):
-        raise BadInput(
-            f"Embedding row {bad[0]} (of {len(bad)} such rows) holds NaN or infinity: leave the patient out or encode "
-            "it with an encoder that handles missing values."
-        )
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-    return np.ascontiguousarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
 def k_nearest(queries: np.ndarray, base: np.ndarray, k: int, first: int | None = None) -> tuple[np.ndarray, np.ndarray]:

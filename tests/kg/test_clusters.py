@@ -182,7 +182,7 @@ def test_bad_names_and_vectors_are_named():
     unit = np.eye(3)
     with pytest.raises(BadInput, match="Row 1 of the relations has an empty name"):
         cluster(["a", " ", "c"], unit, seed=0, what="relations")
-    with pytest.raises(BadInput, match=r"'b' \(row 1 of the entities\) holds NaN"):
+    with pytest.raises(BadInput, match=r"row 1 \('b'\), one of 1 such rows, holds NaN"):
         cluster(["a", "b", "c"], np.diag([1, np.nan, 1]), seed=0, what="entities")
     with pytest.raises(BadInput, match="twice"):
         cluster(["a", "b", "a"], unit, seed=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from launch.bench_reports import Query, code_lists, reports, wrong_places
 
 def test_a_small_run(tmp_path: Path) -> None:
     result = reports(tmp_path, share=0.002, seed=1, timeout=250)
-    assert json.loads((tmp_path / "reports.json").read_text()) == result
     assert result["admissions"] == 860 and result["places that differ from a direct evaluation"] == 0
     assert result["index, seconds to build and save"] > 0 and result["one ranking, p50 ms"] > 0
 

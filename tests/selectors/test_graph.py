@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
+from ghar.arrays import unit_rows
 from ghar.errors import BadInput
 from ghar.retrieval.ranking import DECIMALS
 from ghar.selectors import neighbours
 from ghar.selectors.cohorts import find_cohorts
 from ghar.selectors.graph import PatientGraph, add, build_graph, symmetrised
-from ghar.selectors.neighbours import k_nearest, unit_rows
+from ghar.selectors.neighbours import k_nearest
 
 
 @st.composite
