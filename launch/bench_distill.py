@@ -5,6 +5,7 @@ All answer by choosing one of the labels, for the same test patients of the demo
 backbone      the demo's base model, shown KARE's whole context (record, similar patients, communities)
 plain         the same, fine-tuned on labels alone without communities ("Fine-tuned, Backbone" of Table 2)
 kare          distilled on chains and labels, shown KARE's whole context
+majority      no model: always the label that most training patients have
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ def distill(folder: Path, seeds: int, overrides: Sequence[str], timeout: float) 
     runs = [_run(folder, seed, overrides, timeout) for seed in range(seeds)]
     result: dict[str, Any] = {"test patients": runs[0]["kare"]["n"], "seeds": runs}
     for metric in METRICS:
-        values = {name: [run[name][metric][0] for run in runs] for name in ("backbone", "plain", "kare")}
+        values = {name: [run[name][metric][0] for run in runs] for name in ("backbone", "plain", "kare", "majority")}
         gains = [kare - backbone for kare, backbone in zip(values["kare"], values["backbone"], strict=True)]
         result[metric] = {name: t_interval(found) for name, found in (values | {"kare - backbone": gains}).items()}
     result["kare above backbone, every seed"] = {
@@ -53,9 +55,25 @@ def _run(folder: Path, seed: int, overrides: Sequence[str], timeout: float) -> d
         found[name] = _answers(settings, Method(looks_up, True, "none", "distilled"))
         if name == "kare":
             found["backbone"] = _answers(settings, Method("communities", True, "none", "backbone"))
+            found["majority"] = _majority(settings)
         summary = json.loads((folder / f"{name}-seed{seed}" / "summary.json").read_text())
         found[f"seconds, {name}"] = sum(summary["time"].values())
     return found
+
+
+def _majority(settings: Sequence[str]) -> dict[str, Any]:
+    """What a guess is worth, with bootstrap intervals over patients."""
+    from ghar.metrics.scores import classification
+    from launch.entry import load
+    from trainers.kare_study import prepare
+
+    config = load(settings)
+    records = prepare(config).records
+    usual = Counter(sample.label for sample in records.splits.train).most_common(1)[0][0]
+    truth = [sample.label for sample in records.splits.test]
+    draws, guesses = config.eval.bootstrap, [usual] * len(truth)
+    found = classification(truth, guesses, len(records.task.labels), seed=config.seed, resamples=draws)
+    return {name: found[name].as_list() for name in METRICS}
 
 
 def _answers(settings: Sequence[str], method: Any) -> dict[str, Any]:

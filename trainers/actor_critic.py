@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from trainers.head import token_scores
 from trainers.rows import Batch, collate, micro_batches
+from trainers.tail import only_at, trunk_of
 from trainers.trajectory import AGENTS, Row
 
 
@@ -235,13 +236,14 @@ class ActorCritic(nn.Module):
 
     def _hidden(self, model: Any, batch: Batch) -> Tensor:
         """Trunk states [T, H] at the positions that predict completion tokens."""
-        trunk = _plain(model).base_model
+        trunk = trunk_of(model)
         if self.cfg.checkpointing:
             # transformers checkpoints layers in training mode only; what is inside them, dropout too, stays in eval
             for layer in trunk.layers:
                 layer.training = torch.is_grad_enabled()
-        out = trunk(input_ids=batch.tokens, attention_mask=batch.mask, use_cache=False)
-        return out.last_hidden_state[batch.row, batch.position]
+        with only_at(model, batch.row, batch.position):
+            # rows are padded on the right, where nothing that counts looks, so causal attention needs no mask
+            return trunk(input_ids=batch.tokens, use_cache=False).last_hidden_state[0]
 
     def _values(self, hidden: Tensor | None, batch: Batch) -> Tensor:
         """Values [T], each by the head of the row's agent."""

@@ -18,13 +18,12 @@ from trainers.trajectory import Row
 class Batch:
     """Rows padded on the right, and where their T completion tokens are predicted from.
 
-    tokens, mask: int64 [R, L]; row, position: int64 [T], the state that predicts each token (one before it);
+    tokens: int64 [R, L]; row, position: int64 [T], the state that predicts each token (one before it);
     target: int64 [T]; agent: int64 [T], index of the acting agent; allowed: int64 [T, K] ids the token was chosen
     from (repeated to fill a line), or None when no reply was restricted; restricted: bool [T], which lines of it count.
     """
 
     tokens: Tensor
-    mask: Tensor
     row: Tensor
     position: Tensor
     target: Tensor
@@ -69,7 +68,6 @@ def collate(rows: Sequence[Row], device: torch.device) -> Batch:
     padded = [ids + ids[:1] * (width - len(ids)) if ids else (0,) * width for ids in allowed]
     return Batch(
         tokens=torch.as_tensor(tokens, device=device),
-        mask=torch.as_tensor(np.arange(tokens.shape[1]) < lengths[:, None], device=device).long(),
         row=row_index,
         position=position,
         target=target,

@@ -17,6 +17,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from trainers.distributed import gather, rank, world
 from trainers.sft_pairs import IGNORE
+from trainers.tail import only_at
 
 
 class CompletionTrainer(SFTTrainer):
@@ -25,7 +26,7 @@ class CompletionTrainer(SFTTrainer):
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        logits, target, row = completion_logits(model, inputs)
+        logits, target, row = completion_logits(model, self.model, inputs)
         items = len(target) if num_items_in_batch is None else num_items_in_batch
         if "weights" in inputs:
             # a NumPy array: transformers would round a tensor of numbers to the model's dtype
@@ -44,7 +45,7 @@ class CompletionTrainer(SFTTrainer):
         model: Any = self.model_wrapped
         model.eval()
         rows: Any = list(self.eval_dataset if eval_dataset is None else eval_dataset)  # type: ignore[arg-type]
-        loss = completion_loss(model, rows, self.data_collator, self.args.per_device_train_batch_size, self.args.device)
+        loss = completion_loss(model, self.model, rows, self.data_collator, self.args.per_device_train_batch_size)
         metrics = {f"{metric_key_prefix}_loss": loss}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -52,20 +53,21 @@ class CompletionTrainer(SFTTrainer):
         return metrics
 
 
-def completion_logits(model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """Of every completion token in a batch padded on the left: logits float32 [n, vocabulary], id [n], row [n]."""
+def completion_logits(model: Any, inner: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every completion token in a batch: logits float32 [n, vocabulary], id [n], row [n].
+
+    inner: the model itself, in what `model` may have around it for several processes.
+    """
     labels = inputs["labels"]
-    wanted = labels != IGNORE
-    keep = labels.shape[1] - int(wanted.any(0).nonzero()[0])
+    row, column = (labels != IGNORE).nonzero(as_tuple=True)
     seen = {name: value for name, value in inputs.items() if name not in ("labels", "weights")}
-    # the token in column c is predicted in column c - 1
-    logits = model(**seen, use_cache=False, logits_to_keep=keep + 1).logits[:, :-1]
-    wanted = wanted[:, -keep:]
-    return logits[wanted].float(), labels[:, -keep:][wanted], wanted.nonzero()[:, 0]
+    with only_at(inner, row, column - 1):  # the token in column c is predicted in column c - 1
+        logits = model(**seen, use_cache=False).logits[0]
+    return logits.float(), labels[row, column], row
 
 
 @torch.no_grad()
-def completion_loss(model: Any, rows: Sequence[Any], collate: Any, batch: int, device: Any) -> float:
+def completion_loss(model: Any, inner: Any, rows: Sequence[Any], collate: Any, batch: int) -> float:
     """Mean -log p of the completion tokens of `rows`, in nats; weights are left aside.
 
     Processes take batches in turn, and all make as many passes (ZeRO-3 needs them together).
@@ -76,8 +78,8 @@ def completion_loss(model: Any, rows: Sequence[Any], collate: Any, batch: int, d
     for first in range(0, len(batches), world()):
         mine = first + rank()
         inputs = collate(batches[min(mine, len(batches) - 1)])
-        moved = {name: value.to(device) for name, value in inputs.items() if name != "weights"}
-        logits, target, _ = completion_logits(model, moved)
+        moved = {name: value.to(inner.device) for name, value in inputs.items() if name != "weights"}
+        logits, target, _ = completion_logits(model, inner, moved)
         if mine < len(batches):
             total += float(cross_entropy(logits, target, reduction="sum"))
             tokens += len(target)
