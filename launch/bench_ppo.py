@@ -28,6 +28,7 @@ from typing import Any
 LEAST_ID = 8  # ids below are left to padding and the end of text, so that no reply ends early
 RANK, ALPHA = 8, 16
 SMALLEST = {"hidden": 8, "layers": 1, "heads": 1, "vocab": 16, "prompts": 4, "prompt": 2, "reply": 2, "repeats": 0}
+RATIOS = {"tokens per second": "times TRL's tokens per second", "MB above imports": "share of TRL's memory"}
 KL, CLIP, VALUE_CLIP, LAM, VALUE_COEF, LR = 0.05, 0.2, 0.2, 0.95, 0.1, 3e-6  # TRL's defaults
 
 
@@ -54,28 +55,33 @@ class Spec:
         return self.prompts * (self.prompt + self.reply) * self.epochs
 
 
-def step(folder: Path, repeats: int, overrides: Sequence[str], trl: Path | None, timeout: float) -> dict[str, Any]:
-    """Both sides one after the other (TRL's only where its python is given)."""
+def step(folder: Path, rounds: int, overrides: Sequence[str], trl: Path | None, timeout: float) -> dict[str, Any]:
+    """Both sides in turn, `rounds` times (TRL's only where its python is given)."""
     from launch.entry import load
 
     config = load(["model.finetune=lora", *overrides])
     model = config.model
     shape = model.hidden or 0, model.layers or 0, model.heads or 0, model.vocab or 0
-    spec = Spec(*shape, finetune=model.finetune, threads=config.threads, repeats=repeats)
-    result = sides(folder, spec, trl, timeout)
-    return result
+    return sides(folder, Spec(*shape, finetune=model.finetune, threads=config.threads), trl, rounds, timeout)
 
 
-def sides(folder: Path, spec: Spec, trl: Path | None, timeout: float) -> dict[str, Any]:
-    """Medians of both sides and their ratios."""
-    result: dict[str, Any] = {"spec": asdict(spec), "ours": _side(folder, "ours", Path(sys.executable), spec, timeout)}
+def sides(folder: Path, spec: Spec, trl: Path | None, rounds: int, timeout: float) -> dict[str, Any]:
+    """Medians over rounds of both sides, and of the ratios round by round: machines change from minute to minute."""
+    pythons = {"ours": Path(sys.executable)} | ({} if trl is None else {"trl": trl})
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in pythons}
+    for number in range(rounds):
+        for name in sorted(pythons, reverse=number % 2 == 1):  # who comes first changes
+            found[name].append(_side(folder, name, pythons[name], spec, timeout))
+    result: dict[str, Any] = {"spec": asdict(spec), "rounds": rounds}
+    for name, measured in found.items():
+        numbers = {key: median(one[key] for one in measured) for key in ("seconds", *RATIOS)}
+        result[name] = numbers | {"versions": measured[0]["versions"], "every round": measured}
     if trl is None:
         print("TRL's side is left out: give --trl the python of an environment that holds trl==1.12.")
         return result
-    result["trl"] = _side(folder, "trl", trl, spec, timeout)
-    ours, other = result["ours"], result["trl"]
-    result["times TRL's tokens per second"] = ours["tokens per second"] / other["tokens per second"]
-    result["share of TRL's memory"] = ours["MB above imports"] / other["MB above imports"]
+    for key, told in RATIOS.items():
+        ratios = [a[key] / b[key] for a, b in zip(found["ours"], found["trl"], strict=True)]
+        result |= {told: median(ratios), f"{told}, least": min(ratios), f"{told}, most": max(ratios)}
     return result
 
 
