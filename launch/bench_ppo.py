@@ -28,8 +28,14 @@ from typing import Any
 LEAST_ID = 8  # ids below are left to padding and the end of text, so that no reply ends early
 RANK, ALPHA = 8, 16
 SMALLEST = {"hidden": 8, "layers": 1, "heads": 1, "vocab": 16, "prompts": 4, "prompt": 2, "reply": 2, "repeats": 0}
-RATIOS = {"tokens per second": "times TRL's tokens per second", "MB above imports": "share of TRL's memory"}
+RATIOS = {
+    "tokens per second": "times TRL's tokens per second",
+    "tokens per processor second": "times TRL's tokens per processor second",
+    "MB above imports": "share of TRL's memory",
+}
 KL, CLIP, VALUE_CLIP, LAM, VALUE_COEF, LR = 0.05, 0.2, 0.2, 0.95, 0.1, 3e-6  # TRL's defaults
+
+Clocks = tuple[float, float]  # seconds by the clock, and of all processors
 
 
 @dataclass(frozen=True)
@@ -92,10 +98,11 @@ def _side(folder: Path, name: str, python: Path, spec: Spec, timeout: float) -> 
     print(" ".join(command), flush=True)
     subprocess.run(command, check=True, timeout=timeout)
     measured = json.loads(found.read_text())
-    seconds = measured["seconds"][1:]  # the first step allocates
+    seconds, processor = zip(*measured["seconds"][1:], strict=True)  # the first step allocates
     return {
         "seconds": median(seconds),
         "tokens per second": spec.tokens / median(seconds),
+        "tokens per processor second": spec.tokens / median(processor),
         "MB above imports": measured["MB above imports"],
         "versions": measured["versions"],
         "every step": seconds,
@@ -106,7 +113,7 @@ def _side(folder: Path, name: str, python: Path, spec: Spec, timeout: float) -> 
 
 
 def _work(name: str, spec: Spec) -> dict[str, Any]:
-    """Seconds of every step (one more than `repeats`), and memory."""
+    """Seconds of every step (one more than `repeats`) by the clock and of all processors, and memory."""
     import numpy as np
     import peft
     import torch
@@ -117,7 +124,7 @@ def _work(name: str, spec: Spec) -> dict[str, Any]:
     measure = _ours if name == "ours" else _trl
     run = measure()  # imports what it needs
 
-    def steps(spec: Spec) -> list[float]:
+    def steps(spec: Spec) -> list[Clocks]:
         rng = np.random.default_rng(0)
         prompts = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.prompt))
         replies = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.reply))
@@ -131,6 +138,14 @@ def _work(name: str, spec: Spec) -> dict[str, Any]:
         "MB above imports": memory("VmHWM") - before,
         "versions": {m.__name__: m.__version__ for m in (torch, transformers, peft)},
     }
+
+
+def clocks() -> Clocks:
+    return time.perf_counter(), time.process_time()
+
+
+def since(start: Clocks) -> Clocks:
+    return time.perf_counter() - start[0], time.process_time() - start[1]
 
 
 def start_of_memory() -> float:
@@ -192,7 +207,7 @@ def _ours() -> Any:
     from trainers.actor_critic import ActorCritic, ActorCriticConfig
     from trainers.mappo import MappoConfig, update
 
-    def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[float]:
+    def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[Clocks]:
         how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True)  # type: ignore[arg-type]
         actor = ActorCritic(Qwen2ForCausalLM(config).eval(), how)
         settings = MappoConfig(
@@ -205,9 +220,9 @@ def _ours() -> Any:
         optimizer = torch.optim.AdamW(actor.parameter_groups(LR, LR))
         traj, rng, seconds = one_turn_each(prompts, replies, spec.vocab), np.random.default_rng(0), []
         for _ in range(spec.repeats + 1):
-            start = time.perf_counter()
+            start = clocks()
             update(actor, optimizer, traj, settings, rng)
-            seconds.append(time.perf_counter() - start)
+            seconds.append(since(start))
         return seconds
 
     return run
@@ -224,19 +239,19 @@ def _trl() -> Any:
 
     value_of = ppo_trainer.get_reward
 
-    def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[float]:
-        seconds: list[float] = []
+    def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[Clocks]:
+        seconds: list[Clocks] = []
         said = torch.as_tensor(replies)
-        start = [0.0]
+        start = [(0.0, 0.0)]
 
         def handed_out(model: Any, queries: Any, *_: Any) -> tuple[Any, Any]:
             whole = torch.cat([queries, said], 1), torch.zeros(*said.shape, spec.vocab)
-            start[0] = time.perf_counter()
+            start[0] = clocks()
             return whole
 
         class Clock(TrainerCallback):
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                seconds.append(time.perf_counter() - start[0])
+                seconds.append(since(start[0]))
 
         reward = torch.nn.Identity()
 
