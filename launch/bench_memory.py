@@ -171,7 +171,7 @@ class Three(nn.Module):
     def _states(self, model: Any, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
         batch = collate(rows, self.device)
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        states = inner.model(input_ids=batch.tokens, attention_mask=batch.mask, use_cache=False).last_hidden_state
+        states = inner.model(input_ids=batch.tokens, use_cache=False).last_hidden_state
         return states[batch.row, batch.position], batch.target
 
     @torch.no_grad()
