@@ -47,7 +47,6 @@ def test_another_system_has_no_encoder() -> None:
 
 def test_the_benchmark_of_the_patient_graph(tmp_path: Path) -> None:
     result = bench_patient_graph.patient_graph(tmp_path, 1, share=0.006)
-    assert result == json.loads((tmp_path / "patient_graph.json").read_text())
     assert result["the same as built anew"] == 1 and result["cohorts"] > 5
     assert all(math.isfinite(value) for value in result["runs"][0].values())
-    assert [path.name for path in tmp_path.iterdir()] == ["patient_graph.json"]
+    assert not list(tmp_path.iterdir())  # the vectors it was given are gone
