@@ -42,7 +42,9 @@ def distill(folder: Path, seeds: int, overrides: Sequence[str], timeout: float) 
 
 def _run(folder: Path, seed: int, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
     """Both trainings of a seed, and what each model answers. Seconds are of this machine."""
+    from launch.entry import load
     from trainers.kare import Method
+    from trainers.kare_study import prepare
 
     found: dict[str, Any] = {"seed": seed}
     for name, own in (("kare", ()), ("plain", PLAIN)):
@@ -51,24 +53,22 @@ def _run(folder: Path, seed: int, overrides: Sequence[str], timeout: float) -> d
         command = [sys.executable, str(ROOT / "launch" / "train_kare.py"), *settings]
         print(" ".join(command), flush=True)
         subprocess.run(command, check=True, timeout=timeout)
+        study = prepare(load(settings))
         looks_up = "communities" if name == "kare" else "nothing"
-        found[name] = _answers(settings, Method(looks_up, True, "none", "distilled"))
+        found[name] = _answers(study, Method(looks_up, True, "none", "distilled"))
         if name == "kare":
-            found["backbone"] = _answers(settings, Method("communities", True, "none", "backbone"))
-            found["majority"] = _majority(settings)
+            found["backbone"] = _answers(study, Method("communities", True, "none", "backbone"))
+            found["majority"] = _majority(study)
         summary = json.loads((folder / f"{name}-seed{seed}" / "summary.json").read_text())
         found[f"seconds, {name}"] = sum(summary["time"].values())
     return found
 
 
-def _majority(settings: Sequence[str]) -> dict[str, Any]:
+def _majority(study: Any) -> dict[str, Any]:
     """What a guess is worth, with bootstrap intervals over patients."""
     from ghar.metrics.scores import classification
-    from launch.entry import load
-    from trainers.kare_study import prepare
 
-    config = load(settings)
-    records = prepare(config).records
+    config, records = study.config, study.records
     usual = Counter(sample.label for sample in records.splits.train).most_common(1)[0][0]
     truth = [sample.label for sample in records.splits.test]
     draws, guesses = config.eval.bootstrap, [usual] * len(truth)
@@ -76,16 +76,13 @@ def _majority(settings: Sequence[str]) -> dict[str, Any]:
     return {name: found[name].as_list() for name in METRICS}
 
 
-def _answers(settings: Sequence[str], method: Any) -> dict[str, Any]:
+def _answers(study: Any, method: Any) -> dict[str, Any]:
     """Metrics of one model on the test patients, with bootstrap intervals over patients."""
     from ghar.llm.policy import EnginePolicy
-    from launch.entry import load
     from trainers.kare import play_cases
     from trainers.kare_model import language_model
     from trainers.kare_rows import kare_row, method_summary
-    from trainers.kare_study import prepare
 
-    study = prepare(load(settings))
     with language_model(study, distilled=method.who == "distilled") as (engine, count):
         cases = study.cases(study.records.splits.test, count)
         played = play_cases(study, cases, method, EnginePolicy(engine, temperature=0), count, title=method.who)

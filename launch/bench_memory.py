@@ -37,6 +37,7 @@ from trainers import losses
 from trainers.actor_critic import ActorCritic, ActorCriticConfig, Scores
 from trainers.mappo import MappoConfig, prepare, update
 from trainers.rows import collate, micro_batches
+from trainers.tail import trunk_of
 from trainers.trajectory import Row, Trajectories
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -170,8 +171,7 @@ class Three(nn.Module):
 
     def _states(self, model: Any, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
         batch = collate(rows, self.device)
-        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        states = inner.model(input_ids=batch.tokens, use_cache=False).last_hidden_state
+        states = trunk_of(model)(input_ids=batch.tokens, use_cache=False).last_hidden_state
         return states[batch.row, batch.position], batch.target
 
     @torch.no_grad()

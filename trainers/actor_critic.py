@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from trainers.head import token_scores
 from trainers.rows import Batch, collate, micro_batches
-from trainers.tail import only_at, trunk_of
+from trainers.tail import only_at, plain, trunk_of
 from trainers.trajectory import AGENTS, Row
 
 
@@ -263,7 +263,7 @@ class ActorCritic(nn.Module):
         self, model: Any, hidden: Tensor, batch: Batch, entropy_gradient: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Log-prob and entropy [T] of the batch's targets."""
-        head = _plain(model).get_output_embeddings()
+        head = plain(model).get_output_embeddings()
         limits = (batch.allowed, batch.restricted)
         return token_scores(head, hidden, batch.target, *limits, self.cfg.temperature, entropy_gradient)
 
@@ -301,8 +301,3 @@ def _zero_head(width: int) -> nn.Module:
     for parameter in head.parameters():
         nn.init.zeros_(parameter)
     return head
-
-
-def _plain(model: Any) -> Any:
-    """The transformers model inside a peft one (its adapters stay in force), or the model itself."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model

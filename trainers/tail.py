@@ -43,9 +43,14 @@ def only_at(model: Any, row: Tensor, position: Tensor) -> Iterator[None]:
         layer.__dict__.update(before)
 
 
+def plain(model: Any) -> Any:
+    """The transformers model inside a peft one (its adapters stay in force), or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def trunk_of(model: Any) -> Any:
     """The layers of a causal language model without its head; adapters stay in force."""
-    return (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model
+    return plain(model).base_model
 
 
 def _tail(layer: Any, row: Tensor, position: Tensor) -> Callable[..., Tensor]:

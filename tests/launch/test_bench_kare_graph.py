@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from ghar.kg.construct.near_duplicates import keep_different
 from ghar.kg.paths import PathSearch
 from launch import bench_kare_graph
 from launch.bench_kare_graph import LIMITS, faults, generated_graph, generated_sets, kare_graph, keep_directly
+from launch.bench_result import tell
 
 
-def test_a_small_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_kare_graph, "PAIRS", 20)
     result = kare_graph(share=0.01, seed=1)
+    tell("kare_graph", tmp_path, result)
+    assert json.loads((tmp_path / "kare_graph.json").read_text()) == result
     assert result["sets"] == 440 and result["sets that stay"] < 440
     assert result["sets on which filter and rule differ"] == 0
     assert result["alike: edges"] == result["hubs: edges"] == 10_000

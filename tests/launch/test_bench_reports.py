@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,13 @@ import numpy as np
 from ghar.retrieval.reports import ReportIndex, rank, weights
 from launch import bench_reports
 from launch.bench_reports import Query, code_lists, reports, wrong_places
+from launch.bench_result import tell
 
 
 def test_a_small_run(tmp_path: Path) -> None:
     result = reports(tmp_path, share=0.002, seed=1, timeout=250)
+    tell("reports", tmp_path, result)
+    assert json.loads((tmp_path / "reports.json").read_text()) == result
     assert result["admissions"] == 860 and result["places that differ from a direct evaluation"] == 0
     assert result["index, seconds to build and save"] > 0 and result["one ranking, p50 ms"] > 0
 

@@ -14,6 +14,7 @@ import torch
 from ghar.encoders.train import PUBLISHED
 from ghar.errors import BadInput
 from launch import bench_patient_graph
+from launch.bench_result import tell
 from launch.entry import load
 from launch.train_encoder import run
 from trainers import demonstrations
@@ -47,6 +48,8 @@ def test_another_system_has_no_encoder() -> None:
 
 def test_the_benchmark_of_the_patient_graph(tmp_path: Path) -> None:
     result = bench_patient_graph.patient_graph(tmp_path, 1, share=0.006)
+    tell("patient_graph", tmp_path, result)
+    assert result == json.loads((tmp_path / "patient_graph.json").read_text())
     assert result["the same as built anew"] == 1 and result["cohorts"] > 5
     assert all(math.isfinite(value) for value in result["runs"][0].values())
-    assert not list(tmp_path.iterdir())  # the vectors it was given are gone
+    assert [path.name for path in tmp_path.iterdir()] == ["patient_graph.json"]
