@@ -7,7 +7,11 @@ all who want to look something up do so in one call, all wait; the next batch st
 It keeps the reply's text and encodes it again for training, so it trains on other ids than were sampled wherever the
 model spelled a word in another way than the tokenizer does.
 
-The model is the warmed-up policy of a run (run_dir=...): a policy that was never taught looks up nearly nothing.
+Each pass begins as a phase of training does, with weights that were just handed over: what the pass before has left
+in the engine's prefix cache would make the second one quicker.
+
+The taught policy is the warmed-up one of a run (run_dir=...), with short replies of nearly equal length. An untaught
+one of its shape babbles up to the limit of each role, so replies differ in length, but seldom names a meta-path.
 """
 
 from __future__ import annotations
@@ -15,11 +19,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import torch
 
 from envs.rollout import Corpus, Job, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve
@@ -28,6 +36,7 @@ from ghar.llm.tokens import Tokenizer, encode_reply
 
 DELAYS = (0.05, 0.5)  # seconds a call of the retriever takes
 EPISODES = 1024  # so many that the last ones, which nobody follows, weigh little
+UNTAUGHT_DELAYS = (0.05,)
 TOGETHER = 64  # patients at once, the engine's largest batch; env.in_flight=... takes another number
 LOOKUPS = 4  # workers of the retriever: calls the rollout has under way; retriever.workers=... takes another number
 
@@ -57,13 +66,21 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     use_cores(config.threads)
     study = prepare(config)
     model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
+    torch.manual_seed(0)
+    models = {"taught": (model, DELAYS), "untaught": (type(model)(model.config), UNTAUGHT_DELAYS)}
     engine = make_engine(config, model, tokenizer)
+    policy = EnginePolicy(engine, config.engine.temperature)
     cases = study.cases(study.splits.train[:EPISODES], tokenizer)
     jobs = [Job(case.sample_id, 0, partial(study.episodes.episode, case)) for case in cases]
-    with serving(engine, model, 0):
-        policy = EnginePolicy(engine, config.engine.temperature)
-        sizes = config.env.in_flight, config.retriever.workers
-        result = compare(jobs, policy, study.retriever, tokenizer, *sizes, seeds)
+    sizes, versions = (config.env.in_flight, config.retriever.workers), count()
+    result: dict[str, Any] = {}
+    for name, (one, delays) in models.items():
+
+        def serve(one: Any = one) -> AbstractContextManager[None]:
+            return serving(engine, one, next(versions))
+
+        print(f"the {name} policy", flush=True)
+        result[name] = compare(jobs, policy, serve, study.retriever, tokenizer, *sizes, seeds, delays)
     engine.close()
     result |= {"engine": config.engine.kind, "episodes": len(jobs), "at once": sizes[0], "look-ups at once": sizes[1]}
     return result
@@ -72,27 +89,32 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
 def compare(
     jobs: Sequence[Job],
     policy: Policy,
+    serve: Callable[[], AbstractContextManager[None]],
     corpus: Corpus,
     tokenizer: Tokenizer,
     together: int,
     lookups: int,
     seeds: int,
-    delays: Sequence[float] = DELAYS,
+    delays: Sequence[float],
 ) -> dict[str, Any]:
-    """Medians over seeds and of the ratios seed by seed; who comes first changes from seed to seed."""
+    """Medians over seeds and of the ratios seed by seed; who comes first changes from seed to seed.
+
+    serve: within it the policy's engine answers, with weights newly handed over."""
     loops: dict[str, Loop] = {
         "rollout": partial(_rollout, together=together, lookups=lookups),
         "rollout, one look-up at a time": partial(_rollout, together=together, lookups=1),
         "lock-step": partial(_lock_step, together=together, tokenizer=tokenizer),
     }
     for loop in loops.values():  # first calls compile and allocate
-        loop(jobs[: together // 4], Watched(policy), corpus, 0)
+        with serve():
+            loop(jobs[: together // 4], Watched(policy), corpus, 0)
     result: dict[str, Any] = {}
     for delay in delays:
         runs: dict[str, list[Played]] = {name: [] for name in loops}
         for seed in range(seeds):
             for name in sorted(loops, reverse=seed % 2 == 1):
-                runs[name].append(_measured(loops[name], jobs, policy, Slow(corpus, delay), seed))
+                with serve():
+                    runs[name].append(_measured(loops[name], jobs, policy, Slow(corpus, delay), seed))
                 print(f"{delay:g} s a call, seed {seed}, {name}: {runs[name][-1].seconds:.2f} s", flush=True)
         result[f"{delay:g} s a call"] = _table(runs, len(jobs))
     return result
@@ -102,9 +124,11 @@ def _table(runs: dict[str, list[Played]], episodes: int) -> dict[str, Any]:
     base = runs["lock-step"]
     table: dict[str, Any] = {}
     for name, played in runs.items():
+        times = [b.seconds / p.seconds for b, p in zip(base, played, strict=True)]
         table[name] = {
             "episodes per second": median(episodes / p.seconds for p in played),
-            "times lock-step": median(b.seconds / p.seconds for b, p in zip(base, played, strict=True)),
+            "times lock-step": median(times),
+            "times lock-step, seed by seed": times,
             "engine busy": median(p.busy for p in played),
             "episodes with changed ids": median(p.changed for p in played),
             "same replies as lock-step": median(
@@ -126,15 +150,15 @@ def _measured(loop: Loop, jobs: Sequence[Job], policy: Policy, corpus: Corpus, s
 
 
 def _rollout(jobs: Sequence[Job], policy: Watched, corpus: Corpus, seed: int, together: int, lookups: int) -> float:
-    """Ours, up to the arrays a trainer reads."""
+    """Ours. What a trainer reads is made of the episodes when the clock has stopped, as in the other loop."""
     from rewards.compose import EpisodeReward
     from trainers.trajectory import build
 
     agents = {"top": policy, "low": policy}
     episodes = rollout(jobs, agents, corpus, seed=seed, in_flight=together, lookups=lookups)
+    policy.end = time.perf_counter()
     rewards = [EpisodeReward({}, 0.0, tuple({} for _ in episode.turns), "shared") for episode in episodes]
     traj = build(episodes, rewards)
-    policy.end = time.perf_counter()
     trained: dict[int, list[tuple[int, ...]]] = {}
     for row in traj.rows():
         trained.setdefault(int(traj.segments.episode[2 * row.index]), []).append(tuple(row.tokens.tolist()))
@@ -164,8 +188,7 @@ class _Seat:
     job: Job
     generator: EpisodeGenerator
     effect: Any = None
-    turns: int = 0
-    changed: bool = False
+    replies: list[Completion] = field(default_factory=list)
     prediction: Prediction | None = None
 
     def send(self, value: Any) -> None:
@@ -184,24 +207,28 @@ def _lock_step(
         for seat in batch:
             seat.send(None)
         while any(seat.prediction is None for seat in batch):
-            _all_act([seat for seat in batch if isinstance(seat.effect, Act)], policy, seed, tokenizer)
+            _all_act([seat for seat in batch if isinstance(seat.effect, Act)], policy, seed)
             _all_look_up([seat for seat in batch if isinstance(seat.effect, Retrieve)], corpus)
     policy.end = time.perf_counter()
-    return sum(seat.changed for seat in seats) / len(seats)
+    return sum(any(_changes(reply, tokenizer) for reply in seat.replies) for seat in seats) / len(seats)
 
 
-def _all_act(seats: Sequence[_Seat], policy: Watched, seed: int, tokenizer: Tokenizer) -> None:
+def _changes(reply: Completion, tokenizer: Tokenizer) -> bool:
+    """Whether the reply's text, encoded again, has other ids than were sampled. The end token is set aside: whether it
+    belongs to a reply is a convention."""
+    sampled = reply.token_ids
+    if sampled and sampled[-1] == tokenizer.eos_token_id:
+        sampled = sampled[:-1]
+    return tuple(encode_reply(tokenizer, reply.text)[:-1]) != sampled
+
+
+def _all_act(seats: Sequence[_Seat], policy: Watched, seed: int) -> None:
     if not seats:
         return
     acts = [seat.effect for seat in seats]
-    own = [derive_seed(seed, seat.job.sample_id, seat.job.attempt, seat.turns, 0) for seat in seats]
+    own = [derive_seed(seed, seat.job.sample_id, seat.job.attempt, len(seat.replies), 0) for seat in seats]
     for seat, act, completion in zip(seats, acts, policy.answer(acts, own), strict=True):
-        # the end token is set aside: whether it belongs to a reply is a convention, not a change
-        sampled = completion.token_ids
-        if sampled and sampled[-1] == tokenizer.eos_token_id:
-            sampled = sampled[:-1]
-        seat.changed |= tuple(encode_reply(tokenizer, completion.text)[:-1]) != sampled
-        seat.turns += 1
+        seat.replies.append(completion)
         parsed = act.parse(completion.text)
         seat.send(Reply(completion, parsed.value, parsed.error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 Tokenizer = Any  # a transformers tokenizer; typed loosely so that this module imports no transformers
@@ -31,7 +32,8 @@ def encode_many(tokenizer: Tokenizer, prompts: Sequence[str], replies: Sequence[
     return ids[: len(prompts)], [[*said, tokenizer.eos_token_id] for said in ids[len(prompts) :]]
 
 
-def encode_choices(tokenizer: Tokenizer, choices: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+@lru_cache(maxsize=1024)  # the same few lists are asked for again and again
+def encode_choices(tokenizer: Tokenizer, choices: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     """Token ids of each choice. The end token is added only where one choice begins another."""
     return told_apart([tuple(encode_reply(tokenizer, choice))[:-1] for choice in choices], tokenizer.eos_token_id)
 

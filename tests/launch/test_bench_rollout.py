@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 
@@ -34,7 +35,7 @@ def policy(tokenizer) -> EnginePolicy:
 
 
 def test_our_ids_reach_the_trainer_as_sampled_and_text_encoded_again_does_not(policy, tokenizer):
-    result = compare(jobs(12), policy, Corpus(), tokenizer, together=4, lookups=2, seeds=1, delays=(0.01,))
+    result = compare(jobs(12), policy, nullcontext, Corpus(), tokenizer, 4, 2, seeds=1, delays=(0.01,))
     table = result["0.01 s a call"]
     for name in ("rollout", "rollout, one look-up at a time"):
         assert table[name]["episodes with changed ids"] == 0
