@@ -88,7 +88,7 @@ def restore_random(state: Mapping[str, Any], **generators: np.random.Generator) 
         generator.bit_generator.state = state[name]
     torch.set_rng_state(state["torch"])
     if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])  # it may see fewer GPUs than it did
 
 
 def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: Keep) -> Path:
@@ -161,7 +161,8 @@ def newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | N
         if found.processes != processes():
             raise BadInput(
                 f"{step} was written by {found.processes} processes and this run has {processes()}: start it with "
-                f"--nproc-per-node {found.processes}, or with resume=never to train anew"
+                f"--nproc-per-node {found.processes} (on Ray: ray.workers={found.processes}), or with "
+                "resume=never to train anew"
             )
         _settle(folder, steps[: steps.index(step) + 1], keep)
         return found

@@ -33,7 +33,8 @@ def together(stage: int | None) -> Iterator[None]:
     where Ray Train has made one already, that. It ends here.
 
     A run in one process without DeepSpeed needs none: torchrun's variables would make libraries build one, and wrap
-    the model. Nor does process 0 when all have left. BadInput where DeepSpeed is asked for without torchrun or is not
+    the model; Ray Train's of a single worker would have vLLM look for these variables. Nor does process 0 when all have
+    left. BadInput where DeepSpeed is asked for without torchrun or is not
     installed.
     """
     # named before accelerate looks at an installed DeepSpeed, which would otherwise guess, and say so on the screen
@@ -41,6 +42,8 @@ def together(stage: int | None) -> Iterator[None]:
     if stage is not None:
         _check_deepspeed()
     elif world_asked() == 1:
+        if dist.is_initialized():
+            dist.destroy_process_group()
         _forget_torchrun()
         yield
         return

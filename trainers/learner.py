@@ -152,7 +152,7 @@ class Sharded:
         inner = self.engine.optimizer
         if self.stage != 3:
             work()
-            if self.stage:
+            if hasattr(inner, "refresh_fp32_params"):  # torch's own optimiser, in float32 without ZeRO, works on them
                 inner.refresh_fp32_params()
             return
         import deepspeed  # pyright: ignore[reportMissingImports]

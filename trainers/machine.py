@@ -92,11 +92,12 @@ def estimate(config: Config, shape: Shape, processes: int) -> dict[str, float]:
     positions = min(FROZEN_CHUNK if lora else CHUNK, tokens)
     passes = tokens * width * kept + 4 * positions * shape.vocab * 4  # logits and three like them
     gradients = trained * item / (processes if stage >= 2 else 1)
-    # rollouts have no gradients, but fold adapters into a second copy of the weights
-    busy = max(gradients + passes, shape.weights * item if lora else 0)
+    # rollouts have no gradients, but fold adapters into a second copy of the weights, and ZeRO-3 gathers all of them
+    held = (copies * shape.weights + adapters) * item
+    busy = max(gradients + passes, (shape.weights * item if lora else 0) + (held if stage == 3 else 0))
     engine = shape.weights * item + (config.engine.kv_cache_gb or 0) * GIB if config.engine.kind == "vllm" else 0
     return {
-        "weights": (copies * shape.weights + adapters) * item / (processes if stage == 3 else 1),
+        "weights": held / (processes if stage == 3 else 1),
         "optimiser": 0 if away else trained * moments / (processes if stage >= 1 else 1),
         "gradients and activations": busy,
         "engine": engine,

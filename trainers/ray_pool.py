@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from ghar.episode import Act, Episode, as_text
 from ghar.errors import BadInput
@@ -160,6 +160,8 @@ class Pool:
             ) from None
         except RayTaskError as error:
             raise error.cause from error
+        except RayActorError as error:  # no worker of Ray Train is lost, and starting again would not help
+            raise RuntimeError(f"a rollout or retrieval actor could not start: {error}") from None
 
     def _offer(self, learner: Learner, version: int) -> Weights:
         """The learner's weights, into the object store; of an adapter's base once."""

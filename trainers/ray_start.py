@@ -36,6 +36,7 @@ def start_ray(cores: int | None = None, quiet: bool = True) -> None:
 
     Ray gives its own processes 30 seconds; a busy machine may need a second try. BadInput when it does not start.
     """
+    variables = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}  # who asks for no GPU sees none
     options: dict[str, Any] = {"log_to_driver": not quiet, "ignore_reinit_error": True}
     if not quiet:  # what the run prints, without Ray's own news
         options["logging_config"] = ray.LoggingConfig(log_level="ERROR")
@@ -46,8 +47,9 @@ def start_ray(cores: int | None = None, quiet: bool = True) -> None:
             "address": "local",
             "num_cpus": cores,
             "include_dashboard": False,
-            "runtime_env": {"env_vars": {"PYTHONPATH": path}},
         }
+        variables["PYTHONPATH"] = path
+    options["runtime_env"] = {"env_vars": variables}
     for tried in range(1, TRIES + 1):
         try:
             ray.init(**options)

@@ -24,6 +24,7 @@ from trainers.distributed import STEP
 from trainers.ray_start import check_resources, joins_cluster, on_ray, start_ray
 
 RESTARTS = 3  # of the workers
+CUT_OFF = ("Connection closed by peer", "Connection reset by peer")  # what gloo says where another process has ended
 
 
 def train(config: Config) -> None:
@@ -69,8 +70,9 @@ def _train(config: Config) -> None:
 
 
 def _died(failure: Exception) -> bool:
-    """Whether a worker's process ended, and not its code by an exception."""
-    return isinstance(getattr(failure, "health_check_failure", failure), RayActorError)
+    """Whether a worker's process ended, or its code by an exception that says that another's did."""
+    lost = isinstance(getattr(failure, "health_check_failure", failure), RayActorError)
+    return lost or any(words in str(failure) for words in CUT_OFF)
 
 
 def _trainer(config: Config) -> TorchTrainer:

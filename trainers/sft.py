@@ -238,7 +238,7 @@ def _arguments(cfg: SFTSettings, folder: str, cpu: bool, kept: bool, validated: 
     sharded = cfg.deepspeed.stage is not None
     if sharded:
         _announce_deepspeed(cpu)
-    return SFTConfig(
+    arguments = SFTConfig(
         output_dir=folder,
         max_steps=cfg.steps,
         per_device_train_batch_size=micro_batch,
@@ -277,6 +277,8 @@ def _arguments(cfg: SFTSettings, folder: str, cpu: bool, kept: bool, validated: 
         dataloader_num_workers=0,
         dataloader_pin_memory=not cpu,
     )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # a process uses its own GPU, however many it sees
+    return arguments
 
 
 def _announce_deepspeed(cpu: bool) -> None:

@@ -59,12 +59,7 @@ def check_installed(device: str | None) -> None:
 
 def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> None:
     """BadInput when weights and KV cache do not fit into `free` bytes, or the cache holds no prompt of full length."""
-    parameters = list(model.parameters())
-    item = parameters[0].element_size()
-    weights = sum(p.numel() for p in parameters) * item
-    if model.config.tie_word_embeddings and device == "cpu":
-        weights += model.get_input_embeddings().weight.numel() * item  # the CPU build packs the head a second time
-    cache = int(settings.kv_cache_gb * GIB)
+    weights, cache = _weights(model, device), int(settings.kv_cache_gb * GIB)
     need, room = weights + cache + WORKSPACE, free - weights - WORKSPACE
     if need > free:
         advice = f"set engine.kv_cache_gb to at most {room / GIB:.1f}" if room > 0 else "take a smaller model"
@@ -72,12 +67,31 @@ def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> 
             f"vLLM needs about {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, KV cache {cache / GIB:.1f}), but "
             f"{free / GIB:.1f} GiB of {device} memory are free: {advice}."
         )
+    item = next(model.parameters()).element_size()
     per_token, length = _bytes_per_token(model.config, item), model.config.max_position_embeddings
     if cache < per_token * length:
         raise BadInput(
             f"engine.kv_cache_gb={settings.kv_cache_gb:g} holds {cache // per_token} tokens, fewer than the model's "
             f"context of {length}: set it to at least {per_token * length / GIB:.2f}."
         )
+
+
+def check_adapters(settings: VLLMSettings, device: str, dtype: torch.dtype) -> None:
+    """BadInput where vLLM shall take LoRA adapters for which its kernels are not made."""
+    if settings.adapter_rank is not None and device == "cuda" and dtype == torch.float32:
+        raise BadInput(
+            "On a GPU vLLM takes LoRA adapters in 16 bits only: set model.dtype=bfloat16, or engine.sync=weights."
+        )
+
+
+def _weights(model: Any, device: str) -> int:
+    """Bytes of vLLM's copy."""
+    parameters = list(model.parameters())
+    item = parameters[0].element_size()
+    weights = sum(p.numel() for p in parameters) * item
+    if model.config.tie_word_embeddings and device == "cpu":
+        weights += model.get_input_embeddings().weight.numel() * item  # the CPU build packs the head a second time
+    return weights
 
 
 def _bytes_per_token(config: Any, item: int) -> int:
@@ -87,8 +101,10 @@ def _bytes_per_token(config: Any, item: int) -> int:
 
 
 def free_memory(device: str) -> int:
-    """Bytes that can still be had."""
+    """Bytes that can still be had, those included that torch holds but does not use."""
     if device == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
         return torch.cuda.mem_get_info()[0]
     import psutil
 
@@ -113,6 +129,7 @@ def build(model: Any, settings: VLLMSettings) -> tuple[Any, str]:
             raise BadInput(f"engine.device={settings.device}, but the vLLM installed here is built for {device}.")
         if settings.sleep and device == "cpu":
             raise BadInput("vLLM cannot sleep on a CPU (it would silently stay awake): set engine.sleep=false.")
+        check_adapters(settings, device, next(model.parameters()).dtype)
         check_memory(model, settings, free_memory(device), device)
         return _start(model, settings, device), device
 
@@ -131,6 +148,9 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
     if device == "cpu":
         # a prompt read in two parts would wind its request's random generator back, which only CUDA's can
         more |= {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
+    else:  # of a whole GPU vLLM wants 92% to be free, whatever it takes; the trainer is on it already
+        need = _weights(model, device) + int(settings.kv_cache_gb * GIB) + WORKSPACE
+        more |= {"gpu_memory_utilization": need / torch.cuda.mem_get_info()[1]}
     if settings.adapter_rank is not None:
         room = next(rank for rank in LORA_RANKS if rank >= settings.adapter_rank)
         more |= {"enable_lora": True, "max_loras": LORA_SLOTS, "max_lora_rank": room}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ghar.errors import BadInput
-from ghar.llm.vllm_build import GIB, WORKSPACE, VLLMSettings, check_installed, check_memory
+from ghar.llm.vllm_build import GIB, WORKSPACE, VLLMSettings, check_adapters, check_installed, check_memory
 
 SETTINGS = VLLMSettings(device=None, kv_cache_gb=1.0, max_batch=8)
 
@@ -26,6 +26,15 @@ def test_no_gpu_where_one_is_asked_for(monkeypatch):
     with pytest.raises(BadInput, match=r"engine.device=cuda, but torch finds no GPU"):
         check_installed("cuda")
     check_installed("cpu")
+
+
+def test_adapters_without_kernels_are_refused_before_vllm_starts():
+    takes = replace(SETTINGS, adapter_rank=8)
+    with pytest.raises(BadInput, match=r"16 bits only: set model\.dtype=bfloat16, or engine\.sync=weights"):
+        check_adapters(takes, "cuda", torch.float32)
+    check_adapters(takes, "cuda", torch.bfloat16)
+    check_adapters(takes, "cpu", torch.float32)
+    check_adapters(SETTINGS, "cuda", torch.float32)
 
 
 def test_memory_is_estimated_and_what_would_fit_is_said(model):

@@ -1,7 +1,7 @@
 """Run by torchrun (or alone) for tests/trainers/test_distributed.py: short trainings, their numbers into a file.
 
-python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo}:STAGE:{full,lora} with STAGE one of none, 0, 1,
-2, 3 (offload appended: 2offload); or die, in which the second process does.
+python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo,changed}:STAGE:{full,lora} with STAGE one of
+none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second process does.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.trainers.test_mappo import CONFIG, make_actor, play
 from tests.trainers.test_sft import SETTINGS, Killed, killer, pairs
 from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
 from trainers import sft as sft_module
+from trainers.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.distributed import gather, on_main, rank, share, to_main, together, world
 from trainers.learner import Learner, Plain, Sharded
 from trainers.mappo import improve
@@ -95,15 +96,30 @@ def mappo(deepspeed: Deepspeed, finetune: str) -> dict:
     return {"reports": reports, "weights": last}
 
 
+def changed(deepspeed: Deepspeed, finetune: str) -> dict:
+    """Biases of the critic that were set in 16 bits before the first step, after it."""
+    actor = ActorCritic(tiny_model().to(torch.bfloat16), ActorCriticConfig(finetune, rank=8))  # type: ignore[arg-type]
+    traj = own_part(play(actor, 7, np.random.default_rng(0)))
+    learner = Sharded(actor, adamw(actor), deepspeed, "bfloat16", 0.5)
+    learner.change(lambda: [torch.nn.init.constant_(head.bias, 3.0) for head in actor.heads.values()])  # type: ignore
+    improve(learner, traj, replace(CONFIG, mismatch_limit=1.0), np.random.default_rng(1))
+    with learner.whole():
+        return {name: head.bias.item() for name, head in actor.heads.items()}  # type: ignore[union-attr]
+
+
 def fill(actor, weights) -> None:
     actor.load_trainable_state(weights)
 
 
 def make_learner(actor, deepspeed: Deepspeed) -> Learner:
-    optimizer = torch.optim.AdamW(actor.parameter_groups(1e-3, 1e-2), weight_decay=0.0, eps=1e-4)
+    optimizer = adamw(actor)
     if deepspeed.stage is None:
         return Plain(actor, optimizer, 0.5)
     return Sharded(actor, optimizer, deepspeed, "float32", 0.5)
+
+
+def adamw(actor) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(actor.parameter_groups(1e-3, 1e-2), weight_decay=0.0, eps=1e-4)
 
 
 def own_part(whole: Trajectories) -> Trajectories:
@@ -121,7 +137,8 @@ def main(out: str, *jobs: str) -> None:
             what, stage, finetune = job.split(":")
             number = None if stage == "none" else int(stage[0])
             deepspeed = Deepspeed(number, stage.endswith("offload"), checkpointing=world() > 1)
-            found[job] = {"sft": sft, "best": best, "killed": killed, "mappo": mappo}[what](deepspeed, finetune)
+            work = {"sft": sft, "best": best, "killed": killed, "mappo": mappo, "changed": changed}[what]
+            found[job] = work(deepspeed, finetune)
         on_main(lambda: Path(out).write_text(json.dumps(found)))
 
 

@@ -79,6 +79,13 @@ def test_two_processes_under_zero_train_like_one(tmp_path: Path, alone: dict[str
     same(numbers(2, tmp_path / "out.json", *jobs), alone)
 
 
+@needs_deepspeed
+def test_what_is_changed_in_16_bits_outlives_the_next_step(tmp_path: Path):
+    found = numbers(2, tmp_path / "out.json", *(f"changed:{stage}:full" for stage in range(4)))
+    for stage, biases in found.items():
+        assert biases and all(2.9 < bias < 3.1 for bias in biases.values()), stage
+
+
 def test_a_killed_process_ends_the_others(tmp_path: Path):
     start = time.monotonic()
     done = launch(2, tmp_path / "out.json", "die")

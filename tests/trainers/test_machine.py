@@ -69,6 +69,15 @@ def test_stages_share_out_what_they_should():
     assert need("zero0", 4)[gradients] == need("zero1", 4)[gradients] > need("zero2", 4)[gradients]
 
 
+def test_zero_3_gathers_all_weights_to_play():
+    """Actor and reference of 3 billion weights, whatever the number of processes; LoRA's merged copy besides."""
+    full = config("model.finetune=full", "deepspeed=zero3", "trainer.rl.micro_tokens=2048")
+    lora = config("model.finetune=lora", "deepspeed=zero3", "trainer.rl.micro_tokens=2048")
+    item = 4 if full.model.dtype == "float32" else 2
+    assert estimate(full, BIG, 64)["gradients and activations"] == 2 * BIG.weights * item
+    assert estimate(lora, BIG, 64)["gradients and activations"] >= 2 * BIG.weights * item
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     free=st.floats(0.5, 200).map(lambda gib: int(gib * GIB)),

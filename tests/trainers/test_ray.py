@@ -128,6 +128,21 @@ def test_too_small_a_cluster_is_told_at_once(cluster: None):
         check_resources({"CPU": 9}, "lower ray.workers")
 
 
+def test_who_asks_for_no_gpu_sees_none(cluster: None):
+    @ray.remote(num_cpus=0)
+    class Curious:
+        def sees(self) -> str | None:
+            return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    assert ray.get(Curious.remote().sees.remote(), timeout=100) == ""  # type: ignore[attr-defined]
+
+
+def test_a_worker_that_lost_another_one_is_no_error_of_its_own():
+    assert ray_train._died(ray.exceptions.ActorDiedError())
+    assert ray_train._died(RuntimeError("[pair.cc:534] Connection closed by peer [10.0.0.2]:3871"))
+    assert not ray_train._died(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
 def test_what_ray_train_cannot_use_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(BadInput, match=r"retriever\.service=null"):
         ray_train.train(load(["retriever.service=http://127.0.0.1:1"]))
