@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from ghar.errors import BadInput
 from trainers import distributed
@@ -101,6 +102,14 @@ def test_alone_everything_is_what_it_was(monkeypatch):
         assert "MASTER_PORT" not in os.environ and distributed.world() == 1
         assert share([1, 2, 3]) == [1, 2, 3] and gather_rows([4]) == [4]
         assert on_main(lambda: 5) == 5 and main_first(lambda: 6) == 6
+
+
+def test_a_single_worker_of_ray_train_has_no_group(monkeypatch, tmp_path):
+    """Ray makes one for it, and vLLM would take its presence for torchrun's."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with together(None):
+        assert not dist.is_initialized()
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 8])
