@@ -68,6 +68,7 @@ def train(config: Config, hire: Hire = here) -> None:
                 finish = _train(config, *opened, hire)
             first = rank() == 0
         if finish is not None and first:  # alone: vLLM's engine, built beside a group, would wait for the others' ones
+            use_cores(config.threads)  # those of the others too
             finish()
 
 

@@ -9,10 +9,21 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+import torch
 
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
 from trainers import checkpoint
-from trainers.models import ABANDONED, load_pretrained, save_model
+from trainers.models import ABANDONED, load_pretrained, save_model, use_cores
+
+
+def test_processes_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    for processes, threads in (("1", 3), ("2", 3), ("4", 2), ("16", 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+        use_cores(3)
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
 
 
 def names(folder: Path) -> list[str]:

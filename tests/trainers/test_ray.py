@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("ray", reason="launch/train_ray.py needs the extra ray")
 
 import ray
+from ray.exceptions import ActorDiedError
 
 from ghar.config import Config
 from ghar.episode import Retrieve
@@ -138,7 +139,7 @@ def test_who_asks_for_no_gpu_sees_none(cluster: None):
 
 
 def test_a_worker_that_lost_another_one_is_no_error_of_its_own():
-    assert ray_train._died(ray.exceptions.ActorDiedError())
+    assert ray_train._died(ActorDiedError())
     assert ray_train._died(RuntimeError("[pair.cc:534] Connection closed by peer [10.0.0.2]:3871"))
     assert not ray_train._died(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
