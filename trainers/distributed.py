@@ -42,7 +42,7 @@ def together(stage: int | None) -> Iterator[None]:
     if stage is not None:
         _check_deepspeed()
     elif world_asked() == 1:
-        if dist.is_initialized():
+        if "RANK" in os.environ and dist.is_initialized():  # Ray Train's; one of vLLM in this process stays
             dist.destroy_process_group()
         _forget_torchrun()
         yield

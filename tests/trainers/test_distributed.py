@@ -104,12 +104,17 @@ def test_alone_everything_is_what_it_was(monkeypatch):
         assert on_main(lambda: 5) == 5 and main_first(lambda: 6) == 6
 
 
-def test_a_single_worker_of_ray_train_has_no_group(monkeypatch, tmp_path):
-    """Ray makes one for it, and vLLM would take its presence for torchrun's."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+def test_a_single_worker_of_ray_train_has_no_group(monkeypatch):
+    """Ray makes one for it, and vLLM would take its presence for torchrun's. vLLM's own is left alone."""
+    ended: list[str] = []
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: ended.append("group"))
     monkeypatch.setenv("WORLD_SIZE", "1")
     with together(None):
-        assert not dist.is_initialized()
+        assert not ended
+    monkeypatch.setenv("RANK", "0")
+    with together(None):
+        assert ended == ["group"] and "RANK" not in os.environ
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 8])
