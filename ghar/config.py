@@ -111,7 +111,7 @@ class Engine:
     importance_cap: Positive | None  # C of truncated importance sampling; null trusts the engine's log-probs
     device: Literal["cpu", "cuda"] | None  # vllm: what it must run on; null takes what vLLM was built for
     kv_cache_gb: Positive | None  # vllm: GiB for keys and values
-    sync: Literal["weights", "adapter"] | None  # vllm, LoRA: what is sent; null sends adapters on GPUs alone
+    sync: Literal["weights", "adapter"] | None  # vllm, LoRA: what is sent; null sends adapters on GPUs in 16 bits
     sleep: bool  # vllm on GPUs: give memory back between rollouts
 
 

@@ -67,7 +67,8 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     study = prepare(config)
     model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
     torch.manual_seed(0)
-    models = {"taught": (model, DELAYS), "untaught": (type(model)(model.config), UNTAUGHT_DELAYS)}
+    untaught = type(model)(model.config).to(model.device, model.dtype).eval()
+    models = {"taught": (model, DELAYS), "untaught": (untaught, UNTAUGHT_DELAYS)}
     engine = make_engine(config, model, tokenizer)
     policy = EnginePolicy(engine, config.engine.temperature)
     cases = study.cases(study.splits.train[:EPISODES], tokenizer)
@@ -277,9 +278,11 @@ class _WatchedDesk:
     inner: Desk
 
     def submit(self, act: Act, seed: int, done: Done) -> None:
-        def noted(reply: Completion) -> None:
+        def noted(reply: Completion) -> None:  # called while the engine is timed, but no work of the engine
+            start = time.perf_counter()
             self.watched._note(reply)
             done(reply)
+            self.watched.busy -= time.perf_counter() - start
 
         self.watched._timed(lambda: self.inner.submit(act, seed, noted))
 

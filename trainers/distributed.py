@@ -33,9 +33,8 @@ def together(stage: int | None) -> Iterator[None]:
     where Ray Train has made one already, that. It ends here.
 
     A run in one process without DeepSpeed needs none: torchrun's variables would make libraries build one, and wrap
-    the model; Ray Train's of a single worker would have vLLM look for these variables. Nor does process 0 when all have
-    left. BadInput where DeepSpeed is asked for without torchrun or is not
-    installed.
+    the model; Ray Train's of a single worker would have vLLM look for these variables. Nor does process 0 when all
+    have left. BadInput where DeepSpeed is asked for without torchrun or is not installed.
     """
     # named before accelerate looks at an installed DeepSpeed, which would otherwise guess, and say so on the screen
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")

@@ -28,9 +28,9 @@ SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the r
 
 
 def use_cores(threads: int) -> None:
-    """Threads of torch, as far as the processes that torchrun started here leave cores for them: threads that wait for
-    each other's cores made two processes 3 times slower. Numbers too small to be normal count as zero: a confident
-    model's softmax is full of them, and they halve the speed of a CPU."""
+    """Threads of torch, as far as the processes that torchrun or Ray Train started here leave cores for them: threads
+    that wait for each other's cores made SFT in two processes several times slower. Numbers too small to be normal
+    count as zero: a confident model's softmax is full of them, and they halve the speed of a CPU."""
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     torch.set_num_threads(max(1, min(threads, (os.cpu_count() or 1) // processes)))
     torch.set_flush_denormal(True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from ghar.episode import Act, Episode, as_text
@@ -53,8 +54,8 @@ class Weights:
 class Player:
     """Plays orders with an engine of its own."""
 
-    def __init__(self, stage: Stage, checkpoints: Path) -> None:
-        self.stage, self.checkpoints = stage, checkpoints
+    def __init__(self, stage: Stage, checkpoints: Path, threads: int) -> None:
+        self.stage, self.checkpoints, self.threads = stage, checkpoints, threads
         self.engine: AnyEngine | None = None
         self.version: int | None = None
 
@@ -65,7 +66,7 @@ class Player:
         """One episode per case. WrongWeights when the engine does not answer with `weights`."""
         config = self.stage.config
         if self.engine is None:  # built here and not at the start: what is wrong with it reaches the trainer as it is
-            use_cores(config.threads)
+            use_cores(self.threads)
             self.engine = make_engine(config, *load_sft(config, self.checkpoints))
         if self.version != weights.version:
             parcels = ray.get(weights.parcels, timeout=on_ray(config).timeout_s)
@@ -147,7 +148,7 @@ class Pool:
     def _hire(self) -> Any:
         checkpoints = Path(self.config.run_dir).resolve() / "checkpoints"
         options = Player.options(num_gpus=1 if self.own.gpu else 0)  # type: ignore[attr-defined]
-        return options.remote(self._stage, checkpoints)
+        return options.remote(self._stage, checkpoints, torch.get_num_threads())
 
     def _await_start(self) -> None:
         started = [actor.ready.remote() for actor in (*self.actors, *self.retrieval)]
@@ -156,7 +157,8 @@ class Pool:
         except GetTimeoutError:
             raise BadInput(
                 f"{len(started)} rollout and retrieval actors were not all started within {START:g} s: other jobs may "
-                "hold the cluster, so wait for them, or lower ray.rollout_actors."
+                "hold the cluster, so wait for them, or lower ray.rollout_actors; or one of them dies again and again, "
+                "which its log says."
             ) from None
         except RayTaskError as error:
             raise error.cause from error

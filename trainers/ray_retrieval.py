@@ -20,7 +20,8 @@ from ghar.retrieval.batching import MicroBatcher
 from ghar.retrieval.build import build_retriever
 from trainers.records import sources
 
-ALWAYS = -1  # a lost actor is started again by Ray, and asked again: it holds nothing that could be lost with it
+ALWAYS = -1  # a lost actor is started again by Ray: it holds nothing that could be lost with it
+ASKED = 3  # times more that it is asked what it was lost over
 TIMEOUT = 60.0  # seconds an answer may take
 
 
@@ -28,7 +29,7 @@ class RetrievalLost(RuntimeError):
     """No answer; the rollout tries again, then makes it the typed failure of the episodes that wait."""
 
 
-@ray.remote(max_restarts=ALWAYS, max_task_retries=ALWAYS, num_cpus=0)
+@ray.remote(max_restarts=ALWAYS, max_task_retries=ASKED, num_cpus=0)
 class Librarian:
     """A retriever in a process of its own; what several callers ask at once is answered together."""
 

@@ -10,6 +10,7 @@ actor is replaced; where a worker is lost, all of them go on from the newest che
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,16 +64,17 @@ def _train(config: Config) -> None:
             failures = list(error.worker_failures.values())
             if wrong := [failure for failure in failures if isinstance(failure, BadInput)]:
                 raise wrong[0] from None
-            if lost == RESTARTS or not any(map(_died, failures)):
+            if lost == RESTARTS or not _lost(failures):
                 raise
         print("A training worker is lost: all of them start again from the newest checkpoint.")
         config = replace(config, resume="auto")
 
 
-def _died(failure: Exception) -> bool:
-    """Whether a worker's process ended, or its code by an exception that says that another's did."""
-    lost = isinstance(getattr(failure, "health_check_failure", failure), RayActorError)
-    return lost or any(words in str(failure) for words in CUT_OFF)
+def _lost(failures: Sequence[Exception]) -> bool:
+    """Whether a worker's process ended, and not its code by an exception of its own, which cuts the others off too."""
+    if any(isinstance(getattr(failure, "health_check_failure", failure), RayActorError) for failure in failures):
+        return True
+    return all(any(words in str(failure) for words in CUT_OFF) for failure in failures)  # Ray has not noticed yet
 
 
 def _trainer(config: Config) -> TorchTrainer:

@@ -204,7 +204,7 @@ def _newest(keep: Path, origin: str) -> str | None:
             if (before := old.pop("processes")) != (now := new.pop("processes")):
                 raise BadInput(
                     f"{folder} was written by {before} processes and this run has {now}: start it with "
-                    f"--nproc-per-node {before}, or with resume=never to train anew."
+                    f"--nproc-per-node {before} (on Ray: ray.workers={before}), or with resume=never to train anew."
                 )
             names = ", ".join(name for name in new if old[name] != new[name])
             raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")

@@ -149,7 +149,7 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
         # a prompt read in two parts would wind its request's random generator back, which only CUDA's can
         more |= {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
     else:  # of a whole GPU vLLM wants 92% to be free, whatever it takes; the trainer is on it already
-        need = _weights(model, device) + int(settings.kv_cache_gb * GIB) + WORKSPACE
+        need = _weights(model, device) + int(settings.kv_cache_gb * GIB)
         more |= {"gpu_memory_utilization": need / torch.cuda.mem_get_info()[1]}
     if settings.adapter_rank is not None:
         room = next(rank for rank in LORA_RANKS if rank >= settings.adapter_rank)

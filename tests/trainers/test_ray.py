@@ -139,9 +139,9 @@ def test_who_asks_for_no_gpu_sees_none(cluster: None):
 
 
 def test_a_worker_that_lost_another_one_is_no_error_of_its_own():
-    assert ray_train._died(ActorDiedError())
-    assert ray_train._died(RuntimeError("[pair.cc:534] Connection closed by peer [10.0.0.2]:3871"))
-    assert not ray_train._died(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    cut, own = RuntimeError("[pair.cc:534] Connection closed by peer [10.0.0.2]:3871"), RuntimeError("shapes differ")
+    assert ray_train._lost([cut, ActorDiedError()]) and ray_train._lost([cut, cut])
+    assert not ray_train._lost([own]) and not ray_train._lost([cut, own])
 
 
 def test_what_ray_train_cannot_use_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch):
