@@ -73,6 +73,14 @@ def identity(model: Any, tokenizer: Any, base: str, trained: Mapping[str, Any]) 
     }
 
 
+def other_processes(folder: Path, before: int, now: int) -> BadInput:
+    """What is wrong with a checkpoint in `folder` that another number of processes wrote."""
+    return BadInput(
+        f"{folder} was written by {before} processes and this run has {now}: start it with --nproc-per-node {before} "
+        f"(on Ray: ray.workers={before}), or with resume=never to train anew."
+    )
+
+
 def random_state(**generators: np.random.Generator) -> dict[str, Any]:
     """States of torch's global generators and of the named numpy generators."""
     state: dict[str, Any] = {name: generator.bit_generator.state for name, generator in generators.items()}
@@ -159,11 +167,7 @@ def newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | N
             continue
         found = _read(step, model)
         if found.processes != processes():
-            raise BadInput(
-                f"{step} was written by {found.processes} processes and this run has {processes()}: start it with "
-                f"--nproc-per-node {found.processes} (on Ray: ray.workers={found.processes}), or with "
-                "resume=never to train anew"
-            )
+            raise other_processes(step, found.processes, processes())
         _settle(folder, steps[: steps.index(step) + 1], keep)
         return found
     if steps:

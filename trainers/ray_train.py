@@ -74,7 +74,8 @@ def _lost(failures: Sequence[Exception]) -> bool:
     """Whether a worker's process ended, and not its code by an exception of its own, which cuts the others off too."""
     if any(isinstance(getattr(failure, "health_check_failure", failure), RayActorError) for failure in failures):
         return True
-    return all(any(words in str(failure) for words in CUT_OFF) for failure in failures)  # Ray has not noticed yet
+    cut_off = [failure for failure in failures if any(words in str(failure) for words in CUT_OFF)]
+    return 0 < len(cut_off) == len(failures)  # Ray has not noticed yet
 
 
 def _trainer(config: Config) -> TorchTrainer:

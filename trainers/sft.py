@@ -26,7 +26,7 @@ import numpy as np
 from ghar.config import Deepspeed
 from ghar.errors import BadInput
 from ghar.progress import progress
-from trainers.checkpoint import fault, seal
+from trainers.checkpoint import fault, other_processes, seal
 from trainers.distributed import gather, load_deepspeed, on_main, rank, world
 from trainers.learner import ALONE, zero_config
 from trainers.sft_pairs import Pair, collate_left, dataset
@@ -202,10 +202,7 @@ def _newest(keep: Path, origin: str) -> str | None:
         if (saved := (folder / ORIGIN).read_text()) != origin:
             old, new = json.loads(saved), json.loads(origin)
             if (before := old.pop("processes")) != (now := new.pop("processes")):
-                raise BadInput(
-                    f"{folder} was written by {before} processes and this run has {now}: start it with "
-                    f"--nproc-per-node {before} (on Ray: ray.workers={before}), or with resume=never to train anew."
-                )
+                raise other_processes(folder, before, now)
             names = ", ".join(name for name in new if old[name] != new[name])
             raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")
         print(f"Resuming SFT after step {folder.name.removeprefix('checkpoint-')}.")
