@@ -11,7 +11,8 @@ Each pass begins as a phase of training does, with weights that were just handed
 in the engine's prefix cache would make the second one quicker.
 
 The taught policy is the warmed-up one of a run (run_dir=...), with short replies of nearly equal length. An untaught
-one of its shape babbles up to the limit of each role, so replies differ in length, but seldom names a meta-path.
+one of its shape babbles up to the limit of each role, so replies differ in length, but seldom names a meta-path. What a
+run at full scale asks of the engine, long prompts and replies of up to a few hundred tokens, is measured with it too.
 """
 
 from __future__ import annotations
@@ -34,11 +35,28 @@ from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, P
 from ghar.llm.policy import Desk, Done, EnginePolicy, Policy, open_desk
 from ghar.llm.tokens import Tokenizer, encode_reply
 
-DELAYS = (0.05, 0.5)  # seconds a call of the retriever takes
-EPISODES = 1024  # so many that the last ones, which nobody follows, weigh little
-UNTAUGHT_DELAYS = (0.05,)
 TOGETHER = 64  # patients at once, the engine's largest batch; env.in_flight=... takes another number
 LOOKUPS = 4  # workers of the retriever: calls the rollout has under way; retriever.workers=... takes another number
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is played: which model, seconds a call of the retriever takes, episodes (so many that the last ones, which
+    nobody follows, weigh little) and what differs from the configuration."""
+
+    taught: bool
+    delays: tuple[float, ...]
+    episodes: int
+    overrides: tuple[str, ...] = ()
+
+
+SETTINGS = {
+    "taught": Setting(True, (0.05, 0.5), 1024),
+    "untaught": Setting(False, (0.05,), 1024),
+    "untaught, prompts and replies of full scale": Setting(
+        False, (0.05,), 192, ("env.prompts=full", "env.history_tokens=2048", "env.max_iterations=6")
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -62,29 +80,29 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     from trainers.models import load_sft, use_cores
     from trainers.study import prepare
 
-    config = load(["+experiment=mimic4_los", f"env.in_flight={TOGETHER}", f"retriever.workers={LOOKUPS}", *overrides])
+    given = ["+experiment=mimic4_los", f"env.in_flight={TOGETHER}", f"retriever.workers={LOOKUPS}", *overrides]
+    config = load(given)
     use_cores(config.threads)
-    study = prepare(config)
     model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
     torch.manual_seed(0)
     untaught = type(model)(model.config).to(model.device, model.dtype).eval()
-    models = {"taught": (model, DELAYS), "untaught": (untaught, UNTAUGHT_DELAYS)}
     engine = make_engine(config, model, tokenizer)
     policy = EnginePolicy(engine, config.engine.temperature)
-    cases = study.cases(study.splits.train[:EPISODES], tokenizer)
-    jobs = [Job(case.sample_id, 0, partial(study.episodes.episode, case)) for case in cases]
     sizes, versions = (config.env.in_flight, config.retriever.workers), count()
     result: dict[str, Any] = {}
-    for name, (one, delays) in models.items():
+    for name, setting in SETTINGS.items():
+        study = prepare(load([*given, *setting.overrides]))
+        cases = study.cases(study.splits.train[: setting.episodes], tokenizer)
+        jobs = [Job(case.sample_id, 0, partial(study.episodes.episode, case)) for case in cases]
 
-        def serve(one: Any = one) -> AbstractContextManager[None]:
+        def serve(one: Any = model if setting.taught else untaught) -> AbstractContextManager[None]:
             return serving(engine, one, next(versions))
 
-        print(f"the {name} policy", flush=True)
-        result[name] = compare(jobs, policy, serve, study.retriever, tokenizer, *sizes, seeds, delays)
+        print(f"{name}: {len(jobs)} episodes", flush=True)
+        result[name] = compare(jobs, policy, serve, study.retriever, tokenizer, *sizes, seeds, setting.delays)
+        result[name]["episodes"] = len(jobs)
     engine.close()
-    result |= {"engine": config.engine.kind, "episodes": len(jobs), "at once": sizes[0], "look-ups at once": sizes[1]}
-    return result
+    return result | {"engine": config.engine.kind, "at once": sizes[0], "look-ups at once": sizes[1]}
 
 
 def compare(
@@ -103,7 +121,6 @@ def compare(
     serve: within it the policy's engine answers, with weights newly handed over."""
     loops: dict[str, Loop] = {
         "rollout": partial(_rollout, together=together, lookups=lookups),
-        "rollout, one look-up at a time": partial(_rollout, together=together, lookups=1),
         "lock-step": partial(_lock_step, together=together, tokenizer=tokenizer),
     }
     for loop in loops.values():  # first calls compile and allocate

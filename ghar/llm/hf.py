@@ -19,7 +19,7 @@ from ghar.episode import Completion
 from ghar.llm.constraint import allowed_tokens
 from ghar.llm.engine import Pair, Request, check_pairs
 from ghar.llm.sampled import Sampled
-from ghar.llm.tokens import Tokenizer, encode_choices, encode_prompt
+from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,7 +52,8 @@ class HFEngine:
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Replies in the order of `requests`."""
-        rows = [self._row(r) for r in requests]
+        prompts, _ = encode_many(self.tokenizer, [r.prompt for r in requests], [])
+        rows = [self._row(r, ids) for r, ids in zip(requests, prompts, strict=True)]
         # neighbours of similar length share a batch, so little is padded; choices end early and go together
         order = sorted(range(len(rows)), key=lambda i: (bool(rows[i].choice_ids), len(rows[i].prompt_ids)))
         training = self.model.training
@@ -91,11 +92,11 @@ class HFEngine:
         picked = logp.gather(2, ids[:, width - longest :, None]).squeeze(2).cpu()
         return [tuple(row[longest - len(t) :].tolist()) for row, (_, t) in zip(picked, pairs, strict=True)]
 
-    def _row(self, request: Request) -> _Row:
+    def _row(self, request: Request, prompt_ids: Sequence[int]) -> _Row:
         choice_ids = encode_choices(self.tokenizer, request.choices) if request.choices else ()
         longest = max(map(len, choice_ids), default=request.max_tokens)
         draws = np.random.Generator(np.random.Philox(request.seed)).random(longest)
-        return _Row(request, tuple(encode_prompt(self.tokenizer, request.prompt)), choice_ids, draws=draws)
+        return _Row(request, tuple(prompt_ids), choice_ids, draws=draws)
 
     def _generate_batch(self, rows: list[_Row]) -> None:
         width = max(len(r.prompt_ids) for r in rows)

@@ -26,8 +26,11 @@ def encode_reply(tokenizer: Tokenizer, reply: str) -> list[int]:
 def encode_many(tokenizer: Tokenizer, prompts: Sequence[str], replies: Sequence[str]) -> tuple[list[Any], list[Any]]:
     """`encode_prompt` of each prompt and `encode_reply` of each reply, many at a time, which is much quicker."""
     if getattr(tokenizer, "chat_template", None):
-        return [encode_prompt(tokenizer, p) for p in prompts], [encode_reply(tokenizer, r) for r in replies]
-    texts = [*prompts, *(f" {reply}" for reply in replies)]
+        chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        asked = [tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for chat in chats]
+        texts = [*asked, *replies]
+    else:
+        texts = [*prompts, *(f" {reply}" for reply in replies)]
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     return ids[: len(prompts)], [[*said, tokenizer.eos_token_id] for said in ids[len(prompts) :]]
 

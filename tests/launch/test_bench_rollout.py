@@ -37,10 +37,10 @@ def policy(tokenizer) -> EnginePolicy:
 def test_our_ids_reach_the_trainer_as_sampled_and_text_encoded_again_does_not(policy, tokenizer):
     result = compare(jobs(12), policy, nullcontext, Corpus(), tokenizer, 4, 2, seeds=1, delays=(0.01,))
     table = result["0.01 s a call"]
-    for name in ("rollout", "rollout, one look-up at a time"):
-        assert table[name]["episodes with changed ids"] == 0
-        assert table[name]["same replies as lock-step"] > 0.9
-        assert table[name]["episodes per second"] > 0 and 0 < table[name]["engine busy"] <= 1
+    ours = table["rollout"]
+    assert ours["episodes with changed ids"] == 0
+    assert ours["same replies as lock-step"] > 0.9
+    assert ours["episodes per second"] > 0 and 0 < ours["engine busy"] <= 1
     assert table["lock-step"]["episodes with changed ids"] > 0.5 and table["lock-step"]["times lock-step"] == 1
 
 

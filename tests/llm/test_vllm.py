@@ -227,7 +227,8 @@ def test_scores_are_the_hf_engines(engine, wide, tokenizer):
 
 def test_a_prompt_longer_than_the_context_is_bad_input(engine, tokenizer):
     with pytest.raises(BadInput, match="context is 4096"):
-        engine.submit(Request("gout " * 5000, 2), lambda reply: None)
+        engine.generate([Request("gout " * 5000, 2)])
+    assert len(engine.generate(REQUESTS[:1])) == 1  # the next one is answered
 
 
 # ---------------------------------------------------------------- weights
