@@ -1,18 +1,18 @@
 """The rollout against a lock-step loop: episodes per second, how busy the engine is, and token ids that change.
 
-Both play the same patients with the same engine, seeds and number of patients at once (env.in_flight); the retriever
-takes a given time per call, however many requests the call holds, and no processor while it waits, as a service would.
-The lock-step loop is what Search-R1 and its relatives do: a batch of patients acts, all wait for the longest reply;
-all who want to look something up do so in one call, all wait; the next batch starts when the last patient is done.
-It keeps the reply's text and encodes it again for training, so it trains on other ids than were sampled wherever the
-model spelled a word in another way than the tokenizer does.
+Both play the same patients with the same engine, seeds and number of patients at once; the retriever takes a given
+time per call, however many requests the call holds, and no processor while it waits, as a service would. The lock-step
+loop is what Search-R1 and its relatives do: a batch of patients acts, all wait for the longest reply; all who want to
+look something up do so in one call, all wait; the next batch starts when the last patient is done. It keeps the reply's
+text and encodes it again for training, so it trains on other ids than were sampled wherever the model spelled a word in
+another way than the tokenizer does.
 
 Each pass begins as a phase of training does, with weights that were just handed over: what the pass before has left
 in the engine's prefix cache would make the second one quicker.
 
-The taught policy is the warmed-up one of a run (run_dir=...), with short replies of nearly equal length. An untaught
-one of its shape babbles up to the limit of each role, so replies differ in length, but seldom names a meta-path. What a
-run at full scale asks of the engine, long prompts and replies of up to a few hundred tokens, is measured with it too.
+The taught policy is the warmed-up one of a run (run_dir=...), with the demo's prompts and short replies of nearly equal
+length. What a run at full scale asks of the engine, whole histories and replies of up to a few hundred tokens, comes
+from an untaught one of its shape, which babbles up to the limit of each role, but seldom names a meta-path.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, P
 from ghar.llm.policy import Desk, Done, EnginePolicy, Policy, open_desk
 from ghar.llm.tokens import Tokenizer, encode_reply
 
-TOGETHER = 64  # patients at once, the engine's largest batch; env.in_flight=... takes another number
 LOOKUPS = 4  # workers of the retriever: calls the rollout has under way; retriever.workers=... takes another number
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is played: which model, seconds a call of the retriever takes, episodes (so many that the last ones, which
-    nobody follows, weigh little) and what differs from the configuration."""
+    """What is played: which model, patients at once, seconds a call of the retriever takes, episodes (so many that the
+    last ones, which nobody follows, weigh little) and what differs from the configuration."""
 
     taught: bool
+    together: int
     delays: tuple[float, ...]
     episodes: int
     overrides: tuple[str, ...] = ()
 
 
+FULL = ("env.prompts=full", "env.history_tokens=2048", "env.max_iterations=6")
 SETTINGS = {
-    "taught": Setting(True, (0.05, 0.5), 1024),
-    "untaught": Setting(False, (0.05,), 1024),
-    "untaught, prompts and replies of full scale": Setting(
-        False, (0.05,), 192, ("env.prompts=full", "env.history_tokens=2048", "env.max_iterations=6")
-    ),
+    "taught, 64 at once": Setting(True, 64, (0.05, 0.5), 1024),
+    "taught, 16 at once": Setting(True, 16, (0.05,), 512),
+    "full scale, 64 at once": Setting(False, 64, (0.05,), 192, FULL),
+    "full scale, 16 at once": Setting(False, 16, (0.05,), 64, FULL),
 }
 
 
@@ -80,7 +80,7 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     from trainers.models import load_sft, use_cores
     from trainers.study import prepare
 
-    given = ["+experiment=mimic4_los", f"env.in_flight={TOGETHER}", f"retriever.workers={LOOKUPS}", *overrides]
+    given = ["+experiment=mimic4_los", f"retriever.workers={LOOKUPS}", *overrides]
     config = load(given)
     use_cores(config.threads)
     model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
@@ -88,7 +88,7 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     untaught = type(model)(model.config).to(model.device, model.dtype).eval()
     engine = make_engine(config, model, tokenizer)
     policy = EnginePolicy(engine, config.engine.temperature)
-    sizes, versions = (config.env.in_flight, config.retriever.workers), count()
+    lookups, versions = config.retriever.workers, count()
     result: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         study = prepare(load([*given, *setting.overrides]))
@@ -99,10 +99,11 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
             return serving(engine, one, next(versions))
 
         print(f"{name}: {len(jobs)} episodes", flush=True)
-        result[name] = compare(jobs, policy, serve, study.retriever, tokenizer, *sizes, seeds, setting.delays)
+        sizes = (setting.together, lookups, seeds, setting.delays)
+        result[name] = compare(jobs, policy, serve, study.retriever, tokenizer, *sizes)
         result[name]["episodes"] = len(jobs)
     engine.close()
-    return result | {"engine": config.engine.kind, "at once": sizes[0], "look-ups at once": sizes[1]}
+    return result | {"engine": config.engine.kind, "look-ups at once": lookups}
 
 
 def compare(
