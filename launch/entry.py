@@ -134,7 +134,8 @@ def _values(override: Override) -> list[Any]:
 def _no_choice(group: str, value: str) -> str:
     valid = choices(group)
     own = f" (any other sentence-transformers model: retriever.kind={value})" if group == "retriever" else ""
-    return f"{group}={value} does not exist: did you mean {nearest(value, valid)}, of {', '.join(valid)}?{own}"
+    others = f", of {', '.join(valid)}" if len(valid) > 1 else ""
+    return f"{group}={value} does not exist: did you mean {nearest(value, valid)}{others}?{own}"
 
 
 def _combinations(overrides: Sequence[Override]) -> list[list[str]]:

@@ -121,7 +121,8 @@ def test_real_launchers_report_every_mistake_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override, said", [
-    ("scale=ful", "did you mean full"),
+    ("scale=ful", "did you mean full, of demo, full?"),
+    ("logger=none", "did you mean wandb?"),
     ("retriever=intfloat/e5-small", "retriever.kind=intfloat/e5-small"),
     ("data=_base", "does not exist"),
     ("experiment=mimic4_los", "write +experiment=mimic4_los"),
