@@ -11,28 +11,33 @@ Tokenizer = Any  # a transformers tokenizer; typed loosely so that this module i
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     """Token ids of a prompt; as a user message where the tokenizer has a chat template, raw otherwise."""
-    if getattr(tokenizer, "chat_template", None):
-        messages = [{"role": "user", "content": prompt}]
-        return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
-    return list(tokenizer.encode(prompt, add_special_tokens=False))
+    return list(tokenizer.encode(_asked(tokenizer, prompt), add_special_tokens=False))
 
 
 def encode_reply(tokenizer: Tokenizer, reply: str) -> list[int]:
     """Token ids of a free reply as a model should have said it, end token included."""
-    text = reply if getattr(tokenizer, "chat_template", None) else " " + reply
-    return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+    return [*tokenizer.encode(_said(tokenizer, reply), add_special_tokens=False), tokenizer.eos_token_id]
 
 
 def encode_many(tokenizer: Tokenizer, prompts: Sequence[str], replies: Sequence[str]) -> tuple[list[Any], list[Any]]:
     """`encode_prompt` of each prompt and `encode_reply` of each reply, many at a time, which is much quicker."""
-    if getattr(tokenizer, "chat_template", None):
-        chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
-        asked = [tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for chat in chats]
-        texts = [*asked, *replies]
-    else:
-        texts = [*prompts, *(f" {reply}" for reply in replies)]
+    texts = [*(_asked(tokenizer, prompt) for prompt in prompts), *(_said(tokenizer, reply) for reply in replies)]
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     return ids[: len(prompts)], [[*said, tokenizer.eos_token_id] for said in ids[len(prompts) :]]
+
+
+def _asked(tokenizer: Tokenizer, prompt: str) -> str:
+    """The text that stands for a prompt."""
+    if not getattr(tokenizer, "chat_template", None):
+        return prompt
+    return tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
+    )
+
+
+def _said(tokenizer: Tokenizer, reply: str) -> str:
+    """The text that stands for a reply: behind a raw prompt comes a blank."""
+    return reply if getattr(tokenizer, "chat_template", None) else " " + reply
 
 
 @lru_cache(maxsize=1024)  # the same few lists are asked for again and again
