@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ghar.data.cohort import Sample, Task
-from ghar.data.views import visit_list
+from ghar.data.views.visits import visit_list
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ def check(env: Any, *, seed: int = 0, episodes: int = 3) -> None:
     rollout asks for exactly the prompts the player was shown, and ends with the same episode.
     """
     core = env.unwrapped
-    _require(hasattr(core, "game"), f"{type(core).__name__} is no view of a game: wrap yours in envs.gym_view.GymView")
+    wrap = "wrap yours in envs.views.gym_view.GymView"
+    _require(hasattr(core, "game"), f"{type(core).__name__} is no view of a game: {wrap}")
     for number in range(episodes):
         first = _play(env, seed + number, probe=True)
         second = _play(env, seed + number, probe=False)

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from envs.case import Case, build_cases
-from envs.ghar import GharEpisodes, GharSpec
-from envs.knowledge import exact_knowledge
+from envs.ghar.episode import GharEpisodes, GharSpec
+from envs.ghar.knowledge import exact_knowledge
+from envs.ghar.teacher import Knowledge
 from envs.rollout import Corpus
 from envs.scene import Scene
-from envs.teacher import Knowledge
 from ghar.data.cohort import Cohort
 from ghar.data.demo.world import World, generate_world, world_folder
-from ghar.data.mimic4 import read_mimic4
-from ghar.data.tasks import make_samples
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.tasks.stays import make_samples
 from ghar.episode import Episode
 from ghar.kg.linking import link_codes
 from ghar.kg.metapaths import metapaths

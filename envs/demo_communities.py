@@ -14,11 +14,11 @@ import numpy as np
 
 from envs.case import topics_of
 from envs.demo import PATIENTS, REWARDS, WORDS, demo_cohort
-from envs.kare import KareCase, KareEpisodes, KareSpec, kare_scene
+from envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
 from envs.scene import Scene
 from ghar.data.cohort import Sample
-from ghar.data.tasks_kare import kare_samples
-from ghar.data.views import visit_lists
+from ghar.data.tasks.next_visit import kare_samples
+from ghar.data.views.visits import visit_lists
 from ghar.kg.clusters import Clusters
 from ghar.kg.communities import detect
 from ghar.kg.graph import KnowledgeGraph

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 
 from envs.demo import PATIENTS, REWARDS, demo_cohort
-from envs.ehr_rag import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_scene
+from envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_scene
 from envs.scene import Scene
-from ghar.data.task_cards import CARDS
-from ghar.data.tasks_ehrshot import TASKS, ehrshot_labels
+from ghar.data.tasks.cards import CARDS
+from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.ether import EtherSpec, EventCorpus
 from ghar.retrieval.event_build import build_event_store

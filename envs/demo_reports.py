@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 
 from envs.demo import PATIENTS, REWARDS, WORDS, demo_cohort
-from envs.exprag import ExpragEpisodes, ExpragSpec, exprag_scene
+from envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
 from envs.scene import Scene
 from ghar.data.demo.notes import write_notes
-from ghar.data.dischargeqa import build_questions
-from ghar.data.notes import read_notes
+from ghar.data.readers.notes import read_notes
+from ghar.data.tasks.dischargeqa import build_questions
 from ghar.retrieval.experience import make_finder
 from ghar.retrieval.matching import tfidf
 from ghar.retrieval.report_build import index_reports, queries_of

@@ -24,12 +24,12 @@ from envs.demo import SPEC, demo_scene
 from envs.demo_communities import demo_communities
 from envs.demo_events import demo_events
 from envs.demo_reports import demo_questions
-from envs.games import BYTES, Codec, Game, TextGame, TokenGame
-from envs.gym_view import GymView
-from envs.navigation import Chart, NavigationGame, navigation
+from envs.ghar.navigation import Chart, NavigationGame, navigation
+from envs.graphwalker.selection_game import SPEC as WALK
+from envs.graphwalker.selection_game import WalkGame, demo_walks
 from envs.scene import Scene
-from envs.selection_game import SPEC as WALK
-from envs.selection_game import WalkGame, demo_walks
+from envs.views.games import BYTES, Codec, Game, TextGame, TokenGame
+from envs.views.gym_view import GymView
 
 View = Literal["text", "tokens"]
 
@@ -42,7 +42,7 @@ def _system(
     context: int = 4096,
     folder: str = ".cache/ghar",
 ) -> Game:
-    """A system as a game of texts, or of token ids by `codec` (bytes, or `envs.games.codec_of(tokenizer)`).
+    """A system as a game of texts, or of token ids by `codec` (bytes, or `envs.views.games.codec_of(tokenizer)`).
 
     folder: where generated patients are kept.
     """

@@ -53,7 +53,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Task:
-    # GHAR's three; KARE's two; GraphWalker's three on time series (ghar/data/tasks_series.py)
+    # GHAR's three; KARE's two; GraphWalker's three on time series (ghar/data/tasks/series.py)
     name: Literal[
         "los", "read", "dec", "kare_mortality", "kare_readmission",
         "series_mortality", "series_readmission", "series_los",

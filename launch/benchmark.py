@@ -1,6 +1,6 @@
 """Measured claims, one command each: python launch/benchmark.py learning --seeds 3
 
-Results are printed and kept under --folder. One file each, launch/bench_<name>.py, says what it measures and how:
+Results are printed and kept under --folder. One file each, launch/bench/<name>.py, says what it measures and how:
 
 learning: the demo experiment under `--seeds` seeds; reward after RL against after SFT, accuracy against both ceilings.
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum.
@@ -34,8 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def bench(name: str) -> Any:
-    """The module launch/bench_<name>.py, imported only when it is asked for."""
-    return importlib.import_module(f"launch.bench_{name}")
+    """The module launch/bench/<name>.py, imported only when it is asked for."""
+    return importlib.import_module(f"launch.bench.{name}")
 
 
 WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_intermixed_args()  # overrides may follow options
-    from launch.bench_result import tell
+    from launch.bench.result import tell
 
     arguments.folder.mkdir(parents=True, exist_ok=True)
     tell(arguments.what, arguments.folder, WHAT[arguments.what](arguments))

@@ -20,7 +20,7 @@ def run(config: Config) -> None:
     import os
 
     from ghar.data.mapping import map_source
-    from ghar.data.source import read_source
+    from ghar.data.readers.source import read_source
     from ghar.data.statistics import dataset_table, text
 
     cohort = read_source(config.data)
@@ -52,7 +52,7 @@ def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
     """GHAR's and KARE's tasks that have samples, and for each of the others the reason why it has none."""
     from dataclasses import replace
 
-    from ghar.data.visit_tasks import visit_samples
+    from ghar.data.tasks.visits import visit_samples
     from ghar.errors import BadInput
 
     tasks, refused = {}, []
@@ -68,10 +68,10 @@ def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
 def _labels(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
     """GraphWalker's and EHRSHOT's tasks from their labels, without building what a model is shown."""
     from ghar.data.statistics import label_row
-    from ghar.data.tasks_ehrshot import TASKS as EHRSHOT
-    from ghar.data.tasks_ehrshot import ehrshot_labels
-    from ghar.data.tasks_series import TASKS as SERIES
-    from ghar.data.tasks_series import Stay, series_labels
+    from ghar.data.tasks.ehrshot import TASKS as EHRSHOT
+    from ghar.data.tasks.ehrshot import ehrshot_labels
+    from ghar.data.tasks.series import TASKS as SERIES
+    from ghar.data.tasks.series import Stay, series_labels
     from ghar.errors import BadInput
 
     leakage, rows, refused = config.data.leakage, {}, []

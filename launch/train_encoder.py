@@ -21,7 +21,7 @@ def run(config: Config) -> None:
     from ghar.errors import BadInput
     from ghar.metrics.runfolder import write_whole
     from trainers.demonstrations import prepare
-    from trainers.models import use_cores
+    from trainers.runs.models import use_cores
 
     if config.selector is None:
         raise BadInput("train_encoder.py trains what selector.encoder names: add policy=graphwalker.")

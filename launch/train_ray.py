@@ -18,7 +18,7 @@ def run(config: Config) -> None:
     from ghar.errors import BadInput
 
     try:
-        from trainers.ray_train import train  # heavy, so only once the configuration is known to be good
+        from trainers.ray.train import train  # heavy, so only once the configuration is known to be good
     except ModuleNotFoundError as error:
         raise BadInput(f"Ray needs {error.name}, which is not installed: pip install '.[ray]'.") from error
     train(config)

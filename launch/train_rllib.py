@@ -14,7 +14,7 @@ def run(config: Config) -> None:
     from ghar.errors import BadInput
 
     try:
-        from trainers.rllib import train  # heavy, so only once the configuration is known to be good
+        from trainers.rllib.ppo import train  # heavy, so only once the configuration is known to be good
     except ModuleNotFoundError as error:
         raise BadInput(f"RLlib needs {error.name}, which is not installed: pip install '.[ray]'.") from error
     train(config)

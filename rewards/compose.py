@@ -104,8 +104,8 @@ def score_episode(
 
     reference: None where there is none (validation, or a sample the teacher never got right): rank is 0.
     normaliser: needed by normalise="running" and only read; see `observe`.
-    A failed episode is worth 0 in every term and is left out of training (trainers/trajectory.py): what broke was the
-    engine or the retriever, not the policy.
+    A failed episode is worth 0 in every term and is left out of training (trainers/rl/trajectory.py): what broke was
+    the engine or the retriever, not the policy.
     """
     totals: dict[str, float] = dict.fromkeys(TERMS, 0.0)
     if episode.failure is not None:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(autouse=True)
 def numbers_as_they_are() -> Iterator[None]:
-    """Training counts denormals as zero (`trainers.models.use_cores`), which hypothesis refuses to work with."""
+    """Training counts denormals as zero (`trainers.runs.models.use_cores`), which hypothesis refuses to work with."""
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)

@@ -9,7 +9,7 @@ from typing import Any
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.demo_model import build_model, build_tokenizer
-from trainers.models import load_pretrained
+from trainers.runs.models import load_pretrained
 
 
 def load_backbone(config: Config, texts: Callable[[], Sequence[str]]) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.kare import NOTHING, KareCase, KarePrediction
+from envs.kare.episode import NOTHING, KareCase, KarePrediction
 from ghar.data.cohort import Task
 from ghar.episode import Episode
 from ghar.llm.asking import Cost, Question, Unreadable, ask

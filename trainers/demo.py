@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from envs.case import Case
-from envs.knowledge import RELATIONS, label_rule, topic_of
+from envs.ghar.knowledge import RELATIONS, label_rule, topic_of
+from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher
 from envs.rollout import derive_seed
-from envs.teacher import Habits, Knowledge, ScriptedTeacher
 from ghar.data.cohort import Sample, Visit
 from ghar.data.demo import story
 from ghar.episode import Act, Episode, Evidence, Retrieve
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.progress import track
 from trainers.play import play, tokenised
-from trainers.sft import Pair, SFTSettings, run_sft
+from trainers.sft.run import Pair, SFTSettings, run_sft
 from trainers.study import Study
 
 TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.65, disorder=0.3, guess=0.03)

@@ -17,10 +17,10 @@ import numpy as np
 
 from ghar.config import Config, Selector
 from ghar.data.cohort import Cohort, Task
-from ghar.data.samples import TimeSeriesSample
-from ghar.data.source import read_source
-from ghar.data.splits import Splits, split_stratified
-from ghar.data.tasks_series import SeriesTask, series_samples
+from ghar.data.readers.source import read_source
+from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.tasks.series import SeriesTask, series_samples
+from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.encoders.embeddings import Embeddings, embed, embed_texts
 from ghar.encoders.embeddings import Name as EncoderName
 from ghar.progress import progress

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from envs.ehr_rag import Method
+from envs.ehr_rag.episode import Method
 from ghar.config import Config
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.policy import compare
@@ -20,7 +20,7 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.scores import classification
 from trainers.ehr_rag_rows import case_row, linear_row, method_summary
 from trainers.ehr_rag_study import LINEAR, EventStudy, play_cases, prepare
-from trainers.resume import as_yaml
+from trainers.runs.resume import as_yaml
 
 Answers = tuple[Policy, Callable[[str], int], int]  # who is asked, how tokens are counted, how many a prompt may show
 Rows = list[dict[str, Any]]

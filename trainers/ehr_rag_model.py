@@ -11,7 +11,7 @@ from ghar.retrieval.event_store import Record
 from trainers.backbone import load_backbone
 from trainers.ehr_rag_study import EventStudy
 from trainers.engines import AnyEngine, served
-from trainers.models import use_cores
+from trainers.runs.models import use_cores
 
 EXAMPLES = 50  # patients whose prompts the demo's tokenizer is made from
 

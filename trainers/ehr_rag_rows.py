@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.ehr_rag import EventCase, EventPrediction, Lookup
+from envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
 from ghar.config import Config
 from ghar.episode import Episode
 from ghar.metrics.policy import policy_summary

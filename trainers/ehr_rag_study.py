@@ -14,16 +14,16 @@ from typing import Literal, cast
 
 import polars as pl
 
-from envs.ehr_rag import AGENTS, EhrRagEpisodes, EhrRagSpec, EventCase, Method
-from envs.ehr_rag_rules import RuleReader, fit_rules
+from envs.ehr_rag.episode import AGENTS, EhrRagEpisodes, EhrRagSpec, EventCase, Method
+from envs.ehr_rag.rule import RuleReader, fit_rules
 from envs.rollout import Job, rollout
 from ghar.config import Config, EhrRag
 from ghar.data.cohort import Cohort, Task
-from ghar.data.meds import read_labels, read_subject_splits
-from ghar.data.source import read_source
-from ghar.data.splits import Splits, split_as_given, split_by_patient
-from ghar.data.task_cards import CARDS
-from ghar.data.tasks_ehrshot import TASKS, EhrshotTask, ehrshot_labels, label_indices
+from ghar.data.readers.meds import read_labels, read_subject_splits
+from ghar.data.readers.source import read_source
+from ghar.data.tasks.cards import CARDS
+from ghar.data.tasks.ehrshot import TASKS, EhrshotTask, ehrshot_labels, label_indices
+from ghar.data.tasks.splits import Splits, split_as_given, split_by_patient
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy

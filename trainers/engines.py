@@ -11,7 +11,7 @@ import torch
 from ghar.config import Config
 from ghar.llm.hf import HFEngine
 from ghar.llm.vllm_build import VLLMSettings, check_installed
-from trainers.actor_critic import ActorCritic
+from trainers.rl.actor_critic import ActorCritic
 
 if TYPE_CHECKING:
     from ghar.llm.vllm import VLLMEngine

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from envs.case import Case
+from envs.ghar.teacher import ScriptedTeacher
 from envs.rollout import derive_seed
-from envs.teacher import ScriptedTeacher
 from ghar.config import Config
 from ghar.data.demo.world import ceilings
 from ghar.episode import Episode
@@ -21,12 +21,12 @@ from ghar.metrics.report import conclude
 from ghar.metrics.runfolder import RunFolder, write_whole
 from rewards.compose import score_episode
 from rewards.normalise import Running
-from trainers import checkpoint
 from trainers.demo import TEACHER, teacher_knowledge
 from trainers.engines import make_engine, serving
 from trainers.label_scores import label_probabilities
-from trainers.models import SFT, identity, load_sft, make_actor, use_cores
 from trainers.play import episode_row, needs_retrieval, play
+from trainers.runs import checkpoint
+from trainers.runs.models import SFT, identity, load_sft, make_actor, use_cores
 from trainers.study import Study, prepare
 
 WORDLESS = {"scripted", "rllib"}  # policies that ask no language model
@@ -168,7 +168,7 @@ def _wordless(study: Study, name: str, tokenizer: Any | None) -> Policy:
     if name == "scripted":
         return ScriptedTeacher(teacher_knowledge(study, study.cases(study.splits.train, tokenizer)), TEACHER)
     try:
-        from trainers.rllib import load_policy
+        from trainers.rllib.ppo import load_policy
     except ImportError as error:
         raise BadInput("Policy rllib needs RLlib: pip install '.[ray]', or leave it out of eval.policies.") from error
     assert study.config.eval.navigation is not None  # ghar.configure asks for it

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envs.kare import NOTHING, KareCase
+from envs.kare.episode import NOTHING, KareCase
 from ghar.llm.asking import Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts

@@ -15,17 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from envs.exprag import ExpragEpisodes, ExpragSpec
-from envs.exprag_rules import MajorityOfExperiences
-from envs.flare import Pieces
+from envs.exprag.episode import ExpragEpisodes, ExpragSpec
+from envs.exprag.flare import Pieces
+from envs.exprag.rule import MajorityOfExperiences
 from envs.rollout import Job, rollout
 from ghar.config import Config, Exprag
 from ghar.data.cohort import Cohort
 from ghar.data.demo.world import generate_world, world_folder
-from ghar.data.dischargeqa import ASKED, Kind, Question, build_questions
-from ghar.data.notes import Notes, read_notes
-from ghar.data.source import read_source
-from ghar.data.splits import Splits, split_by_patient
+from ghar.data.readers.notes import Notes, read_notes
+from ghar.data.readers.source import read_source
+from ghar.data.tasks.dischargeqa import ASKED, Kind, Question, build_questions
+from ghar.data.tasks.splits import Splits, split_by_patient
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import EnginePolicy, Policy
@@ -41,7 +41,7 @@ from ghar.retrieval.report_corpus import Ranker, ReportCorpus
 from ghar.retrieval.report_texts import rank_by_text, text_scores
 from ghar.retrieval.reports import ReportIndex, rank, rank_by_thirds, weights
 from trainers.exprag_rows import question_row
-from trainers.resume import as_yaml
+from trainers.runs.resume import as_yaml
 
 WITHOUT = {"direct", "scripted_direct"}  # policies that look nothing up
 SHOWN = 5  # diagnoses that stand for a ranked stay in the report

@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from envs.exprag import ExpragEpisodes
-from envs.exprag_rules import MajorityOfExperiences
-from envs.flare import Pieces
+from envs.exprag.episode import ExpragEpisodes
+from envs.exprag.flare import Pieces
+from envs.exprag.rule import MajorityOfExperiences
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
 from trainers.backbone import load_backbone
 from trainers.engines import AnyEngine, served
 from trainers.exprag import ExpragStudy, play_questions
-from trainers.models import use_cores
+from trainers.runs.models import use_cores
 
 EXAMPLES = 200  # prompts the demo's tokenizer is made from
 

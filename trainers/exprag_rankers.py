@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from envs.rollout import derive_seed
-from ghar.data.dischargeqa import Question
+from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Act
 from ghar.llm.options import parse_scores
 from ghar.llm.policy import Policy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from envs.exprag_rules import listed_share
-from ghar.data.dischargeqa import LETTERS, Question, letters
+from envs.exprag.rule import listed_share
+from ghar.data.tasks.dischargeqa import LETTERS, Question, letters
 from ghar.episode import Act, Episode, Evidence
 from ghar.metrics.dischargeqa import set_scores
 from ghar.retrieval.report_corpus import RankReports

@@ -1,8 +1,8 @@
 """EXPRAG's reader trained as GHAR's agents are: a warm-up that imitates right answers, then PPO on questions.
 
     1. questions, reports, index, model                trainers/exprag.py, trainers/exprag_model.py
-    2. warm-up: the answers of the fixed rule that are right, SFT       trainers/sft.py
-    3. PPO on the training questions, reward of rewards/options.py      trainers/mappo.py
+    2. warm-up: the answers of the fixed rule that are right, SFT       trainers/sft/run.py
+    3. PPO on the training questions, reward of rewards/options.py      trainers/rl/mappo.py
     4. the model with the best F1 on the validation questions, to checkpoints/model; its evaluation
 """
 
@@ -16,29 +16,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.exprag import ExpragEpisodes
-from envs.exprag_rules import MajorityOfExperiences
-from envs.flare import Pieces
+from envs.exprag.episode import ExpragEpisodes
+from envs.exprag.flare import Pieces
+from envs.exprag.rule import MajorityOfExperiences
 from envs.rollout import derive_seed
 from ghar.config import Config
-from ghar.data.dischargeqa import Question
+from ghar.data.tasks.dischargeqa import Question
 from ghar.errors import BadInput
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.dischargeqa import set_scores
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
 from rewards.options import score_options
-from trainers.actor_critic import ActorCritic
 from trainers.engines import AnyEngine, make_engine, serving
 from trainers.exprag import ExpragStudy, evaluate, play_questions, prepare
 from trainers.exprag_model import load_model, sure_of
-from trainers.mappo import update
-from trainers.models import make_actor, mappo_config, save_model, use_cores
 from trainers.play import tokenised
-from trainers.resume import as_yaml, occupied
-from trainers.sft import run_sft
-from trainers.trajectory import build
-from trainers.warmup import imitation
+from trainers.rl.actor_critic import ActorCritic
+from trainers.rl.mappo import update
+from trainers.rl.trajectory import build
+from trainers.runs.models import make_actor, mappo_config, save_model, use_cores
+from trainers.runs.resume import as_yaml, occupied
+from trainers.sft.run import run_sft
+from trainers.sft.warmup import imitation
 
 ROLES = ("predict", "answer")
 MODEL = Path("checkpoints") / "model"

@@ -1,9 +1,9 @@
 """GHAR from raw tables to an evaluated policy: the whole recipe, top to bottom (section IV of the paper).
 
     1. cohort, task, splits, graph, retriever           trainers/study.py
-    2. a base model (demo: made on the spot)            trainers/demo.py, trainers/models.py
-    3. warm-up: teacher, rejection sampling, SFT        trainers/warmup.py, trainers/sft.py
-    4. multi-agent PPO                                  trainers/rl.py, trainers/mappo.py
+    2. a base model (demo: made on the spot)            trainers/demo.py, trainers/runs/models.py
+    3. warm-up: teacher, rejection sampling, SFT        trainers/sft/warmup.py, trainers/sft/run.py
+    4. multi-agent PPO                                  trainers/rl/loop.py, trainers/rl/mappo.py
     5. evaluation and report                            trainers/evaluate.py
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from envs.teacher import ScriptedTeacher
+from envs.ghar.teacher import ScriptedTeacher
 from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
@@ -31,20 +31,20 @@ from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from trainers.demo import TEACHER, base_key, base_knowledge, build_base, teacher_knowledge
-from trainers.distributed import main_first, on_main, rank, together
 from trainers.evaluate import evaluate_study, table
-from trainers.learner import sharing
-from trainers.lessons import Lessons, lessons_of, read_lessons, write_lessons
-from trainers.machine import check_machine
-from trainers.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
 from trainers.players import Hire, here
-from trainers.resume import hold, open_run
-from trainers.rl import Patients, reinforce
-from trainers.sft import run_sft
+from trainers.rl.learner import sharing
+from trainers.rl.loop import Patients, reinforce
+from trainers.runs.distributed import main_first, on_main, rank, together
+from trainers.runs.machine import check_machine
+from trainers.runs.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
+from trainers.runs.resume import hold, open_run
+from trainers.sft.lessons import Lessons, lessons_of, read_lessons, write_lessons
+from trainers.sft.run import run_sft
+from trainers.sft.warmup import imitation, sample_references
 from trainers.study import Study, prepare
-from trainers.warmup import imitation, sample_references
 
-LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/lessons.py; SFT on its way
+LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/lessons.py; SFT on its way
 
 Log = Callable[[Mapping[str, Any]], None]
 

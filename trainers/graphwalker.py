@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from envs.react import AGENT, ROLES, ReactCase, react
+from envs.graphwalker.react import AGENT, ROLES, ReactCase, react
 from envs.rollout import Job, rollout
 from envs.upstream import with_examples
 from ghar.config import Config
 from ghar.data.cohort import Task
-from ghar.data.splits import Splits
-from ghar.data.views_series import number
+from ghar.data.tasks.splits import Splits
+from ghar.data.views.series import number
 from ghar.episode import Episode, Evidence, Retrieve
 from ghar.llm.engine import Engine
 from ghar.llm.policy import EnginePolicy
@@ -50,8 +50,8 @@ from trainers.demonstrations import (
 from trainers.engines import served
 from trainers.graphwalker_rows import Probabilities, episode_rows, shown
 from trainers.label_scores import label_probabilities
-from trainers.models import load_pretrained, use_cores
-from trainers.resume import as_yaml
+from trainers.runs.models import load_pretrained, use_cores
+from trainers.runs.resume import as_yaml
 
 EFFORT = Effort()
 BATCH = 64  # patients whose labels are asked for together

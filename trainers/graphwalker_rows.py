@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.react import AGENT
+from envs.graphwalker.react import AGENT
 from ghar.metrics.cohort_chart import WalkPicture, cohort_chart, flatten
 from ghar.selectors.scorer import EngineScorer
 from trainers.demonstrations import Chosen

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envs.case import topics_of
-from envs.kare import KareCase, KareEpisodes, KareSpec, Reasoning
+from envs.kare.episode import KareCase, KareEpisodes, KareSpec, Reasoning
 from envs.rollout import Corpus, Job, rollout
 from ghar.config import Config, Kare
-from ghar.data.considerations import considerations_of
+from ghar.data.tasks.considerations import considerations_of
 from ghar.episode import Episode, Retrieve
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.policy import compare
@@ -41,7 +41,7 @@ from trainers.kare_rules import GradeRule
 from trainers.kare_study import KareStudy, prepare
 from trainers.named_engine import engine_key, named_engine
 from trainers.records import counter
-from trainers.resume import as_yaml
+from trainers.runs.resume import as_yaml
 from trainers.scripted_critic import reply as scripted_critic
 from trainers.scripted_expert import expert_knowledge
 

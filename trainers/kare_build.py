@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ghar.config import Config, Kare
-from ghar.data.abstracts import Abstracts, read_abstracts
+from ghar.data.readers.abstracts import Abstracts, read_abstracts
 from ghar.errors import BadInput
 from ghar.kg.clusters import THRESHOLDS, Clusters, cluster, rewrite
 from ghar.kg.communities import Communities, detect

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from envs.kare import knowledge_text, reason_prompt
+from envs.kare.episode import knowledge_text, reason_prompt
 from ghar.config import Config
 from ghar.llm.engine import Engine
 from trainers.backbone import load_backbone
 from trainers.engines import served
 from trainers.kare_study import KareStudy
-from trainers.models import use_cores
 from trainers.named_engine import asking
 from trainers.records import counter
+from trainers.runs.models import use_cores
 
 # Below run_dir, where launch/train_kare.py saves its model, and in the demo what it was distilled from.
 DISTILLED, BACKBONE = Path("checkpoints") / "distilled", Path("checkpoints") / "backbone"

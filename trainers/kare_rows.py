@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from envs.kare import KareCase, KarePrediction
+from envs.kare.episode import KareCase, KarePrediction
 from ghar.config import Config
 from ghar.episode import Episode, Passage
 from ghar.metrics.policy import policy_summary

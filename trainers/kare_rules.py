@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.kare import KareCase, join_both
-from envs.teacher import Knowledge, finding
+from envs.ghar.teacher import Knowledge, finding
+from envs.kare.episode import KareCase, join_both
 from ghar.episode import Act, Completion
 from trainers.scripted_expert import grade_in
 

@@ -10,11 +10,11 @@ from typing import cast
 import numpy as np
 
 from envs.case import topics_of
-from envs.kare import KareCase
+from envs.kare.episode import KareCase
 from ghar.config import Config, Kare
 from ghar.data.cohort import Sample
-from ghar.data.views import visit_list, visit_lists
-from ghar.data.views_kare import base_context
+from ghar.data.views.context import base_context
+from ghar.data.views.visits import visit_list, visit_lists
 from ghar.errors import BadInput
 from ghar.retrieval.abstract_corpus import AbstractCorpus
 from ghar.retrieval.community_corpus import CommunityCorpus, SelectCommunities

@@ -3,7 +3,7 @@
     1. records, communities, similar patients          trainers/kare_study.py
     2. a model to begin with (demo: GHAR's base of this task, saved as checkpoints/backbone)
     3. the expert's chains for the training patients   trainers/expert_chains.py
-    4. multitask fine-tuning, best validation loss     trainers/distill.py, trainers/sft.py -> checkpoints/distilled
+    4. multitask fine-tuning, best validation loss     trainers/sft/distill.py -> checkpoints/distilled
     5. evaluation and report                           trainers/kare.py
 
 A killed run goes on where it was: what is built and what the expert has said is kept, and so are steps of fine-tuning.
@@ -22,25 +22,25 @@ from typing import Any
 
 import torch
 
-from envs.kare import KareCase
+from envs.kare.episode import KareCase
 from ghar.config import Config
-from ghar.data.considerations import considerations_of
+from ghar.data.tasks.considerations import considerations_of
 from ghar.disk import full_disk_told
 from ghar.metrics.runfolder import RunFolder
 from trainers import study as ghar_study
-from trainers.distill import Taught, answers_of, distil, lessons, look_up_all
-from trainers.distributed import main_first, on_main, rank, together
 from trainers.expert_chains import Chains, write_chains
 from trainers.ghar import start_model
 from trainers.kare import evaluate
 from trainers.kare_model import BACKBONE, DISTILLED
 from trainers.kare_study import KareStudy, prepare
-from trainers.learner import sharing
-from trainers.models import load_pretrained, save_model, use_cores
 from trainers.named_engine import engine_key, named_engine
 from trainers.records import counter
-from trainers.resume import as_yaml, hold, open_run
+from trainers.rl.learner import sharing
+from trainers.runs.distributed import main_first, on_main, rank, together
+from trainers.runs.models import load_pretrained, save_model, use_cores
+from trainers.runs.resume import as_yaml, hold, open_run
 from trainers.scripted_expert import expert_knowledge, scripted_expert
+from trainers.sft.distill import Taught, answers_of, distil, lessons, look_up_all
 
 STEPS, EXPERT = Path("checkpoints") / "distil-steps", Path("expert")
 

@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 from scipy.sparse import csr_array
 
-from envs.ehr_rag import EventCase
+from envs.ehr_rag.episode import EventCase
 from ghar.arrays import load_arrays
-from ghar.data.splits import Splits
-from ghar.data.subsets import SHOTS, few_shot
+from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.subsets import SHOTS, few_shot
 from ghar.errors import BadInput
 from ghar.progress import track
 from ghar.retrieval.event_store import Record, to_micros

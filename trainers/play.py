@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from envs.case import Case
-from envs.ghar import GharEpisodes
+from envs.ghar.episode import GharEpisodes
 from envs.rollout import Corpus, Job, rollout
 from ghar.config import Config, Retriever
 from ghar.episode import Act, Episode, Evidence, Record, Reply
@@ -18,7 +18,7 @@ from ghar.llm.policy import Policy
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 from ghar.progress import progress
 from rewards.compose import EpisodeReward
-from trainers.sft import Pair
+from trainers.sft.run import Pair
 from trainers.study import Study
 
 

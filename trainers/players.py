@@ -1,4 +1,4 @@
-"""Who plays the episodes of a training loop: this process, or others (trainers/ray_pool.py)."""
+"""Who plays the episodes of a training loop: this process, or others (trainers/ray/pool.py)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from envs.case import Case
 from ghar.episode import Episode
 from ghar.llm.policy import EnginePolicy
-from trainers.actor_critic import ActorCritic
 from trainers.engines import AnyEngine, make_engine, serving
-from trainers.learner import Learner
 from trainers.play import play
+from trainers.rl.actor_critic import ActorCritic
+from trainers.rl.learner import Learner
 from trainers.study import Study
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from ghar.config import Config, Selector
 from ghar.data.cohort import Task
-from ghar.data.questions import LETTERS, Question, read_medqa
-from ghar.data.splits import Splits, split_stratified
+from ghar.data.readers.questions import LETTERS, Question, read_medqa
+from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.encoders.embeddings import embed_texts
 from ghar.errors import BadInput
 from ghar.metrics.report import conclude
@@ -36,8 +36,8 @@ from trainers.demonstrations import METHODS, choose
 from trainers.engines import served
 from trainers.graphwalker import predict, selection_cost, summarise, table
 from trainers.graphwalker_rows import Probabilities, episode_rows, shown
-from trainers.models import use_cores
-from trainers.resume import as_yaml
+from trainers.runs.models import use_cores
+from trainers.runs.resume import as_yaml
 
 ASKED = "Which answer is right?"
 

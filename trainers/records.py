@@ -12,9 +12,9 @@ import polars as pl
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World, generate_world, load_world, world_folder
-from ghar.data.source import read_source
-from ghar.data.splits import Splits, split_by_patient
-from ghar.data.visit_tasks import visit_samples
+from ghar.data.readers.source import read_source
+from ghar.data.tasks.splits import Splits, split_by_patient
+from ghar.data.tasks.visits import visit_samples
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, link_codes

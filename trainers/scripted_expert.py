@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from envs.knowledge import POSITIVE_FROM, RELATIONS, exact_knowledge
-from envs.teacher import Knowledge, finding, grade_in
+from envs.ghar.knowledge import POSITIVE_FROM, RELATIONS, exact_knowledge
+from envs.ghar.teacher import Knowledge, finding, grade_in
 from ghar.data.demo import story
 from ghar.data.demo.world import World
 
@@ -40,7 +40,7 @@ def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[st
 
 
 def topics_in(record: str) -> tuple[str, ...]:
-    """What the newest visit is about, as "disease <name>" and "drug <name>", from either style of `ghar.data.views`."""
+    """The newest visit's topics, "disease <name>" and "drug <name>", from either style of `ghar.data.views.visits`."""
     newest = record.splitlines()[-1] if record else ""
     if newest.startswith("now: "):
         return tuple(topic for topic in newest.removeprefix("now: ").split("; ") if " " in topic)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from envs.case import Case, build_cases
-from envs.ghar import GharEpisodes, GharSpec
+from envs.ghar.episode import GharEpisodes, GharSpec
 from envs.rollout import Corpus
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World
-from ghar.data.splits import Splits
+from ghar.data.tasks.splits import Splits
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.metapaths import metapaths
 from ghar.llm.tokens import Tokenizer

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Sample
-from ghar.data.samples import EventSample, TimeSeriesSample
+from ghar.data.tasks.samples import EventSample, TimeSeriesSample
 
 TIME = pl.Datetime("us")
 COLUMNS = ("sample_id", "visit_id", "code", "prediction_time", "recorded")

@@ -10,7 +10,7 @@ import polars as pl
 
 from ghar.data.codes import CodeSystems, gsn, map_codes, ndc, read_code_systems
 from ghar.data.cohort import Cohort
-from ghar.data.tables import find_table, open_table
+from ghar.data.readers.tables import find_table, open_table
 from ghar.errors import BadInput
 
 TOP = 10  # unmapped codes listed for each vocabulary

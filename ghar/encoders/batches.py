@@ -1,7 +1,7 @@
 """Time series of different lengths as tensors, standardised by what the training samples say.
 
 A value enters where it was measured. The last value before the first step shown counts as measured in that step:
-`ghar.data.tasks_series` has carried it there. What LOCF copied into later steps is in `filled` alone, which the models
+`ghar.data.tasks.series` has carried it there. What LOCF copied into later steps is in `filled` alone, which the models
 that were published on filled-in tables read (ConCare, AdaCare); SMART, whose pre-training hides values, must not see
 copies of what it hides.
 """
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ghar.data.samples import TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.errors import BadInput
 
 LIMIT = 10.0  # standardised values are cut there: one typing error must not decide

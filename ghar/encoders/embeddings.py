@@ -20,9 +20,9 @@ import numpy as np
 
 from ghar.arrays import load_arrays, save_arrays
 from ghar.data.cohort import Task
-from ghar.data.samples import TimeSeriesSample
-from ghar.data.splits import Splits
-from ghar.data.views_series import time_series
+from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.tasks.splits import Splits
+from ghar.data.views.series import time_series
 from ghar.errors import BadInput
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ghar.data.cohort import Task
-from ghar.data.samples import TimeSeriesSample
-from ghar.data.splits import Splits
+from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.tasks.splits import Splits
 from ghar.encoders.embeddings import Embeddings
 from ghar.metrics.bootstrap import RESAMPLES, Spread
 from ghar.metrics.clinical import best_threshold, length_of_stay, risk

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ghar.data.samples import TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.encoders.adacare import AdaCare
 from ghar.encoders.batches import Batch, Output, Scale, fit_scale, make_batch
 from ghar.encoders.concare import ConCare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ghar.data.dischargeqa import LETTERS
+from ghar.data.tasks.dischargeqa import LETTERS
 from ghar.episode import Parsed
 
 SEPARATOR = re.compile(r"(?:[\s,;&/+().\[\]*\"'`-]|\band\b|\boptions?\b)+")

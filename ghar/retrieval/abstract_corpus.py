@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ghar.data.abstracts import Abstracts
+from ghar.data.readers.abstracts import Abstracts
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.storage import new_folder, read_array, read_meta, write_meta

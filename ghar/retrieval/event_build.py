@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.data.views_events import event_label, number_text
+from ghar.data.views.events import event_label, number_text
 from ghar.errors import BadInput
 from ghar.kg.storage import Strings, new_folder, read_meta, write_arrays, write_meta
 from ghar.progress import progress
@@ -241,7 +241,7 @@ def _cuts(sizes: np.ndarray) -> list[int]:
 
 
 def _chunked(texts: list[str], rows: list[int], layout: Layout) -> Iterator[str]:
-    """The chunks of each patient in turn, as `ghar.data.views_events.chunks` cuts them."""
+    """The chunks of each patient in turn, as `ghar.data.views.events.chunks` cuts them."""
     begin, step = 0, layout.size - layout.overlap
     for count in rows:
         for chunk in range(int(chunk_count(count, layout.size, layout.overlap))):

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ghar.data.views_events import number_text
+from ghar.data.views.events import number_text
 from ghar.errors import BadInput
 from ghar.kg.storage import Strings, read_array, read_meta, read_strings
 from ghar.retrieval.encoders import Encoder
@@ -71,7 +71,7 @@ def _listed(strings: Strings) -> list[str]:
 
 
 def chunk_count(rows: np.ndarray | int, size: int, overlap: int) -> np.ndarray:
-    """How many chunks `ghar.data.views_events.chunks` makes of so many rows."""
+    """How many chunks `ghar.data.views.events.chunks` makes of so many rows."""
     n = np.asarray(rows)
     return np.where(n > 0, -(-np.maximum(n - overlap, 1) // (size - overlap)), 0)
 

@@ -6,8 +6,8 @@ auto_merging             small chunks; where most chunks of a longer stretch are
 
 A piece is matched together with the heading it stands under. Sizes are LlamaIndex's defaults, which the paper names
 as its source, in words (four words to five tokens, say): chunks of 800, windows of 3 sentences on either side, chunks
-of 100 within 400 within 1,600. FLARE asks again while the answer is written, so it is a way of asking (envs/flare.py)
-and not of finding; it finds with `dense`.
+of 100 within 400 within 1,600. FLARE asks again while the answer is written, so it is a way of asking
+(envs/exprag/flare.py) and not of finding; it finds with `dense`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ghar.data.sections import split_sections
+from ghar.data.tasks.sections import split_sections
 from ghar.retrieval.matching import Matcher, bm25, fused, top
 
 CHUNK, LEAF, BRANCHES, LEVELS = 800, 100, 4, 2

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.data.notes import Notes
+from ghar.data.readers.notes import Notes
 from ghar.data.visit_codes import KIND_NAMES
 from ghar.data.visit_rows import visit_rows
 from ghar.progress import progress

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ghar.data.notes import Notes
+from ghar.data.readers.notes import Notes
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.retrieval.experience import Finder, find_excerpts
 from ghar.retrieval.reports import Query, ReportIndex, allowed_stays

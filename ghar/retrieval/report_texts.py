@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ghar.data.notes import Notes
+from ghar.data.readers.notes import Notes
 from ghar.progress import track
 from ghar.retrieval.encoders import Encoder
 from ghar.retrieval.reports import Query, ReportIndex, allowed_stays, best_rows

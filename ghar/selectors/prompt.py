@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from ghar.data.cohort import Task
-from ghar.data.questions import Question
-from ghar.data.samples import TimeSeriesSample
-from ghar.data.views_series import UNITS, USUAL, number
+from ghar.data.readers.questions import Question
+from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.views.series import UNITS, USUAL, number
 from ghar.errors import BadInput
 from ghar.llm.tokens import told_apart
 from ghar.selectors.protocol import Patient

@@ -22,7 +22,7 @@ from ghar.config import Selector
 from ghar.errors import BadInput
 
 if TYPE_CHECKING:
-    from ghar.data.samples import TimeSeriesSample
+    from ghar.data.tasks.samples import TimeSeriesSample
     from ghar.selectors.graph import PatientGraph
 
 Shots = tuple[int, ...]  # rows of the pool, in the order of the prompt

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from ghar.data.cohort import Cohort
-from ghar.data.eicu import read_eicu
-from ghar.data.meds import read_meds, write_meds
-from ghar.data.mimic3 import read_mimic3
-from ghar.data.mimic4 import read_mimic4
+from ghar.data.readers.eicu import read_eicu
+from ghar.data.readers.meds import read_meds, write_meds
+from ghar.data.readers.mimic3 import read_mimic3
+from ghar.data.readers.mimic4 import read_mimic4
 
 HEADERS = {
     "hosp/patients": "subject_id,gender,anchor_age,anchor_year,dod",

@@ -15,10 +15,10 @@ import pytest
 
 from ghar.data.codes import ICD, CodeSystems, map_codes
 from ghar.data.cohort import Cohort
-from ghar.data.eicu import read_eicu
 from ghar.data.mapping import drug_keys, mapping_report
-from ghar.data.mimic3 import read_mimic3
-from ghar.data.mimic4 import read_mimic4
+from ghar.data.readers.eicu import read_eicu
+from ghar.data.readers.mimic3 import read_mimic3
+from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
 from tests.data import conftest, eicu_tables, test_mimic3
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ghar.data.codes import CodeSystems, gsn, map_codes, ndc, plain, read_code_systems
 from ghar.data.mapping import add_names, drug_keys, map_cohort, mapping_report
-from ghar.data.mimic4 import read_mimic4
+from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
 
 DRUGS = {"name": {"aspirin": "ATC/B01A"}, "gsn": {"000015": "ATC/C01A"}, "ndc": {"00000000042": "ATC/A02B"}}

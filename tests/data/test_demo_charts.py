@@ -10,7 +10,7 @@ import pytest
 
 from ghar.data.demo import generate_world, load_world
 from ghar.data.demo.charts import COLUMNS, charted_world
-from ghar.data.mimic4 import read_mimic4
+from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from ghar.data.cohort import Cohort
 from ghar.data.demo import World, generate_world
-from ghar.data.mimic4 import read_mimic4
-from ghar.data.tasks import make_samples
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.tasks.stays import make_samples
 from ghar.kg.linking import link_codes
 from ghar.kg.primekg import read_primekg
 

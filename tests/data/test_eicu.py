@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ghar.data.audit import audit
-from ghar.data.eicu import read_eicu
-from ghar.data.tasks import make_samples
+from ghar.data.readers.eicu import read_eicu
+from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
 from tests.data.eicu_tables import ROWS, assert_conserved, of, write
 
@@ -274,7 +274,7 @@ def test_absent_tables(tmp_path):
 def test_cache_keeps_groups_and_kind_of_stay(tmp_path, monkeypatch):
     root, cache = write(tmp_path / "in"), tmp_path / "cache"
     first = read_eicu(root, cache)
-    monkeypatch.setattr("ghar.data.eicu._read", None)
+    monkeypatch.setattr("ghar.data.readers.eicu._read", None)
     again = read_eicu(root, cache)
     assert again.visits.equals(first.visits) and "group" in again.visits.columns and again.stay == "ICU"
     assert again.events.equals(first.events) and again.codes.equals(first.codes) and again.counts == first.counts

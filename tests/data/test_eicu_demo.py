@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from ghar.data.audit import audit
-from ghar.data.eicu import read_eicu
-from ghar.data.tasks import make_samples
+from ghar.data.readers.eicu import read_eicu
+from ghar.data.tasks.stays import make_samples
 from tests.data.eicu_tables import assert_conserved, write
 
 

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Cohort
-from ghar.data.eicu import read_eicu
-from ghar.data.icu import icu_stays
-from ghar.data.meds import read_labels, read_meds, read_subject_splits, write_meds
-from ghar.data.mimic3 import read_mimic3
-from ghar.data.tasks import make_samples
+from ghar.data.readers.eicu import read_eicu
+from ghar.data.readers.meds import read_labels, read_meds, read_subject_splits, write_meds
+from ghar.data.readers.mimic3 import read_mimic3
+from ghar.data.tasks.icu import icu_stays
+from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
 
 T0 = datetime(2150, 1, 1, 12)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ghar.data.audit import audit
-from ghar.data.mimic3 import read_mimic3
-from ghar.data.tasks import make_samples
+from ghar.data.readers.mimic3 import read_mimic3
+from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
 
 HEADERS = {
@@ -287,7 +287,7 @@ def test_cache_is_reused_and_depends_on_charts(tmp_path, monkeypatch):
     root, cache = write(tmp_path / "in"), tmp_path / "cache"
     first, lean = read_mimic3(root, cache), read_mimic3(root, cache, charts=False)
     assert of(lean, "VITAL/").is_empty() and not of(first, "VITAL/").is_empty() and len(list(cache.iterdir())) == 2
-    monkeypatch.setattr("ghar.data.mimic3._read", None)
+    monkeypatch.setattr("ghar.data.readers.mimic3._read", None)
     again = read_mimic3(root, cache)
     assert again.events.equals(first.events) and again.visits.equals(first.visits) and again.counts == first.counts
 

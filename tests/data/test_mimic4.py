@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ghar.data.mimic4 import read_mimic4
+from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
 
 PREFIXES = {
@@ -326,7 +326,7 @@ def test_cache_is_reused_until_the_source_changes(tmp_path, write_tables, monkey
     root, cache = write_tables(tmp_path / "in"), tmp_path / "cache"
     first = read_mimic4(root, cache)
     with monkeypatch.context() as patch:
-        patch.setattr("ghar.data.mimic4._read", None)
+        patch.setattr("ghar.data.readers.mimic4._read", None)
         again = read_mimic4(root, cache)
     assert again.events.equals(first.events) and again.visits.equals(first.visits) and again.codes.equals(first.codes)
     assert (again.counts, again.name, again.credentialed) == (first.counts, first.name, first.credentialed)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ghar.data.questions import read_medqa
+from ghar.data.readers.questions import read_medqa
 from ghar.errors import BadInput
 from ghar.metrics.texts import text_scores
 

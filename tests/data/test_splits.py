@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Visit
-from ghar.data.splits import out_of_distribution, split_as_given, split_by_patient, split_stratified, split_together
-from ghar.data.subsets import few_shot, last_of_patients, rarity_groups, sample_patients
+from ghar.data.tasks.splits import (
+    out_of_distribution,
+    split_as_given,
+    split_by_patient,
+    split_stratified,
+    split_together,
+)
+from ghar.data.tasks.subsets import few_shot, last_of_patients, rarity_groups, sample_patients
 from ghar.errors import BadInput
 
 

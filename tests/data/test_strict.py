@@ -7,12 +7,12 @@ import pytest
 
 from ghar.data.audit import audit
 from ghar.data.cohort import Cohort
-from ghar.data.tasks import Leakage, make_samples
-from ghar.data.tasks_ehrshot import TASKS as EHRSHOT
-from ghar.data.tasks_ehrshot import ehrshot_labels, ehrshot_samples
-from ghar.data.tasks_kare import kare_samples
-from ghar.data.tasks_series import TASKS as SERIES
-from ghar.data.tasks_series import series_samples
+from ghar.data.tasks.ehrshot import TASKS as EHRSHOT
+from ghar.data.tasks.ehrshot import ehrshot_labels, ehrshot_samples
+from ghar.data.tasks.next_visit import kare_samples
+from ghar.data.tasks.series import TASKS as SERIES
+from ghar.data.tasks.series import series_samples
+from ghar.data.tasks.stays import Leakage, make_samples
 from ghar.errors import BadInput
 
 Maker = Callable[[Cohort, Leakage], tuple]

@@ -9,7 +9,7 @@ import pytest
 
 from ghar.data.audit import audit
 from ghar.data.cohort import Cohort
-from ghar.data.tasks import make_samples
+from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
 
 DAY = timedelta(days=1)

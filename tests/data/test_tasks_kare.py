@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from ghar.data.audit import audit
-from ghar.data.tasks_kare import kare_samples, mimic4_sample
-from ghar.data.visit_tasks import visit_samples
+from ghar.data.tasks.next_visit import kare_samples, mimic4_sample
+from ghar.data.tasks.visits import visit_samples
 from ghar.errors import BadInput
 from launch.entry import load
 from tests.data.small import DAY, HOUR, START, balance, small_cohort

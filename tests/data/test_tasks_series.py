@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.audit import audit
-from ghar.data.icu import icu_stays
-from ghar.data.tasks_series import TASKS, series_labels, series_samples
+from ghar.data.tasks.icu import icu_stays
+from ghar.data.tasks.series import TASKS, series_labels, series_samples
 from ghar.errors import BadInput
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
 

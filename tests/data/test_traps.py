@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 
 from ghar.data.audit import audit
-from ghar.data.mimic4 import read_mimic4
-from ghar.data.splits import split_by_patient
-from ghar.data.subsets import known_earlier
-from ghar.data.tasks import make_samples
-from ghar.data.tasks_kare import kare_samples
-from ghar.data.tasks_series import series_samples
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.tasks.next_visit import kare_samples
+from ghar.data.tasks.series import series_samples
+from ghar.data.tasks.splits import split_by_patient
+from ghar.data.tasks.stays import make_samples
+from ghar.data.tasks.subsets import known_earlier
 from tests.data.small import balance
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Visit
-from ghar.data.views import visit_list
+from ghar.data.views.visits import visit_list
 from ghar.errors import BadInput
 
 VISITS = (

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Task, Visit
-from ghar.data.samples import EventSample, TimeSeriesSample
-from ghar.data.tasks_ehrshot import ehrshot_samples
-from ghar.data.views_events import chunks, event_rows, event_text
-from ghar.data.views_kare import base_context
-from ghar.data.views_series import time_series
+from ghar.data.tasks.ehrshot import ehrshot_samples
+from ghar.data.tasks.samples import EventSample, TimeSeriesSample
+from ghar.data.views.context import base_context
+from ghar.data.views.events import chunks, event_rows, event_text
+from ghar.data.views.series import time_series
 from ghar.errors import BadInput
 from tests.data.small import DAY, HOUR, START, small_cohort
 

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from ghar.data import vitals
-from ghar.data.eicu_charts import APERIODIC, EICU_LABS, NURSE, PERIODIC, RESPIRATORY
+from ghar.data.readers import vitals
+from ghar.data.readers.eicu_charts import APERIODIC, EICU_LABS, NURSE, PERIODIC, RESPIRATORY
 
 WORDS = {  # what the label of an item must say
     "capillary refill rate": "capillary refill",

@@ -6,13 +6,13 @@ from datetime import datetime
 
 import numpy as np
 
-from ghar.data.samples import TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeriesSample
 
 FEATURES = tuple(f"VITAL/feature {i}" for i in range(4))
 
 
 def sample(number: int, values: np.ndarray, observed: np.ndarray, label: int = 0) -> TimeSeriesSample:
-    """`values` [T, F] where `observed`, carried forward elsewhere as `ghar.data.tasks_series` does."""
+    """`values` [T, F] where `observed`, carried forward elsewhere as `ghar.data.tasks.series` does."""
     filled, last = np.full(values.shape, np.nan, np.float32), np.full(values.shape[1], np.nan)
     for step in range(len(values)):
         last = np.where(observed[step], values[step], last)

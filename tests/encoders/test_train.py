@@ -13,10 +13,10 @@ from sklearn.metrics import roc_auc_score
 from ghar.data.cohort import Task
 from ghar.data.demo import generate_world
 from ghar.data.demo.charts import charted_world
-from ghar.data.mimic3 import read_mimic3
-from ghar.data.mimic4 import read_mimic4
-from ghar.data.splits import Splits, split_stratified
-from ghar.data.tasks_series import series_samples
+from ghar.data.readers.mimic3 import read_mimic3
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.tasks.series import series_samples
+from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.encoders import train as training_module
 from ghar.encoders.embeddings import Embeddings, Name, digest, embed, embed_texts
 from ghar.encoders.train import Encoder, Neural, Training, train_encoder

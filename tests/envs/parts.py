@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from envs.case import Case
-from envs.ghar import Ablation, GharEpisodes, GharSpec
+from envs.ghar.episode import Ablation, GharEpisodes, GharSpec
 from ghar.data.cohort import Task
 from ghar.episode import Act, Completion, Evidence, Passage, Retrieve
 from ghar.kg.metapaths import MetaPath

@@ -13,10 +13,10 @@ pytest.importorskip("pettingzoo", reason="the views need the extra ray (gymnasiu
 import numpy as np
 
 import envs
-from envs.games import TextGame, TextPlay, TokenGame, TokenPlay
-from envs.gym_view import GymView
-from envs.pettingzoo_view import aec, parallel
 from envs.scene import Scene
+from envs.views.games import TextGame, TextPlay, TokenGame, TokenPlay
+from envs.views.gym_view import GymView
+from envs.views.pettingzoo_view import aec, parallel
 from ghar.episode import Act, Completion, Prediction
 from rewards.compose import EpisodeReward
 from tests.envs.parts import Corpus, make_case

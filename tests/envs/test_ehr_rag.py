@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ehr_rag import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, EventPrediction, ehr_rag_scene
-from envs.ehr_rag_rules import RuleReader, fit_rules
-from envs.event_context import fit, merge
+from envs.ehr_rag.context import fit, merge
+from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, EventPrediction, ehr_rag_scene
+from envs.ehr_rag.rule import RuleReader, fit_rules
 from envs.rollout import Job, rollout
 from envs.together import together
-from ghar.data.task_cards import CARDS
-from ghar.data.tasks_ehrshot import TASKS, EhrshotTask
+from ghar.data.tasks.cards import CARDS
+from ghar.data.tasks.ehrshot import TASKS, EhrshotTask
 from ghar.episode import Act, Completion, Episode, Reply, Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.ether import EtherSpec, EventCorpus, EventPassage
@@ -221,8 +221,8 @@ def test_together_returns_what_each_returns() -> None:
 def test_the_views_play_it(corpus: EventCorpus, method: str) -> None:
     pytest.importorskip("gymnasium")
     import envs
-    from envs.games import TextGame
-    from envs.gym_view import GymView
+    from envs.views.games import TextGame
+    from envs.views.gym_view import GymView
 
     scene = ehr_rag_scene(episodes(method, "compact"), corpus, [case(0), case(1)], eta=5.0)
     envs.check(GymView(TextGame(scene)))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from envs.exprag import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
-from envs.exprag_rules import MajorityOfExperiences, chosen, listed_share
-from envs.flare import flare, tentative
+from envs.exprag.episode import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
+from envs.exprag.flare import flare, tentative
+from envs.exprag.rule import MajorityOfExperiences, chosen, listed_share
 from envs.rollout import Job, rollout
-from ghar.data.dischargeqa import Question
+from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Act, Completion, Evidence, Passage, Reply, Retrieve
 from ghar.retrieval.report_corpus import FindExcerpts, RankReports
 
@@ -190,7 +190,7 @@ def test_flare_within_the_episode() -> None:
 def test_the_views_play_it() -> None:
     pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium, pettingzoo)")
     import envs
-    from envs.games import TextGame
-    from envs.gym_view import GymView
+    from envs.views.games import TextGame
+    from envs.views.gym_view import GymView
 
     envs.check(GymView(TextGame(exprag_scene(ExpragEpisodes(SPEC), Fixed(), [QUESTION, ADVICE], eta=5.0))))

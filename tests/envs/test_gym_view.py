@@ -13,9 +13,9 @@ pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium
 
 from gymnasium.error import Error, InvalidAction, ResetNeeded
 
-from envs.games import codec_of
-from envs.gym_view import GymView
-from envs.spaces import Unicode
+from envs.views.games import codec_of
+from envs.views.gym_view import GymView
+from envs.views.spaces import Unicode
 from tests.envs.views import GAMES, text_game, token_game
 
 ROOT = Path(__file__).resolve().parents[2]

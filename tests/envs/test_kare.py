@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.check import check
-from envs.games import TextGame
-from envs.gym_view import GymView
-from envs.kare import (
+from envs.kare.episode import (
     KareCase,
     KareEpisodes,
     KarePrediction,
@@ -29,6 +27,8 @@ from envs.kare import (
     split_both,
 )
 from envs.rollout import Job, rollout
+from envs.views.games import TextGame
+from envs.views.gym_view import GymView
 from ghar.data.cohort import Task
 from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
 

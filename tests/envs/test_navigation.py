@@ -10,12 +10,12 @@ pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium
 
 import numpy as np
 
-from envs.gym_view import GymView
-from envs.knowledge import NO_ERROR, label_rule, topic_of
-from envs.navigation import FIRST, PHASES, QUANTITIES, Chart, Memory, Words
-from envs.navigator import Navigator, Rule, rules
+from envs.ghar.knowledge import NO_ERROR, label_rule, topic_of
+from envs.ghar.navigation import FIRST, PHASES, QUANTITIES, Chart, Memory, Words
+from envs.ghar.navigator import Navigator, Rule, rules
+from envs.ghar.teacher import ScriptedTeacher
 from envs.rollout import Job, rollout
-from envs.teacher import ScriptedTeacher
+from envs.views.gym_view import GymView
 from ghar.episode import Retrieve
 from tests.envs.views import KNOWLEDGE, MENU, Graph, navigation_game, navigation_scene
 

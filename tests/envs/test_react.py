@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envs.react import ROLES, ReactCase, react
+from envs.graphwalker.react import ROLES, ReactCase, react
 from envs.upstream import with_examples
 from ghar.data.cohort import Task
 from ghar.episode import Act, Completion, Prediction, Reply, Retrieve, Step

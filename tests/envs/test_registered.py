@@ -19,9 +19,9 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test  # noqa: E402
 
 import envs  # noqa: E402
-from envs.pettingzoo_view import aec, parallel  # noqa: E402
 from envs.register import GAMES  # noqa: E402
-from envs.spaces import Unicode  # noqa: E402
+from envs.views.pettingzoo_view import aec, parallel  # noqa: E402
+from envs.views.spaces import Unicode  # noqa: E402
 from tests.envs.test_pettingzoo_view import EXPECTED  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium)")
 
-from envs.gym_view import GymView
-from envs.pettingzoo_view import aec
-from envs.rollout import Job, rollout
-from envs.selection import (
+from envs.graphwalker.selection import (
     Greedy,
     ScoredByFunction,
     ScoredByModel,
@@ -23,15 +20,18 @@ from envs.selection import (
     walk_case,
     walk_scene,
 )
-from envs.selection_game import CANDIDATE, WALK, WalkGame, demo_walks, greedy_action
+from envs.graphwalker.selection_game import CANDIDATE, WALK, WalkGame, demo_walks, greedy_action
+from envs.rollout import Job, rollout
+from envs.views.gym_view import GymView
+from envs.views.pettingzoo_view import aec
 from ghar.episode import Act, Completion, Retrieve
 from ghar.errors import BadInput
 from ghar.selectors import graphwalker
 from ghar.selectors.drive import drive
 from ghar.selectors.protocol import Selection, Shots
 from ghar.selectors.search import greedy, lazy
-from launch.bench_walks import best_gain
-from launch.bench_walks import play as walk
+from launch.bench.walks import best_gain
+from launch.bench.walks import play as walk
 from tests.selectors.walks import HashScorer, links, make_world, play, soft_coverage
 
 MEASURED = pytest.mark.parametrize("measured", [True, False])

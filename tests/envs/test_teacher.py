@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from envs.teacher import Habits, Knowledge, ScriptedTeacher, finding, grades_in
+from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, finding, grades_in
 from ghar.data.demo.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, Step
 from ghar.kg.metapaths import MetaPath

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from envs.demo import REWARDS, ghar_scene
-from envs.games import TextGame, TokenGame
-from envs.ghar import GharEpisodes, GharSpec
-from envs.navigation import Chart, NavigationGame, navigation
+from envs.ghar.episode import GharEpisodes, GharSpec
+from envs.ghar.navigation import Chart, NavigationGame, navigation
+from envs.ghar.teacher import Knowledge
 from envs.scene import Scene
-from envs.teacher import Knowledge
+from envs.views.games import TextGame, TokenGame
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.kg.metapaths import MetaPath
 from ghar.retrieval.partition import merge

@@ -13,10 +13,10 @@ from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.llm.demo_model import build_model, build_tokenizer
 from rewards.compose import EpisodeReward
 from tests.trainers.tiny import make_row
-from trainers.actor_critic import ActorCritic
-from trainers.mappo import MappoConfig
-from trainers.models import MISMATCH_LIMIT
-from trainers.trajectory import Trajectories, build
+from trainers.rl.actor_critic import ActorCritic
+from trainers.rl.mappo import MappoConfig
+from trainers.rl.trajectory import Trajectories, build
+from trainers.runs.models import MISMATCH_LIMIT
 
 GB = 1e9
 LEAST_ID = 8  # ids below are padding and ends

@@ -17,8 +17,8 @@ import torch
 
 from ghar.llm.canary import TOLERANCE
 from tests.gpu.batches import forget_peak, make_batch, make_model, need, peak_gb, update_config
-from trainers.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.mappo import update
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.mappo import update
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,10 +16,10 @@ import torch
 
 from ghar.config import Deepspeed
 from tests.gpu.batches import forget_peak, make_batch, make_model, peak_gb, update_config
-from trainers.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.distributed import together
-from trainers.learner import Plain, Sharded
-from trainers.mappo import improve
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.learner import Plain, Sharded
+from trainers.rl.mappo import improve
+from trainers.runs.distributed import together
 
 
 def main(stage: int, dtype: str, finetune: Any, device: str, out: Path) -> None:

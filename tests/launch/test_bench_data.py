@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from launch.bench_data import _agree, data
+from launch.bench.data import _agree, data
 
 
 def test_cold_cached_and_plain_agree(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import bench_kare_dgra
-from launch.bench_result import tell
+from launch.bench import kare_dgra as bench_kare_dgra
+from launch.bench.result import tell
 
 
 def test_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from ghar.kg.construct.near_duplicates import keep_different
 from ghar.kg.paths import PathSearch
-from launch import bench_kare_graph
-from launch.bench_kare_graph import LIMITS, faults, generated_graph, generated_sets, kare_graph, keep_directly
-from launch.bench_result import tell
+from launch.bench import kare_graph as bench_kare_graph
+from launch.bench.kare_graph import LIMITS, faults, generated_graph, generated_sets, kare_graph, keep_directly
+from launch.bench.result import tell
 
 
 def test_a_small_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from launch.bench_memory import SIDES, Step, compare, take
+from launch.bench.memory import SIDES, Step, compare, take
 
 TINY = Step("", "", 32, 2, 2, 64, threads=1, rows=4, prompt=8, reply=4, together=2)
 
@@ -22,7 +22,7 @@ def test_all_sides_take_the_same_step(finetune: str) -> None:
 
 
 def test_each_side_is_measured_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launch.bench_memory.SIDES", {"lora": ("head", "separate")})
+    monkeypatch.setattr("launch.bench.memory.SIDES", {"lora": ("head", "separate")})
     result = compare(tmp_path, TINY, repeats=1, timeout=240)
     ours, other = result["lora"]["head"], result["lora"]["separate"]
     assert 0 < ours["MB"] < 1000 and 0 < other["MB"] < 1000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench_ppo import Spec, sides
+from launch.bench.ppo import Spec, sides
 
 TINY = Spec(32, 2, 2, 64, "lora", threads=1, prompts=4, prompt=8, reply=4, epochs=1, minibatches=2, repeats=1)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ghar.retrieval.reports import ReportIndex, rank, weights
-from launch import bench_reports
-from launch.bench_reports import Query, code_lists, reports, wrong_places
-from launch.bench_result import tell
+from launch.bench import reports as bench_reports
+from launch.bench.reports import Query, code_lists, reports, wrong_places
+from launch.bench.result import tell
 
 
 def test_a_small_run(tmp_path: Path) -> None:

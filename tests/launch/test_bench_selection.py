@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launch.bench_selection import counts
+from launch.bench.selection import counts
 
 
 def test_fewest_prompts_with_the_same_picks() -> None:

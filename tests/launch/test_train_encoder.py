@@ -13,8 +13,8 @@ import torch
 
 from ghar.encoders.train import PUBLISHED
 from ghar.errors import BadInput
-from launch import bench_patient_graph
-from launch.bench_result import tell
+from launch.bench import patient_graph as bench_patient_graph
+from launch.bench.result import tell
 from launch.entry import load
 from launch.train_encoder import run
 from trainers import demonstrations

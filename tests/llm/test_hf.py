@@ -14,7 +14,7 @@ from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
 from ghar.llm.tokens import encode_prompt
 from tests.trainers.tiny import make_row
-from trainers.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 
 # Single tokens, several tokens, one that begins another, and ones that begin alike and part late.
 CHOICES = (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.data.dischargeqa import LETTERS, letters
+from ghar.data.tasks.dischargeqa import LETTERS, letters
 from ghar.llm.options import parse_options, parse_scores
 
 

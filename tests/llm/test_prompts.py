@@ -7,7 +7,7 @@ import pytest
 
 import ghar.llm.prompts as module
 from ghar.llm.prompts import ROLES, load_prompts
-from trainers.trajectory import ROLES as TRAINED_ROLES
+from trainers.rl.trajectory import ROLES as TRAINED_ROLES
 
 SETS = ("full", "compact")
 # Inputs of Figs. 12-15. "patient" and "task" stand for the original query q^0, which the paper passes as one text.

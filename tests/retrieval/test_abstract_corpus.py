@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.data.abstracts import Abstracts, read_abstracts
+from ghar.data.readers.abstracts import Abstracts, read_abstracts
 from ghar.episode import Retrieve
 from ghar.errors import BadInput
 from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts

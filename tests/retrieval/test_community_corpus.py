@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.ghar import GharEpisodes, GharSpec
+from envs.ghar.episode import GharEpisodes, GharSpec
 from envs.rollout import Job, rollout
 from ghar.episode import Act, Completion, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ghar.data.views_events import chunks, rows_of
+from ghar.data.views.events import chunks, rows_of
 from ghar.errors import BadInput
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store

@@ -13,8 +13,8 @@ from ghar.retrieval.build import build_retriever
 from ghar.retrieval.dense import DenseIndex
 from ghar.retrieval.lists import EDGES, NODES, Lists
 from ghar.retrieval.partition import PartitionRetriever
-from launch.bench_graph import primekg_sized
-from launch.bench_retrieval import requests_of
+from launch.bench.graph import primekg_sized
+from launch.bench.retrieval import requests_of
 
 ALL = 10_000  # more probes than there are lists
 

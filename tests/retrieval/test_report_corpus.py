@@ -10,8 +10,8 @@ import pytest
 from ghar.data.cohort import Cohort
 from ghar.data.demo.notes import write_notes
 from ghar.data.demo.world import generate_world
-from ghar.data.mimic4 import read_mimic4
-from ghar.data.notes import Notes, read_notes
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.readers.notes import Notes, read_notes
 from ghar.episode import Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.experience import make_finder

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample
-from ghar.data.splits import split_by_patient
+from ghar.data.tasks.splits import split_by_patient
 from ghar.retrieval.similar import SimilarPatients
 
 

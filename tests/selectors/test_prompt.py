@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ghar.data.cohort import Task
-from ghar.data.questions import Question
+from ghar.data.readers.questions import Question
 from ghar.errors import BadInput
 from ghar.selectors.prompt import head_text, make_prompt, question_head, table
 from tests.selectors.walks import FEATURES, make_patient

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ghar.config import Selector
-from ghar.data.samples import TimeSeriesSample
+from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.selectors.graph import build_graph
 from ghar.selectors.protocol import (
     Ask,

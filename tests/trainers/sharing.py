@@ -24,13 +24,13 @@ from ghar.config import Deepspeed
 from tests.trainers.test_mappo import CONFIG, make_actor, play
 from tests.trainers.test_sft import SETTINGS, Killed, killer, pairs
 from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
-from trainers import sft as sft_module
-from trainers.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.distributed import gather, on_main, rank, share, to_main, together, world
-from trainers.learner import Learner, Plain, Sharded
-from trainers.mappo import improve
-from trainers.sft import run_sft
-from trainers.trajectory import Trajectories
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.learner import Learner, Plain, Sharded
+from trainers.rl.mappo import improve
+from trainers.rl.trajectory import Trajectories
+from trainers.runs.distributed import gather, on_main, rank, share, to_main, together, world
+from trainers.sft import run as sft_module
+from trainers.sft.run import run_sft
 
 
 def sft(deepspeed: Deepspeed, finetune: str, keep: Path | None = None) -> dict:

@@ -12,9 +12,9 @@ import torch
 from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
 from tests.trainers.tiny import make_row, perturb, tiny_model, tiny_tokenizer
-from trainers.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.rows import allowed_ids, collate, micro_batches
-from trainers.trajectory import Row
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.rows import allowed_ids, collate, micro_batches
+from trainers.rl.trajectory import Row
 
 BUDGET = 96
 
@@ -168,7 +168,7 @@ def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch, 
         return [p.grad.clone() for p in actor.trainable_parameters() if p.grad is not None]
 
     whole = gradients()
-    monkeypatch.setattr(f"trainers.head.{chunk}", 4)
+    monkeypatch.setattr(f"trainers.rl.head.{chunk}", 4)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole, gradients(), strict=True))
     assert all(torch.isfinite(g).all() for g in whole)
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from tests.trainers.tiny import perturb, tiny_model
-from trainers.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.checkpoint import (
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.runs.checkpoint import (
     FILES,
     Checkpoint,
     Keep,

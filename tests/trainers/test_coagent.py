@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envs.kare import KareCase, KareEpisodes, KareSpec, join_both
+from envs.kare.episode import KareCase, KareEpisodes, KareSpec, join_both
 from envs.rollout import Job, rollout
 from ghar.data.cohort import Task
 from ghar.episode import Act, Completion, Episode

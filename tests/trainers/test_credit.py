@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ghar.episode import Completion, Episode, Prediction, Turn
 from rewards.compose import EpisodeReward
-from trainers.credit import credit, episode_rewards, whiten
-from trainers.trajectory import Trajectories, build
+from trainers.rl.credit import credit, episode_rewards, whiten
+from trainers.rl.trajectory import Trajectories, build
 
 MODES = ("token", "turn", "bilevel")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from envs.teacher import ScriptedTeacher, grades_in
+from envs.ghar.teacher import ScriptedTeacher, grades_in
 from ghar.data.demo import story
 from ghar.episode import Act, Evidence, Passage, Retrieve
 from ghar.errors import BadInput
@@ -26,8 +26,8 @@ from trainers.demo import (
     teacher_knowledge,
     topic_of,
 )
-from trainers.models import SFT, load_pretrained, load_sft, save_model
 from trainers.play import play
+from trainers.runs.models import SFT, load_pretrained, load_sft, save_model
 
 COUNT = 300
 

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.kare import KareCase, KareEpisodes, KareSpec, both_prompt, label_prompt, parse_both, reason_prompt
+from envs.kare.episode import KareCase, KareEpisodes, KareSpec, both_prompt, label_prompt, parse_both, reason_prompt
 from envs.rollout import Job, rollout
 from ghar.data.cohort import Task
 from ghar.episode import Evidence, Passage, Retrieve
@@ -24,11 +24,11 @@ from ghar.llm.policy import EnginePolicy
 from ghar.llm.tokens import encode_choices, encode_prompt
 from launch.entry import load
 from rewards.outcome import score_outcome
-from trainers.distill import Taught, answers_of, class_weights, distil, lessons, look_up_all
 from trainers.expert_chains import Chain
-from trainers.mappo import update
-from trainers.models import load_pretrained, make_actor, mappo_config, save_model
-from trainers.trajectory import build
+from trainers.rl.mappo import update
+from trainers.rl.trajectory import build
+from trainers.runs.models import load_pretrained, make_actor, mappo_config, save_model
+from trainers.sft.distill import Taught, answers_of, class_weights, distil, lessons, look_up_all
 
 TASK = Task("read", "Will this patient come back?", ("no", "yes"))
 NAMES = ("asthma", "gout", "mumps", "rickets")

@@ -15,8 +15,8 @@ import pytest
 import torch.distributed as dist
 
 from ghar.errors import BadInput
-from trainers import distributed
-from trainers.distributed import gather_rows, main_first, on_main, share, together
+from trainers.runs import distributed
+from trainers.runs.distributed import gather_rows, main_first, on_main, share, together
 
 SCRIPT = Path(__file__).with_name("sharing.py")
 LIMIT = 800  # seconds; half a minute on an idle machine, but this one may be busy

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from envs.ehr_rag import AGENTS, ROLES
+from envs.ehr_rag.episode import AGENTS, ROLES
 from envs.rollout import derive_seed
 from ghar.config import Config
 from ghar.errors import BadInput
@@ -23,9 +23,9 @@ from trainers.ehr_rag_model import language_model, load_model
 from trainers.ehr_rag_study import EventStudy, play_cases, prepare
 from trainers.engines import make_engine, serving
 from trainers.linear_baselines import count_features, fit_shots, read_embeddings
-from trainers.mappo import update
-from trainers.models import make_actor, mappo_config
-from trainers.trajectory import build
+from trainers.rl.mappo import update
+from trainers.rl.trajectory import build
+from trainers.runs.models import make_actor, mappo_config
 
 TINY = (
     "policy=ehr_rag", "task=guo_readmission", "data.patients=120", "task.max_test=8", "eval.bootstrap=50",
@@ -184,7 +184,7 @@ def test_what_does_not_fit_together_is_said(overrides: tuple[str, ...], said: st
 
 
 def test_labels_and_split_that_come_with_a_meds_folder(study: EventStudy, tmp_path: Path) -> None:
-    from ghar.data.meds import write_meds
+    from ghar.data.readers.meds import write_meds
 
     write_meds(study.cohort, tmp_path / "meds")
     (tmp_path / "meds" / "labels").mkdir()
@@ -204,8 +204,8 @@ def test_labels_and_split_that_come_with_a_meds_folder(study: EventStudy, tmp_pa
 
 def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> None:
     """The open MIMIC-IV demo, exported as MEDS: a task of two and one of four classes, strict and not."""
-    from ghar.data.meds import write_meds
-    from ghar.data.mimic4 import read_mimic4
+    from ghar.data.readers.meds import write_meds
+    from ghar.data.readers.mimic4 import read_mimic4
 
     write_meds(read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=False), tmp_path / "meds", shard_size=50)
     folder = ["policy=ehr_rag", "data=meds", f"data.root={tmp_path}/meds", f"data.cache={tmp_path}/cache"]

@@ -14,8 +14,8 @@ from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from launch.entry import load
 from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
-from trainers.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.engines import make_engine, serving
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 
 
 def logits(model: Any) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.kare import KareCase
+from envs.kare.episode import KareCase
 from ghar.data.cohort import Task
 from ghar.llm.asking import Unreadable
 from ghar.llm.scripted import ScriptedEngine

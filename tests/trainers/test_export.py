@@ -16,10 +16,10 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
 from launch.entry import load
 from tests.trainers.tiny import VOCAB, perturb, tiny_model, tiny_tokenizer
-from trainers import checkpoint
-from trainers.actor_critic import ActorCritic
-from trainers.export import export
-from trainers.models import SFT, identity, make_actor, save_model
+from trainers.rl.actor_critic import ActorCritic
+from trainers.runs import checkpoint
+from trainers.runs.export import export
+from trainers.runs.models import SFT, identity, make_actor, save_model
 
 SUMMARY: dict[str, Any] = {
     "generated": True,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envs.exprag import ExpragEpisodes
-from envs.exprag_rules import MajorityOfExperiences
+from envs.exprag.episode import ExpragEpisodes
+from envs.exprag.rule import MajorityOfExperiences
 from ghar.config import Config
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput

@@ -10,7 +10,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from envs.react import ROLES
+from envs.graphwalker.react import ROLES
 from envs.upstream import with_examples
 from ghar.config import Config, Selector
 from ghar.encoders.train import Training

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainers.head import token_scores
+from trainers.rl.head import token_scores
 
 
 def direct(head, hidden: Tensor, target: Tensor, allowed: Tensor | None, restricted: Tensor, temperature: float):
@@ -59,8 +59,8 @@ def test_values_and_gradients_are_those_of_the_definition(
         return list(torch.autograd.grad(loss, wanted))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainers.head.FROZEN_CHUNK", 4)
-        patch.setattr("trainers.head.CHUNK", 4)
+        patch.setattr("trainers.rl.head.FROZEN_CHUNK", 4)
+        patch.setattr("trainers.rl.head.CHUNK", 4)
         a, b = hidden.clone().requires_grad_(), hidden.clone().requires_grad_()
         found = token_scores(head, a, target, allowed, limited, temperature, entropy)
         expected = direct(head, b, target, allowed, limited, temperature)

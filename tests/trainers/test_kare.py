@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from envs.kare import label_prompt, reason_prompt
+from envs.kare.episode import label_prompt, reason_prompt
 from ghar.config import Config
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput

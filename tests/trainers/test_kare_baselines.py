@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import trainers.kare as kare
-from envs.kare import join_both
+from envs.kare.episode import join_both
 from ghar.config import Config
-from ghar.data.considerations import considerations_of
+from ghar.data.tasks.considerations import considerations_of
 from ghar.episode import Act, Completion, Episode, Evidence
 from launch.entry import load
 from tests.llm.api_server import chat, listening, prompt_of

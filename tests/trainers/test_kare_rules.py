@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from envs.kare import KareCase
-from envs.teacher import Knowledge
+from envs.ghar.teacher import Knowledge
+from envs.kare.episode import KareCase
 from ghar.data.cohort import Task
-from ghar.data.considerations import considerations_of
+from ghar.data.tasks.considerations import considerations_of
 from ghar.episode import Act
 from trainers.kare_rules import GradeRule
 

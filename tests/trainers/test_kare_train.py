@@ -18,9 +18,9 @@ from ghar.metrics.runfolder import RunFolder
 from launch.entry import load
 from launch.train_kare import run
 from trainers import kare_train
-from trainers.checkpoint import fault
 from trainers.kare_train import train
-from trainers.models import load_pretrained
+from trainers.runs.checkpoint import fault
+from trainers.runs.models import load_pretrained
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 800  # seconds; half a minute on an idle machine, but this one may be busy

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ghar.errors import BadInput
 from rewards.compose import Reference
-from trainers.lessons import Lessons, read_lessons, write_lessons
-from trainers.sft import Pair
+from trainers.sft.lessons import Lessons, read_lessons, write_lessons
+from trainers.sft.run import Pair
 
 ids = st.lists(st.integers(0, 200_000), min_size=1, max_size=5)
 text = st.text(max_size=5)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.losses import explained_variance, policy_loss, reference_kl, truncated_importance, value_loss, weighted
+from trainers.rl.losses import explained_variance, policy_loss, reference_kl, truncated_importance, value_loss, weighted
 
 numbers = st.lists(
     st.tuples(st.floats(-3, 0), st.floats(-3, 0), st.floats(-2, 2), st.booleans()), min_size=1, max_size=12

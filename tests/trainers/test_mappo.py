@@ -14,9 +14,9 @@ from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.llm.canary import WrongWeights
 from rewards.compose import EpisodeReward
 from tests.trainers.tiny import VOCAB, perturb, tiny_model
-from trainers.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.mappo import MappoConfig, update
-from trainers.trajectory import Trajectories, build
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.mappo import MappoConfig, update
+from trainers.rl.trajectory import Trajectories, build
 
 CONFIG = MappoConfig(
     epochs=2,

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
-from trainers import checkpoint
-from trainers.models import ABANDONED, load_pretrained, save_model, use_cores
+from trainers.runs import checkpoint
+from trainers.runs.models import ABANDONED, load_pretrained, save_model, use_cores
 
 
 def test_processes_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch):

@@ -19,7 +19,7 @@ from ghar.errors import BadInput
 from launch.entry import load
 from trainers.ghar import train
 from trainers.players import Order
-from trainers.rl import _batch, _Loop, _order
+from trainers.rl.loop import _batch, _Loop, _order
 
 CONFIG = load()
 

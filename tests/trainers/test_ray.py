@@ -27,15 +27,16 @@ from launch.entry import load
 from tests.trainers.mortal import Mortal
 from tests.trainers.test_resume import TINY, kept, metrics
 from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
-from trainers import ray_pool, ray_train
-from trainers.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.ghar import train
-from trainers.learner import Plain
-from trainers.models import load_sft, make_actor
 from trainers.players import Here, Order
-from trainers.ray_pool import Pool, Weights, pool, take_over
-from trainers.ray_retrieval import RayRetriever
-from trainers.ray_start import check_resources, on_ray, start_ray
+from trainers.ray import pool as ray_pool
+from trainers.ray import train as ray_train
+from trainers.ray.pool import Pool, Weights, pool, take_over
+from trainers.ray.retrieval import RayRetriever
+from trainers.ray.start import check_resources, on_ray, start_ray
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.learner import Plain
+from trainers.runs.models import load_sft, make_actor
 from trainers.study import Study, prepare
 
 pytestmark = pytest.mark.timeout(900)  # half a dozen processes that all load torch, on a machine that may be busy

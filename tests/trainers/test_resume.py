@@ -16,7 +16,7 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
 from launch.entry import load
 from tests.trainers.killing import train_until
-from trainers.resume import FREE, occupied, open_run
+from trainers.runs.resume import FREE, occupied, open_run
 
 TINY = [
     "+experiment=mimic4_los",

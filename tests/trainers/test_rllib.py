@@ -11,12 +11,12 @@ pytest.importorskip("ray", reason="RLlib needs the extra ray")
 
 import torch
 
-from envs.gym_view import GymView
+from envs.views.gym_view import GymView
 from ghar.errors import BadInput
 from trainers.evaluate import evaluate
-from trainers.navigate import best_rule, chart_of, game_of, navigator, reward
-from trainers.rllib import FOLDER, SIDE_BY_SIDE, algorithm, load_policy, returns_at_random, train
-from trainers.rllib_module import MaskedModule
+from trainers.rllib.module import MaskedModule
+from trainers.rllib.navigate import best_rule, chart_of, game_of, navigator, reward
+from trainers.rllib.ppo import FOLDER, SIDE_BY_SIDE, algorithm, load_policy, returns_at_random, train
 from trainers.study import prepare
 
 SHORT = ("trainer.rl.updates=2", "trainer.rl.episodes=32", "trainer.rl.epochs=2", "trainer.rl.minibatches=2")

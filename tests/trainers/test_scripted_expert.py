@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.kare import KareCase
-from envs.knowledge import RELATIONS, label_rule
-from envs.teacher import Knowledge
+from envs.ghar.knowledge import RELATIONS, label_rule
+from envs.ghar.teacher import Knowledge
+from envs.kare.episode import KareCase
 from ghar.data.cohort import Task
 from ghar.data.demo.graph import QUALIFIERS
 from trainers.expert_chains import CONFIDENCES, expert_prompt, gives_away, read_chain

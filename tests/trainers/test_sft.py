@@ -16,10 +16,10 @@ import torch
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
-from trainers import sft
-from trainers.checkpoint import seal
-from trainers.sft import Pair, SFTSettings, draw_order, run_sft
-from trainers.sft_pairs import IGNORE, collate_left
+from trainers.runs.checkpoint import seal
+from trainers.sft import run as sft
+from trainers.sft.pairs import IGNORE, collate_left
+from trainers.sft.run import Pair, SFTSettings, draw_order, run_sft
 
 SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
 
@@ -235,7 +235,7 @@ def test_a_weight_changes_the_direction_of_the_gradient_and_not_its_scale_alone(
 
 def gradient_of_a_step(data: list[Pair], micro: int) -> torch.Tensor:
     """The gradient that the first step of a training has in its batch of eight."""
-    from trainers.sft_trainer import CompletionTrainer
+    from trainers.sft.trainer import CompletionTrainer
 
     seen: list[torch.Tensor] = []
 
@@ -247,7 +247,7 @@ def gradient_of_a_step(data: list[Pair], micro: int) -> torch.Tensor:
             return self.optimizer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainers.sft_trainer.CompletionTrainer", Watching)
+        patch.setattr("trainers.sft.trainer.CompletionTrainer", Watching)
         settings = replace(SETTINGS, steps=1, micro_batch=micro, max_grad_norm=1e9)
         run_sft(tiny_model(), tiny_tokenizer(), data, settings)
     return seen[0]

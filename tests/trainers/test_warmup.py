@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from envs.ghar.teacher import Knowledge, ScriptedTeacher
 from envs.rollout import derive_seed
-from envs.teacher import Knowledge, ScriptedTeacher
 from ghar.episode import Act, Completion, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.demo_model import build_tokenizer
@@ -15,8 +15,8 @@ from ghar.llm.policy import OppositePolicy
 from rewards.terms import chain
 from trainers.demo import TEACHER, teacher_knowledge
 from trainers.play import episode_row, play, tokenised
+from trainers.sft.warmup import Warmup, sample_references
 from trainers.study import Study
-from trainers.warmup import Warmup, sample_references
 
 
 @pytest.fixture(scope="module")

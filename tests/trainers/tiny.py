@@ -9,8 +9,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from trainers.actor_critic import ActorCritic
-from trainers.trajectory import Row
+from trainers.rl.actor_critic import ActorCritic
+from trainers.rl.trajectory import Row
 
 VOCAB = 64
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ghar.data.abstracts import Abstracts
+from ghar.data.readers.abstracts import Abstracts
 from ghar.episode import Completion
 from ghar.kg.construct.build import ConstructSpec, construct
 from ghar.kg.construct.concepts import ConceptSets

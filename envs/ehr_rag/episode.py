@@ -1,0 +1,242 @@
+"""EHR-RAG's episode (Sections 3.2-3.4 of the paper), its ablations and the language-model baselines of its tables.
+
+    ehr_rag     indicators once; then two paths side by side, for and against the outcome, each with adaptive iterative
+                retrieval (AIR) and an argument; both are weighed over all that was found (DER)
+    no_ether    chunks by similarity alone, numbers in the rows, no indicators
+    no_air      one retrieval a path
+    no_der      one path, for the factual query, and a plain prediction
+    direct      the newest rows                       rag      the chunks most similar to the question
+    uniform     random chunks                         rule     the rows of the most frequent codes
+    react       up to `iterations` searches, interleaved with thoughts
+
+Agent-Top decides (indicators, searches, the answer), Agent-Low argues. Every prompt shows evidence within the same
+budget of rows and tokens (envs/ehr_rag/context.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from envs.ehr_rag.context import Shown, fit, merge
+from envs.rollout import Corpus
+from envs.scene import Scene
+from envs.together import together
+from ghar.data.cohort import Task
+from ghar.data.tasks.cards import TaskCard
+from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, Reply, Step, as_text
+from ghar.llm.event_replies import parse_items, parse_label_number, parse_move, parse_search
+from ghar.llm.prompts import load_prompts
+from ghar.retrieval.ether import EventPassage, EventQuery, View
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
+
+Method = Literal["ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react"]
+AGENTS = ("top", "low")
+ROLES = ("indicators", "refine", "support", "oppose", "weigh", "predict", "react")
+VIEW_OF: Mapping[str, View] = {"direct": "newest", "rag": "similar", "uniform": "uniform", "rule": "frequent"}
+NOTHING = "(nothing)"
+Passages = tuple[EventPassage, ...]
+
+
+@dataclass(frozen=True)
+class EventCase:
+    """A patient before a prediction time, number `place` of the corpus. text: the static facts. label: the truth; no
+    policy sees it."""
+
+    sample_id: str
+    subject_id: int
+    place: int
+    text: str
+    prediction_time: datetime
+    task: Task
+    card: TaskCard
+    label: int
+
+
+@dataclass(frozen=True)
+class EhrRagSpec:
+    """iterations: retrievals a path. chunks: kept a query. coarse, keep: indicators before and after reranking.
+    whole: chunks of a single-pass baseline. rows, tokens: budget of evidence in a prompt."""
+
+    prompts: Literal["full", "compact"]
+    method: Method
+    iterations: int
+    chunks: int
+    coarse: int
+    keep: int
+    whole: int
+    rows: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """One retrieval. path: "support", "oppose", "numbers", or "" where there is one path only."""
+
+    path: str
+    step: int
+    query: str
+    passages: Passages
+
+
+@dataclass(frozen=True)
+class EventPrediction(Prediction):
+    """A prediction with what it rests on. arguments: of each path, as it was argued."""
+
+    lookups: tuple[Lookup, ...] = ()
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+class EhrRagEpisodes:
+    """Makes episodes of one method. count: tokens of a text, for the budget."""
+
+    def __init__(self, spec: EhrRagSpec, count: Callable[[str], int]):
+        self.spec = spec
+        self.count = count
+        self.templates = load_prompts(f"ehr_rag_{spec.prompts}", ROLES)
+
+    def episode(self, case: EventCase) -> EpisodeGenerator:
+        """The predicted label and everything that was looked up."""
+        method = self.spec.method
+        if method in VIEW_OF:
+            return self._single_pass(case, VIEW_OF[method])
+        return self._react(case) if method == "react" else self._ehr_rag(case)
+
+    def _ehr_rag(self, case: EventCase) -> EpisodeGenerator:
+        card, lookups = case.card, []
+        numbers: Passages = () if self.spec.method == "no_ether" else (yield from self._indicators(case, lookups))
+        if self.spec.method == "no_der":
+            evidence = yield from self._air(case, "", card.factual, lookups)
+            label = yield from self._label(case, "predict", evidence, numbers)
+            return _prediction(label, lookups)
+        support, oppose = yield from together(
+            self._path(case, "support", card.factual, numbers, lookups),
+            self._path(case, "oppose", card.counterfactual, numbers, lookups),
+        )
+        arguments = {"support": support[1], "oppose": oppose[1]}
+        fused = merge(support[0], oppose[0])  # Eq. 7
+        label = yield from self._label(case, "weigh", fused, numbers, **arguments)  # Eq. 8
+        return _prediction(label, lookups, arguments)
+
+    def _indicators(self, case: EventCase, lookups: list[Lookup]) -> Generator[Any, Any, Passages]:
+        """Coarse selection by name, then the model's choice; all where there are no more than it may keep.
+
+        A reply that names none of them counts as a format error, and the ones most like the question stand in.
+        """
+        spec = self.spec
+        query = case.card.description
+        found = yield EventQuery(query, top_n=spec.coarse, place=case.place, view="indicators")
+        chosen: Passages = found.passages
+        if len(chosen) > spec.keep:
+            names = [passage.codes[0] for passage in chosen]
+            listed = "\n".join(names) if spec.prompts == "full" else "; ".join(f"{i} {n}" for i, n in enumerate(names))
+            reply: Reply = yield self._act(
+                case, "top", "indicators", Shown({}), 0, candidates=listed, keep=spec.keep,
+                parse=lambda text: parse_items(text, names, spec.keep), names=names,
+            )  # fmt: skip
+            places = reply.value or range(spec.keep)
+            chosen = tuple(chosen[i] for i in places)
+        lookups.append(Lookup("numbers", 0, query, chosen))
+        return chosen
+
+    def _path(
+        self, case: EventCase, side: Literal["support", "oppose"], query: str, numbers: Passages, lookups: list[Lookup]
+    ) -> Generator[Any, Any, tuple[Passages, str]]:
+        """One of DER's two paths: what it found, and its hypothesis (Eq. 6)."""
+        evidence = yield from self._air(case, side, query, lookups)
+        reply: Reply = yield self._act(case, "low", side, self._fit(evidence, numbers), self.spec.iterations, path=side)
+        return evidence, reply.value
+
+    def _air(self, case: EventCase, path: str, query: str, lookups: list[Lookup]) -> Generator[Any, Any, Passages]:
+        """Retrieve, and search on until the model says ENOUGH, repeats itself, or has had its searches (Eqs. 4, 5)."""
+        spec, asked = self.spec, [query]
+        view: View = "similar" if spec.method == "no_ether" else "chunks"
+        evidence: Passages = ()
+        for step in range(1 if spec.method == "no_air" else spec.iterations):
+            if step:
+                aim = case.card.counterfactual if path == "oppose" else case.card.factual
+                reply: Reply = yield self._act(
+                    case, "top", "refine", self._fit(evidence, ()), step, path=path, aim=aim, asked=tuple(asked),
+                    parse=lambda text: parse_search(text, asked),
+                )  # fmt: skip
+                if not reply.value:
+                    break
+                asked.append(reply.value)
+            found = yield EventQuery(asked[-1], top_n=spec.chunks, place=case.place, view=view)
+            evidence = merge(evidence, found.passages)
+            lookups.append(Lookup(path, step, asked[-1], found.passages))
+        return evidence
+
+    def _single_pass(self, case: EventCase, view: View) -> EpisodeGenerator:
+        spec, query = self.spec, case.card.description
+        most = spec.rows if view in ("newest", "frequent") else spec.whole
+        found = yield EventQuery(query, top_n=most, place=case.place, view=view)
+        label = yield from self._label(case, "predict", found.passages, ())
+        return _prediction(label, [Lookup("", 0, query, found.passages)])
+
+    def _react(self, case: EventCase) -> EpisodeGenerator:
+        spec, lookups, asked = self.spec, [], []
+        evidence: Passages = ()
+        for step in range(spec.iterations):
+            reply: Reply = yield self._act(
+                case, "top", "react", self._fit(evidence, ()), step, asked=tuple(asked),
+                parse=lambda text: parse_move(text, len(case.card.meanings), asked),
+            )  # fmt: skip
+            if reply.value is None:
+                break
+            action, said = reply.value
+            if action == "answer":
+                return _prediction(said, lookups)
+            asked.append(said)
+            found = yield EventQuery(said, top_n=spec.chunks, place=case.place, view="similar")
+            evidence = merge(evidence, found.passages)
+            lookups.append(Lookup("", step, said, found.passages))
+        label = yield from self._label(case, "predict", evidence, ())
+        return _prediction(label, lookups)
+
+    def _label(
+        self, case: EventCase, role: str, evidence: Passages, numbers: Passages, **fields: Any
+    ) -> Generator[Any, Any, int | None]:
+        n, shown = len(case.card.meanings), self._fit(evidence, numbers)
+        step = self.spec.iterations
+        reply = yield self._act(case, "top", role, shown, step, parse=lambda t: parse_label_number(t, n), **fields)
+        return reply.value
+
+    def _fit(self, evidence: Passages, numbers: Passages) -> Shown:
+        return fit(evidence, numbers, rows=self.spec.rows, tokens=self.spec.tokens, count=self.count)
+
+    def _act(
+        self, case: EventCase, agent: str, role: str, shown: Shown, step: int, *,
+        parse: Any = as_text, asked: tuple[str, ...] = (), path: str = "", names: Any = (), **fields: Any,
+    ) -> Act:  # fmt: skip
+        card, template = case.card, self.templates[role]
+        prompt = template.render(
+            title=card.title, category=card.category, description=card.description, definition=card.definition,
+            numbers=card.numbers, positive=card.positive, negative="0", kind=card.kind, advice=card.advice,
+            time=f"{case.prediction_time:%Y-%m-%d %H:%M:%S}", patient=case.text or NOTHING,
+            indicators=shown.numbers or NOTHING, evidence=shown.text or NOTHING,
+            queries="\n".join(asked) or NOTHING, **fields,
+        )  # fmt: skip
+        facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}
+        return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts)
+
+
+def ehr_rag_scene(episodes: EhrRagEpisodes, corpus: Corpus, cases: Sequence[EventCase], eta: float) -> Scene:
+    """EHR-RAG on `cases` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
+
+    def reward(episode: Episode, case: EventCase) -> EpisodeReward:
+        return score_outcome(episode, case.label, eta)
+
+    return Scene("EHR-RAG", AGENTS, ROLES, cases, episodes.episode, corpus, reward)
+
+
+def _prediction(
+    label: int | None, lookups: list[Lookup], arguments: Mapping[str, str] | None = None
+) -> EventPrediction:
+    """The lookups as steps of H_rea, too, so that rewards and counts see them."""
+    steps = [Step(found.query, "", True, evidence="\n".join(p.text for p in found.passages)) for found in lookups]
+    order = sorted(lookups, key=lambda found: (found.path != "numbers", found.step, found.path == "oppose"))
+    return EventPrediction(label, tuple(steps), lookups=tuple(order), arguments=arguments or {})

@@ -1,0 +1,134 @@
+"""EXPRAG's episode: rank similar stays, find what their reports say, answer (Eqs. 1-3 and Figure 3 of the paper).
+
+A question's answer is a set of options, as a whole number (`Question.answer`), so `Prediction.label` is one too: right
+means that the sets are equal. The agent is "top" and its decision "predict", as in GHAR, so the rollout, the rewards
+and multi-agent PPO take these episodes as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from envs.exprag.flare import Pieces, flare
+from envs.rollout import Corpus
+from envs.scene import Scene
+from ghar.data.tasks.dischargeqa import Question
+from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Step, as_text
+from ghar.llm.options import parse_options
+from ghar.llm.prompts import load_prompts
+from ghar.retrieval.report_corpus import FindExcerpts, RankReports
+from rewards.compose import EpisodeReward
+from rewards.options import score_options
+
+ROLES = ("predict", "answer")
+NOTHING = "(none)"
+
+
+@dataclass(frozen=True)
+class ExpragSpec:
+    """The paper ranks 15 stays (top_k); 0 looks nothing up. excerpts: pieces that are asked for; words: budget of the
+    pieces in a prompt. flare: look up again while the answer is written."""
+
+    prompts: Literal["full", "compact"]
+    top_k: int
+    excerpts: int
+    words: int
+    flare: bool = False
+
+
+class ExpragEpisodes:
+    """Makes episodes; `pieces` tells how sure a reply is of each of its tokens, which only FLARE asks."""
+
+    def __init__(self, spec: ExpragSpec, pieces: Pieces | None = None):
+        self.spec = spec
+        self.pieces = pieces
+        self.templates = load_prompts(f"exprag_{spec.prompts}", ROLES)
+
+    def episode(self, question: Question) -> EpisodeGenerator:
+        """Returns the chosen options; its one step holds which stays were ranked and what their reports said."""
+        spec, ranked, evidence, draft = self.spec, Evidence(), Evidence(), ""
+        asked = f"{question.text}\n{question.menu}"
+        if spec.top_k:
+            ranked = yield RankReports(f"{asked}\n{question.background}", None, spec.top_k, question.visit_id)  # Eq. 2
+        look_up = self._look_up(question, ranked)
+        if ranked.passages:
+            evidence = yield look_up(asked)  # Eq. 3
+            if spec.flare:
+                assert self.pieces is not None  # trainers/exprag.py gives it
+                write = self._writer(question, ranked)
+                draft, evidence = yield from flare(write, look_up, self.pieces, evidence)
+        reply: Reply = yield self._predict(question, ranked, evidence, draft)
+        stays = " ".join(str(passage.ident) for passage in ranked.passages)
+        step = Step(asked, f"stays {stays or 'none'}", bool(evidence.passages), evidence=evidence.text)
+        return Prediction(reply.value, (step,))
+
+    def _look_up(self, question: Question, ranked: Evidence) -> Callable[[str], FindExcerpts]:
+        stays = tuple(passage.ident for passage in ranked.passages)
+        return lambda query: FindExcerpts(query, stays, self.spec.excerpts, question.visit_id)
+
+    def _writer(self, question: Question, ranked: Evidence) -> Callable[[str, Evidence, int], Act]:
+        def write(draft: str, evidence: Evidence, step: int) -> Act:
+            return self._act("answer", question, ranked, evidence, draft, as_text, step)
+
+        return write
+
+    def _predict(self, question: Question, ranked: Evidence, evidence: Evidence, draft: str) -> Act:
+        count, single = len(question.options), question.single
+        told = f"Worked out so far:\n{draft}\n\n" if draft else ""
+
+        def parse(reply: str) -> Parsed:
+            return parse_options(reply, count, single)
+
+        return self._act("predict", question, ranked, evidence, told, parse, 0)
+
+    def _act(
+        self,
+        role: str,
+        question: Question,
+        ranked: Evidence,
+        evidence: Evidence,
+        draft: str,
+        parse: Callable[[str], Parsed],
+        step: int,
+    ) -> Act:
+        template = self.templates[role]
+        prompt = template.render(
+            rule="Exactly one option is right." if question.single else "Any number of options can be right.",
+            background=question.background or NOTHING,
+            experience=experience_text(ranked, evidence, self.spec.words),
+            question=question.text,
+            options=question.menu,
+            example="B" if question.single else "A, C",
+            draft=draft,
+        )
+        facts = {"case": question, "ranked": ranked, "evidence": evidence}
+        return Act("top", role, prompt, (), template.max_tokens, step, parse, facts)
+
+
+def exprag_scene(episodes: ExpragEpisodes, corpus: Corpus, questions: Sequence[Question], eta: float) -> Scene:
+    """EXPRAG on `questions` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
+
+    def reward(episode: Episode, question: Question) -> EpisodeReward:
+        return score_options(episode, question.answer, eta)
+
+    return Scene("EXPRAG", ("top",), ROLES, questions, episodes.episode, corpus, reward)
+
+
+def experience_text(ranked: Evidence, evidence: Evidence, words: int) -> str:
+    """The pieces by stay, the most similar first, best first within a stay; together at most `words` words.
+
+    What is best overall has the first claim on the budget; the last piece that fits is cut, not dropped.
+    """
+    left, kept = words, dict[int, list[str]]()
+    for passage in evidence.passages:
+        text = passage.text.split()[: max(left, 0)]
+        left -= len(text)
+        if text:
+            kept.setdefault(passage.partition, []).append(" ".join(text))
+    lines = []
+    for number, stay in enumerate(ranked.passages, 1):
+        if stay.ident in kept:
+            lines += [f"similar patient {number}:", *(f"- {text}" for text in kept[stay.ident])]
+    return "\n".join(lines) or NOTHING

@@ -1,0 +1,62 @@
+"""A fixed rule in place of a language model: choose what the similar patients' reports list. It sees no truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ghar.data.tasks.discharge_items import essence
+from ghar.data.tasks.dischargeqa import ASKED, Question, letters
+from ghar.data.tasks.sections import HEAD, sentences, split_sections
+from ghar.episode import Act, Completion, Evidence
+
+HALF = 0.5  # share of the reports that must be exceeded
+
+
+class MajorityOfExperiences:
+    """Chooses the options that most reports list where the question asks (say, under "discharge diagnosis"), of the
+    reports that name them and whose list was found; where none is so, all that are listed as often as any. Of a
+    question with one right option, the one that is listed most."""
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(f"answer: {letters(chosen(act.facts['case'], act.facts['evidence']))}") for act in acts]
+
+
+def chosen(question: Question, evidence: Evidence) -> int:
+    """The options this rule chooses."""
+    shares = [listed_share(option, question, evidence) or 0.0 for option in question.options]
+    best = max(shares)
+    if question.single:
+        return 1 << shares.index(best)
+    found = sum(1 << i for i, share in enumerate(shares) if share > HALF)
+    return found or sum(1 << i for i, share in enumerate(shares) if share == best)
+
+
+def listed_share(option: str, question: Question, evidence: Evidence) -> float | None:
+    """Of the reports whose list was found and that name the option, the share that list it; None where there is none.
+
+    Of a set of advice, the share of its sentences that a report lists, as the mean over the reports.
+    """
+    heading, lists, named = ASKED[question.kind][2], dict[int, list[str]](), dict[int, list[str]]()
+    for passage in evidence.passages:
+        for own, text in _pieces(passage.text):
+            named.setdefault(passage.partition, []).extend(text.split("\n"))
+            if own == heading:
+                lists.setdefault(passage.partition, []).extend(text.split("\n"))
+    if question.single:
+        points = sentences(option)
+        shares = [sum(_among(point, lines) for point in points) / len(points) for lines in lists.values()]
+    else:
+        shares = [_among(option, lines) for stay, lines in lists.items() if _among(option, named[stay])]
+    return sum(shares) / len(shares) if shares else None
+
+
+def _pieces(text: str) -> list[tuple[str, str]]:
+    """(heading, text) of the sections that an excerpt holds; the heading it begins with stands in front of it."""
+    own, _, body = text.partition(": ")
+    return [(own if section.heading == HEAD else section.heading, section.text) for section in split_sections(body)]
+
+
+def _among(name: str, lines: Sequence[str]) -> bool:
+    """Whether a line holds all telling words of a name."""
+    words = essence(name)
+    return any(words <= essence(line) for line in lines)

@@ -1,0 +1,205 @@
+"""Navigation: Agent-Top's decisions as numbers, so that retrieval policies can be studied without a language model.
+
+The episode is GHAR's own (envs/ghar/episode.py). What is said in words (sub-queries, recalled answers, follow-ups, the
+prediction and, unless agent "low" plays too, summaries) follows the scripted teacher's rules without error. Decisions:
+
+    retrieve    0 no, 1 yes                                          Agent-Top, Eq. 7
+    metapaths   2 + i adds meta-path i, 0 is content with those      Agent-Top
+    continue    0 terminate, 1 go on                                 Agent-Top, Eq. 13
+    summarise   2 + i hands on passage i of the evidence, 0 none     Agent-Low
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from envs.ghar.knowledge import NO_ERROR
+from envs.ghar.teacher import Knowledge, ScriptedTeacher, finding, grades_in
+from envs.scene import Paused, Scene
+from envs.views.games import only_waiting, within
+from envs.views.spaces import Allowed, masked
+from ghar.episode import Act, Completion, Evidence, Passage, Retrieve
+from ghar.llm.policy import Policy
+from ghar.retrieval.partition import merge
+
+DECISIONS = {"top": ("retrieve", "metapaths", "continue"), "low": ("summarise",)}
+PHASES = ("retrieve", "metapaths", "continue", "summarise")
+PASSAGES = 6  # of the evidence that Agent-Low can tell apart: N=1 node and edge of three meta-paths
+QUANTITIES = ("iteration", "disease", "drug", "known", "grade", "unasked", "highest", "found", "picked")
+SAID = {"retrieve": ("no", "yes"), "continue": ("terminate", "continue")}
+UNUSED = np.random.default_rng(0)  # what rules without error draw from it changes nothing
+FIRST = 2  # the action that names meta-path or passage 0
+
+
+class Memory:
+    """A corpus that looks up every query in every partition only once."""
+
+    def __init__(self, corpus: Any):
+        self.corpus = corpus
+        self._found: dict[tuple[str, int, int], Sequence[Passage]] = {}
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        return [self._one(request) for request in requests]
+
+    def _one(self, request: Retrieve) -> Evidence:
+        if request.partitions is None:
+            return self.corpus.retrieve([request])[0]
+        keys = [(request.query, partition, request.top_n) for partition in dict.fromkeys(request.partitions)]
+        new = [key for key in keys if key not in self._found]
+        found = self.corpus.retrieve([Retrieve(query, (partition,), n) for query, partition, n in new]) if new else []
+        self._found |= {key: evidence.passages for key, evidence in zip(new, found, strict=True)}
+        return merge([self._found[key] for key in keys])
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What observations are made from. iterations, paths: the episode's limits; menu: number of meta-paths."""
+
+    knowledge: Knowledge
+    iterations: int
+    paths: int
+    menu: int
+
+    @property
+    def actions(self) -> int:
+        return FIRST + max(self.menu, PASSAGES)
+
+    @property
+    def width(self) -> int:
+        return len(PHASES) + len(QUANTITIES) + self.menu + 3 * PASSAGES
+
+    def observe(self, act: Act, picked: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
+        """(float32 [width] in 0..1, int8 mask [actions]) of a decision; the label is no part of it.
+
+        In order: phase (PHASES); QUANTITIES, which are the iteration, whether the query is a condition, a drug, known,
+        and its known grade, unknown topics not asked about, the highest grade known or found, whether the last step
+        found one, number of meta-paths picked; each meta-path, picked or not; and of each passage whether it is an
+        edge, about the query itself, and states a grade.
+        """
+        known, case, query = self.knowledge.grades, act.facts["case"], act.facts["query"]
+        settled = {step.query: max(grades_in(step.answer), default=None) for step in act.facts["history"]}
+        unasked = sum(topic not in known and topic not in settled for topic in case.topics)
+        told = [grade if (grade := settled.get(t)) is not None else known.get(t, 0) for t in case.topics]
+        last = next(reversed(settled.values()), None)
+        start, end = len(PHASES), len(PHASES) + len(QUANTITIES)
+        seen = np.zeros(self.width, np.float32)
+        seen[PHASES.index(act.role)] = 1
+        seen[start:end] = (
+            act.step / self.iterations,
+            query.startswith("disease "),
+            query.startswith("drug "),
+            query in known,
+            known.get(query, 0) / 9,
+            min(unasked / 3, 1),
+            max(told, default=0) / 9,
+            last is not None,
+            len(picked) / self.paths,
+        )
+        seen[[end + i for i in picked]] = 1
+        if act.role == "summarise":
+            seen[end + self.menu :] = _passages(act)
+        return seen, self.mask(act, picked)
+
+    def mask(self, act: Act, picked: Sequence[int]) -> np.ndarray:
+        mask = np.zeros(self.actions, np.int8)
+        if act.role == "metapaths":
+            mask[FIRST : FIRST + self.menu] = 1
+            mask[[FIRST + i for i in picked]] = 0
+            mask[0] = bool(picked)
+        elif act.role == "summarise":
+            mask[0] = 1
+            mask[FIRST : FIRST + len(act.facts["evidence"].passages[:PASSAGES])] = 1
+        else:
+            mask[:FIRST] = 1
+        return mask
+
+    def reply(self, act: Act, action: int, picked: Sequence[int] = ()) -> tuple[str | None, tuple[int, ...]]:
+        """(the reply, None while more meta-paths may follow; meta-paths picked so far)."""
+        if act.role in SAID:
+            return SAID[act.role][action], ()
+        if act.role == "summarise":
+            return _summary(act, action), ()
+        picked = (*picked, action - FIRST) if action >= FIRST else tuple(picked)
+        whole = action < FIRST or len(picked) == min(self.paths, self.menu)
+        return " ".join(map(str, picked)) if whole else None, picked
+
+
+def _passages(act: Act) -> np.ndarray:
+    """float32 [3 * PASSAGES]: what can be told about each passage."""
+    found = np.zeros((PASSAGES, 3), np.float32)
+    own = f"{act.facts['query'].split(' ', 1)[-1]} - "
+    for row, passage in zip(found, act.facts["evidence"].passages, strict=False):
+        row[:] = passage.kind == "edge", passage.text.startswith(own), bool(grades_in(passage.text))
+    return found.ravel()
+
+
+def _summary(act: Act, action: int) -> str:
+    """Agent-Low's answer from the passage it chose, worded as the teacher words it."""
+    query = act.facts["query"]
+    if action < FIRST:
+        return finding(query, None)
+    text = act.facts["evidence"].passages[action - FIRST].text
+    stated = grades_in(text)
+    return finding(query, max(stated)) if stated else f"{query} {text.rsplit(' - ', 1)[-1]}"
+
+
+class Words(ScriptedTeacher):
+    """The teacher without error: no habit asks chance, so that no generator need be made for every reply."""
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(self._rules[act.role](act, UNUSED)) for act in acts]
+
+
+@dataclass(frozen=True)
+class NavigationGame:
+    """GHAR's decisions as a game (envs/views/games.py); `agents`: who decides, ("top",) or ("top", "low")."""
+
+    scene: Scene
+    chart: Chart
+    agents: tuple[str, ...]
+    fixed: Mapping[str, Policy] = field(default_factory=dict)
+
+    def spaces(self) -> tuple[spaces.Dict, Allowed]:
+        box = spaces.Box(0, 1, (self.chart.width,), np.float32)
+        return masked(box, self.chart.actions), Allowed(self.chart.actions)
+
+    def start(self, case: Any, seed: int) -> NavigationPlay:
+        return NavigationPlay(self.chart, Paused(self.scene, case, self.fixed, seed))
+
+
+def navigation(scene: Scene, knowledge: Knowledge, chart: Chart, agents: Sequence[str] = ("top",)) -> NavigationGame:
+    """The game on GHAR's scene; a `knowledge` without errors makes the teacher's rules the best there are in words."""
+    decided = {role for agent in agents for role in DECISIONS[agent]}
+    words = Words(knowledge, NO_ERROR)
+    fixed: dict[str, Policy] = {role: words for role in scene.roles if role not in decided}
+    remembered = replace(scene, name="Navigation", corpus=Memory(scene.corpus))
+    return NavigationGame(remembered, chart, tuple(agents), fixed)
+
+
+@dataclass(eq=False)
+class NavigationPlay:
+    """picked: meta-paths named so far in the open decision."""
+
+    chart: Chart
+    paused: Paused
+    picked: tuple[int, ...] = ()
+
+    def observe(self, place: int | None) -> dict[str, np.ndarray]:
+        if place is None:
+            nothing = np.zeros(self.chart.width, np.float32)
+            return {"observation": nothing, "action_mask": only_waiting(self.chart.actions)}
+        seen, mask = self.chart.observe(self.paused.acts[place], self.picked)
+        return {"observation": seen, "action_mask": mask}
+
+    def act(self, place: int, action: Any) -> None:
+        act = self.paused.acts[place]
+        chosen = within(action, self.chart.mask(act, self.picked))
+        text, self.picked = self.chart.reply(act, chosen, self.picked)
+        if text is not None:
+            self.picked = ()
+            self.paused.answer(place, Completion(text))

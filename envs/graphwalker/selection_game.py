@@ -1,0 +1,133 @@
+"""GraphWalker's search as numbers, and the walks it is registered with: generated, so no language model is needed.
+
+Actions: 0 stops, 1 + i takes candidate i of the frontier, whose candidates stand in the order of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from envs.graphwalker.selection import AGENTS, ScoredByFunction, WalkCase, WalkEpisodes, WalkSpec, walk_scene
+from envs.scene import Paused, Scene
+from envs.views.games import only_waiting, within
+from envs.views.spaces import Allowed, masked
+from ghar.arrays import unit_rows
+from ghar.episode import Act, Completion
+from ghar.errors import BadInput
+from ghar.selectors.generated import WIDTH, anchors_near, coverage, random_graph
+from ghar.selectors.protocol import Shots, cosines
+
+WALK = ("picked", "earned", "candidates")  # what is told of the walk
+CANDIDATE = ("likeness", "nearest", "gain", "waiting", "opens", "best")  # what is told of each candidate
+LIMIT = 10.0  # nats
+SPEC = WalkSpec(budget=3)  # the paper's K
+PATIENTS, QUERIES, K_G = 120, 64, 6  # of the generated walks
+DISTRACTION = 0.1  # nats an example may cost at most
+
+
+@dataclass(frozen=True)
+class WalkGame:
+    """The walk as a game (envs/views/games.py). slots: candidates an observation has room for."""
+
+    scene: Scene
+    budget: int
+    slots: int = 64
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return AGENTS
+
+    @property
+    def width(self) -> int:
+        return len(WALK) + self.slots * len(CANDIDATE)
+
+    def spaces(self) -> tuple[spaces.Dict, Allowed]:
+        box = spaces.Box(-LIMIT, LIMIT, (self.width,), np.float32)
+        return masked(box, 1 + self.slots), Allowed(1 + self.slots)
+
+    def start(self, case: Any, seed: int) -> WalkPlay:
+        return WalkPlay(self, Paused(self.scene, case, seed=seed))
+
+    def observe(self, act: Act) -> np.ndarray:
+        """float32 [width].
+
+        Of the walk: share of the budget that is used, nats earned, share of the slots that is filled. Of each
+        candidate: cosine to the patient, highest cosine to a chosen one, measured gain in nats (0 where nobody
+        measured), share of the budget it has waited, how many it would newly open (share of the slots) and the highest
+        cosine of those to the patient. 0 where there is nothing.
+        """
+        facts = act.facts
+        case, shots, frontier = facts["case"], list(facts["shots"]), facts["frontier"]
+        if len(frontier) > self.slots:
+            raise BadInput(f"A walk has {len(frontier)} candidates: make the game with at least as many slots.")
+        table = np.zeros((self.slots, len(CANDIDATE)), np.float32)
+        rows = list(frontier)
+        seen = table[: len(rows)]
+        seen[:, 0] = case.likeness[rows]
+        if shots:
+            seen[:, 1] = (case.unit[rows] @ case.unit[shots].T).max(axis=1)
+        for i, row in enumerate(rows):
+            new = [other for other in case.near(row) if other not in facts["entered"]]
+            seen[i, 2] = facts["gains"].get(row, 0.0)
+            seen[i, 3] = (len(shots) - facts["entered"][row]) / self.budget
+            seen[i, 4] = len(new) / self.slots
+            seen[i, 5] = max((case.likeness[other] for other in new), default=0.0)
+        walk = np.array([len(shots) / self.budget, facts["earned"], len(rows) / self.slots], np.float32)
+        return np.clip(np.concatenate([walk, table.ravel()]), -LIMIT, LIMIT)
+
+    def mask(self, act: Act) -> np.ndarray:
+        mask = np.zeros(1 + self.slots, np.int8)
+        mask[: len(act.choices)] = 1
+        return mask
+
+
+@dataclass(eq=False)
+class WalkPlay:
+    game: WalkGame
+    paused: Paused
+
+    def observe(self, place: int | None) -> dict[str, np.ndarray]:
+        if place is None:
+            nothing = np.zeros(self.game.width, np.float32)
+            return {"observation": nothing, "action_mask": only_waiting(1 + self.game.slots)}
+        act = self.paused.acts[place]
+        return {"observation": self.game.observe(act), "action_mask": self.game.mask(act)}
+
+    def act(self, place: int, action: Any) -> None:
+        act = self.paused.acts[place]
+        self.paused.answer(place, Completion(act.choices[within(action, self.game.mask(act))]))
+
+
+def greedy_action(observation: dict[str, np.ndarray]) -> int:
+    """Algorithm 1's rule on an observation with measured gains: the highest one, or to stop."""
+    candidates = observation["observation"][len(WALK) :].reshape(-1, len(CANDIDATE))
+    gains = np.where(observation["action_mask"][1:] == 1, candidates[:, CANDIDATE.index("gain")], -np.inf)
+    return 1 + int(gains.argmax()) if gains.max() > 0 else 0
+
+
+@cache
+def demo_walks(budget: int = SPEC.budget, measured: bool = SPEC.measured, seed: int = 0) -> Scene:
+    """Walks over generated patients, with an H whose gains diminish and may be negative: an example explains some of
+    what there is to know of a patient, the more the nearer it lies, and distracts a little from it."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, PATIENTS, K_G)
+    unit = unit_rows(graph.vectors)
+    near = {row: tuple(graph.neighbours_of(row).tolist()) for row in range(PATIENTS)}
+    cases, entropies = [], {}
+    for number in range(QUERIES):
+        query = rng.normal(size=WIDTH)
+        explained, costs = coverage(rng, graph, query), DISTRACTION * rng.random(PATIENTS)
+        name, start = f"generated-{number}", tuple(anchors_near(query, graph))
+        cases.append(WalkCase(name, start, near.__getitem__, cosines(graph.vectors, query), unit))
+        entropies[name] = partial(_entropy, explained, costs)
+    return walk_scene(WalkEpisodes(WalkSpec(budget, measured)), ScoredByFunction(entropies), cases)
+
+
+def _entropy(explained: Callable[[Shots], float], costs: np.ndarray, shots: Shots) -> float:
+    return explained(shots) + float(costs[list(shots)].sum())

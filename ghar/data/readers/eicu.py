@@ -1,0 +1,210 @@
+"""eICU 2.0 (full and open demo), read into a `Cohort`: a visit is an ICU stay, a group (cohort.py) a hospital stay.
+
+Time. eICU has no dates, only minutes from the admission to the unit, the hour of the hospital admission and the year
+of the hospital discharge. Each hospital admission is put on 1 January of that year (2014 where it is not known), at its
+hour; everything of that hospital stay follows by its minutes. So times inside a hospital stay are true, up to the
+date, and times of different hospital stays of one patient must not be compared: in one year they have no order, and
+here they all begin on the same day (trap 7). The order of ICU stays is by time, then by unitvisitnumber.
+
+One pass per table. A row is kept, or dropped by a rule that is named and counted in `Cohort.counts`, as in mimic4.py:
+
+patient      `died` is death in this unit (unitdischargestatus): the hospital's status is shared by all ICU stays of a
+             hospital stay. A blank one is a death only if the hospital stay ended with this ICU stay, by death. A unit
+             that says Expired is believed where the hospital says Alive ("expired_but_hospital_says_alive").
+             A missing or negative unitdischargeoffset leaves `end` unknown.
+diagnosis    a row may hold several codes ("584.9, N17.9"), told apart by their shape: digits, V or E with three digits
+             are ICD-9 (a V code of ICD-10 would be a traffic accident), other letters ICD-10. Each becomes an event
+             without dot ("added.diagnosis.further_codes"); a row without a code becomes "EICU_DIAGNOSIS/<its path>".
+             Rows that repeat another in stay, minute, path and codes are dropped; later mentions of a code are kept.
+             Entered during the stay, so known at their own minute, not only at discharge.
+treatment    "EICU_TREATMENT/<path>"; in the tasks they are the procedures, since eICU codes none.
+medication   orders without a name and cancelled orders are dropped; known when ordered and started.
+lab          known when last revised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+
+from ghar.data.cohort import Cohort
+from ghar.data.readers.eicu_charts import CHARTS, EICU_LABS
+from ghar.data.readers.eicu_stays import at, body_measures, read_stays, stay_events, with_stay
+from ghar.data.readers.events import (
+    F64,
+    I64,
+    TEXT,
+    FoundLarge,
+    code_table,
+    drug_code,
+    event,
+    in_order,
+    stacked,
+    through_cache,
+    words,
+)
+from ghar.data.readers.mimic import COMMON_NAMES
+from ghar.data.readers.tables import find_table, open_table, sift, sift_large
+from ghar.data.readers.vitals import vital_names, vitals_of_labs
+from ghar.errors import BadInput
+from ghar.progress import progress
+
+VERSION = "eicu-1"  # part of the cache key: raise it when a rule changes
+TABLES = ("patient", "diagnosis", "treatment", "medication", "lab")
+# SHA-256 of the 2,520 patientunitstayid of the open demo (PhysioNet eicu-crd-demo 2.0.1), ascending, one a line.
+OPEN_DEMO = "f6ee08982b741b695ebdc1170ec06d24a030f91bd1b4cff07c353c9a45ffdc5d"
+ICD9 = r"^([0-9]{3}(\.[0-9]{1,2})?|V[0-9]{2}(\.[0-9]{1,2})?|E[0-9]{3}(\.[0-9])?)$"
+ICD10 = r"^[A-UW-Z][0-9][0-9A-Z](\.[0-9A-Z]{1,4})?$"
+OWN_NAMES = "^(DRUG|ICU_ADMISSION|LAB)/"
+
+
+def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True) -> Cohort:
+    """Read the folder `root` (tables as csv.gz, csv or parquet, in any letter case), or its copy under `cache`.
+
+    `charts=False` leaves the chart measurements out, which the tasks on visits do not need and which are hundreds of
+    millions in the full eICU. The cache is keyed by name, size and modification time of the source files.
+    `credentialed` is False only when the ICU stays are exactly those of the open demo (by the hash of their ids).
+    Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type; lab and
+    the chart tables may be absent, which is counted ("absent.lab").
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise BadInput(f"There is no folder {root}: point data.root to the folder that contains patient.csv.gz.")
+    name = f"eICU tables in {root}"
+    files = [find_table(root, table) for table in (*TABLES, *(CHARTS if charts else ()))]
+    return through_cache(
+        lambda work: _read(root, name, charts, work), name, cache, "eicu", files, f"{VERSION}-{charts}"
+    )
+
+
+def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
+    optional: dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]] = {"lab": _labs} | (CHARTS if charts else {})
+    with progress(4 + len(optional), "Read eICU") as advance:
+        stays, counts = read_stays(root)
+        advance()
+        diagnoses, names, more = _diagnoses(root, stays)
+        parts = [diagnoses]
+        counts |= more
+        advance()
+        for table, read in {"treatment": _treatments, "medication": _medications, **optional}.items():
+            if table in optional and find_table(root, table) is None:
+                counts[f"absent.{table}"] = 1
+            else:
+                events, more = read(root, stays, work)
+                parts.append(events)
+                counts |= more
+            advance()
+        events, more = stay_events(stays)
+        parts.extend(events)
+        counts |= more
+        if charts:
+            for events, more in (body_measures(stays), vitals_of_labs(stacked(parts), EICU_LABS)):
+                parts.append(events)
+                counts |= more
+        events = in_order(parts, work)
+        codes, more = code_table(events, [names, _path_names(events), vital_names(), COMMON_NAMES], OWN_NAMES)
+    visits = stays.select("subject_id", "visit_id", "group", "start", "end", "died", "death_time")
+    return Cohort(name, events, codes, visits, credentialed=not _open_demo(stays), counts=counts | more, stay="ICU")
+
+
+def _diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
+    """Events, the names of their ICD codes (eICU has no dictionary: the commonest path of each code), and counts."""
+    fields = {"patientunitstayid": I64, "diagnosisoffset": I64, "diagnosisstring": TEXT, "icd9code": TEXT}
+    table = open_table(root, "diagnosis", fields)
+    path = _path("diagnosisstring")
+    dotted = pl.element().str.strip_chars().str.to_uppercase()
+    vocabulary = pl.when(dotted.str.contains(ICD9)).then(pl.lit("ICD9CM/"))
+    vocabulary = vocabulary.when(dotted.str.contains(ICD10)).then(pl.lit("ICD10CM/"))
+    code = pl.concat_str(vocabulary, dotted.str.replace_all(".", "", literal=True))
+    written = pl.col("icd9code").fill_null("").str.split(",")
+    icd = written.list.eval(code).list.drop_nulls().list.unique(maintain_order=True)
+    codes = pl.when(icd.list.len() > 0).then(icd)
+    codes = codes.when(path.is_not_null()).then(pl.concat_list(pl.concat_str(pl.lit("EICU_DIAGNOSIS/"), path)))
+    blank = pl.col("icd9code").fill_null("").str.strip_chars(" ,") == ""
+    drops = {
+        "unknown_stay": pl.col("subject_id").is_null(),
+        "no_time": pl.col("diagnosisoffset").is_null(),
+        "blank": codes.is_null(),
+        "repeated": ~pl.struct(*fields).is_first_distinct(),
+    }
+    strange = written.list.eval(code.is_null() & (dotted != "")).list.any()
+    repairs = {"no_icd_code": blank, "code_of_no_icd_shape": strange}
+    time = at(pl.col("diagnosisoffset"))
+    result = event(time, codes, time, visit="patientunitstayid")
+    kept, counts = sift(table, with_stay(table.rows, stays), drops, repairs, [*result, path.alias("path")])
+    each = kept.explode("code")
+    if each.height > kept.height:
+        counts["added.diagnosis.further_codes"] = each.height - kept.height
+    often = each.group_by("code", "path").len().sort("code", "len", "path", descending=[False, True, False])
+    often = often.filter(pl.col("code").str.starts_with("ICD") & pl.col("path").is_not_null())
+    names = often.unique("code", keep="first", maintain_order=True).select("code", description=_name(pl.col("path")))
+    return each.drop("path"), names, counts
+
+
+def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+    table = open_table(root, "treatment", {"patientunitstayid": I64, "treatmentoffset": I64, "treatmentstring": TEXT})
+    path, offset = _path("treatmentstring"), pl.col("treatmentoffset")
+    drops = {"unknown_stay": pl.col("subject_id").is_null(), "no_time": offset.is_null(), "blank": path.is_null()}
+    result = event(at(offset), pl.concat_str(pl.lit("EICU_TREATMENT/"), path), at(offset), visit="patientunitstayid")
+    return sift_large(table, with_stay(table.rows, stays), drops, {}, result, work)
+
+
+def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+    fields = {"patientunitstayid": I64, "drugorderoffset": I64, "drugstartoffset": I64}
+    table = open_table(root, "medication", fields | {"drugname": TEXT, "drugordercancelled": TEXT})
+    ordered, started, code = pl.col("drugorderoffset"), pl.col("drugstartoffset"), drug_code("drugname")
+    drops = {
+        "unknown_stay": pl.col("subject_id").is_null(),
+        "blank_drug": code.is_null(),
+        "cancelled": pl.col("drugordercancelled").str.strip_chars().str.to_lowercase() == "yes",
+        "no_time": ordered.is_null() & started.is_null(),
+    }
+    repairs = {"no_start": started.is_null(), "no_order_time": ordered.is_null()}
+    known = at(pl.max_horizontal(ordered, started))
+    result = event(at(pl.coalesce(started, ordered)), code, known, visit="patientunitstayid")
+    return sift_large(table, with_stay(table.rows, stays), drops, repairs, result, work)
+
+
+def _labs(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
+    fields = {"patientunitstayid": I64, "labresultoffset": I64, "labresultrevisedoffset": I64}
+    table = open_table(root, "lab", fields | {"labname": TEXT, "labresult": F64, "labresulttext": TEXT})
+    first, revised, name = (
+        pl.col("labresultoffset"),
+        pl.col("labresultrevisedoffset"),
+        pl.col("labname").str.strip_chars(),
+    )
+    drops = {
+        "unknown_stay": pl.col("subject_id").is_null(),
+        "no_name": name.is_null() | (name == ""),
+        "no_time": first.is_null() & revised.is_null(),
+    }
+    repairs = {"no_result_time": first.is_null(), "revised_before_result": revised < first}
+    value, text = pl.col("labresult"), pl.col("labresulttext")
+    code, known = pl.concat_str(pl.lit("LAB/"), name), at(pl.max_horizontal(first, revised))
+    result = event(at(pl.coalesce(first, revised)), code, known, value, words(text, value), "patientunitstayid")
+    return sift_large(table, with_stay(table.rows, stays), drops, repairs, result, work)
+
+
+def _path(column: str) -> pl.Expr:
+    """A path such as "endocrine|glucose metabolism|diabetes mellitus", null if blank."""
+    path = pl.col(column).str.strip_chars()
+    return pl.when(path != "").then(path)
+
+
+def _name(path: pl.Expr) -> pl.Expr:
+    """What a path says below its organ system and category, which alone would be no name."""
+    parts = path.str.split("|")
+    return pl.when(parts.list.len() > 2).then(parts.list.slice(2)).otherwise(parts.list.tail(1)).list.join(", ")
+
+
+def _path_names(events: pl.LazyFrame) -> pl.DataFrame:
+    codes = events.select("code").unique().filter(pl.col("code").str.starts_with("EICU_"))
+    return codes.select("code", description=_name(pl.col("code").str.replace("^[^/]*/", ""))).collect()
+
+
+def _open_demo(stays: pl.DataFrame) -> bool:
+    ids = "\n".join(str(stay) for stay in sorted(stays["visit_id"]))
+    return hashlib.sha256(ids.encode()).hexdigest() == OPEN_DEMO

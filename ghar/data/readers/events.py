@@ -1,0 +1,122 @@
+"""What the clinical readers share: the columns of an event, their order, the table of codes, the way to the cache."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from ghar.data.cohort import Cohort
+from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort, scan_events
+from ghar.data.readers.tables import ROW_GROUP, Table, fingerprint, sift
+
+I64, F64, TEXT, TIME = pl.Int64(), pl.Float64(), pl.String(), pl.Datetime("us")
+OWN_NAMES = "^(DRUG|ICU_ADMISSION)/"  # codes whose own text is their name, whatever the source
+SORTED = 3_000_000  # events sorted at once, which takes about 0.7 GB
+Found = tuple[pl.DataFrame, dict[str, int]]
+FoundLarge = tuple[pl.LazyFrame, dict[str, int]]  # may be on disk
+
+
+def event(
+    time: pl.Expr,
+    code: pl.Expr,
+    recorded: pl.Expr,
+    number: pl.Expr | None = None,
+    text: pl.Expr | None = None,
+    visit: str = "hadm_id",
+) -> list[pl.Expr]:
+    """Columns of `Cohort.events`; `visit` is the column that holds the visit."""
+    return [
+        pl.col("subject_id"),
+        time.alias("time"),
+        code.alias("code"),
+        (pl.lit(None, pl.Float32) if number is None else number.cast(pl.Float32)).alias("numeric_value"),
+        (pl.lit(None, pl.String) if text is None else text).alias("text_value"),
+        pl.col(visit).alias("visit_id"),
+        recorded.alias("recorded"),
+    ]
+
+
+def drug_code(name: str) -> pl.Expr:
+    """Code of a drug: its name in lower case, without blanks around it; null for a blank name."""
+    drug = pl.col(name).str.strip_chars().str.to_lowercase()
+    return pl.when(drug != "").then(pl.concat_str(pl.lit("DRUG/"), drug))
+
+
+def words(value: pl.Expr, number: pl.Expr) -> pl.Expr:
+    """The text of a value where it does not merely repeat the number; most do, and are not worth their memory."""
+    return pl.when((value.cast(pl.Float64, strict=False) != number).fill_null(True)).then(value)
+
+
+def stacked(parts: Sequence[pl.DataFrame | pl.LazyFrame]) -> pl.LazyFrame:
+    """All events, part by part, unread where they are on disk."""
+    return pl.concat([part.lazy() for part in parts])
+
+
+def in_order(
+    parts: Sequence[pl.DataFrame | pl.LazyFrame],
+    work: Path,
+    finish: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
+) -> pl.LazyFrame:
+    """All events by subject and time; those of one time in the order of `parts`, static ones first.
+
+    They are sorted range by range of subjects, about `SORTED` events at once, and written to the folder `work`. Tables
+    on disk that are roughly in the order of subjects, as the sources are, are read once; others once a range. `finish`
+    is given each range, sorted, before it is written.
+    """
+    events = stacked(parts)
+    sizes = events.group_by("subject_id").len().collect(engine="streaming").sort("subject_id")
+    bounds = sizes.group_by(pl.col("len").cum_sum() // SORTED).agg(pl.min("subject_id"), last=pl.max("subject_id"))
+    ranges = bounds.sort("subject_id").select("subject_id", "last").rows() or [(0, 0)]
+    for i, (first, last) in enumerate(ranges):
+        some = events if len(ranges) == 1 else events.filter(pl.col("subject_id").is_between(first, last))
+        rows = some.collect(engine="streaming").sort("subject_id", "time", maintain_order=True)
+        finish(rows).write_parquet(work / EVENTS.format(i), compression="lz4", row_group_size=ROW_GROUP)
+    return scan_events(work, len(ranges))
+
+
+def code_table(events: pl.LazyFrame, names: Iterable[pl.DataFrame], own_names: str = OWN_NAMES) -> Found:
+    """Codes that occur, sorted, with the first of `names` (code, description) that knows them, else their own text.
+
+    Counts "codes_without_name": the latter, but for codes matching `own_names`, whose text is their name.
+    """
+    known = pl.concat(names).unique("code", keep="first", maintain_order=True)
+    seen = events.select("code").unique().collect(engine="streaming").sort("code")
+    codes = seen.join(known, on="code", how="left", maintain_order="left")
+    own, plain = pl.col("code").str.replace("^[^/]*/", ""), pl.col("code").str.contains(own_names)
+    nameless = codes.select((pl.col("description").is_null() & ~plain).sum()).item()
+    empty = pl.lit([], dtype=pl.List(pl.String))
+    return codes.with_columns(pl.col("description").fill_null(own), parents=empty), {"codes_without_name": nameless}
+
+
+def dictionary(table: Table, code: pl.Expr, title: str) -> pl.DataFrame:
+    """Names (code, description) in a table of the source; rows without code or name say nothing and are left out."""
+    name = pl.col(title).str.strip_chars()
+    drops = {"no_code": code.is_null(), "no_name": name.is_null() | (name == "")}
+    return sift(table, table.rows, drops, {}, [code.alias("code"), name.alias("description")])[0]
+
+
+def through_cache(
+    read: Callable[[Path], Cohort],
+    name: str,
+    cache: Path | None,
+    prefix: str,
+    files: Iterable[Path | None],
+    version: str,
+) -> Cohort:
+    """What `read` makes, or its copy under `cache`, keyed by names, sizes and times of the `files` that exist.
+
+    `read` gets a folder for its work, where it leaves the events (`in_order`). Without a cache they come into memory.
+    """
+    if cache is None:
+        with tempfile.TemporaryDirectory() as work:
+            cohort = read(Path(work))
+            return replace(cohort, table=cohort.events)
+    there = [path for path in files if path is not None and path.exists()]
+    folder = Path(cache) / f"{prefix}-{fingerprint(there, version)}"
+    if not folder.exists():
+        build_cohort(read, folder)
+    return load_cohort(folder, name)

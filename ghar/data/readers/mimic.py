@@ -1,0 +1,153 @@
+"""The tables that MIMIC-III and MIMIC-IV have in common, with the rules of both readers (see mimic4.py, mimic3.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from ghar.data.readers.events import F64, I64, TEXT, TIME, Found, FoundLarge, event, words
+from ghar.data.readers.tables import Table, open_table, sift, sift_large
+from ghar.errors import BadInput
+
+KEYS = {"subject_id": I64, "hadm_id": I64}
+
+
+def join_visits(table: Table, visits: pl.DataFrame) -> pl.LazyFrame:
+    """Rows with `start` and `end` of their visit, null where patient and admission do not belong together."""
+    spans = visits.lazy().select("subject_id", pl.col("visit_id").alias("hadm_id"), "start", "end")
+    return table.rows.join(spans, on=["subject_id", "hadm_id"], how="left", maintain_order="left")
+
+
+def read_patients(root: Path, name: str, more: dict[str, pl.DataType]) -> Found:
+    """subject_id, dod and the columns `more`, a row a patient."""
+    columns = {"subject_id": I64, "dod": TIME, **more}
+    table = open_table(root, name, columns)
+    drops = {"no_id": pl.col("subject_id").is_null(), "repeated": ~pl.col("subject_id").is_first_distinct()}
+    frame, counts = sift(table, table.rows, drops, {}, [pl.col(column) for column in columns])
+    if frame.is_empty():
+        raise BadInput(f"{table.path} lists no patient: copy the table again.")
+    return frame, counts
+
+
+def read_visits(root: Path, name: str, patients: pl.DataFrame) -> Found:
+    """`Cohort.visits` from the table of admissions."""
+    columns = {**KEYS, "admittime": TIME, "dischtime": TIME, "deathtime": TIME, "hospital_expire_flag": I64}
+    table = open_table(root, name, columns)
+    known = patients.lazy().select("subject_id", "dod", known=True)
+    start, end, died_at, flag = (pl.col(c) for c in ("admittime", "dischtime", "deathtime", "hospital_expire_flag"))
+    died = pl.coalesce(flag == 1, died_at.is_not_null())
+    sound_end = pl.when(end >= start).then(end)
+    # A date of death stands for the whole day: its last second, but not after the discharge.
+    dod = pl.min_horizontal(pl.col("dod") + pl.duration(hours=23, minutes=59, seconds=59), sound_end)
+    death = pl.max_horizontal(pl.coalesce(died_at, dod, start), start)
+    drops = {
+        "no_id": pl.col("hadm_id").is_null(),
+        "repeated": ~pl.col("hadm_id").is_first_distinct(),
+        "unknown_patient": pl.col("known").is_null(),
+        "no_admission_time": start.is_null(),
+    }
+    repairs = {
+        "no_discharge_time": end.is_null(),
+        "discharge_before_admission": end < start,
+        "no_death_time": died & died_at.is_null(),
+        "death_before_admission": died & (died_at < start),
+        "death_time_of_survivor": ~died & died_at.is_not_null(),
+    }
+    result = [
+        pl.col("subject_id"),
+        pl.col("hadm_id").alias("visit_id"),
+        start.alias("start"),
+        sound_end.alias("end"),
+        died.alias("died"),
+        pl.when(died).then(death).alias("death_time"),
+    ]
+    rows = table.rows.join(known, on="subject_id", how="left", maintain_order="left")
+    visits, counts = sift(table, rows, drops, repairs, result)
+    if visits.is_empty():
+        raise BadInput(f"{table.path} has no admission of a patient in the table of patients: copy both tables again.")
+    return visits.sort("subject_id", "start", "visit_id"), counts
+
+
+def once(rows: pl.DataFrame, name: str) -> Found:
+    """Rows of the table `name` without those that repeat another in every column, and their count."""
+    kept = rows.unique(keep="first", maintain_order=True)
+    repeats = rows.height - kept.height
+    return kept, {f"dropped.{name}.repeated": repeats} if repeats else {}
+
+
+def read_icu(root: Path, name: str, visits: pl.DataFrame) -> Found:
+    """ICU stays: an event at the start, which does not carry the end, and one of its own at the end (trap 5).
+
+    Counts the latter as "added.icustays.discharges"; an end that is missing or before the start has none.
+    """
+    table = open_table(root, name, {**KEYS, "first_careunit": TEXT, "intime": TIME, "outtime": TIME})
+    unit, enters, leaves = pl.col("first_careunit").str.strip_chars(), pl.col("intime"), pl.col("outtime")
+    drops = {"unknown_admission": pl.col("start").is_null(), "no_intime": enters.is_null()}
+    code = pl.concat_str(pl.lit("ICU_ADMISSION/"), unit.fill_null("UNKNOWN"))
+    repairs = {"no_careunit": unit.is_null(), "no_outtime": leaves.is_null(), "outtime_before_intime": leaves < enters}
+    result = [*event(enters, code, enters), leaves.alias("leaves")]
+    stays, counts = sift(table, join_visits(table, visits), drops, repairs, result)
+    ended = stays.filter(pl.col("leaves") >= pl.col("time")).with_columns(
+        code=pl.lit("ICU_DISCHARGE"), time="leaves", recorded="leaves"
+    )
+    counts |= {"added.icustays.discharges": ended.height} if ended.height else {}
+    return pl.concat([stays, ended]).drop("leaves"), counts
+
+
+def read_labs(
+    root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path, *, stored: bool
+) -> FoundLarge:
+    """Laboratory results; `stored`: the table says when a result became known (trap 4), else it is when drawn."""
+    columns = {**KEYS, "itemid": I64, "charttime": TIME, "value": TEXT, "valuenum": F64}
+    table = open_table(root, name, columns | ({"storetime": TIME} if stored else {}))
+    drawn, value, number = (pl.col(c) for c in ("charttime", "value", "valuenum"))
+    known_at = pl.col("storetime") if stored else drawn
+    drops = {
+        "unknown_patient": pl.col("known").is_null(),
+        "unknown_admission": pl.col("hadm_id").is_not_null() & pl.col("start").is_null(),
+        "no_item": pl.col("itemid").is_null(),
+        "no_time": drawn.is_null() & known_at.is_null(),
+    }
+    late = {"no_storetime": known_at.is_null(), "stored_before_drawn": known_at < drawn}
+    repairs = {"no_charttime": drawn.is_null()} | (late if stored else {})
+    code = pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String))
+    result = event(pl.coalesce(drawn, known_at), code, pl.max_horizontal(known_at, drawn), number, words(value, number))
+    known = patients.lazy().select("subject_id", known=True)
+    rows = join_visits(table, visits).join(known, on="subject_id", how="left", maintain_order="left")
+    return sift_large(table, rows, drops, repairs, result, work)
+
+
+def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> Found:
+    """Events "GENDER/F" (static) and "AGE" (whole years, at each admission).
+
+    `age` in years from the columns of `patients` and the visit's start. Both databases hide ages above 89 (MIMIC-III
+    by a birth 300 years before the first admission, MIMIC-IV as an anchor age of 91): all of them are 90 here.
+    """
+    gender = pl.col("gender").str.strip_chars().str.to_uppercase()
+    never = pl.lit(None, TIME)
+    static = patients.with_columns(visit_id=pl.lit(None, I64)).filter(gender != "")
+    genders = static.select(event(never, pl.concat_str(pl.lit("GENDER/"), gender), never, visit="visit_id"))
+    aged = visits.join(patients, on="subject_id", how="left", maintain_order="left").with_columns(age=age.floor())
+    years = pl.when(pl.col("age") > 89).then(90).otherwise(pl.col("age"))
+    known = aged.filter(pl.col("age") >= 0)
+    start = pl.col("start")
+    ages = known.select(event(start, pl.lit("AGE"), start, years, visit="visit_id"))
+    counts = {
+        "repaired.patients.no_gender": patients.height - genders.height,
+        "repaired.admissions.no_age": visits.height - ages.height,
+        "repaired.admissions.age_over_89": known.select((pl.col("age") > 89).sum()).item(),
+    }
+    return pl.concat([genders, ages]), {rule: n for rule, n in counts.items() if n}
+
+
+COMMON_NAMES = pl.DataFrame(
+    [
+        ("AGE", "age at admission in years, 90 for all above 89"),
+        ("GENDER/F", "female"),
+        ("GENDER/M", "male"),
+        ("ICU_DISCHARGE", "end of the ICU stay"),
+    ],
+    {"code": pl.String, "description": pl.String},
+    orient="row",
+)

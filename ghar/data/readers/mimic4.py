@@ -1,0 +1,218 @@
+"""MIMIC-IV (2.2, 3.1 and the open demo) and everything in its file layout, read into a `Cohort`.
+
+One pass per table. A row is kept, or dropped by a rule that is named and counted in `Cohort.counts`:
+"rows.T" = kept + sum of "dropped.T.*"; "repaired.T.*" counts kept rows that a rule changed. The rules:
+
+admissions     a discharge that is missing or earlier than the admission is unknown (`end` null: such a visit is shown
+               as history, counts as a readmission, and is never predicted); a death recorded as a date, or before the
+               admission, is not earlier than the admission (trap 6, EHR.md).
+ICD codes      (version, code) is the key, blanks stripped; known from the discharge on (trap 2). Rows that repeat
+               another in every column read are dropped; those of other tables stay, for two doses of a drug or two
+               tubes of blood may look the same.
+prescriptions  the drug's name in lower case; a missing start is the admission time, known at discharge; a start before
+               the admission or after the discharge stays as it is (trap 3).
+labevents      known when stored, not when drawn (trap 4); rows without an admission keep `visit_id` null.
+chartevents    the 17 variables of vitals.py, known when stored, not when charted.
+icustays       an event at the start which does not carry the end, and one at the end (trap 5).
+patients       "GENDER/F" (static) and "AGE" at each admission: anchor_age and the years since anchor_year; 90 above 89.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from ghar.data.cohort import Cohort
+from ghar.data.readers.events import (
+    I64,
+    TEXT,
+    TIME,
+    Found,
+    FoundLarge,
+    code_table,
+    dictionary,
+    drug_code,
+    event,
+    in_order,
+    stacked,
+    through_cache,
+)
+from ghar.data.readers.mimic import (
+    COMMON_NAMES,
+    KEYS,
+    demographics,
+    join_visits,
+    once,
+    read_icu,
+    read_labs,
+    read_patients,
+    read_visits,
+)
+from ghar.data.readers.tables import find_table, open_table, sift, sift_large
+from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
+from ghar.errors import BadInput
+from ghar.progress import progress
+
+VERSION = "mimic4-3"  # part of the cache key: raise it when a rule changes
+TABLES = (
+    "hosp/patients",
+    "hosp/admissions",
+    "hosp/diagnoses_icd",
+    "hosp/procedures_icd",
+    "hosp/prescriptions",
+    "hosp/labevents",
+    "hosp/d_icd_diagnoses",
+    "hosp/d_icd_procedures",
+    "hosp/d_labitems",
+    "icu/icustays",
+    "icu/chartevents",
+)
+AGE = pl.col("anchor_age") + pl.col("start").dt.year() - pl.col("anchor_year")
+VOCABULARY = {
+    "diagnoses_icd": {9: "ICD9CM", 10: "ICD10CM"},
+    "procedures_icd": {9: "ICD9PROC", 10: "ICD10PCS"},
+}
+
+
+def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True) -> Cohort:
+    """Read the folder `root` (hosp/*, icu/* as csv.gz, csv or parquet), or its copy under `cache`.
+
+    `charts=False` leaves icu/chartevents out, the largest table by far, which the tasks on visits do not need. The
+    cache is keyed by name, size and modification time of the source files. `generated` is what root/manifest.json
+    says; `credentialed` is False for generated patients and for the open demo (all patients in demo_subject_id.csv).
+    Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type. Only
+    labevents (with d_labitems) and chartevents may be absent, which is counted ("absent.labevents").
+    """
+    root = Path(root)
+    name = f"MIMIC-IV tables in {root}"
+    if not root.is_dir():
+        raise BadInput(f"There is no folder {root}: point data.root to the folder that contains hosp/ and icu/.")
+    tables = [table for table in TABLES if charts or table != "icu/chartevents"]
+    files = [root / "manifest.json", root / "demo_subject_id.csv", *(find_table(root, table) for table in tables)]
+    return through_cache(
+        lambda work: _read(root, name, charts, work), name, cache, "mimic4", files, f"{VERSION}-{charts}"
+    )
+
+
+def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
+    with progress(9 + charts, "Read MIMIC-IV") as advance:
+        patients, counts = read_patients(root, "hosp/patients", {"gender": TEXT, "anchor_age": I64, "anchor_year": I64})
+        advance()
+        visits, more = read_visits(root, "hosp/admissions", patients)
+        counts |= more
+        advance()
+        # At one time diagnoses come first, in seq_num order, then procedures, drugs, ICU stays, age, labs, charts.
+        readers = [
+            _icd("diagnoses_icd", "seq_num"),
+            _icd("procedures_icd", "chartdate"),
+            partial(_prescriptions, work),
+            lambda root, visits: read_icu(root, "icu/icustays", visits),
+            lambda root, visits: demographics(patients, visits, AGE),
+        ]
+        for table, read in _optional(patients, charts, work).items():
+            if find_table(root, table) is None:
+                counts[f"absent.{table.rpartition('/')[2]}"] = 1
+            else:
+                readers.append(read)
+        parts = []
+        for read in readers:
+            events, more = read(root, visits)
+            parts.append(events)
+            counts |= more
+            advance()
+        if charts:
+            events, more = vitals_of_labs(stacked(parts), MIMIC_LABS)
+            parts.append(events)
+            counts |= more
+        events = in_order(parts, work)
+        codes, more = _codes(root, events)
+        advance()
+    generated = _generated(root)
+    credentialed = not (generated or _open_demo(root, patients))
+    return Cohort(name, events, codes, visits, generated, credentialed, counts | more)
+
+
+def _optional(patients: pl.DataFrame, charts: bool, work: Path):
+    """Readers of the tables that may be absent."""
+    readers = {"hosp/labevents": partial(_labs, work, patients)}
+    return readers | ({"icu/chartevents": partial(_charts, work, patients)} if charts else {})
+
+
+def _icd(name: str, order: str):
+    """Reader of diagnoses_icd (in seq_num order) or procedures_icd (in chartdate order)."""
+
+    def read(root: Path, visits: pl.DataFrame) -> Found:
+        dated = order == "chartdate"
+        columns = {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64} | ({order: TIME} if dated else {})
+        table = open_table(root, f"hosp/{name}", columns)
+        version, code = pl.col("icd_version"), pl.col("icd_code").str.strip_chars()
+        known = pl.coalesce("end", "start")
+        drops = {
+            "unknown_admission": pl.col("start").is_null(),
+            "blank_code": code.is_null() | (code == ""),
+            "unknown_version": ~version.is_in([9, 10]) | version.is_null(),
+        }
+        repairs = {"no_chartdate": pl.col("chartdate").is_null()} if dated else {}
+        prefix = version.replace_strict(VOCABULARY[name], default=None, return_dtype=pl.String)
+        time = pl.coalesce("chartdate", known) if dated else known
+        result = event(time, pl.concat_str(prefix, pl.lit("/"), code), known)
+        numbers = [pl.col("seq_num"), pl.col(order).alias("order")]
+        kept, counts = sift(table, join_visits(table, visits), drops, repairs, [*result, *numbers])
+        kept, repeats = once(kept, name)
+        return kept.sort("order", maintain_order=True, nulls_last=True).drop("order", "seq_num"), counts | repeats
+
+    return read
+
+
+def _prescriptions(work: Path, root: Path, visits: pl.DataFrame) -> FoundLarge:
+    table = open_table(root, "hosp/prescriptions", {**KEYS, "starttime": TIME, "drug": TEXT})
+    code = drug_code("drug")
+    drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
+    repairs = {"no_starttime": pl.col("starttime").is_null()}
+    time = pl.coalesce("starttime", "start")
+    known = pl.coalesce("starttime", "end", "start")  # a drug whose start is not known must not be shown early
+    return sift_large(table, join_visits(table, visits), drops, repairs, event(time, code, known), work)
+
+
+def _labs(work: Path, patients: pl.DataFrame, root: Path, visits: pl.DataFrame) -> FoundLarge:
+    return read_labs(root, "hosp/labevents", visits, patients, work, stored=True)
+
+
+def _charts(work: Path, patients: pl.DataFrame, root: Path, visits: pl.DataFrame) -> FoundLarge:
+    return mimic_charts(root, "icu/chartevents", visits, patients, work, marked=False)
+
+
+def _codes(root: Path, events: pl.LazyFrame) -> Found:
+    """Codes that occur, sorted, with the names of the dictionaries; without one, a code is its own name."""
+    parts = [vital_names(), COMMON_NAMES]
+    for name, vocabulary in (("d_icd_diagnoses", "diagnoses_icd"), ("d_icd_procedures", "procedures_icd")):
+        table = open_table(root, f"hosp/{name}", {"icd_code": TEXT, "icd_version": I64, "long_title": TEXT})
+        prefix = pl.col("icd_version").replace_strict(VOCABULARY[vocabulary], default=None, return_dtype=pl.String)
+        code = pl.concat_str(prefix, pl.lit("/"), pl.col("icd_code").str.strip_chars())
+        parts.append(dictionary(table, code, "long_title"))
+    if find_table(root, "hosp/labevents") is not None:
+        table = open_table(root, "hosp/d_labitems", {"itemid": I64, "label": TEXT})
+        parts.append(dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String)), "label"))
+    return code_table(events, parts)
+
+
+def _generated(root: Path) -> bool:
+    path = root / "manifest.json"
+    if not path.exists():
+        return False
+    try:
+        return json.loads(path.read_text())["generated"] is True
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f'{path} does not say "generated": true or false ({error}): correct or delete it.') from error
+
+
+def _open_demo(root: Path, patients: pl.DataFrame) -> bool:
+    """Whether every patient is in the list that comes with the open demo; the list alone could lie in any folder."""
+    path = root / "demo_subject_id.csv"
+    if not path.exists():
+        return False
+    listed = pl.scan_csv(path, schema={"subject_id": pl.Int64}).collect()["subject_id"]
+    return bool(patients["subject_id"].is_in(listed.implode()).all())

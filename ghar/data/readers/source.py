@@ -1,0 +1,38 @@
+"""The cohort that data=... names, through the cache."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from ghar.config import Data
+from ghar.data.cohort import Cohort
+from ghar.data.readers.eicu import read_eicu
+from ghar.data.readers.meds import read_meds
+from ghar.data.readers.mimic3 import read_mimic3
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.errors import BadInput
+
+
+def read_source(data: Data, *, charts: bool = True) -> Cohort:
+    """Read the tables under data.root with the reader of data.name; data=demo generates them first.
+
+    `charts=False` leaves out chart measurements, where the source keeps them in tables of their own; the demo world
+    gets them only when they are asked for.
+    Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
+    """
+    cache = Path(data.cache)
+    if data.root is None:
+        if data.name != "demo":
+            raise BadInput(f"data={data.name} reads real tables: set data.root to their folder, or choose data=demo.")
+        from ghar.data.demo.charts import charted_world  # only where patients are generated
+        from ghar.data.demo.world import generate_world, world_folder
+
+        root = world_folder(cache, data.world_seed, data.patients)
+        generate_world(root, seed=data.world_seed, patients=data.patients)
+        return read_mimic4(charted_world(root) if charts else root, cache / "cohorts", charts=charts)
+    readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
+    readers = {name: partial(read, charts=charts) for name, read in readers.items()} | {"meds": read_meds}
+    if data.name not in readers:
+        raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {', '.join(readers)}.")
+    return readers[data.name](Path(data.root), cache / "cohorts")

@@ -1,0 +1,188 @@
+"""The 17 variables of the MIMIC-III benchmark as events "VITAL/<variable>", each in one unit, from every source.
+
+The variables are those of Harutyunyan et al. 2019 (Scientific Data 6:96, table 3 there); the item lists below were put
+together from the dictionaries of the sources (d_items; the eICU tables), with their choice of variables in mind. Two
+differences: spontaneous breaths of a ventilated patient are not the respiratory rate, and what a laboratory measures
+of the 17 (glucose, pH, oxygen saturation, inspired oxygen) is a LAB event as well as a VITAL event.
+
+A value outside `low`..`high` cannot be what its label says (wrong field, wrong unit, sensor off); its row is dropped
+and counted as "implausible". The limits are wide: they must let the dying pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from ghar.data.readers.events import F64, I64, TEXT, TIME, Found, FoundLarge, event, words
+from ghar.data.readers.tables import open_table, sift_large
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Unit and plausible limits (inclusive)."""
+
+    unit: str
+    low: float
+    high: float
+
+
+VARIABLES: Mapping[str, Variable] = {
+    "capillary refill rate": Variable("0 normal, below 3 s; 1 abnormal", 0.0, 1.0),
+    "diastolic blood pressure": Variable("mmHg", 5.0, 300.0),
+    "fraction inspired oxygen": Variable("fraction", 0.2, 1.0),
+    "glasgow coma scale eye opening": Variable("points", 1.0, 4.0),
+    "glasgow coma scale motor response": Variable("points", 1.0, 6.0),
+    "glasgow coma scale total": Variable("points", 3.0, 15.0),
+    "glasgow coma scale verbal response": Variable("points", 1.0, 5.0),
+    "glucose": Variable("mg/dL", 5.0, 2500.0),
+    "heart rate": Variable("beats/min", 0.0, 350.0),
+    "height": Variable("cm", 25.0, 250.0),
+    "mean blood pressure": Variable("mmHg", 5.0, 330.0),
+    "oxygen saturation": Variable("%", 10.0, 100.0),
+    "ph": Variable("pH", 6.3, 8.4),
+    "respiratory rate": Variable("breaths/min", 0.0, 150.0),
+    "systolic blood pressure": Variable("mmHg", 10.0, 375.0),
+    "temperature": Variable("degrees Celsius", 14.0, 45.0),
+    "weight": Variable("kg", 0.3, 450.0),
+}
+# chartevents items of MIMIC-III (CareVue below 10,000, MetaVision from 220,000 on) and of MIMIC-IV (MetaVision).
+MIMIC_ITEMS: Mapping[str, tuple[int, ...]] = {
+    "capillary refill rate": (115, 3348, 8377, 223951, 224308),
+    "diastolic blood pressure": (
+        *(8368, 8440, 8441, 8502, 8503, 8504, 8505, 8506, 8507, 8555),
+        *(220051, 220180, 224643, 225310, 227242),
+    ),
+    "fraction inspired oxygen": (189, 190, 727, 2981, 3420, 3422, 7570, 223835),
+    "glasgow coma scale eye opening": (184, 220739),
+    "glasgow coma scale motor response": (454, 223901),
+    "glasgow coma scale total": (198,),
+    "glasgow coma scale verbal response": (723, 223900),
+    "glucose": (807, 811, 1310, 1529, 3744, 3745, 220621, 225664, 226537, 228388),
+    "heart rate": (211, 220045),
+    "height": (920, 1394, 3485, 3486, 4187, 4188, 226707, 226730),
+    "mean blood pressure": (
+        *(52, 443, 456, 3312, 3314, 3316, 3318, 3320, 3322, 6702, 6927),
+        *(220052, 220181, 225312),
+    ),
+    "oxygen saturation": (646, 834, 220227, 220277),
+    "ph": (780, 860, 1126, 1673, 4202, 4753, 220274, 223830),
+    "respiratory rate": (615, 618, 3337, 3603, 220210, 224690),
+    "systolic blood pressure": (
+        *(51, 442, 455, 3313, 3315, 3317, 3319, 3321, 3323, 6701),
+        *(220050, 220179, 224167, 225309, 227243),
+    ),
+    "temperature": (676, 677, 678, 679, 3654, 3655, 223761, 223762),
+    "weight": (762, 763, 3580, 3581, 3693, 224639, 226512, 226531),
+}
+OXYGEN = "fraction inspired oxygen"
+FAHRENHEIT, POUNDS, INCHES = (678, 679, 3654, 223761), (3581, 226531), (920, 1394, 3486, 4187, 226707)
+MIMIC_LABS = {
+    **dict.fromkeys(("LAB/50809", "LAB/50931", "LAB/52027", "LAB/52569"), "glucose"),
+    "LAB/50816": OXYGEN,
+    "LAB/50817": "oxygen saturation",
+    "LAB/50820": "ph",
+}
+
+
+def vital_names() -> pl.DataFrame:
+    """Names of the 17 codes: variable and unit."""
+    rows = [(f"VITAL/{name}", f"{name} ({about.unit})") for name, about in VARIABLES.items()]
+    return pl.DataFrame(rows, {"code": pl.String, "description": pl.String}, orient="row")
+
+
+def variables_of(labels: Mapping[int, str] | Mapping[str, str], key: str) -> pl.LazyFrame:
+    """Columns `key`, variable, vital (its code), low and high, to be joined to rows.
+
+    A lookup inside an expression would not stream, and codes put together row by row would not share their memory.
+    """
+    rows = [(label, name, f"VITAL/{name}", VARIABLES[name].low, VARIABLES[name].high) for label, name in labels.items()]
+    return pl.LazyFrame(rows, [key, "variable", "vital", "low", "high"], orient="row")
+
+
+def fraction(value: pl.Expr) -> pl.Expr:
+    """The value, inspired oxygen as a fraction: sources mix fractions and percentages, which do not overlap."""
+    return pl.when((pl.col("variable") == OXYGEN) & (value > 1)).then(value / 100).otherwise(value)
+
+
+def implausible(value: pl.Expr) -> pl.Expr:
+    """Whether a value is outside the limits that `variables_of` joined; null where there is none."""
+    return ~value.is_between("low", "high") | value.is_nan()
+
+
+def celsius(value: pl.Expr) -> pl.Expr:
+    """Degrees Fahrenheit as degrees Celsius."""
+    return (value - 32) / 1.8
+
+
+def mimic_charts(
+    root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path, *, marked: bool
+) -> FoundLarge:
+    """The 17 variables in the table `name` (chartevents) of MIMIC-III or -IV; `marked`: it has the column error.
+
+    Known when stored, else when charted. `text_value` keeps the words of a value that was charted in words.
+    """
+    columns = {"subject_id": I64, "hadm_id": I64, "itemid": I64, "charttime": TIME, "storetime": TIME}
+    columns |= {"value": TEXT, "valuenum": F64} | ({"error": I64} if marked else {})
+    table = open_table(root, name, columns)
+    item, charted, stored, variable = (pl.col(c) for c in ("itemid", "charttime", "storetime", "variable"))
+    value, shown = pl.col("_value"), pl.col("value").str.strip_chars()
+    number = pl.coalesce("valuenum", shown.cast(F64, strict=False), _refill(shown))
+    number = pl.when(item.is_in(FAHRENHEIT)).then(celsius(number)).otherwise(number)
+    number = pl.when(item.is_in(POUNDS)).then(number * 0.45359237).otherwise(number)
+    number = pl.when(item.is_in(INCHES)).then(number * 2.54).otherwise(number)
+    drops = {
+        "other_item": variable.is_null(),
+        "unknown_patient": pl.col("known").is_null(),
+        "unknown_admission": pl.col("hadm_id").is_not_null() & pl.col("start").is_null(),
+        **({"marked_error": pl.col("error") == 1} if marked else {}),
+        "no_time": charted.is_null() & stored.is_null(),
+        "no_value": value.is_null(),
+        "implausible": implausible(value),
+    }
+    repairs = {
+        "no_charttime": charted.is_null(),
+        "no_storetime": stored.is_null(),
+        "stored_before_charted": stored < charted,
+        "oxygen_in_percent": (variable == OXYGEN) & (pl.col("_number") > 1),
+    }
+    spans = visits.lazy().select("subject_id", pl.col("visit_id").alias("hadm_id"), "start")
+    items = {item: variable for variable, items in MIMIC_ITEMS.items() for item in items}
+    rows = (
+        table.rows.join(variables_of(items, "itemid"), on="itemid", how="left", maintain_order="left")
+        .join(spans, on=["subject_id", "hadm_id"], how="left", maintain_order="left")
+        .join(patients.lazy().select("subject_id", known=True), on="subject_id", how="left", maintain_order="left")
+        .with_columns(_number=number)
+        .with_columns(_value=fraction(pl.col("_number")))
+    )
+    in_words = variable.str.contains("^(glasgow|capillary)")
+    said = pl.when(in_words).then(words(shown, value))
+    known_at = pl.max_horizontal(stored, charted)
+    result = event(pl.coalesce(charted, stored), pl.col("vital"), known_at, value, said)
+    return sift_large(table, rows, drops, repairs, result, work)
+
+
+def vitals_of_labs(events: pl.LazyFrame, labs: Mapping[str, str]) -> Found:
+    """Copies of lab events as vital events, for the `labs` (code -> variable) that are among the 17.
+
+    Counts "added.labs.vitals". A lab value that is implausible as a vital sign stays what it was, a lab event.
+    """
+    value = fraction(pl.col("numeric_value").cast(F64))
+    added = (
+        events.join(variables_of(labs, "code"), on="code", how="inner", maintain_order="left")
+        .filter(~implausible(value))
+        .with_columns(code=pl.col("vital"), numeric_value=value.cast(pl.Float32))
+        .with_columns(text_value=pl.lit(None, pl.String))
+        .select(events.collect_schema().names())
+        .collect(engine="streaming")
+    )
+    return added, {"added.labs.vitals": added.height} if added.height else {}
+
+
+def _refill(text: pl.Expr) -> pl.Expr:
+    """Capillary refill is charted in words: "Normal <3 secs", "Brisk", "Abnormal >3 Seconds", "Delayed"."""
+    first = text.str.to_lowercase().str.extract("^([a-z]+)")
+    return pl.when(first.is_in(["normal", "brisk"])).then(0.0).when(first.is_in(["abnormal", "delayed"])).then(1.0)

@@ -1,0 +1,216 @@
+"""DischargeQA: questions about a discharge with options, from discharge summaries and the tables (section 4, EXPRAG).
+
+diagnosis    which of these were made at discharge?        shown: the clinical profile
+medication   which of these does the patient take home?    shown: the clinical profile and the stay
+instruction  which advice was given?                       shown: all but the instructions
+
+Right options are what the report lists. Wrong ones are, for diagnosis and medication, what the tables have of the stay
+and the patient's earlier stays and the report does not list; overlap is found by rule (`discharge_items.same`) where
+the paper asks GPT-4o. For instruction, one of four sets of advice is right; in the others half of it is exchanged for
+advice to other patients, where the paper has GPT-4o permute the key points.
+
+A stay is left out, by named and counted rules: without a report or a known end, with fewer or more rows than `rows` of
+diagnoses, medications or procedures (the paper: 3 to 40), without the sections that are asked about, with nothing right
+or everything right, and with under four pieces of advice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from ghar.data.cohort import Cohort
+from ghar.data.readers.notes import Notes
+from ghar.data.tasks import discharge_items
+from ghar.data.tasks.discharge_items import POINTS, same
+from ghar.data.tasks.sections import HEAD, PARTS, PHASES, Section, background, split_sections
+from ghar.data.visit_codes import KIND_NAMES, kind_of_code
+from ghar.errors import BadInput
+from ghar.progress import track
+
+Kind = Literal["diagnosis", "medication", "instruction"]
+SHOWN = {  # what was known when the question came up
+    "diagnosis": PHASES["clinical profile"],
+    "medication": PHASES["clinical profile"] + PHASES["in hospital"],
+    "instruction": tuple(part for part in PARTS if part != "instructions"),
+}
+ASKED = {  # the question, the kind of table it is about, its section of the report
+    "diagnosis": ("Which of these diagnoses were made at discharge?", "diagnoses", "discharge diagnosis"),
+    "medication": ("Which of these medications was the patient told to take at home?", "medications",
+                   "discharge medications"),
+    "instruction": ("Which of these sets of instructions was the patient given at discharge?", "procedures",
+                    "discharge instructions"),
+}  # fmt: skip
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+LONGEST = 10  # words of an option from the tables
+SETS = 4  # of advice, one of them right
+ITEMS: Mapping[str, Callable[[tuple[Section, ...]], tuple[str, ...]]] = {
+    "diagnosis": discharge_items.diagnoses,
+    "medication": discharge_items.medications,
+    "instruction": discharge_items.instructions,
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question. Sets of options are whole numbers: bit i stands for options[i], shown as LETTERS[i].
+
+    answer: the right options. single: exactly one is right and one may be chosen. background: what was known.
+    Raises BadInput for an option list in which nothing or everything is right, or which has too many options.
+    """
+
+    sample_id: str
+    subject_id: int
+    visit_id: int
+    kind: Kind
+    options: tuple[str, ...]
+    answer: int
+    background: str
+
+    def __post_init__(self) -> None:
+        every = (1 << len(self.options)) - 1
+        if not 0 < self.answer < every:
+            what = "every option is right" if self.answer == every else "no option is right"
+            raise BadInput(f"Question {self.sample_id}: {what}, so there is nothing to choose: leave the question out.")
+        if len(self.options) > len(LETTERS) or (self.single and self.answer & (self.answer - 1)):
+            wrong = "has more options than letters" if len(self.options) > len(LETTERS) else "has several right ones"
+            raise BadInput(f"Question {self.sample_id} {wrong}: correct its options.")
+
+    @property
+    def single(self) -> bool:
+        return self.kind == "instruction"
+
+    @property
+    def text(self) -> str:
+        return ASKED[self.kind][0]
+
+    @property
+    def label(self) -> int:
+        return self.answer
+
+    @property
+    def menu(self) -> str:
+        """The options, one a line."""
+        return "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, self.options, strict=False))
+
+
+def letters(answer: int) -> str:
+    """A set of options as its letters: 5 is "AC"."""
+    return "".join(letter for i, letter in enumerate(LETTERS) if answer >> i & 1)
+
+
+def build_questions(
+    cohort: Cohort, notes: Notes, kind: Kind, *, rows: tuple[int, int], words: int, seed: int
+) -> tuple[list[Question], dict[str, int]]:
+    """Questions by patient and time, and how many stays each rule left out.
+
+    rows: fewest and most rows of each table; words: budget of the background. The order of options is drawn from `seed`
+    and the stay. Raises BadInput when no stay is left.
+    """
+    counts: Counter[str] = Counter(stays=cohort.visits.height)
+    stays = _eligible(cohort, notes, rows, counts)
+    cut = {stay: split_sections(notes.text(stay)) for stay in track(stays, "Cut summaries at their headings")}
+    items = {stay: ITEMS[kind](sections) for stay, sections in cut.items()}
+    advice = sorted({point for found in items.values() for point in found}) if kind == "instruction" else []
+    earlier, names = _earlier_stays(cohort), cohort.names()
+    questions = []
+    for stay, sections in cut.items():
+        shuffle = random.Random(f"{seed} {stay} {kind}")
+        if all(section.heading == HEAD for section in sections):
+            made = "no_sections"
+        elif kind == "instruction":
+            made = _advice_options(items[stay], advice, shuffle)
+        else:
+            made = _listed_options(items[stay], _table_names(cohort, names, earlier[stay], kind), shuffle)
+        if isinstance(made, str):
+            counts[f"left_out.{made}"] += 1
+            continue
+        options, answer = made
+        shown = background(sections, SHOWN[kind], words)
+        subject = earlier[stay][0]
+        questions.append(Question(f"{stay}-{kind}", subject, stay, kind, options, answer, shown))
+    counts["questions"] = len(questions)
+    if not questions:
+        told = ", ".join(f"{rule} {n}" for rule, n in counts.items() if rule.startswith("left_out."))
+        raise BadInput(
+            f"No stay of the {cohort.name} makes a {kind} question ({told}): widen exprag.rows={list(rows)}."
+        )
+    return questions, dict(counts)
+
+
+def _eligible(cohort: Cohort, notes: Notes, rows: tuple[int, int], counts: Counter[str]) -> list[int]:
+    """Stays with a report and an end, and with a number of rows of each kind within `rows`, in the cohort's order."""
+    kinds = cohort.codes.select("code", kind=kind_of_code()).drop_nulls().lazy()
+    found = cohort.scan().select("visit_id", "code").join(kinds, on="code").group_by("visit_id").agg(
+        (pl.col("kind") == kind).sum().alias(kind) for kind in KIND_NAMES
+    )  # fmt: skip
+    ended = cohort.visits.lazy().select("visit_id", ended=pl.col("end").is_not_null())
+    table = ended.join(found, on="visit_id", how="left", maintain_order="left").fill_null(0).collect()
+    told = table["visit_id"].is_in(notes.visit_id.tolist()) & table["ended"]
+    enough = table.select(pl.all_horizontal(pl.col(KIND_NAMES).is_between(*rows))).to_series()
+    counts["left_out.no_report"] = int((~told).sum())
+    counts["left_out.rows"] = int((told & ~enough).sum())
+    return table.filter(told & enough)["visit_id"].to_list()
+
+
+def _earlier_stays(cohort: Cohort) -> dict[int, tuple[int, tuple[int, ...]]]:
+    """Stay -> patient, and the stay with those before it, newest first."""
+    found, before, last = {}, (), None
+    for subject, stay in cohort.visits.select("subject_id", "visit_id").iter_rows():
+        before = (stay, *before) if subject == last else (stay,)
+        found[stay], last = (subject, before), subject
+    return found
+
+
+def _table_names(
+    cohort: Cohort, names: Mapping[str, str], stays: tuple[int, tuple[int, ...]], kind: Kind
+) -> list[str]:
+    """What the tables have of the stay and those before it, newest first, by name, long ones cut."""
+    visits = cohort.shown.visits
+    codes = [code for stay in stays[1] for code in getattr(visits[stay], ASKED[kind][1])]
+    return [" ".join(names.get(code, code).split()[:LONGEST]) for code in codes]
+
+
+def _listed_options(
+    right: Sequence[str], table: Sequence[str], shuffle: random.Random
+) -> tuple[tuple[str, ...], int] | str:
+    """Options and right ones, or the rule that leaves the stay out."""
+    if not right:
+        return "nothing_right"
+    wrong: list[str] = []
+    for name in table:
+        if not any(same(name, other) for other in (*right, *wrong)):
+            wrong.append(name)
+    if not wrong:
+        return "everything_right"
+    options = [*right, *wrong][: len(LETTERS)]
+    if len(right) >= len(LETTERS):
+        return "too_many_right"
+    return _shuffled(options, set(right), shuffle)
+
+
+def _advice_options(
+    right: Sequence[str], advice: Sequence[str], shuffle: random.Random
+) -> tuple[tuple[str, ...], int] | str:
+    if len(right) < POINTS:
+        return "little_advice"
+    others = [point for point in advice if not any(same(point, own) for own in right)]
+    changed = len(right) // 2
+    if len(others) < changed * (SETS - 1):
+        return "no_other_advice"
+    sets = [" ".join(right)]
+    drawn = iter(shuffle.sample(others, changed * (SETS - 1)))
+    for _ in range(SETS - 1):
+        places = set(shuffle.sample(range(len(right)), changed))
+        sets.append(" ".join(next(drawn) if i in places else point for i, point in enumerate(right)))
+    return _shuffled(sets, {sets[0]}, shuffle)
+
+
+def _shuffled(options: list[str], right: set[str], shuffle: random.Random) -> tuple[tuple[str, ...], int]:
+    shuffle.shuffle(options)
+    return tuple(options), sum(1 << i for i, option in enumerate(options) if option in right)

@@ -1,0 +1,124 @@
+"""Train, validation and test sets by patient, always: as the papers cut them, for any kind of sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from ghar.errors import BadInput
+
+
+class Labelled(Protocol):
+    """What every sample has: a patient and a label."""
+
+    @property
+    def subject_id(self) -> int: ...
+
+    @property
+    def label(self) -> int: ...
+
+
+S = TypeVar("S", bound=Labelled)
+
+
+@dataclass(frozen=True)
+class Splits(Generic[S]):
+    """Samples of disjoint patients, in the order they came in."""
+
+    train: tuple[S, ...]
+    valid: tuple[S, ...]
+    test: tuple[S, ...]
+
+
+def split_by_patient(
+    samples: Sequence[S], ratios: tuple[float, float, float] = (0.6, 0.2, 0.2), seed: int = 0
+) -> Splits[S]:
+    """Shuffle the patients and cut them by `ratios` (default 6:2:2, GHAR); shares are of patients, not of samples.
+
+    Depends on the set of patients and the seed only, not on the order of the samples. KARE and GHAR's Section V-A use
+    8:1:1. Raises BadInput for ratios that are not three positive shares of 1, and for a split that would be empty.
+    """
+    _check(ratios)
+    patients = np.array(sorted({sample.subject_id for sample in samples}), dtype=np.int64)
+    return _assign(samples, _cut(patients, ratios, np.random.default_rng(np.random.SeedSequence(seed))), ratios)
+
+
+def split_stratified(
+    samples: Sequence[S], ratios: tuple[float, float, float] = (0.8, 0.1, 0.1), seed: int = 0
+) -> Splits[S]:
+    """Split by patient within each class, so that all three sets have its share (8:1:1, GraphWalker, Appendix B).
+
+    A patient's class is the label of the last sample. Raises BadInput as `split_by_patient` does.
+    """
+    _check(ratios)
+    label_of = {sample.subject_id: sample.label for sample in samples}
+    groups: tuple[set[int], ...] = (set(), set(), set())
+    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    for label in sorted(set(label_of.values())):
+        patients = np.array(sorted(p for p, own in label_of.items() if own == label), dtype=np.int64)
+        for group, part in zip(groups, _cut(patients, ratios, rng), strict=True):
+            group |= part
+    return _assign(samples, groups, ratios)
+
+
+def split_as_given(samples: Sequence[S], split_of: Mapping[int, str]) -> Splits[S]:
+    """The split that comes with a data set (`ghar.data.readers.meds.read_subject_splits`): train, tuning, held_out.
+
+    Raises BadInput for a patient without one of the three, and for an empty set.
+    """
+    names = ("train", "tuning", "held_out")
+    for sample in samples:
+        if split_of.get(sample.subject_id) not in names:
+            split = split_of.get(sample.subject_id)
+            raise BadInput(
+                f"Patient {sample.subject_id} has split {split!r}, not {', '.join(names)}: correct the split."
+            )
+    groups = tuple({p for p, own in split_of.items() if own == name} for name in names)
+    return _assign(samples, groups, names)
+
+
+def split_together(
+    tasks: Mapping[str, Sequence[S]], ratios: tuple[float, float, float] = (0.6, 0.2, 0.2), seed: int = 0
+) -> dict[str, Splits[S]]:
+    """One split of the patients for several tasks of a cohort, so that no patient is in train for one and test for
+    another: what a cross-task test needs (train on READ, test on DEC: GHAR, Section V-C)."""
+    _check(ratios)
+    patients = np.array(sorted({s.subject_id for samples in tasks.values() for s in samples}), dtype=np.int64)
+    groups = _cut(patients, ratios, np.random.default_rng(np.random.SeedSequence(seed)))
+    return {name: _assign(samples, groups, ratios) for name, samples in tasks.items()}
+
+
+def out_of_distribution(source: Splits[S], target: Splits[S], *, same_cohort: bool) -> Splits[S]:
+    """Train and validation of one domain, test of another (GHAR, Section V-C): across tasks of one cohort, or across
+    data sets (train on MIMIC-III, test on MIMIC-IV; their patients overlap in truth, but share no ids).
+
+    Raises BadInput when, in the same cohort, a patient of the training or validation set is in the test set.
+    """
+    seen = {sample.subject_id for sample in (*source.train, *source.valid)}
+    both = seen & {sample.subject_id for sample in target.test}
+    if same_cohort and both:
+        raise BadInput(f"{len(both)} patients are in train of one task and test of the other: use split_together.")
+    return Splits(source.train, source.valid, target.test)
+
+
+def _check(ratios: tuple[float, ...]) -> None:
+    if len(ratios) != 3 or min(ratios) <= 0 or abs(sum(ratios) - 1) > 1e-6:
+        raise BadInput(f"Split ratios {ratios} are not three positive shares that add up to 1: correct them.")
+
+
+def _cut(patients: np.ndarray, ratios: tuple[float, ...], rng: np.random.Generator) -> tuple[set[int], ...]:
+    rng.shuffle(patients)
+    cuts = np.round(np.cumsum(ratios[:2]) * len(patients)).astype(int)
+    return tuple(set(part.tolist()) for part in np.split(patients, cuts))
+
+
+def _assign(samples: Sequence[S], groups: Sequence[set[int]], by: tuple) -> Splits[S]:
+    parts = [tuple(sample for sample in samples if sample.subject_id in group) for group in groups]
+    if not all(parts):
+        sizes = "/".join(str(len({sample.subject_id for sample in part})) for part in parts)
+        count = len({sample.subject_id for sample in samples})
+        raise BadInput(f"{count} patients cut by {by} leave an empty split ({sizes}): use more patients.")
+    return Splits(*parts)

@@ -1,0 +1,93 @@
+"""EHR-RAG's event rows: "[time] type - description (value: ...)", a line an event (ehr_rag.txt, Appendix A)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+
+import polars as pl
+
+from ghar.data.tasks.samples import EventSample
+from ghar.data.views.visits import TextView
+from ghar.errors import BadInput
+
+TYPES: Mapping[str, str] = {  # vocabulary of a code -> type in its row; others show their vocabulary
+    **dict.fromkeys(("ICD9CM", "ICD10CM", "CCSCM", "EICU_DIAGNOSIS", "SNOMED"), "condition"),
+    **dict.fromkeys(("ICD9PROC", "ICD10PCS", "CCSPROC", "EICU_TREATMENT", "CPT4", "HCPCS"), "procedure"),
+    **dict.fromkeys(("DRUG", "ATC", "RxNorm", "NDC"), "drug"),
+    **dict.fromkeys(("LAB", "VITAL", "LOINC"), "measurement"),
+    **dict.fromkeys(("ICU_ADMISSION", "Visit", "HOSPITAL_ADMISSION", "HOSPITAL_DISCHARGE"), "visit"),
+    **dict.fromkeys(("GENDER", "AGE", "Gender", "Race", "Ethnicity", "MEDS_BIRTH"), "demographic"),
+    "MEDS_DEATH": "death",
+}
+
+
+def event_rows(sample: EventSample, name_of: Callable[[str], str]) -> list[str]:
+    """One row an event, in the order of `sample.events`; static facts begin with [static]."""
+    return rows_of(sample.events, name_of)
+
+
+def rows_of(events: pl.DataFrame, name_of: Callable[[str], str]) -> list[str]:
+    """Rows of any events in the columns of `Cohort.events`; the value is the number, or the text, with its unit."""
+    columns = ["time", "code", "numeric_value", "text_value"]
+    has_unit = "unit" in events.columns
+    names: dict[str, str] = {}
+    rows = []
+    for time, code, number, text, *unit in events.select(*columns, *(["unit"] if has_unit else [])).iter_rows():
+        if code not in names:
+            names[code] = event_label(code, name_of(code))
+        value = number_text(number) if number is not None else text
+        shown = "" if value in (None, "") else f" (value: {' '.join([value, *(u for u in unit if u)])})"
+        rows.append(f"[{'static' if time is None else f'{time:%Y-%m-%d %H:%M:%S}'}] {names[code]}{shown}")
+    return rows
+
+
+def event_label(code: str, name: str) -> str:
+    """The part of a row that says what happened: "type - description"."""
+    return f"{TYPES.get(_vocabulary(code), _vocabulary(code).lower())} - {name}"
+
+
+def number_text(number: float) -> str:
+    """A measured number as rows show it."""
+    return f"{number:.6g}"
+
+
+def event_text(
+    sample: EventSample,
+    name_of: Callable[[str], str],
+    *,
+    budget: int,
+    count: Callable[[str], int],
+    last: int | None = None,
+) -> TextView:
+    """The newest rows that fit into `budget` tokens, oldest first; static facts are kept before any other.
+
+    last: at most so many events (1,000 for EHR-RAG's direct generation). `count` must not shrink when a text grows.
+    Raises BadInput when the static facts alone do not fit.
+    """
+    static = sample.events["time"].null_count()  # they come first
+    timed = sample.events[static:]
+    facts = rows_of(sample.events[:static], name_of)
+    if count("\n".join(facts)) > budget:
+        raise BadInput(f"A budget of {budget} tokens is too small for the {static} static facts: raise the budget.")
+    most = timed.height if last is None else min(last, timed.height)
+    # Most patients have more events than fit: double from a few, so that the cost follows the text and not the patient.
+    reach = min(32, most)
+    rows = rows_of(timed[timed.height - reach :], name_of)
+    while reach < most and count("\n".join([*facts, *rows])) <= budget:
+        reach = min(2 * reach, most)
+        rows = rows_of(timed[timed.height - reach :], name_of)
+    dropped = bisect_left(range(reach), True, key=lambda n: count("\n".join([*facts, *rows[n:]])) <= budget)
+    return TextView("\n".join([*facts, *rows[dropped:]]), dropped_events=timed.height - reach + dropped)
+
+
+def chunks(rows: Sequence[str], size: int = 100, overlap: int = 5) -> list[str]:
+    """Rows in chunks of `size` that share `overlap` rows with the next (EHR-RAG, Appendix A)."""
+    if not 0 <= overlap < size:
+        raise BadInput(f"Chunks of {size} rows cannot overlap by {overlap}: choose an overlap below the size.")
+    step = size - overlap
+    return ["\n".join(rows[i : i + size]) for i in range(0, max(len(rows) - overlap, 1), step)] if rows else []
+
+
+def _vocabulary(code: str) -> str:
+    return code.partition("/")[0]

@@ -1,0 +1,88 @@
+"""What GraphWalker's greedy rule leaves to gain on the generated walks of ghar/GraphWalker-v0.
+
+Information gain in nats, means over the walks of each seed: of random picks, of the candidate most like the patient, of
+the greedy rule, and of the best walk there is, found by trying all. And steps per second of one core's time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ghar.selectors.protocol import Shots
+
+Seen = dict[str, np.ndarray]
+
+
+def walks(seeds: int) -> dict[str, Any]:
+    """Mean gain of each rule over the walks of seeds 0..seeds-1."""
+    from envs.graphwalker.selection_game import demo_walks
+
+    runs = [_gains(demo_walks(seed=seed), seed) for seed in range(seeds)]
+    names = ("random", "likeness", "greedy", "best")
+    result: dict[str, Any] = {name: float(np.mean([run[name] for run in runs])) for name in names}
+    result["greedy against best"] = result["greedy"] / result["best"]
+    for name in ("walks", "walks where greedy is beaten"):
+        result[name] = sum(run[name] for run in runs)
+    result["steps per second and core"] = float(np.median([run["steps"] for run in runs]))
+    return result
+
+
+def _gains(scene: Any, seed: int) -> dict[str, float]:
+    from envs.graphwalker.selection_game import CANDIDATE, SPEC, WALK, WalkGame, greedy_action
+    from envs.views.gym_view import GymView
+
+    env, rng = GymView(WalkGame(scene, SPEC.budget)), np.random.default_rng(seed)
+
+    def likeness(seen: Seen) -> int:
+        found = seen["observation"][len(WALK) :].reshape(-1, len(CANDIDATE))[:, CANDIDATE.index("likeness")]
+        return 1 + int(np.where(seen["action_mask"][1:] == 1, found, -np.inf).argmax())
+
+    def random(seen: Seen) -> int:
+        return int(rng.choice(np.flatnonzero(seen["action_mask"])))
+
+    began, steps = time.process_time(), 0
+    rules: dict[str, Callable[[Seen], int]] = {"random": random, "likeness": likeness, "greedy": greedy_action}
+    found: dict[str, list[float]] = {name: [] for name in rules}
+    for name, decide in rules.items():
+        for number in range(len(scene.cases)):
+            gain, taken = play(env, number, decide)
+            found[name].append(gain)
+            steps += taken
+    speed = steps / (time.process_time() - began)
+    best = np.array([best_gain(c, scene.corpus.entropies[c.sample_id], SPEC.budget) for c in scene.cases])
+    means = {name: float(np.mean(gains)) for name, gains in found.items()}
+    beaten = int((best > np.array(found["greedy"]) + 1e-4).sum())
+    return {
+        **means,
+        "best": float(best.mean()),
+        "walks": len(best),
+        "walks where greedy is beaten": beaten,
+        "steps": speed,
+    }
+
+
+def play(env: Any, case: int, decide: Callable[[Seen], int]) -> tuple[float, int]:
+    """(information gain, steps) of one walk."""
+    seen, _ = env.reset(seed=0, options={"case": case})
+    gain, steps, ended = 0.0, 0, False
+    while not ended:
+        seen, reward, terminated, truncated, _ = env.step(decide(seen))
+        gain, steps, ended = gain + float(reward), steps + 1, terminated or truncated
+    return gain, steps
+
+
+def best_gain(case: Any, entropy: Callable[[Shots], float], budget: int) -> float:
+    """The highest gain of all walks of at most `budget` picks, by trying each."""
+
+    def lowest(shots: Shots, frontier: Iterable[int]) -> float:
+        values = [entropy(shots)]
+        if len(shots) < budget:
+            for row in frontier:
+                values.append(lowest((*shots, row), (set(frontier) | set(case.near(row))) - {*shots, row}))
+        return min(values)
+
+    return entropy(()) - lowest((), set(case.anchors))

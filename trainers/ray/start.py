@@ -1,0 +1,71 @@
+"""Starting Ray on this machine, or joining the cluster that RAY_ADDRESS names. Needs the extra `ray`."""
+
+# pyright: reportMissingImports=false
+# ray is an extra that the linters' environment need not have
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from ghar.config import Config, Ray
+from ghar.errors import BadInput
+
+TRIES = 3
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def on_ray(config: Config) -> Ray:
+    """The section `ray`. BadInput where the policy has none."""
+    if config.ray is None:
+        raise BadInput(f"policy={config.policy.name} does not train on Ray: choose policy=ghar.")
+    return config.ray
+
+
+def joins_cluster() -> bool:
+    """Whether Ray runs already: RAY_ADDRESS says where (`ray job submit` sets it)."""
+    return bool(os.environ.get("RAY_ADDRESS"))
+
+
+def start_ray(cores: int | None = None, quiet: bool = True) -> None:
+    """Start Ray with `cores` (None: all there are) unless it runs already. quiet: do not show what its processes print.
+
+    Ray gives its own processes 30 seconds; a busy machine may need a second try. BadInput when it does not start.
+    """
+    variables = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}  # who asks for no GPU sees none
+    options: dict[str, Any] = {"log_to_driver": not quiet, "ignore_reinit_error": True}
+    if not quiet:  # what the run prints, without Ray's own news
+        options["logging_config"] = ray.LoggingConfig(log_level="ERROR")
+    if not joins_cluster():  # elsewhere the job's working directory brings this code, and others have set up the rest
+        os.environ.setdefault("RAY_worker_niceness", "0")  # its own 15 would put this run behind everything else
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        options |= {
+            "address": "local",
+            "num_cpus": cores,
+            "include_dashboard": False,
+        }
+        variables["PYTHONPATH"] = path
+    options["runtime_env"] = {"env_vars": variables}
+    for tried in range(1, TRIES + 1):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:  # ray raises nothing narrower
+            ray.shutdown()
+            if tried == TRIES:
+                where = os.environ["RAY_ADDRESS"] if joins_cluster() else "this machine"
+                raise BadInput(
+                    f"Ray did not start on {where} in {TRIES} tries ({error}): see whether it runs."
+                ) from error
+
+
+def check_resources(wanted: Mapping[str, float], advice: str) -> None:
+    """BadInput where the cluster has less than `wanted` (as Ray counts: "CPU", "GPU"), which Ray would wait for."""
+    there = ray.cluster_resources()
+    if short := {name: count for name, count in wanted.items() if there.get(name, 0) < count}:
+        need = " and ".join(f"{count:g} {name}s where Ray has {there.get(name, 0):g}" for name, count in short.items())
+        raise BadInput(f"This run needs {need}: {advice}.")

@@ -1,0 +1,303 @@
+"""One causal language model as actor, critic and reference (Eqs. 16-18, GHAR).
+
+LoRA (default for large models): one frozen base, the actor is its adapter, the reference is the base with adapters
+switched off, the critic is a linear value head per agent on the actor's last hidden state or a second adapter.
+Full fine-tuning: the actor is the model itself and the reference, when something needs one, a frozen copy.
+Everything runs in eval mode, so that log-probs are those the engine sampled with.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from trainers.rl.head import token_scores
+from trainers.rl.rows import Batch, collate, micro_batches
+from trainers.rl.tail import only_at, plain, trunk_of
+from trainers.rl.trajectory import AGENTS, Row
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Per completion token, flat, rows in the order they were given: float32 [T] each.
+
+    logp: log-probability under the distribution sampled from; values: V of the state before the token;
+    entropy: of that distribution, in nats.
+    """
+
+    logp: Tensor
+    values: Tensor
+    entropy: Tensor
+
+
+@dataclass(frozen=True)
+class ActorCriticConfig:
+    """How the model is trained.
+
+    finetune: "lora" or "full"; rank, alpha: of the LoRA adapters; critic: "head" (on the actor's trunk) or "adapter"
+    (a LoRA adapter of its own, only with finetune="lora"); detach: keep the value loss out of the actor's trunk;
+    reference: keep a reference policy (free with LoRA, a copy of the weights with "full"); temperature: of sampling;
+    checkpointing: recompute the layers' activations in the backward pass.
+    """
+
+    finetune: Literal["lora", "full"] = "lora"
+    rank: int = 16
+    alpha: int = 32
+    critic: Literal["head", "adapter"] = "head"
+    detach: bool = False
+    reference: bool = True
+    temperature: float = 1.0
+    checkpointing: bool = False
+    agents: tuple[str, ...] = AGENTS
+    seed: int = 0
+
+
+class ActorCritic(nn.Module):
+    """Actor, critic and reference around one transformers causal LM (which becomes part of this module)."""
+
+    def __init__(self, base: Any, cfg: ActorCriticConfig) -> None:
+        super().__init__()
+        if cfg.critic == "adapter" and cfg.finetune == "full":
+            raise ValueError('critic="adapter" needs finetune="lora"; use critic="head" with full fine-tuning')
+        self.cfg = cfg
+        if cfg.checkpointing:
+            base.gradient_checkpointing_enable({"use_reentrant": False})
+        hidden = base.get_input_embeddings().weight
+        self.reference = None
+        if cfg.finetune == "lora":
+            self.policy = _add_adapters(base, cfg)
+        else:
+            base.requires_grad_(True)
+            self.policy = base
+            if cfg.reference:
+                self.reference = copy.deepcopy(base).requires_grad_(False)
+        self.heads = nn.ModuleDict({agent: _zero_head(hidden.shape[1]) for agent in cfg.agents}).to(hidden.device)
+        self._trainable = [p for p in self.parameters() if p.requires_grad]
+        if cfg.finetune == "lora" and cfg.critic == "adapter":
+            self._trainable += [p for n, p in self.policy.named_parameters() if ".critic." in n and not p.requires_grad]
+            self._unfreeze()
+        self.eval()
+
+    # ---------------------------------------------------------------- views
+
+    @property
+    def model(self) -> Any:
+        """The actor as a causal LM: forward(input_ids, attention_mask, past_key_values, use_cache), for engines."""
+        return self.policy
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """Parameters the optimiser steps on, in a fixed order."""
+        return list(self._trainable)
+
+    def parameter_groups(self, lr: float, value_lr: float) -> list[dict[str, Any]]:
+        """Groups for an optimiser: the policy at `lr`, the value heads at `value_lr`."""
+        heads = list(self.heads.parameters())
+        known = {id(p) for p in heads}
+        policy = [p for p in self._trainable if id(p) not in known]
+        return [{"params": policy, "lr": lr}, {"params": heads, "lr": value_lr}]
+
+    @property
+    def critic_is_untrained(self) -> bool:
+        """Whether every value head is still zero."""
+        return not any(bool(p.any()) for p in self.heads.parameters())
+
+    @torch.no_grad()
+    def start_critic_at(self, value: float) -> None:
+        """Make every value head say `value`: the mean return is where a critic should begin, not zero."""
+        for name, parameter in self.heads.named_parameters():
+            if name.endswith("bias"):
+                parameter.fill_(value)
+
+    def train(self, mode: bool = True) -> ActorCritic:
+        """Stay in eval mode: dropout would make the trainer's log-probs differ from the engine's."""
+        return super().train(False)
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """Named trainable weights: adapters or the whole model, and the value heads."""
+        wanted = {id(p) for p in self._trainable}
+        return {name: p.detach() for name, p in self.named_parameters() if id(p) in wanted}
+
+    def load_trainable_state(self, state: dict[str, Tensor]) -> None:
+        """Copy weights saved by `trainable_state`; ValueError when a name or a shape does not fit this model."""
+        own = self.trainable_state()
+        wrong = sorted(set(own) ^ set(state)) or sorted(n for n in own if own[n].shape != state[n].shape)
+        if wrong:
+            raise ValueError(f"weights of another model: {len(wrong)} names or shapes differ, first {wrong[0]}")
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(state[name])
+
+    @contextmanager
+    def merged(self) -> Iterator[Any]:
+        """The actor as a plain model: LoRA is folded into the base for the duration, which is then restored exactly.
+
+        Sampling is faster so. Restoring from a copy, not by subtraction, keeps the reference from drifting.
+        """
+        if self.cfg.finetune == "full":
+            yield self.policy
+            return
+        layers = [m for m in self.policy.modules() if hasattr(m, "merge") and hasattr(m, "base_layer")]
+        saved = [layer.base_layer.weight.detach().clone() for layer in layers]
+        self.policy.base_model.merge_adapter(["default"])
+        try:
+            yield self.policy
+        finally:
+            self.policy.base_model.unmerge_adapter()
+            with torch.no_grad():
+                for layer, weight in zip(layers, saved, strict=True):
+                    layer.base_layer.weight.copy_(weight)
+            self._unfreeze()
+
+    # ---------------------------------------------------------------- scores
+
+    def forward(self, rows: Sequence[Row], entropy_gradient: bool) -> tuple[Tensor, ...]:
+        """The columns of `score`; for DeepSpeed, which wants to see tensors pass."""
+        return _columns(self.score(rows, entropy_gradient))
+
+    def score(self, rows: Sequence[Row], entropy_gradient: bool = True) -> Scores:
+        """Log-probs, values and entropy of one micro-batch, with gradients. All rows in one padded forward pass.
+
+        entropy_gradient=False: entropy is only looked at, which saves passes over the vocabulary.
+        """
+        batch = self._collate(rows)
+        hidden = self._hidden(self.policy, batch)
+        logp, entropy = self._token_scores(self.policy, hidden, batch, entropy_gradient)
+        return Scores(logp, self._values(hidden, batch), entropy)
+
+    @torch.no_grad()
+    def evaluate(self, rows: Sequence[Row], token_budget: int, tick: Callable[[int], None] | None = None) -> Scores:
+        """`score` for any number of rows without gradients; `tick` is told the number of rows done."""
+        parts = self._over(rows, token_budget, lambda part: _columns(self.score(part)), tick)
+        return Scores(*parts)
+
+    @torch.no_grad()
+    def reference_logp(
+        self, rows: Sequence[Row], token_budget: int, tick: Callable[[int], None] | None = None
+    ) -> Tensor:
+        """Log-probs [T] under the reference policy; ValueError when none was kept."""
+        if self.cfg.finetune == "full" and self.reference is None:
+            raise ValueError("this actor keeps no reference policy: build it with reference=True")
+        model = self.policy if self.reference is None else self.reference
+
+        def logp(part: Sequence[Row]) -> tuple[Tensor, ...]:
+            batch = self._collate(part)
+            return (self._token_scores(model, self._hidden(model, batch), batch)[0],)
+
+        off = self.policy.disable_adapter() if self.cfg.finetune == "lora" else nullcontext()
+        with off:
+            result = self._over(rows, token_budget, logp, tick)[0]
+        self._unfreeze()
+        return result
+
+    @torch.no_grad()
+    def value_only(self, rows: Sequence[Row], token_budget: int) -> Tensor:
+        """Values [T] without the language-model head, which is most of the cost of a small model."""
+
+        def values(part: Sequence[Row]) -> tuple[Tensor, ...]:
+            batch = self._collate(part)
+            hidden = self._hidden(self.policy, batch) if self.cfg.critic == "head" else None
+            return (self._values(hidden, batch),)
+
+        return self._over(rows, token_budget, values, None)[0]
+
+    def _over(
+        self,
+        rows: Sequence[Row],
+        token_budget: int,
+        compute: Callable[[Sequence[Row]], tuple[Tensor, ...]],
+        tick: Callable[[int], None] | None,
+    ) -> list[Tensor]:
+        """Run `compute` on micro-batches and put its flat results back into the order of `rows`."""
+        sizes = [len(row.tokens) - row.prompt for row in rows]
+        pieces: list[tuple[Tensor, ...]] = [() for _ in rows]
+        for index in micro_batches([len(row.tokens) for row in rows], token_budget):
+            columns = compute([rows[i] for i in index])
+            split = [column.split([sizes[i] for i in index]) for column in columns]
+            for k, i in enumerate(index):
+                pieces[i] = tuple(column[k] for column in split)
+            if tick is not None:
+                tick(len(index))
+        if not rows:
+            return [torch.zeros(0, device=self.device)] * 3
+        return [torch.cat(column) for column in zip(*pieces, strict=True)]
+
+    def _collate(self, rows: Sequence[Row]) -> Batch:
+        return collate(rows, self.device)
+
+    def _hidden(self, model: Any, batch: Batch) -> Tensor:
+        """Trunk states [T, H] at the positions that predict completion tokens."""
+        trunk = trunk_of(model)
+        if self.cfg.checkpointing:
+            # transformers checkpoints layers in training mode only; what is inside them, dropout too, stays in eval
+            for layer in trunk.layers:
+                layer.training = torch.is_grad_enabled()
+        with only_at(model, batch.row, batch.position):
+            # rows are padded on the right, where nothing that counts looks, so causal attention needs no mask
+            return trunk(input_ids=batch.tokens, use_cache=False).last_hidden_state[0]
+
+    def _values(self, hidden: Tensor | None, batch: Batch) -> Tensor:
+        """Values [T], each by the head of the row's agent."""
+        if self.cfg.critic == "adapter":
+            self.policy.set_adapter("critic")
+            hidden = self._hidden(self.policy, batch)
+            self.policy.set_adapter("default")
+            self._unfreeze()
+        assert hidden is not None
+        if self.cfg.detach and self.cfg.critic == "head":
+            hidden = hidden.detach()
+        hidden = hidden.to(next(self.heads.parameters()).dtype)
+        every = torch.cat([self.heads[agent](hidden) for agent in self.cfg.agents], dim=1)
+        return every.gather(1, batch.agent[:, None]).squeeze(1).float()
+
+    def _token_scores(
+        self, model: Any, hidden: Tensor, batch: Batch, entropy_gradient: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Log-prob and entropy [T] of the batch's targets."""
+        head = plain(model).get_output_embeddings()
+        limits = (batch.allowed, batch.restricted)
+        return token_scores(head, hidden, batch.target, *limits, self.cfg.temperature, entropy_gradient)
+
+    def _unfreeze(self) -> None:
+        """peft changes requires_grad whenever it switches adapters; ours are always trainable."""
+        for parameter in self._trainable:
+            parameter.requires_grad_(True)
+
+
+def _columns(scores: Scores) -> tuple[Tensor, ...]:
+    return scores.logp, scores.values, scores.entropy
+
+
+def _add_adapters(base: Any, cfg: ActorCriticConfig) -> Any:
+    """Freeze `base`; put the actor's LoRA adapter ("default") and perhaps the critic's on all linear layers."""
+    from peft import LoraConfig, get_peft_model
+
+    from trainers.rl.lora import fuse
+
+    # LoRA's A matrices are drawn from the global generator: seed it here and put it back.
+    with torch.random.fork_rng():
+        torch.manual_seed(cfg.seed)
+        lora = LoraConfig(r=cfg.rank, lora_alpha=cfg.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = get_peft_model(base, lora)
+        fuse(model)
+        if cfg.critic == "adapter":
+            model.add_adapter("critic", copy.deepcopy(lora))
+            model.set_adapter("default")
+    return model
+
+
+def _zero_head(width: int) -> nn.Module:
+    """V = 0 at the start: the first advantages are the plain returns, and no random number is drawn."""
+    head = nn.utils.skip_init(nn.Linear, width, 1)
+    for parameter in head.parameters():
+        nn.init.zeros_(parameter)
+    return head

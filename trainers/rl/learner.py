@@ -1,0 +1,206 @@
+"""An actor and its optimiser, plain or under DeepSpeed, behind the few calls an update makes.
+
+An update runs micro-batches through `score` and `backward`, then `step`. With ZeRO-3 a process holds a part of every
+weight: whatever else reads weights (rollouts, log-probs before an update, checkpoints) does so inside `whole`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ghar.config import Config, Deepspeed
+from trainers.rl.actor_critic import ActorCritic, Scores
+from trainers.rl.trajectory import Row
+from trainers.runs.distributed import load_deepspeed, world
+
+ALONE = Deepspeed(stage=None, offload=False, checkpointing=False)
+# never looked at, but where DeepSpeed expects an accumulation it also adds up what is offloaded
+ACCUMULATE = 2
+
+
+def sharing(config: Config) -> Deepspeed:
+    """The section `deepspeed`; systems without one share nothing out."""
+    return config.deepspeed or ALONE
+
+
+def zero_config(deepspeed: Deepspeed, dtype: str, max_grad_norm: float) -> dict[str, Any]:
+    """DeepSpeed's own configuration. Weights and communication are of `dtype`, the optimiser works in float32."""
+    zero: dict[str, Any] = {"stage": deepspeed.stage}
+    if deepspeed.offload:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": ACCUMULATE,
+        "zero_optimization": zero,
+        "bf16": {"enabled": dtype == "bfloat16"},
+        "gradient_clipping": max_grad_norm,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW, as everywhere: the same numbers and nothing to compile
+        "steps_per_print": None,
+    }
+
+
+class Plain:
+    """`actor` and `optimizer` as they are; several processes hold everything each and add up their gradients."""
+
+    even = False  # processes may make different numbers of passes
+
+    def __init__(self, actor: ActorCritic, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> None:
+        self.actor, self.optimizer, self.max_grad_norm = actor, optimizer, max_grad_norm
+        self.score = actor.score
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """Add the gradient of `loss`."""
+        loss.backward()
+
+    def step(self) -> float:
+        """One optimiser step; the global norm of its gradient before clipping (not finite: the step was not made)."""
+        parameters = self.actor.trainable_parameters()
+        if world() > 1:
+            for p in parameters:  # the same collective calls in every process, whatever it had rows for
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+                dist.all_reduce(p.grad)
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm))
+        if np.isfinite(norm):
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Every process holds all weights anyway."""
+        return nullcontext()
+
+    def change(self, work: Callable[[], None]) -> None:
+        """`work` may change trainable weights in place."""
+        work()
+
+    def state(self) -> dict[str, Any]:
+        """Of the optimiser, in CPU memory."""
+        return _on_cpu(self.optimizer.state_dict())
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Undo `state` in place."""
+        self.optimizer.load_state_dict(state)
+
+
+class Sharded:
+    """`actor` and `optimizer` (torch's, over the actor's trainable parameters) trained by DeepSpeed.
+
+    dtype: of the model's weights ("float32", "bfloat16"). Needs a process group (`trainers.runs.distributed.together`).
+    """
+
+    even = True  # every process must make as many passes as the others
+
+    def __init__(
+        self,
+        actor: ActorCritic,
+        optimizer: torch.optim.Optimizer,
+        settings: Deepspeed,
+        dtype: str,
+        max_grad_norm: float,
+    ) -> None:
+        self.actor, self.stage = actor, settings.stage
+        # without ZeRO nothing reports the norm: `step` clips by itself
+        config = zero_config(settings, dtype, max_grad_norm if settings.stage else 0.0)
+        self.max_grad_norm = max_grad_norm
+        self.engine: Any = load_deepspeed().initialize(model=actor, optimizer=optimizer, config=config)[0]
+
+    def score(self, rows: Sequence[Row], entropy_gradient: bool = True) -> Scores:
+        """`ActorCritic.score`, through DeepSpeed."""
+        return Scores(*self.engine(rows, entropy_gradient))
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """Add the gradient of `loss` (this process's part of a sum over all); last: of this step."""
+        self.engine.set_gradient_accumulation_boundary(last)
+        self.engine.backward(loss * world(), scale_wrt_gas=False)  # DeepSpeed averages over processes
+
+    def step(self) -> float:
+        """One optimiser step; the global norm of its gradient before clipping (inf: the step was not made)."""
+        if self.stage:
+            self.engine.step()
+            return float(self.engine.get_global_grad_norm())
+        norm = float(torch.nn.utils.clip_grad_norm_(self.actor.trainable_parameters(), self.max_grad_norm))
+        if np.isfinite(norm):
+            self.engine.step()
+        return norm
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """For the duration every process holds all weights, and modules can be called freely (not for training)."""
+        if self.stage != 3:
+            yield
+            return
+        import deepspeed  # pyright: ignore[reportMissingImports]
+        from trl.models.utils import add_hooks, remove_hooks
+
+        with deepspeed.zero.GatheredParameters(list(self.actor.parameters())):
+            remove_hooks(self.engine)
+            try:
+                yield
+            finally:
+                add_hooks(self.engine)
+
+    def change(self, work: Callable[[], None]) -> None:
+        """`work` may change trainable weights in place (the same way in every process); the optimiser learns of it."""
+        inner = self.engine.optimizer
+        if self.stage != 3:
+            work()
+            if hasattr(inner, "refresh_fp32_params"):  # torch's own optimiser, in float32 without ZeRO, works on them
+                inner.refresh_fp32_params()
+            return
+        import deepspeed  # pyright: ignore[reportMissingImports]
+
+        with deepspeed.zero.GatheredParameters(self.actor.trainable_parameters(), modifier_rank=0), torch.no_grad():
+            work()
+        for weights, masters in zip(inner.fp16_partitioned_groups_flat, self._masters(), strict=True):
+            if masters is not weights:
+                masters.data.copy_(weights.data)
+
+    def state(self) -> dict[str, Any]:
+        """This process's part of the optimiser's state and of the float32 weights it works on, in CPU memory."""
+        with self._inner_groups() as optimizer:
+            return _on_cpu({"optimizer": optimizer.state_dict(), "masters": [m.detach() for m in self._masters()]})
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Undo `state` in place, after the weights were loaded."""
+        with self._inner_groups() as optimizer:
+            optimizer.load_state_dict(state["optimizer"])
+        for own, saved in zip(self._masters(), state["masters"], strict=True):
+            own.data.copy_(saved)
+
+    def _masters(self) -> list[Tensor]:
+        if not self.stage:
+            return []
+        inner = self.engine.optimizer
+        return inner.fp32_partitioned_groups_flat if self.stage == 3 else inner.single_partition_of_fp32_groups
+
+    @contextmanager
+    def _inner_groups(self) -> Iterator[torch.optim.Optimizer]:
+        """Torch's optimiser with its parameters in place (ZeRO-3 takes them away between steps)."""
+        outer = self.engine.optimizer
+        if self.stage != 3:
+            yield outer.optimizer if self.stage else outer
+            return
+        outer._set_fp32_optimizer_param_groups()
+        try:
+            yield outer.optimizer
+        finally:
+            outer._clear_fp32_optimizer_param_groups()
+
+
+Learner: TypeAlias = "Plain | Sharded"
+
+
+def _on_cpu(state: Any) -> Any:
+    if isinstance(state, Tensor):
+        return state.cpu()
+    if isinstance(state, dict):
+        return {key: _on_cpu(value) for key, value in state.items()}
+    return [_on_cpu(value) for value in state] if isinstance(state, list) else state

@@ -1,0 +1,225 @@
+"""RLlib's multi-agent PPO (new API stack) on the navigation environment, through its PettingZoo wrapper.
+
+Needs the extra `ray` (pip install '.[ray]'); nothing else imports this module at the top.
+"""
+
+# pyright: reportMissingImports=false
+# ray is an extra that the linters' environment need not have
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule, MultiRLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.env.wrappers.pettingzoo_env import PettingZooEnv
+from ray.tune.registry import register_env
+
+from envs.ghar.knowledge import NO_ERROR
+from envs.ghar.navigation import Chart, NavigationGame, Words
+from envs.ghar.navigator import Navigator
+from envs.views.gym_view import GymView
+from envs.views.pettingzoo_view import aec
+from ghar.config import Config, Rllib
+from ghar.errors import BadInput
+from ghar.kg.storage import new_folder
+from ghar.metrics.runfolder import RunFolder
+from trainers.ray.start import start_ray
+from trainers.rllib.module import MaskedModule
+from trainers.rllib.navigate import AGENTS, best_rule, chart_of, game_of, navigator, reward
+from trainers.runs.models import use_cores
+from trainers.runs.resume import as_yaml
+from trainers.study import Study, prepare
+
+ENV = "navigation"
+FOLDER = "rllib"  # of the best update's checkpoint, below RUN/checkpoints
+STEPS = 6  # decisions an episode takes, about: RLlib counts steps where we count episodes
+SIDE_BY_SIDE = 32  # episodes that one forward pass serves
+RANDOM_PLAY = 256  # episodes that tell what returns are like
+
+
+def section(config: Config) -> Rllib:
+    """The section `trainer.rllib`, which systems that RLlib does not train leave null."""
+    if config.trainer.rllib is None:
+        raise BadInput(f"policy={config.policy.name} is not trained by RLlib: choose policy=ghar.")
+    return config.trainer.rllib
+
+
+def train(config: Config) -> None:
+    """`trainer.rl.updates` updates on the training patients; rewards on the validation patients as it goes. The
+    checkpoint is of the update that was best on those; its reward on the test patients stands beside the scripted
+    optimum's."""
+    use_cores(config.threads)
+    folder = RunFolder.open(Path(config.run_dir))
+    folder.metrics_path.unlink(missing_ok=True)
+    folder.write_config(as_yaml(config))
+    study = prepare(config)
+    chart = chart_of(study)
+    game = game_of(study, chart, study.cases(study.splits.train, None))
+    valid = study.cases(study.splits.valid[: config.trainer.rl.eval_samples], None)
+    rule, optimum = best_rule(study, chart, valid)
+    print(f"Scripted optimum on {len(valid)} validation samples: reward {optimum:.3f}")
+    checkpoint, best = folder.path / "checkpoints" / FOLDER, -np.inf
+    with algorithm(config, game) as algo:
+        for row in learn(algo, config, lambda: reward(study, valid, policy_of(algo, chart, config))):
+            folder.log(row)
+            if "eval/reward" in row:
+                mean = row["eval/reward"]
+                print(f"update {row['step']:3d}  validation reward {mean:.3f}, {mean / optimum:.1%} of the optimum")
+                if mean > best:
+                    best = mean
+                    with new_folder(checkpoint) as temporary:
+                        algo.save_to_path(str(temporary.resolve()))
+    test = study.cases(study.splits.test, None)
+    learned, scripted = (reward(study, test, p) for p in (load_policy(checkpoint, study), navigator(chart, rule)))
+    about = {"generated": study.cohort.generated, "seed": config.seed}
+    folder.write_summary({**about, "optimum": scripted, "rllib": learned})
+    print(f"Test reward {learned:.3f}, scripted optimum {scripted:.3f}. Checkpoint: {checkpoint}")
+
+
+def learn(algo: Any, config: Config, evaluate: Callable[[], float]) -> Iterator[dict[str, Any]]:
+    """`trainer.rl.updates` updates, each as a row of metrics.jsonl; "eval/reward" is in every `eval_every`-th."""
+    rl = config.trainer.rl
+    for update in range(1, rl.updates + 1):
+        row = {"phase": "rl", "step": update, **numbers(algo.train())}
+        if update % rl.eval_every == 0 or update == rl.updates:
+            row["eval/reward"] = evaluate()
+        yield row
+
+
+def numbers(result: dict[str, Any]) -> dict[str, float]:
+    """What one update tells, as keys of metrics.jsonl."""
+    runners = result["env_runners"]
+    found = {
+        # Agent-Top acts in every episode and is given all of R_all; an agent that never acted is given nothing
+        "train/reward": float(runners["agent_episode_returns_mean"]["top_0"]),
+        "train/episode_steps": float(runners["episode_len_mean"]),
+        "train/steps": float(result["num_env_steps_sampled_lifetime"]),
+        "time/update": float(result["time_this_iter_s"]),
+    }
+    for module, learned in result["learners"].items():
+        if module != "__all_modules__":
+            found |= {
+                f"train/{module}/{name}": float(learned[name])
+                for name in ("policy_loss", "vf_loss", "entropy", "mean_kl_loss", "vf_explained_var")
+                if name in learned
+            }
+    return found
+
+
+@contextmanager
+def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
+    """The built PPO, torn down at the end."""
+    start_ray(section(config).runners + 1)
+    register_env(ENV, lambda _: PettingZooEnv(aec(game)))
+    algo = ppo(config, game).build_algo()
+    try:
+        yield algo
+    finally:
+        algo.stop()
+        ray.shutdown()
+
+
+def ppo(config: Config, game: NavigationGame) -> Any:
+    """RLlib's configuration from ours. Its KL term is to the last policy, ours to a reference there is none of here:
+    it is off. The learning rate falls to a tenth and the weight of the entropy to 0 over `rl.updates`, so that the most
+    probable actions become the sampled ones. One policy for all agents ("shared") or one for each ("separate")."""
+    rl, rllib = config.trainer.rl, section(config)
+    shared = rllib.policies == "shared"
+    names = ["shared"] if shared else [f"{agent}_0" for agent in game.agents]
+    observed, acted = game.spaces()
+    mean, spread = returns_at_random(game, config.seed)
+    spec = RLModuleSpec(
+        MaskedModule, observed, acted, model_config={"hidden": rllib.hidden, "mean": mean, "spread": spread}
+    )
+    batch = rl.episodes * STEPS
+    steps = batch * rl.updates
+    return (
+        PPOConfig()
+        .environment(ENV, disable_env_checking=True)
+        .env_runners(
+            num_env_runners=rllib.runners,
+            num_envs_per_env_runner=SIDE_BY_SIDE,
+            # With whole episodes RLlib seeds anew before each SIDE_BY_SIDE of them, always the same patients, and drops
+            # those under way, which are the long ones.
+            batch_mode="truncate_episodes",
+            sample_timeout_s=rllib.timeout,
+        )
+        .learners(num_learners=0)
+        .multi_agent(policies=set(names), policy_mapping_fn=_mapping(shared))
+        .rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(names, spec)))
+        .training(
+            train_batch_size_per_learner=batch,
+            minibatch_size=max(1, batch // rl.minibatches),
+            num_epochs=rl.epochs,
+            lr=[[0, rl.lr], [steps, rl.lr / 10]],
+            gamma=rl.gamma,
+            lambda_=rl.lam,
+            clip_param=rl.clip,
+            vf_clip_param=float("inf"),  # RLlib's clips the loss, not the step: returns above 3 would teach nothing
+            vf_loss_coeff=rl.value_coef,
+            entropy_coeff=[[0, rl.entropy], [steps, 0.0]],  # pyright: ignore[reportArgumentType]
+            grad_clip=rl.max_grad_norm,
+            use_kl_loss=False,
+        )
+        .debugging(seed=config.seed, log_level="ERROR")
+        .reporting(min_time_s_per_iteration=0)
+        .fault_tolerance(restart_failed_env_runners=False)
+    )
+
+
+def returns_at_random(game: NavigationGame, seed: int) -> tuple[float, float]:
+    """Mean and standard deviation of what random episodes are worth: the unit of the values that are learned."""
+    env = GymView(game)
+    env.action_space.seed(seed)
+    found = []
+    for episode in range(RANDOM_PLAY):
+        env.reset(seed=seed if episode == 0 else None)
+        ended, worth = False, 0.0
+        while not ended:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            ended, worth = terminated or truncated, worth + float(reward)
+        found.append(worth)
+    return float(np.mean(found)), max(float(np.std(found)), 1e-3)
+
+
+def _mapping(shared: bool) -> Callable[..., str]:
+    return (lambda agent, *_, **__: "shared") if shared else (lambda agent, *_, **__: agent)
+
+
+def policy_of(algo: Any, chart: Chart, config: Config) -> Navigator:
+    """The policy as trained so far, most probable actions."""
+    names = ("shared",) if section(config).policies == "shared" else tuple(f"{agent}_0" for agent in AGENTS)
+    return _navigator(chart, {name: algo.get_module(name) for name in names})
+
+
+def load_policy(path: Path, study: Study) -> Navigator:
+    """The policy of a checkpoint, for evaluation beside all others. BadInput when there is none."""
+    folder = path / "learner_group" / "learner" / "rl_module"
+    if not folder.is_dir():
+        wanted = f"name RUN/checkpoints/{FOLDER}"
+        raise BadInput(f"eval.navigation={path} is no checkpoint of launch/train_rllib.py: {wanted}.")
+    modules = MultiRLModule.from_checkpoint(str(folder.resolve()))
+    return _navigator(chart_of(study), dict(modules.items()))
+
+
+def _navigator(chart: Chart, modules: dict[str, Any]) -> Navigator:
+    def decide(seen: np.ndarray, masks: np.ndarray, agents: Sequence[str]) -> list[int]:
+        actions = np.zeros(len(agents), np.int64)
+        for name, module in modules.items():
+            rows = [i for i, agent in enumerate(agents) if name in ("shared", f"{agent}_0")]
+            if rows:
+                batch = {"observation": torch.from_numpy(seen[rows]), "action_mask": torch.from_numpy(masks[rows])}
+                found = module.forward_inference({Columns.OBS: batch})[Columns.ACTION_DIST_INPUTS]
+                actions[rows] = found.argmax(dim=-1).cpu().numpy()
+        return actions.tolist()
+
+    return Navigator(chart, decide, Words(chart.knowledge, NO_ERROR), AGENTS)

@@ -1,0 +1,119 @@
+"""What leaves a finished run: weights that other tools load, and a card that says what they are.
+
+<run>/export/
+    merged/    the trained policy as a plain transformers folder, tokenizer included
+    adapter/   LoRA only: the trained adapter in PEFT's format, which `vllm serve --enable-lora` reads too
+    base/      LoRA only: what the adapter belongs on, the policy after SFT
+    README.md  model card; a copy lies in merged/ and adapter/
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ghar.config import Config
+from ghar.disk import full_disk_told
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import RunFolder, write_whole
+from trainers.evaluate import weights_step
+from trainers.rl.actor_critic import ActorCritic
+from trainers.runs import checkpoint
+from trainers.runs.models import SFT, identity, load_sft, make_actor, save_model, use_cores
+
+METRICS = ("accuracy", "macro_f1", "reward", "retrieval_rate", "when_f1", "iterations")
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank may be (vLLM 0.32)
+
+
+def export(config: Config) -> Path:
+    """Write `run_dir`/export, whole or not at all, from the best checkpoint (or `eval.checkpoint`). Returns it.
+
+    BadInput when the run is not finished, or its weights are missing or damaged.
+    """
+    use_cores(config.threads)
+    run = Path(config.run_dir)
+    summary = RunFolder(run).summary()
+    if summary is None:
+        raise BadInput(f"{run} holds no finished run: train it first, with the same command and launch/train_ghar.py.")
+    step = weights_step(config, run / "checkpoints")
+    if step is None:
+        raise BadInput(f"{run / 'checkpoints'} holds no checkpoint of RL to export: train the run first.")
+    base, tokenizer = load_sft(config, step.parent)
+    actor = make_actor(config, base)
+    actor.load_trainable_state(checkpoint.load(step, identity(config, actor, tokenizer)).weights)
+    target, partial = run / "export", run / ".export.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    with full_disk_told(run):
+        if config.model.finetune == "lora":
+            shutil.copytree(step.parent / SFT, partial / "base", copy_function=_link)
+            write_adapter(actor, partial / "adapter", target / "base")
+        save_model(merge(actor), tokenizer, partial / "merged")
+        text = card(config, summary, step)
+        for folder in (partial, partial / "merged", partial / "adapter"):
+            if folder.is_dir():
+                write_whole(folder / "README.md", text)
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(partial, target)
+    print(f"Exported {step.name}: {', '.join(sorted(path.name for path in target.iterdir()))} in {target}")
+    return target
+
+
+def write_adapter(actor: ActorCritic, target: Path, base: Path) -> None:
+    """The actor's adapter as adapter_config.json and adapter_model.safetensors; the critic's stays behind.
+
+    base: where the model it belongs on will lie, which PEFT wants to know.
+    """
+    settings = actor.policy.peft_config["default"]
+    settings.base_model_name_or_path = str(base.resolve())
+    # PEFT lists every layer by its full name; the kinds of layers mean the same, as every one of a kind has an adapter
+    settings.target_modules = {name.rpartition(".")[2] for name in settings.target_modules}
+    # Embeddings are never trained; PEFT would ask the hub about them.
+    actor.policy.save_pretrained(target, selected_adapters=["default"], save_embedding_layers=False)
+
+
+def merge(actor: ActorCritic) -> Any:
+    """The actor as a plain transformers model. With LoRA the adapter is folded in for good: the actor is used up."""
+    if actor.cfg.finetune == "full":
+        return actor.policy
+    return actor.policy.merge_and_unload(adapter_names=["default"])
+
+
+def card(config: Config, summary: Mapping[str, Any], step: Path) -> str:
+    """The model card (Markdown with the hub's front matter) of the weights in `step`."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    lora = config.model.finetune == "lora"
+    pages = Environment(
+        loader=PackageLoader("ghar.metrics"), undefined=StrictUndefined, trim_blocks=True, autoescape=False
+    )
+    pages.filters["interval"] = _interval
+    rank = next((r for r in VLLM_RANKS if r >= config.model.lora_rank), None)
+    return pages.get_template("card.md").render(
+        summary={"commit": None, "ceilings": None, **summary, "task": {"question": None, **summary["task"]}},
+        config=asdict(config),
+        lora=lora,
+        base_model=config.model.path or "a small Qwen2 built by GHAR's demo",
+        credentialed=summary.get("credentialed", not summary["generated"]),
+        step=int(step.name.removeprefix("step-")),
+        best=config.eval.checkpoint is None,
+        metrics=[m for m in METRICS if any(m in numbers for numbers in summary["policies"].values())],
+        vllm_rank=rank if lora else None,
+    )
+
+
+def _interval(value: Any) -> str:
+    """A metric's [value, low, high] as text; undefined where a policy has no such number."""
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*value) if isinstance(value, list) and None not in value else "-"
+
+
+def _link(source: str, target: str) -> None:
+    """A second name for a file instead of a second copy, where the file system has such."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,162 @@
+"""Where models come from and go to: the start of a run, the warmed-up policy on disk, the actor around it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.learner import sharing
+from trainers.rl.mappo import MappoConfig
+from trainers.runs import checkpoint
+
+# mean |trainer's - engine's log-prob| in nats: rounding stays far below, weights one update behind do not (in bfloat16
+# rounding alone was measured at 0.002 to 0.011)
+MISMATCH_LIMIT = {"float32": 1e-3, "bfloat16": 0.1}
+ABANDONED = 3600.0  # seconds; writing a model takes less
+SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
+
+
+def use_cores(threads: int) -> None:
+    """Threads of torch, as far as the processes that torchrun or Ray Train started here leave cores for them: threads
+    that wait for each other's cores made SFT in two processes several times slower. Numbers too small to be normal
+    count as zero: a confident model's softmax is full of them, and they halve the speed of a CPU."""
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    torch.set_num_threads(max(1, min(threads, (os.cpu_count() or 1) // processes)))
+    torch.set_flush_denormal(True)
+
+
+def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
+    """Model and tokenizer of transformers from a folder or hub name. BadInput when they cannot be had."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"model.path={path} cannot be loaded ({reason}): give a folder that holds the model.") from None
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    device: Any = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device).eval(), tokenizer
+
+
+def save_model(model: Any, tokenizer: Any, target: Path) -> None:
+    """Write a model as a plain transformers folder with a manifest of sha256 sums, whole or not at all.
+
+    A sound folder that is there by then stays: of processes that write the same model at once, the first one's counts,
+    since others may be reading it already.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(target)
+    partial = _beside(target, "partial")
+    partial.mkdir()
+    try:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        checkpoint.seal(partial)
+        _move(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _move(partial: Path, target: Path) -> None:
+    """Give a finished folder its name, unless a sound one has it. A damaged one gives way."""
+    while True:
+        try:
+            os.rename(partial, target)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        if checkpoint.fault(target) is None:
+            return
+        with suppress(FileNotFoundError):  # another process may have put it away
+            damaged = _beside(target, "old")
+            os.rename(target, damaged)
+            shutil.rmtree(damaged)
+
+
+def _beside(target: Path, kind: str) -> Path:
+    """A name next to `target` that nobody else has."""
+    return target.with_name(f".{target.name}.{uuid4().hex}.{kind}")
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes left beside `target`; what was touched lately may still be in the making."""
+    for left in target.parent.glob(f".{target.name}.*.*"):
+        with suppress(FileNotFoundError):
+            if left.suffix in (".partial", ".old") and time.time() - left.stat().st_mtime > ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:
+    """The warmed-up policy of a run. BadInput when the run has none, or a damaged one."""
+    if not (folder / SFT / "config.json").is_file():
+        raise BadInput(f"{folder / SFT} holds no model: train the run first, or point eval.checkpoint at one that has.")
+    if damage := checkpoint.fault(folder / SFT):
+        raise BadInput(f"{damage}: delete {folder} to train the run again.")
+    return load_pretrained(str(folder / SFT), config.model.dtype)
+
+
+def make_actor(config: Config, base: Any) -> ActorCritic:
+    """Actor, critic and reference around `base`, as the configuration says."""
+    model = config.model
+    return ActorCritic(
+        base,
+        ActorCriticConfig(
+            finetune=model.finetune,
+            rank=model.lora_rank,
+            alpha=model.lora_alpha,
+            critic=model.critic,
+            detach=True,  # a value head far from its target would otherwise shake the policy's trunk
+            reference=mappo_config(config).needs_reference,
+            temperature=config.engine.temperature,
+            checkpointing=sharing(config).checkpointing,
+            seed=config.seed,
+        ),
+    )
+
+
+def mappo_config(config: Config) -> MappoConfig:
+    """The update's settings."""
+    rl = config.trainer.rl
+    return MappoConfig(
+        epochs=rl.epochs,
+        minibatches=rl.minibatches,
+        micro_tokens=rl.micro_tokens,
+        clip=rl.clip,
+        value_clip=rl.value_clip,
+        gamma=rl.gamma,
+        lam=rl.lam,
+        credit=rl.credit,
+        per_agent=rl.per_agent,
+        kl=rl.kl,
+        ratio=rl.ratio,
+        critic_target=rl.critic_target,
+        value_coef=rl.value_coef,
+        entropy=rl.entropy,
+        max_grad_norm=rl.max_grad_norm,
+        importance_cap=config.engine.importance_cap,
+        mismatch_limit=MISMATCH_LIMIT[config.model.dtype],
+    )
+
+
+def identity(config: Config, actor: ActorCritic, tokenizer: Any) -> dict[str, str]:
+    """What a checkpoint's weights must fit (see trainers.runs.checkpoint)."""
+    model = config.model
+    trained = {"finetune": model.finetune, "critic": model.critic}
+    if model.finetune == "lora":
+        trained |= {"rank": str(model.lora_rank), "alpha": str(model.lora_alpha)}
+    return checkpoint.identity(actor.model, tokenizer, model.path or "demo", trained)

@@ -1,0 +1,363 @@
+"""Supervised warm-up on token ids, with TRL (Algorithm 1's starting policy, GHAR).
+
+The ids an engine will see are the ids trained on: prompts and completions come tokenised and stay so. Only the
+completion carries a loss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Literal
+
+import numpy as np
+
+from ghar.config import Deepspeed
+from ghar.errors import BadInput
+from ghar.progress import progress
+from trainers.rl.learner import ALONE, zero_config
+from trainers.runs.checkpoint import fault, other_processes, seal
+from trainers.runs.distributed import gather, load_deepspeed, on_main, rank, world
+from trainers.sft.pairs import Pair, collate_left, dataset
+
+SAVES = 10  # checkpoints of a training that keeps any
+ORIGIN = "origin.json"  # in each: what the training was of
+
+
+@dataclass(frozen=True)
+class SFTSettings:
+    """steps: optimiser steps; batch_size: pairs a step; micro_batch: pairs a forward pass; lr: peak learning rate;
+    warmup: share of the steps it rises over before it falls to zero as `schedule` says; weight_decay, max_grad_norm: as
+    named; max_length: tokens, longer pairs are refused; log_every: steps a point of the loss curve covers, and after
+    which the validation loss is computed;
+    finetune: "full", or "lora" with rank and alpha, merged into the model at the end; deepspeed: what several
+    processes share out; dtype: of the model's weights."""
+
+    steps: int
+    batch_size: int
+    lr: float
+    micro_batch: int
+    warmup: float = 0.05
+    schedule: Literal["linear", "cosine"] = "linear"
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    max_length: int = 4096
+    log_every: int = 20
+    finetune: Literal["full", "lora"] = "full"
+    rank: int = 16
+    alpha: int = 32
+    deepspeed: Deepspeed = ALONE
+    dtype: str = "float32"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class SFTResult:
+    """The trained model (LoRA merged) and its curve: rows with step, loss, accuracy, lr, and with validation pairs
+    valid_loss; seconds of training; step: whose weights these are."""
+
+    model: Any
+    curve: tuple[dict[str, float], ...]
+    seconds: float
+    step: int
+
+
+def run_sft(
+    model: Any,
+    tokenizer: Any,
+    pairs: Sequence[Pair],
+    cfg: SFTSettings,
+    keep: Path | None = None,
+    valid: Sequence[Pair] = (),
+) -> SFTResult:
+    """Train `model` on the completions of `pairs` and return it in eval mode.
+
+    Pairs are drawn in a shuffled order that depends on the seed alone, epoch after epoch, for `cfg.steps` steps. Under
+    torchrun every process calls it with the same arguments, and they share each step's pairs.
+    keep: a folder for checkpoints; a killed training goes on from the newest one there, to the same result. The caller
+    removes it once the model is safe. Without it no file is left behind.
+    valid: pairs whose loss is computed every `cfg.log_every` steps and at the end; of those weights the ones with the
+    lowest are returned.
+    BadInput when there is no pair, a completion is empty, a pair is longer than max_length, or `keep` is of another
+    training.
+    """
+    import torch
+    from transformers import PrinterCallback
+
+    from trainers.sft.trainer import CompletionTrainer
+
+    for some in (pairs, valid) if valid else (pairs,):  # weights are no business of the validation loss
+        _check(some, cfg)
+    lengths = [len(p.prompt_ids) + len(p.completion_ids) for p in pairs]
+    origin = "" if keep is None else _origin(pairs, valid, cfg)
+    start_from = None if keep is None else on_main(lambda: _newest(keep, origin))
+    with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
+        trainer: Any = CompletionTrainer(
+            model=model,
+            args=_arguments(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),
+            data_collator=partial(collate_left, pad_id=tokenizer.pad_token_id),
+            train_dataset=dataset(pairs).select(draw_order(lengths, cfg)),
+            eval_dataset=dataset(valid) if valid else None,
+            processing_class=tokenizer,
+            peft_config=_lora(cfg),
+            callbacks=[_callback(advance, origin)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        start = time.monotonic()
+        trainer.train(resume_from_checkpoint=start_from)
+        seconds = time.monotonic() - start
+        gather(None)  # every process has the best weights before the folder goes
+    trained = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
+    if cfg.finetune == "lora":
+        trained = trained.merge_and_unload()
+    trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own: hand it back as it came
+    trained.zero_grad(set_to_none=True)
+    step = (trainer.state.best_global_step if valid else None) or cfg.steps
+    return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds, step)
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[str]:
+    """Where checkpoints go: `keep`, else a folder of all processes that the first one removes."""
+    if keep is not None:
+        yield str(keep)
+        return
+    scratch = on_main(mkdtemp)
+    try:
+        yield scratch
+    finally:
+        if rank() == 0:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def draw_order(lengths: Sequence[int], cfg: SFTSettings) -> np.ndarray:
+    """Indices of the pairs in the order they are trained on, [steps * batch_size].
+
+    Epoch after epoch is shuffled; inside one optimiser step pairs are sorted by length, so that its micro-batches
+    pad little. The step's gradient does not change by that, only its cost.
+    """
+    rng = np.random.default_rng(cfg.seed)
+    total = cfg.steps * cfg.batch_size
+    epochs = -(-total // len(lengths))
+    order = np.concatenate([rng.permutation(len(lengths)) for _ in range(epochs)])[:total]
+    steps = order.reshape(cfg.steps, cfg.batch_size)
+    by_length = np.argsort(np.asarray(lengths)[steps], axis=1, kind="stable")
+    return np.take_along_axis(steps, by_length, axis=1).reshape(-1)
+
+
+def _callback(advance: Callable[..., None], origin: str) -> Any:
+    from transformers import TrainerCallback
+
+    class Callback(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            advance(state.global_step)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            advance()
+            if state.global_step == args.max_steps:  # the last, perhaps shorter, stretch of the curve
+                control.should_log = True
+                if args.load_best_model_at_end:
+                    control.should_evaluate = control.should_save = True
+
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            gather(None)  # every process writes its part before the whole is sealed
+            if rank() == 0:
+                (folder / ORIGIN).write_text(origin)
+                seal(folder)
+
+    return Callback()
+
+
+def _origin(pairs: Sequence[Pair], valid: Sequence[Pair], cfg: SFTSettings) -> str:
+    """What a training is, as JSON: its data, its settings but for those that change memory only, its processes."""
+    digest = hashlib.sha256(np.int64(len(pairs)).tobytes())
+    for pair in (*pairs, *valid):
+        for ids in (pair.prompt_ids, pair.completion_ids):
+            digest.update(np.array([len(ids), *ids], np.int64).tobytes())
+        digest.update(np.float64(-1 if pair.weight is None else pair.weight).tobytes())
+    settings = asdict(replace(cfg, micro_batch=0, deepspeed=replace(cfg.deepspeed, checkpointing=False)))
+    return json.dumps({"data": digest.hexdigest(), "settings": settings, "processes": world()})
+
+
+def _newest(keep: Path, origin: str) -> str | None:
+    """The newest whole checkpoint in `keep`, None when there is none. Partial or damaged ones are named and removed."""
+    for folder in sorted(keep.glob("checkpoint-*"), key=lambda path: -int(path.name.removeprefix("checkpoint-"))):
+        damage = fault(folder)
+        if damage is not None:
+            print(f"{damage}: going back to what was saved before it.")
+            shutil.rmtree(folder)
+            continue
+        if (saved := (folder / ORIGIN).read_text()) != origin:
+            old, new = json.loads(saved), json.loads(origin)
+            if (before := old.pop("processes")) != (now := new.pop("processes")):
+                raise other_processes(folder, before, now)
+            names = ", ".join(name for name in new if old[name] != new[name])
+            raise BadInput(f"{folder} is of another training ({names} differ): restore them or use resume=never.")
+        print(f"Resuming SFT after step {folder.name.removeprefix('checkpoint-')}.")
+        return str(folder)
+    return None
+
+
+def _check(pairs: Sequence[Pair], cfg: SFTSettings) -> None:
+    if not pairs:
+        raise BadInput("SFT has no pair to train on; collect warm-up episodes first")
+    if len({pair.weight is None for pair in pairs}) > 1:
+        raise BadInput("some SFT pairs have a weight and others none; give one to all or to none")
+    for i, pair in enumerate(pairs):
+        if not len(pair.prompt_ids) or not len(pair.completion_ids):
+            raise BadInput(f"SFT pair {i} has an empty prompt or completion; leave such replies out")
+        length = len(pair.prompt_ids) + len(pair.completion_ids)
+        if length > cfg.max_length:
+            raise BadInput(f"SFT pair {i} is {length} tokens long, more than max_length={cfg.max_length}")
+
+
+def _arguments(cfg: SFTSettings, folder: str, cpu: bool, kept: bool, validated: bool) -> Any:
+    from trl.trainer.sft_config import SFTConfig
+
+    if cfg.batch_size % cfg.micro_batch:
+        raise BadInput(f"sft batch_size {cfg.batch_size} is not a multiple of micro_batch {cfg.micro_batch}")
+    if cfg.batch_size % world():
+        raise BadInput(f"sft batch_size {cfg.batch_size} is not a multiple of the number of processes, {world()}")
+    own = cfg.batch_size // world()
+    micro_batch = math.gcd(own, cfg.micro_batch)
+    sharded = cfg.deepspeed.stage is not None
+    if sharded:
+        _announce_deepspeed(cpu)
+    arguments = SFTConfig(
+        output_dir=folder,
+        max_steps=cfg.steps,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=own // micro_batch,
+        deepspeed=_deepspeed(cfg, micro_batch, own // micro_batch) if sharded else None,
+        learning_rate=cfg.lr,
+        lr_scheduler_type=cfg.schedule,
+        warmup_steps=int(cfg.warmup * cfg.steps),
+        weight_decay=cfg.weight_decay,
+        max_grad_norm=cfg.max_grad_norm,
+        seed=cfg.seed,
+        data_seed=cfg.seed,
+        use_cpu=cpu and not sharded,
+        accelerator_config={"use_configured_state": True} if sharded else None,
+        bf16=sharded and cfg.dtype == "bfloat16",
+        gradient_checkpointing=cfg.deepspeed.checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if cfg.deepspeed.checkpointing else None,
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
+        train_sampling_strategy="sequential",
+        logging_strategy="steps",
+        logging_steps=cfg.log_every,
+        save_strategy="steps" if kept or validated else "no",
+        # where a point of the loss curve ends: what is summed up for the next one is not part of a checkpoint
+        save_steps=cfg.log_every if validated else cfg.log_every * -(-cfg.steps // (SAVES * cfg.log_every)),
+        save_total_limit=2,
+        eval_strategy="steps" if validated else "no",
+        eval_steps=cfg.log_every,
+        load_best_model_at_end=validated,
+        metric_for_best_model="eval_loss" if validated else None,
+        greater_is_better=False if validated else None,
+        report_to=[],
+        disable_tqdm=True,
+        ddp_find_unused_parameters=False,  # every parameter takes part in every step
+        dataloader_num_workers=0,
+        dataloader_pin_memory=not cpu,
+    )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # a process uses its own GPU, however many it sees
+    return arguments
+
+
+def _announce_deepspeed(cpu: bool) -> None:
+    """Tell accelerate of the processes: on a CPU it takes DeepSpeed's for one unless the backend is named."""
+    from accelerate.state import AcceleratorState, PartialState
+
+    load_deepspeed()
+    AcceleratorState._reset_state(reset_partial_state=True)
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    try:
+        PartialState(backend="gloo" if cpu else None)
+    finally:
+        del os.environ["ACCELERATE_USE_DEEPSPEED"]
+
+
+def _deepspeed(cfg: SFTSettings, micro_batch: int, accumulate: int) -> dict[str, Any]:
+    return zero_config(cfg.deepspeed, cfg.dtype, cfg.max_grad_norm) | {
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "gradient_accumulation_steps": accumulate,
+    }
+
+
+def _released(trainer: Any, cfg: SFTSettings) -> Any:
+    """The trained model outside DeepSpeed: a new one with the weights of all processes, so that nothing of ZeRO's
+    partitions and hooks stays behind; on the CPU until somebody moves it."""
+    import deepspeed  # pyright: ignore[reportMissingImports]
+    import torch
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+    weights = {}
+    for name, parameter in trainer.model.named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter], enabled=cfg.deepspeed.stage == 3):
+            weights[name] = parameter.detach().cpu().clone()
+    trainer.model_wrapped.destroy()
+    unset_hf_deepspeed_config()  # else transformers would go on building partitioned models
+    model = AutoModelForCausalLM.from_config(trainer.model.config, dtype=getattr(torch, cfg.dtype))
+    if cfg.finetune == "lora":
+        model = get_peft_model(model, _lora(cfg))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+    return model
+
+
+def _lora(cfg: SFTSettings) -> Any:
+    if cfg.finetune == "full":
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(r=cfg.rank, lora_alpha=cfg.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+def _curve(history: Sequence[dict[str, Any]]) -> tuple[dict[str, float], ...]:
+    valid = {line["step"]: {"valid_loss": float(line["eval_loss"])} for line in history if "eval_loss" in line}
+    return tuple(
+        {
+            "step": float(line["step"]),
+            "loss": float(line["loss"]),
+            "accuracy": float(line["accuracy"]),
+            "lr": float(line["learning_rate"]),
+            **valid.get(line["step"], {}),
+        }
+        for line in history
+        if "loss" in line
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the trainer's own log lines and bars off the screen: our progress bar and the curve say the same."""
+    from transformers.utils import logging as bars
+
+    bars.disable_progress_bar()  # one for every checkpoint written
+    names = ("transformers", "trl", "accelerate")
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        bars.enable_progress_bar()
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

@@ -1,0 +1,87 @@
+"""The trainer behind `trainers.sft.run`: TRL's, with a loss over completions alone, weights of pairs, and its own
+validation loss.
+
+TRL scores every position on a machine without Triton, which here is most of a step's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from trl.trainer.sft_trainer import SFTTrainer
+
+from trainers.rl.tail import only_at
+from trainers.runs.distributed import gather, rank, world
+from trainers.sft.pairs import IGNORE
+
+
+class CompletionTrainer(SFTTrainer):
+    """The loss of `trainers.sft.pairs.Pair` over the whole batch of a step, micro-batches and processes alike."""
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        logits, target, row = completion_logits(model, self.model, inputs)
+        items = len(target) if num_items_in_batch is None else num_items_in_batch
+        if "weights" in inputs:
+            # a NumPy array: transformers would round a tensor of numbers to the model's dtype
+            weights = torch.as_tensor(inputs["weights"], dtype=torch.float32, device=row.device)[row]
+            items = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.accelerator.num_processes
+            loss = (cross_entropy(logits, target, reduction="none") * weights).sum() / items
+        else:
+            loss = cross_entropy(logits, target, reduction="sum") / items
+        right = (logits.detach().argmax(-1) == target).float().mean()
+        self._metrics["train"]["accuracy"].append(float(np.mean(gather(float(right)))))
+        # items are those of all processes, whose gradients are then averaged
+        return loss * self.accelerator.num_processes if num_items_in_batch is not None else loss
+
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
+        """The mean over completion tokens of all validation pairs, exactly, however many processes there are."""
+        model: Any = self.model_wrapped
+        model.eval()
+        rows: Any = list(self.eval_dataset if eval_dataset is None else eval_dataset)  # type: ignore[arg-type]
+        loss = completion_loss(model, self.model, rows, self.data_collator, self.args.per_device_train_batch_size)
+        metrics = {f"{metric_key_prefix}_loss": loss}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        model.train()
+        return metrics
+
+
+def completion_logits(model: Any, inner: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every completion token in a batch: logits float32 [n, vocabulary], id [n], row [n].
+
+    inner: the model itself, in what `model` may have around it for several processes.
+    """
+    labels = inputs["labels"]
+    row, column = (labels != IGNORE).nonzero(as_tuple=True)
+    seen = {name: value for name, value in inputs.items() if name not in ("labels", "weights")}
+    with only_at(inner, row, column - 1):  # the token in column c is predicted in column c - 1
+        logits = model(**seen, use_cache=False).logits[0]
+    return logits.float(), labels[row, column], row
+
+
+@torch.no_grad()
+def completion_loss(model: Any, inner: Any, rows: Sequence[Any], collate: Any, batch: int) -> float:
+    """Mean -log p of the completion tokens of `rows`, in nats; weights are left aside.
+
+    Processes take batches in turn, and all make as many passes (ZeRO-3 needs them together).
+    """
+    ordered = sorted(rows, key=lambda row: len(row["input_ids"]))
+    batches = [ordered[start : start + batch] for start in range(0, len(ordered), batch)]
+    total, tokens = 0.0, 0
+    for first in range(0, len(batches), world()):
+        mine = first + rank()
+        inputs = collate(batches[min(mine, len(batches) - 1)])
+        moved = {name: value.to(inner.device) for name, value in inputs.items() if name != "weights"}
+        logits, target, _ = completion_logits(model, inner, moved)
+        if mine < len(batches):
+            total += float(cross_entropy(logits, target, reduction="sum"))
+            tokens += len(target)
+    sums = gather((total, tokens))
+    return sum(part for part, _ in sums) / sum(count for _, count in sums)
