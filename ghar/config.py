@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,6 @@ Positive = Annotated[float, Range(0, above=True)]
 NotNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1)]
 
-Policy = Literal["llm_only", "always_rag", "scripted", "ghar_sft", "ghar_rl", "rllib"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Engine:
-    kind: Literal["hf", "vllm", "api"]  # api: model.path is the address of a server, as in kare.expert
+    kind: Literal["hf", "vllm", "api"]  # api: model.path is the address of a server, model@http://host:8000/v1
     max_batch: Count  # requests per forward pass
     temperature: Positive  # of sampling in training; evaluation is greedy
     importance_cap: Positive | None  # C of truncated importance sampling; null trusts the engine's log-probs
@@ -118,22 +117,13 @@ class Engine:
 @dataclass(frozen=True)
 class Env:
     prompts: Literal["compact", "full"]  # template set: compact for small models
-    rewrites: Count  # queries that fill the queue at the start, K
-    max_iterations: Count  # I of Algorithm 1
-    max_paths: Count  # meta-paths per retrieval
     history_tokens: Count  # budget of the patient text
-    ablation: Literal["none", "ni", "nt", "nl", "nm"]  # Table VII; NS is reward.composition=separate
     in_flight: Count  # episodes running at once
 
 
 @dataclass(frozen=True)
 class Reward:
-    eta: NotNegative  # weight of R_orm, Eq. 14
-    alpha: float  # distance of Eq. 15
-    length: Count  # L of Eq. 8
-    normalise: Literal["range", "running", "none"]  # per term, before they are added
-    rank: Literal["sound", "literal"]  # literal: max(alpha, difference) as printed in Eq. 15
-    composition: Literal["shared", "separate"]  # separate: each agent its own terms (ablation NS)
+    eta: NotNegative  # weight of the outcome, Eq. 14 of GHAR
 
 
 @dataclass(frozen=True)
@@ -189,12 +179,13 @@ class Rl:
 
 @dataclass(frozen=True)
 class Rllib:
-    """RLlib's PPO on the navigation environment; what it shares with ours stands in trainer.rl."""
+    """RLlib's PPO on a system's game of numbers (rllib=ppo); what it shares with ours stands in trainer.rl."""
 
     policies: Literal["shared", "separate"]  # one for all agents, or one for each
     hidden: Count  # width of its layers
     runners: Natural  # processes that sample; 0 samples in the process that learns
     timeout: Positive  # seconds that sampling a batch may take
+    checkpoint: str | None  # of launch/train_rllib.py: its policy is a variant of an evaluation, rllib
 
 
 @dataclass(frozen=True)
@@ -202,7 +193,6 @@ class Trainer:
     base: Base
     warmup: Warmup
     rl: Rl
-    rllib: Rllib | None  # of policy ghar
 
 
 @dataclass(frozen=True)
@@ -228,112 +218,22 @@ class Ray:
 
 @dataclass(frozen=True)
 class Eval:
-    policies: tuple[Policy, ...]
-    checkpoint: str | None  # folder; null is the best of run_dir
-    navigation: str | None  # folder of a checkpoint of launch/train_rllib.py, which policy rllib needs
+    variants: tuple[str, ...] | None  # of the system; null is the system's own list
+    checkpoint: str | None  # a step folder, or a saved model; null is the best of run_dir
     bootstrap: Count  # resamples behind a confidence interval
 
 
-@dataclass(frozen=True)
-class System:
-    """Which of the published systems predicts. What only one of them reads stands in a section of its own, which is
-    null for the others."""
+class Named(Protocol):
+    """The Settings of a system (envs/system.py), which has keys of its own besides."""
 
-    name: Literal["ghar", "graphwalker", "exprag", "ehr_rag", "kare"]
-
-
-@dataclass(frozen=True)
-class Selector:
-    """Whose cases a language model is shown before it predicts: GraphWalker, and the selectors of its tables."""
-
-    name: Literal[
-        "graphwalker", "zero_shot", "random_choice", "semantic_emb", "ehr_emb", "time_series", "spell",
-        "influence", "ids", "cone", "lms3", "delta_knn", "gradsel",
-    ]
-    k: Count  # examples at most, K
-    encoder: Literal["smart", "concare", "adacare", "text"]  # of the patient graph
-    k_g: Count  # neighbours in the graph
-    k_c: Count  # cohorts the walk starts from
-    k_a: Count  # anchors in each of them
-    # paper; released: its code; then the rows of Table 2; show_encoder prints the encoder's prediction into the prompt
-    variant: Literal[
-        "paper", "released", "no_ehr_emb", "no_cohorts", "no_search", "no_early_stop", "louvain",
-        "show_encoder",
-    ]
-    utility: Literal["entropy", "self_rated"]  # self_rated: the model gives 0 to 10, for engines without log-probs
-    inference: Literal["direct", "react"]  # how the label is found with the examples
-
-
-@dataclass(frozen=True)
-class Exprag:
-    """Whose discharge summaries a language model is shown before it answers a question of DischargeQA."""
-
-    notes: str | None  # folder of MIMIC-IV-Note, which holds note/discharge.csv.gz; null generates summaries
-    rows: tuple[Count, Count]  # fewest and most rows that a stay has in each table
-    # by codes, with the weights of Eq. 7 so named; released: a third from each modality's own list; by text
-    ranker: Literal["uniform", "task_focused", "complementary", "released", "text"]
-    top_k: Count  # stays that are ranked
-    retriever: Literal["auto_merging", "sentence_window", "bm25", "fusion", "dense", "flare"]
-    excerpts: Count  # pieces of their reports that are looked for
-    words: Count  # of those pieces in a prompt
-    policies: tuple[Literal["direct", "exprag", "scripted_direct", "scripted"], ...]
-    judged: Natural  # stays on which the rankers are held against the model as judge; the paper has 100
-
-
-@dataclass(frozen=True)
-class EhrRag:
-    """How a patient's events are looked up before a language model predicts: EHR-RAG, its ablations and baselines."""
-
-    methods: tuple[
-        Literal[
-            "ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react",
-            "counts", "embeddings",  # logistic regressions
-        ],
-        ...,
-    ]
-    answers: Literal["engine", "scripted"]  # who is asked; scripted: a fixed rule, fitted to the training patients
-    chunking: tuple[Count, Natural]  # rows of a chunk, and how many of them the next one repeats
-    chunks: tuple[Count, Count]  # candidates by similarity, and chunks kept a query
-    alpha: Fraction  # of Eq. 3: similarity against time
-    window_days: tuple[Positive, Positive]  # of Eq. 2: recent and early
-    indicators: tuple[Count, Count, Count]  # candidates by name, kept by the model, and recent values of each
-    budget: tuple[Count, Count]  # rows and tokens of evidence in a prompt; at most half of what the model can read
-    embeddings: str | None  # parquet or npz with subject_id, prediction_time and vector, for method embeddings
-
-
-@dataclass(frozen=True)
-class Kare:
-    """Which communities of a knowledge graph a language model is shown before it reasons and predicts: KARE."""
-
-    methods: tuple[
-        Literal[
-            "kare", "no_reasoning", "kare_zero_shot", "zero_shot", "few_shot", "few_shot_4", "rag", "coagent",
-            "coagent_unregulated",
-            "scripted", "scripted_base",  # a fixed rule with and without communities
-        ],
-        ...,
-    ]
-    # who extracts triples, summarises, writes reasoning chains and criticises: scripted (fixed rules, for generated
-    # patients), engine (the model of this configuration), or the address of a server, like model@http://host:8000/v1
-    expert: str
-    abstracts: str | None  # folder of abstracts, JSONL or CSV; null generates them for the demo world
-    # paper; released: decay over all nodes, one theme relevance a summary; then the rows of Figure 3
-    variant: Literal["paper", "released", "no_hits", "no_decay", "no_coherence", "no_recency", "no_theme"]
-    paths: tuple[Count, Count, Count, Count]  # co-occurring concepts X; longest path, most paths, most nodes looked at
-    communities: tuple[Count, Count, Count, Count]  # runs of Leiden, size limit of a cluster; Z_s and Z_c
-    weights: tuple[Fraction, Fraction, Fraction, Fraction, Fraction]  # alpha, beta, lambda 1 to 3 of Eqs. 3-6
-    tokens: Count  # of the communities' summaries, or of abstracts, in a prompt
-    chains: Count  # that the expert writes a patient, K
-    # what a model is fine-tuned on; weighted: labels by their inverse frequency
-    tasks: Literal["multitask", "multitask_weighted", "two_in_one", "label_only"]
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Logger:
     wandb: Literal["disabled", "offline", "online"]
-    project: str
-    entity: str | None
-    group: str | None
+    project: str  # entity and group: W&B's own variables WANDB_ENTITY and WANDB_RUN_GROUP
 
 
 @dataclass(frozen=True)
@@ -361,13 +261,10 @@ class Config:
     env: Env
     reward: Reward
     trainer: Trainer
-    policy: System
-    deepspeed: Deepspeed | None  # of policies ghar and kare
-    ray: Ray | None  # of policy ghar
-    selector: Selector | None  # of policy graphwalker
-    exprag: Exprag | None  # of policy exprag
-    ehr_rag: EhrRag | None  # of policy ehr_rag
-    kare: Kare | None  # of policy kare
+    system: Named  # its Settings: envs/NAME/settings.py
+    deepspeed: Deepspeed
+    ray: Ray | None  # of launch/train_ray.py
+    rllib: Rllib | None  # of launch/train_rllib.py
     eval: Eval
     logger: Logger
     privacy: Privacy

@@ -6,21 +6,27 @@ import difflib
 import json
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
-from ghar.config import Config, Range
+from ghar.config import Config, Named, Range
 from ghar.errors import BadInput
 
+Rules = Callable[[Config, Any], Iterator[str]]
 
-def build(values: Mapping[str, Any]) -> Config:
-    """Check a whole configuration. Raises BadInput with one sentence a line for everything that is wrong."""
+
+def build(values: Mapping[str, Any], settings: type, rules: Rules | None = None) -> Config:
+    """Check a whole configuration. Raises BadInput with one sentence a line for everything that is wrong.
+
+    settings: the keys of its system, a dataclass; rules: sentences for its values that do not go together.
+    """
     errors: list[str] = []
-    config = _section(Config, values, "", errors)
+    own = _section(settings, values.get("system") or {}, "system.", errors)
+    config = _section(Config, {**values, "system": own}, "", errors)
     if not errors:
-        errors = list(contradictions(config))
+        errors = [*contradictions(config), *(rules(config, own) if rules is not None else ())]
     if errors:
         raise BadInput("\n".join(errors))
     return config
@@ -43,12 +49,12 @@ def _schema(kind: Any) -> type | None:
     return found[0] if found else None
 
 
-def leaf_keys(cls: type = Config, prefix: str = "") -> list[str]:
-    """Full names of all keys that hold a value, in the schema's order."""
+def leaf_keys(cls: type = Config, prefix: str = "", settings: type | None = None) -> list[str]:
+    """Full names of all keys that hold a value, in the schema's order; those of a system where it is given."""
     names: list[str] = []
     for name, kind in _types(cls).items():
-        section = _schema(kind)
-        names += leaf_keys(section, f"{prefix}{name}.") if section else [prefix + name]
+        section = settings if kind is Named else _schema(kind)
+        names += leaf_keys(section, f"{prefix}{name}.") if section else [] if kind is Named else [prefix + name]
     return names
 
 
@@ -58,23 +64,31 @@ def section_keys(cls: type = Config, prefix: str = "") -> list[str]:
     for name, kind in _types(cls).items():
         if section := _schema(kind):
             names += [prefix + name, *section_keys(section, f"{prefix}{name}.")]
+        elif kind is Named:
+            names.append(prefix + name)
     return names
 
 
-def nearest(word: str, valid: list[str]) -> str:
-    """The valid name most like `word`; for dotted names the last part counts as much as the whole."""
+NEAR = 0.6  # likeness from which on a name is worth guessing
+
+
+def nearest(word: str, valid: Sequence[str]) -> str | None:
+    """The valid name most like `word`, None where none is near; for dotted names the last part counts as much as the
+    whole."""
 
     def likeness(name: str) -> float:
         whole = difflib.SequenceMatcher(None, word, name).ratio()
         last = difflib.SequenceMatcher(None, word.rpartition(".")[2], name.rpartition(".")[2]).ratio()
-        return whole + last
+        return (whole + last) / 2
 
-    return max(valid, key=likeness)
+    best = max(valid, key=likeness, default=None)
+    return best if best is not None and likeness(best) >= NEAR else None
 
 
-def unknown_key(key: str) -> str:
+def unknown_key(key: str, settings: type | None = None) -> str:
     """The sentence for a key that does not exist."""
-    return f"There is no key {key}: did you mean {nearest(key, leaf_keys())}?"
+    near = nearest(key, leaf_keys(settings=settings))
+    return f"There is no key {key}" + (f": did you mean {near}?" if near else "; --help lists all keys.")
 
 
 def _section(cls: type, values: Any, prefix: str, errors: list[str]) -> Any:
@@ -83,11 +97,17 @@ def _section(cls: type, values: Any, prefix: str, errors: list[str]) -> Any:
         keys = ", ".join(_types(cls))
         errors.append(f"{prefix.rstrip('.')} is {_show(values)} but must be a section with keys {keys}.")
         return None
-    errors += [unknown_key(prefix + str(name)) for name in values if name not in _types(cls)]
     before, read = len(errors), {}
+    own = cls if prefix == "system." else None
+    errors += [unknown_key(prefix + str(name), own) for name in values if name not in _types(cls)]
+    defaults = {f.name for f in fields(cls) if f.default is not MISSING}
     for name, kind in _types(cls).items():
         key = prefix + name
-        if name not in values:
+        if kind is Named:
+            read[name] = values.get(name)  # read already, as the class that it is
+        elif name not in values and name in defaults:
+            continue
+        elif name not in values:
             errors.append(f"{key} is missing: set {key}=... or do not remove it.")
         elif section := _schema(kind):
             absent = values[name] is None and not _is_section(kind)  # a section of another policy
@@ -134,8 +154,8 @@ def _plain(kind: type, value: Any) -> tuple[Any, str]:
 def _choice(choices: tuple[str, ...], value: Any) -> tuple[Any, str]:
     if value in choices:
         return value, ""
-    hint = f" (did you mean {nearest(str(value), list(choices))}?)" if len(choices) > 1 else ""
-    return None, " or ".join(choices) + hint
+    near = nearest(str(value), choices) if len(choices) > 1 else None
+    return None, " or ".join(choices) + (f" (did you mean {near}?)" if near else "")
 
 
 def _list(args: tuple[Any, ...], value: Any) -> tuple[Any, str]:
@@ -158,117 +178,21 @@ def contradictions(c: Config) -> Iterator[str]:
     yield from _data_contradictions(c)
     yield from _model_contradictions(c)
     yield from _engine_contradictions(c)
-    yield from _navigation_contradictions(c)
     yield from _deepspeed_contradictions(c)
-    yield from _exprag_contradictions(c)
-    yield from _selector_contradictions(c)
-    yield from _ehr_rag_contradictions(c)
-    yield from _kare_contradictions(c)
     if c.trainer.rl.minibatches > c.trainer.rl.episodes:
         yield (
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
             f"{c.trainer.rl.episodes}: every minibatch needs an episode, so lower the first or raise the second."
         )
-    if not c.eval.policies or len(set(c.eval.policies)) < len(c.eval.policies):
-        yield "eval.policies must name at least one policy and each only once: correct the list."
+    named = c.eval.variants
+    if named is not None and (not named or len(set(named)) < len(named)):
+        yield "eval.variants must name at least one variant and each only once: correct the list."
 
 
 def _deepspeed_contradictions(c: Config) -> Iterator[str]:
     deepspeed = c.deepspeed
-    if deepspeed is not None and c.policy.name not in ("ghar", "kare"):
-        yield f"policy={c.policy.name} does not train with DeepSpeed: leave deepspeed=... out, or choose policy=ghar."
-    if deepspeed is not None and deepspeed.offload and (deepspeed.stage or 0) < 2:
+    if deepspeed.offload and (deepspeed.stage or 0) < 2:
         yield "deepspeed.offload=true needs ZeRO 2 or 3: choose deepspeed=zero2_offload or zero3_offload."
-
-
-def _navigation_contradictions(c: Config) -> Iterator[str]:
-    if "rllib" in c.eval.policies and c.eval.navigation is None:
-        yield "eval.policies names rllib: set eval.navigation to a checkpoint of launch/train_rllib.py, or drop rllib."
-
-
-def _selector_contradictions(c: Config) -> Iterator[str]:
-    asked = c.task.name == "medqa" or c.task.name.startswith("series_")
-    if asked != (c.policy.name == "graphwalker"):
-        own = f"another task than {c.task.name}" if asked else "medqa or one of the tasks series_..."
-        yield f"policy={c.policy.name} does not read task={c.task.name}: choose {own}, or another policy."
-    if c.selector is None:
-        if c.policy.name == "graphwalker":
-            yield "policy.name=graphwalker needs its section selector: choose policy=graphwalker."
-        return
-    own = c.selector
-    if own.name != "graphwalker" and (own.utility, own.variant) != ("entropy", "paper"):
-        yield f"selector.utility and selector.variant are GraphWalker's: selector.name={own.name} reads neither."
-    about_series = own.name == "time_series" or own.variant in ("no_ehr_emb", "show_encoder")
-    if c.task.name == "medqa" and (about_series or (own.encoder, own.inference) != ("text", "direct")):
-        yield (
-            "task=medqa has words and no measurements: set selector.encoder=text, and leave out "
-            "selector.name=time_series, selector.inference=react and the variants about EHR encoders."
-        )
-
-
-def _exprag_contradictions(c: Config) -> Iterator[str]:
-    asked = c.task.name.startswith("dischargeqa_")
-    if asked != (c.policy.name == "exprag"):
-        own = "one of the tasks dischargeqa_..." if c.policy.name == "exprag" else f"another task than {c.task.name}"
-        yield f"policy={c.policy.name} does not answer task={c.task.name}: choose {own}, or another policy."
-    if c.exprag is None:
-        if c.policy.name == "exprag":
-            yield "policy.name=exprag needs its section exprag: choose policy=exprag."
-        return
-    if c.exprag.rows[0] > c.exprag.rows[1]:
-        yield f"exprag.rows={list(c.exprag.rows)} must hold the fewest rows first, then the most: exchange them."
-    if not c.exprag.policies or len(set(c.exprag.policies)) < len(c.exprag.policies):
-        yield "exprag.policies must name at least one policy and each only once: correct the list."
-    learned = {"direct", "exprag"}.intersection(c.exprag.policies)
-    if c.exprag.retriever == "flare" and "scripted" in c.exprag.policies:
-        yield "exprag.retriever=flare asks how sure a model is, and policy scripted is none: drop it, or take another."
-    if c.exprag.judged and not learned:
-        yield "exprag.judged needs a language model as judge: name direct or exprag in exprag.policies."
-    if c.retriever.kind == "bm25" and (c.exprag.ranker == "text" or c.exprag.retriever != "bm25"):
-        yield "retriever=bm25 makes no vectors for exprag: choose retriever=tfidf, e5 or another model's name."
-
-
-def _ehr_rag_contradictions(c: Config) -> Iterator[str]:
-    asked = c.task.name in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
-    if asked != (c.policy.name == "ehr_rag"):
-        other = f"another task than {c.task.name}" if asked else "one of EHRSHOT's tasks (guo_los, ...)"
-        yield f"policy={c.policy.name} does not predict task={c.task.name}: choose {other}, or another policy."
-    own = c.ehr_rag
-    if own is None:
-        if c.policy.name == "ehr_rag":
-            yield "policy.name=ehr_rag needs its section ehr_rag: choose policy=ehr_rag."
-        return
-    yield from _named_once("ehr_rag.methods", own.methods)
-    if own.chunking[1] >= own.chunking[0]:
-        yield f"ehr_rag.chunking={list(own.chunking)} repeats whole chunks: choose an overlap below the size."
-    if ("embeddings" in own.methods) != (own.embeddings is not None):
-        yield "ehr_rag.embeddings is the file of method embeddings: set both, or leave both out."
-    if c.retriever.kind in ("tfidf", "bm25"):
-        yield f"retriever={c.retriever.kind} makes no vectors of chunks: choose retriever=hashing, e5 or another."
-
-
-def _kare_contradictions(c: Config) -> Iterator[str]:
-    if c.engine.kind == "api" and c.policy.name != "kare":
-        yield f"policy={c.policy.name} does not ask a server: choose engine=hf or engine=vllm."
-    own = c.kare
-    if own is None:
-        if c.policy.name == "kare":
-            yield "policy.name=kare needs its section kare: choose policy=kare."
-        return
-    yield from _named_once("kare.methods", own.methods)
-    if own.communities[2] >= own.communities[3]:
-        yield f"kare.communities={list(own.communities)} must hold Z_s below Z_c at its end: correct them."
-    if own.weights[0] == 1 or own.weights[1] == 0:
-        yield f"kare.weights={list(own.weights)} needs alpha below 1 and beta above 0 (Eq. 3): correct them."
-    if c.engine.kind == "api" and c.model.kind != "pretrained":
-        yield "engine=api asks the server that model.path names: choose model=pretrained and set model.path."
-    if c.retriever.kind in ("tfidf", "bm25"):
-        yield f"retriever={c.retriever.kind} makes no vectors of summaries: choose retriever=hashing, e5 or another."
-
-
-def _named_once(key: str, names: Sequence[str]) -> Iterator[str]:
-    if not names or len(set(names)) < len(names):
-        yield f"{key} must name at least one method and each only once: correct the list."
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:
@@ -287,8 +211,6 @@ def _data_contradictions(c: Config) -> Iterator[str]:
         yield f"task.split={list(c.task.split)} must hold three shares above 0 that add up to 1: correct them."
     if c.task.legacy_order and c.data.leakage == "strict":
         yield "task.legacy_order=true shows visits of the future: set it back, or choose data.leakage=paper."
-    if c.task.name.startswith("kare") and c.data.root is None and c.policy.name != "kare":
-        yield f"task={c.task.name} is not told in the demo world: set data.root to real tables, or choose task=read."
 
 
 def _engine_contradictions(c: Config) -> Iterator[str]:
@@ -300,6 +222,8 @@ def _engine_contradictions(c: Config) -> Iterator[str]:
         yield f"engine={engine.kind} does not read {', '.join(given)}: choose engine=vllm."
     if engine.kind == "vllm" and engine.kv_cache_gb is None:
         yield "engine.kind=vllm needs engine.kv_cache_gb: set it, or choose engine=vllm, which does."
+    if engine.kind == "api" and c.model.kind != "pretrained":
+        yield "engine=api asks the server that model.path names: choose model=pretrained and set model.path."
     if engine.sync == "adapter" and c.model.finetune == "full":
         yield "engine.sync=adapter, but model.finetune=full has none: set engine.sync=weights or model.finetune=lora."
     if engine.sleep and engine.device == "cpu":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,11 +23,22 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from envs.system import settings_of
 from ghar.config import Config
 from ghar.configure import build, leaf_keys, nearest, section_keys, unknown_key
 from ghar.errors import BadInput
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
+# Names of earlier versions, and what stands in their place: a key that ends in a dot stands for all below it.
+RENAMED = {
+    "policy": "system", "env.rewrites": "system.rewrites", "env.max_iterations": "system.max_iterations",
+    "env.max_paths": "system.max_paths", "env.ablation": "system.ablation", "reward.alpha": "system.alpha",
+    "reward.length": "system.length", "reward.normalise": "system.normalise", "reward.rank": "system.rank",
+    "reward.composition": "system.composition", "eval.policies": "eval.variants", "eval.navigation": "rllib.checkpoint",
+    "kare.methods": "eval.variants", "ehr_rag.methods": "eval.variants", "exprag.policies": "eval.variants",
+    "selector.name": "eval.variants", "kare.": "system.", "ehr_rag.": "system.", "exprag.": "system.",
+    "selector.": "system.", "trainer.rllib.": "rllib.",
+}  # fmt: skip
 
 
 def launch(job: Callable[[Config], None]) -> None:
@@ -36,6 +47,7 @@ def launch(job: Callable[[Config], None]) -> None:
         arguments = get_args_parser().parse_args()
         if not (arguments.help or arguments.hydra_help or arguments.shell_completion):
             check(arguments.overrides, sweep=arguments.multirun)
+        _hand_over(arguments.overrides)
     except BadInput as error:
         _stop(error)
 
@@ -43,11 +55,17 @@ def launch(job: Callable[[Config], None]) -> None:
     @hydra.main(version_base=None, config_path=str(CONF), config_name="config")
     def task(values: DictConfig) -> None:
         try:
-            job(_in_sweep(build(_plain(values))))
+            job(_in_sweep(_checked(_plain(values))))
         except BadInput as error:
             _stop(error)
 
     task()
+
+
+def _hand_over(overrides: Sequence[str]) -> None:
+    """Leave the command line as Hydra takes it (see `_own_system`)."""
+    kept = [text for text in sys.argv[1:] if text not in overrides]
+    sys.argv[1:] = [*_own_system(overrides)[0], *kept]
 
 
 def load(overrides: Sequence[str] = ()) -> Config:
@@ -74,18 +92,19 @@ def check(overrides: Sequence[str], sweep: bool = False) -> list[Config]:
     good: list[Override] = []
     configs: list[Config] = []
     parser = OverridesParser.create()
+    overrides, settings = _own_system(overrides)
     for text in overrides:
         try:
             override = parser.parse_override(text)
         except HydraException:
             errors.append(f"{text} cannot be read: write key=value, and quote a value with , {{ or [ in it.")
             continue
-        wrong = _wrong(override)
+        wrong = _wrong(override, settings)
         errors += wrong
         good += [] if wrong else [override]
     for combination in _combinations(good) if sweep else [[o.input_line or "" for o in good]]:
         try:
-            configs.append(build(_compose(combination)))
+            configs.append(_checked(_compose(combination)))
         except BadInput as error:
             errors += [line for line in str(error).splitlines() if line not in errors]
     if errors:
@@ -93,35 +112,65 @@ def check(overrides: Sequence[str], sweep: bool = False) -> list[Config]:
     return configs
 
 
-def _wrong(override: Override) -> list[str]:
-    """Sentences for an override that names nothing known."""
+def _own_system(overrides: Sequence[str]) -> tuple[list[str], type | None]:
+    """The overrides as Hydra takes them, and the keys of their system, None where only the composition tells.
+
+    A system's keys stand in its Settings and not in conf/, so Hydra is told to add them. A system of the user's own,
+    system=PACKAGE.MODULE, has no file in conf/system either.
+    """
+    own = [f"++{text}" if text.startswith("system.") else text for text in overrides]
+    named = next((text.partition("=")[2] for text in reversed(overrides) if text.startswith("system=")), "")
+    if "." not in named or "," in named:
+        return own, None
+    others = [text for text in own if text != f"system={named}"]
+    return ["system=_own", f"++system.name={named}", *others], settings_of(named)
+
+
+def _checked(values: Mapping[str, Any]) -> Config:
+    """The configuration of composed values. BadInput with all that is wrong with them."""
+    name = str((values.get("system") or {}).get("name"))
+    settings = settings_of(name)
+    return build(values, settings, getattr(sys.modules[settings.__module__], "contradictions", None))
+
+
+def _replaced(key: str) -> str | None:
+    """What stands in place of a key of an earlier version."""
+    if key in RENAMED:
+        return RENAMED[key]
+    section = f"{key.partition('.')[0]}."
+    return RENAMED[section] + key.removeprefix(section) if section in RENAMED and "." in key else None
+
+
+def _wrong(override: Override, settings: type | None) -> list[str]:
+    """Sentences for an override that names nothing known. settings: see `_own_system`."""
     key = override.key_or_group
     text = override.input_line or key
+    if now := _replaced(key):
+        return [f"There is no key {key} any more: write {now}=... instead."]
     if key.split(".")[0].split("/")[0] == "hydra":
         return []
     if override.is_delete():
         return [f"{text} removes what every run needs: leave it out."]
-    if key in groups():
+    if key in groups() and not (key == "system" and str(override.value()) == "_own"):
         errors = [_no_choice(key, str(v)) for v in _values(override) if str(v) not in choices(key)]
         if key == "experiment" and not override.is_add():
             errors.append(f"{text} must be added: write +{text}.")
         if key != "experiment" and override.is_add() and not override.is_force_add():
             errors.append(f"{text} is always set, so it cannot be added: write {text.lstrip('+')}.")
         return errors
-    if key in leaf_keys():
+    if key in groups():
+        return []  # system=_own, which `_own_system` puts there
+    if key.startswith("system.") and settings is None:
+        return []  # its keys are those of the system that the composed configuration names
+    if key in leaf_keys(settings=settings):
         if override.is_add() and not override.is_force_add():
             return [f"{text} is always set, so it cannot be added: write {text.lstrip('+')}."]
         return []
     if key in section_keys():
         return [f"{text} sets a whole section: set its keys one by one ({key}.NAME=value)."]
-    if "." not in key and _is_group_like(key):
-        return [f"There is no group {key}: did you mean {nearest(key, groups())}?"]
-    return [unknown_key(key)]
-
-
-def _is_group_like(key: str) -> bool:
-    """Whether an unknown undotted word is nearer to a group's name than to any key's."""
-    return nearest(key, [*leaf_keys(), *groups()]) in groups()
+    if "." not in key and (near := nearest(key, [*leaf_keys(), *groups()])) in groups():
+        return [f"There is no group {key}: did you mean {near}?"]
+    return [unknown_key(key, settings)]
 
 
 def _values(override: Override) -> list[Any]:
@@ -134,8 +183,11 @@ def _values(override: Override) -> list[Any]:
 def _no_choice(group: str, value: str) -> str:
     valid = choices(group)
     own = f" (any other sentence-transformers model: retriever.kind={value})" if group == "retriever" else ""
-    others = f", of {', '.join(valid)}" if len(valid) > 1 else ""
-    return f"{group}={value} does not exist: did you mean {nearest(value, valid)}{others}?{own}"
+    if group == "system":
+        own = " (a system of your own: system=PACKAGE.MODULE)"
+    near = nearest(value, valid)
+    guess = f" Did you mean {near}?" if near else ""
+    return f"There is no {group}={value}. Choices: {', '.join(valid)}.{guess}{own}"
 
 
 def _combinations(overrides: Sequence[Override]) -> list[list[str]]:

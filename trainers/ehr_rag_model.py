@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ghar.llm.engines import AnyEngine, served
+from ghar.llm.models import load_backbone
 from ghar.llm.tokens import encode_prompt
 from ghar.retrieval.event_store import Record
-from trainers.backbone import load_backbone
 from trainers.ehr_rag_study import EventStudy
-from trainers.engines import AnyEngine, served
 from trainers.runs.models import use_cores
 
 EXAMPLES = 50  # patients whose prompts the demo's tokenizer is made from

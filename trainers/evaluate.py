@@ -15,6 +15,7 @@ from ghar.config import Config
 from ghar.data.demo.world import ceilings
 from ghar.episode import Episode
 from ghar.errors import BadInput
+from ghar.llm.engines import make_engine
 from ghar.llm.policy import EnginePolicy, ForcedPolicy, Policy
 from ghar.metrics.policy import compare, policy_summary
 from ghar.metrics.report import conclude
@@ -22,7 +23,7 @@ from ghar.metrics.runfolder import RunFolder, write_whole
 from rewards.compose import score_episode
 from rewards.normalise import Running
 from trainers.demo import TEACHER, teacher_knowledge
-from trainers.engines import make_engine, serving
+from trainers.engines import serving
 from trainers.label_scores import label_probabilities
 from trainers.play import episode_row, needs_retrieval, play
 from trainers.runs import checkpoint

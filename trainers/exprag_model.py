@@ -14,8 +14,8 @@ from envs.exprag.flare import Pieces
 from envs.exprag.rule import MajorityOfExperiences
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
-from trainers.backbone import load_backbone
-from trainers.engines import AnyEngine, served
+from ghar.llm.engines import AnyEngine, served
+from ghar.llm.models import load_backbone
 from trainers.exprag import ExpragStudy, play_questions
 from trainers.runs.models import use_cores
 

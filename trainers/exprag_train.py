@@ -23,12 +23,13 @@ from envs.rollout import derive_seed
 from ghar.config import Config
 from ghar.data.tasks.dischargeqa import Question
 from ghar.errors import BadInput
+from ghar.llm.engines import AnyEngine, make_engine
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.dischargeqa import set_scores
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
 from rewards.options import score_options
-from trainers.engines import AnyEngine, make_engine, serving
+from trainers.engines import serving
 from trainers.exprag import ExpragStudy, evaluate, play_questions, prepare
 from trainers.exprag_model import load_model, sure_of
 from trainers.play import tokenised

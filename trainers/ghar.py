@@ -26,6 +26,7 @@ from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
+from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.report import write_report
@@ -37,7 +38,7 @@ from trainers.rl.learner import sharing
 from trainers.rl.loop import Patients, reinforce
 from trainers.runs.distributed import main_first, on_main, rank, together
 from trainers.runs.machine import check_machine
-from trainers.runs.models import SFT, load_pretrained, load_sft, make_actor, save_model, use_cores
+from trainers.runs.models import SFT, load_sft, make_actor, save_model, use_cores
 from trainers.runs.resume import hold, open_run
 from trainers.sft.lessons import Lessons, lessons_of, read_lessons, write_lessons
 from trainers.sft.run import run_sft

@@ -25,6 +25,8 @@ from ghar.data.tasks.splits import Splits
 from ghar.data.views.series import number
 from ghar.episode import Episode, Evidence, Retrieve
 from ghar.llm.engine import Engine
+from ghar.llm.engines import served
+from ghar.llm.models import load_pretrained, untrained
 from ghar.llm.policy import EnginePolicy
 from ghar.metrics.clinical import best_threshold, length_of_stay, risk
 from ghar.metrics.report import conclude
@@ -35,7 +37,6 @@ from ghar.progress import progress
 from ghar.selectors.prompt import name_of
 from ghar.selectors.protocol import Effort, Labels, Query
 from ghar.selectors.scorer import EngineScorer
-from trainers.backbone import untrained
 from trainers.demonstrations import (
     Cases,
     Chosen,
@@ -47,10 +48,9 @@ from trainers.demonstrations import (
     texts,
     tokenizer_names,
 )
-from trainers.engines import served
 from trainers.graphwalker_rows import Probabilities, episode_rows, shown
 from trainers.label_scores import label_probabilities
-from trainers.runs.models import load_pretrained, use_cores
+from trainers.runs.models import use_cores
 from trainers.runs.resume import as_yaml
 
 EFFORT = Effort()

@@ -30,6 +30,7 @@ from envs.rollout import Corpus, Job, rollout
 from ghar.config import Config, Kare
 from ghar.data.tasks.considerations import considerations_of
 from ghar.episode import Episode, Retrieve
+from ghar.llm.engines import engine_key, named_engine
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.policy import compare
 from ghar.metrics.report import conclude
@@ -39,7 +40,6 @@ from trainers.coagent import CoagentSpec, Guidelines, advise, learn_guidelines
 from trainers.kare_rows import kare_row, method_summary
 from trainers.kare_rules import GradeRule
 from trainers.kare_study import KareStudy, prepare
-from trainers.named_engine import engine_key, named_engine
 from trainers.records import counter
 from trainers.runs.resume import as_yaml
 from trainers.scripted_critic import reply as scripted_critic

@@ -33,12 +33,12 @@ from ghar.kg.summaries import summarise
 from ghar.kg.themes import Theme, theme_of
 from ghar.kg.triples import ConceptGraphs
 from ghar.kg.umls import Umls
+from ghar.llm.engines import engine_key, named_engine
 from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.retrieval.community_index import FORMAT as INDEX_FORMAT
 from ghar.retrieval.community_index import CommunityIndex, build_index
 from ghar.retrieval.encoders import Encoder, HashingEncoder
 from ghar.retrieval.patient_graph import ConceptNodes, concept_nodes
-from trainers.named_engine import engine_key, named_engine
 from trainers.records import Records
 
 FORMAT = 2  # raise it when a step would give something else from the same inputs

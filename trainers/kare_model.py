@@ -10,10 +10,9 @@ from pathlib import Path
 from envs.kare.episode import knowledge_text, reason_prompt
 from ghar.config import Config
 from ghar.llm.engine import Engine
-from trainers.backbone import load_backbone
-from trainers.engines import served
+from ghar.llm.engines import asking, served
+from ghar.llm.models import load_backbone
 from trainers.kare_study import KareStudy
-from trainers.named_engine import asking
 from trainers.records import counter
 from trainers.runs.models import use_cores
 

@@ -26,6 +26,8 @@ from envs.kare.episode import KareCase
 from ghar.config import Config
 from ghar.data.tasks.considerations import considerations_of
 from ghar.disk import full_disk_told
+from ghar.llm.engines import engine_key, named_engine
+from ghar.llm.models import load_pretrained
 from ghar.metrics.runfolder import RunFolder
 from trainers import study as ghar_study
 from trainers.expert_chains import Chains, write_chains
@@ -33,11 +35,10 @@ from trainers.ghar import start_model
 from trainers.kare import evaluate
 from trainers.kare_model import BACKBONE, DISTILLED
 from trainers.kare_study import KareStudy, prepare
-from trainers.named_engine import engine_key, named_engine
 from trainers.records import counter
 from trainers.rl.learner import sharing
 from trainers.runs.distributed import main_first, on_main, rank, together
-from trainers.runs.models import load_pretrained, save_model, use_cores
+from trainers.runs.models import save_model, use_cores
 from trainers.runs.resume import as_yaml, hold, open_run
 from trainers.scripted_expert import expert_knowledge, scripted_expert
 from trainers.sft.distill import Taught, answers_of, distil, lessons, look_up_all

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from envs.case import Case
 from ghar.episode import Episode
+from ghar.llm.engines import AnyEngine, make_engine
 from ghar.llm.policy import EnginePolicy
-from trainers.engines import AnyEngine, make_engine, serving
+from trainers.engines import serving
 from trainers.play import play
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Learner

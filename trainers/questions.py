@@ -23,6 +23,8 @@ from ghar.data.readers.questions import LETTERS, Question, read_medqa
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.encoders.embeddings import embed_texts
 from ghar.errors import BadInput
+from ghar.llm.engines import served
+from ghar.llm.models import load_backbone
 from ghar.metrics.report import conclude
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.selection import write_selection
@@ -31,9 +33,7 @@ from ghar.selectors.graph import build_graph
 from ghar.selectors.prompt import Prompt, make_prompt, question_head
 from ghar.selectors.protocol import Effort, Patient, Pool, Query, allowed_for, check_pool
 from ghar.selectors.scorer import EngineScorer
-from trainers.backbone import load_backbone
 from trainers.demonstrations import METHODS, choose
-from trainers.engines import served
 from trainers.graphwalker import predict, selection_cost, summarise, table
 from trainers.graphwalker_rows import Probabilities, episode_rows, shown
 from trainers.runs.models import use_cores

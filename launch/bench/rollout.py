@@ -75,8 +75,9 @@ Loop = Callable[[Sequence[Job], "Watched", Corpus, int], float]
 
 def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Both loops with every delay under seeds 0..seeds-1."""
+    from ghar.llm.engines import make_engine
     from launch.entry import load
-    from trainers.engines import make_engine, serving
+    from trainers.engines import serving
     from trainers.runs.models import load_sft, use_cores
     from trainers.study import prepare
 

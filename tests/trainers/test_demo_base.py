@@ -15,6 +15,7 @@ from ghar.data.demo import story
 from ghar.episode import Act, Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
+from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy
 from ghar.llm.tokens import encode_prompt
 from trainers.demo import (
@@ -27,7 +28,7 @@ from trainers.demo import (
     topic_of,
 )
 from trainers.play import play
-from trainers.runs.models import SFT, load_pretrained, load_sft, save_model
+from trainers.runs.models import SFT, load_sft, save_model
 
 COUNT = 300
 

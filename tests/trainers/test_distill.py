@@ -20,6 +20,7 @@ from ghar.data.cohort import Task
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.hf import HFEngine
+from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy
 from ghar.llm.tokens import encode_choices, encode_prompt
 from launch.entry import load
@@ -27,7 +28,7 @@ from rewards.outcome import score_outcome
 from trainers.expert_chains import Chain
 from trainers.rl.mappo import update
 from trainers.rl.trajectory import build
-from trainers.runs.models import load_pretrained, make_actor, mappo_config, save_model
+from trainers.runs.models import make_actor, mappo_config, save_model
 from trainers.sft.distill import Taught, answers_of, class_weights, distil, lessons, look_up_all
 
 TASK = Task("read", "Will this patient come back?", ("no", "yes"))

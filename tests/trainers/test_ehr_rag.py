@@ -14,6 +14,7 @@ from envs.ehr_rag.episode import AGENTS, ROLES
 from envs.rollout import derive_seed
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.llm.engines import make_engine
 from ghar.llm.policy import EnginePolicy
 from ghar.metrics.runfolder import RunFolder
 from launch.entry import load
@@ -21,7 +22,7 @@ from rewards.outcome import score_outcome
 from trainers.ehr_rag import evaluate
 from trainers.ehr_rag_model import language_model, load_model
 from trainers.ehr_rag_study import EventStudy, play_cases, prepare
-from trainers.engines import make_engine, serving
+from trainers.engines import serving
 from trainers.linear_baselines import count_features, fit_shots, read_embeddings
 from trainers.rl.mappo import update
 from trainers.rl.trajectory import build

@@ -11,10 +11,11 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.llm.engines import make_engine
 from ghar.llm.hf import HFEngine
 from launch.entry import load
 from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
-from trainers.engines import make_engine, serving
+from trainers.engines import serving
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 
 

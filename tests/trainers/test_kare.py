@@ -16,6 +16,7 @@ from ghar.episode import Act, Completion
 from ghar.errors import BadInput
 from ghar.kg.themes import theme_of
 from ghar.llm.engine import Request
+from ghar.llm.engines import engine_key, named_engine
 from ghar.llm.scripted import ScriptedEngine
 from ghar.metrics.runfolder import RunFolder
 from ghar.retrieval.community_corpus import ChosenCommunity, SelectCommunities
@@ -24,7 +25,6 @@ from launch.entry import load
 from trainers import kare_build
 from trainers.kare import Method, evaluate, play_cases
 from trainers.kare_study import KareStudy, prepare, settings
-from trainers.named_engine import engine_key, named_engine
 from trainers.records import counter
 
 TINY = (
@@ -97,7 +97,7 @@ def test_what_is_built_is_opened_again(cache: Path, study: KareStudy, monkeypatc
 
 
 def test_an_interrupted_summarisation_goes_on(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.named_engine.ScriptedEngine", Asked)
+    monkeypatch.setattr("ghar.llm.engines.ScriptedEngine", Asked)
     config = configured(cache, f"data.cache={tmp_path}", "data.patients=40")
     Asked.asked, Asked.until = 0, 10**9
     prepare(config)

@@ -14,13 +14,13 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.llm.models import load_pretrained
 from ghar.metrics.runfolder import RunFolder
 from launch.entry import load
 from launch.train_kare import run
 from trainers import kare_train
 from trainers.kare_train import train
 from trainers.runs.checkpoint import fault
-from trainers.runs.models import load_pretrained
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 800  # seconds; half a minute on an idle machine, but this one may be busy

@@ -11,9 +11,10 @@ from threading import Barrier
 import pytest
 import torch
 
+from ghar.llm.models import load_pretrained
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
 from trainers.runs import checkpoint
-from trainers.runs.models import ABANDONED, load_pretrained, save_model, use_cores
+from trainers.runs.models import ABANDONED, save_model, use_cores
 
 
 def test_processes_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch):

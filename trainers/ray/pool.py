@@ -23,11 +23,12 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from ghar.episode import Act, Episode, as_text
 from ghar.errors import BadInput
 from ghar.llm import canary
+from ghar.llm.engines import AnyEngine, make_engine, sends_adapters
 from ghar.llm.hf import HFEngine
 from ghar.llm.parcels import Parcel, pack
 from ghar.llm.policy import EnginePolicy
 from ghar.privacy import check_destination
-from trainers.engines import AnyEngine, make_engine, plain, sends_adapters
+from trainers.engines import plain
 from trainers.play import Stage, play
 from trainers.players import Order, Players
 from trainers.ray.retrieval import RayRetriever, librarians

@@ -15,6 +15,7 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.llm.models import load_pretrained
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.learner import sharing
 from trainers.rl.mappo import MappoConfig
@@ -34,22 +35,6 @@ def use_cores(threads: int) -> None:
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     torch.set_num_threads(max(1, min(threads, (os.cpu_count() or 1) // processes)))
     torch.set_flush_denormal(True)
-
-
-def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
-    """Model and tokenizer of transformers from a folder or hub name. BadInput when they cannot be had."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise BadInput(f"model.path={path} cannot be loaded ({reason}): give a folder that holds the model.") from None
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    device: Any = "cuda" if torch.cuda.is_available() else "cpu"
-    return model.to(device).eval(), tokenizer
 
 
 def save_model(model: Any, tokenizer: Any, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""The language model of a system that trains none before it is evaluated: a saved one, or a small one for the demo."""
+"""Models and tokenizers of transformers: a saved one from a folder or a hub, or a small one for the demo."""
 
 from __future__ import annotations
 
@@ -6,10 +6,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.demo_model import build_model, build_tokenizer
-from trainers.runs.models import load_pretrained
+
+
+def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
+    """Model and tokenizer of transformers from a folder or hub name. BadInput when they cannot be had."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"model.path={path} cannot be loaded ({reason}): give a folder that holds the model.") from None
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    device: Any = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device).eval(), tokenizer
 
 
 def load_backbone(config: Config, texts: Callable[[], Sequence[str]]) -> tuple[Any, Any]:
@@ -17,10 +34,11 @@ def load_backbone(config: Config, texts: Callable[[], Sequence[str]]) -> tuple[A
 
     texts: what the demo model's prompts are made of. BadInput for an eval.checkpoint that is no saved model.
     """
-    if config.eval.checkpoint is not None:
-        if not (Path(config.eval.checkpoint) / "config.json").is_file():
-            raise BadInput(f"eval.checkpoint={config.eval.checkpoint} is no model: name the folder of a saved model.")
-        return load_pretrained(config.eval.checkpoint, config.model.dtype)
+    saved = config.eval.checkpoint
+    if saved is not None:
+        if not (Path(saved) / "config.json").is_file():
+            raise BadInput(f"eval.checkpoint={saved} is no model: name the folder of a saved model.")
+        return load_pretrained(saved, config.model.dtype)
     if config.model.kind == "pretrained":
         assert config.model.path is not None  # ghar.configure asks for it
         return load_pretrained(config.model.path, config.model.dtype)

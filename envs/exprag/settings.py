@@ -1,0 +1,35 @@
+"""The keys of system=exprag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ghar.config import Config, Count, Natural
+
+
+@dataclass(frozen=True)
+class Settings:
+    """EXPRAG as the paper has it: three equal weights, 15 stays, auto-merging (Section 5.1). The paper keeps stays with
+    3 to 40 rows a table; generated stays have 1 to 4."""
+
+    name: str = "exprag"
+    notes: str | None = None  # folder of MIMIC-IV-Note, which holds note/discharge.csv.gz; null generates summaries
+    fewest_rows: Count = 1  # that a stay has in each table
+    most_rows: Count = 40
+    # by codes, with the weights of Eq. 7 so named; released: a third from each modality's own list; by text
+    ranker: Literal["uniform", "task_focused", "complementary", "released", "text"] = "uniform"
+    top_k: Count = 15  # stays that are ranked
+    retriever: Literal["auto_merging", "sentence_window", "bm25", "fusion", "dense", "flare"] = "auto_merging"
+    excerpts: Count = 48  # pieces of their reports that are looked for
+    words: Count = 600  # of those pieces in a prompt
+    judged: Natural = 0  # stays on which the rankers are held against the model as judge; the paper has 100
+
+
+def contradictions(config: Config, own: Settings) -> Iterator[str]:
+    """Sentences for values that do not go together."""
+    if own.fewest_rows > own.most_rows:
+        yield f"system.fewest_rows={own.fewest_rows} is above system.most_rows={own.most_rows}: exchange them."
+    if config.retriever.kind == "bm25" and (own.ranker == "text" or own.retriever != "bm25"):
+        yield "retriever=bm25 makes no vectors for exprag: choose retriever=tfidf, e5 or another model's name."

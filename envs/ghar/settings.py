@@ -1,0 +1,26 @@
+"""The keys of system=ghar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ghar.config import Count
+
+
+@dataclass(frozen=True)
+class Settings:
+    """K=3 rewrites, at most 3 meta-paths and the rewards' form are the paper's; the number of iterations it leaves
+    open."""
+
+    name: str = "ghar"
+    rewrites: Count = 3  # queries that fill the queue at the start, K
+    max_iterations: Count | None = None  # I of Algorithm 1; null is 6, and 3 at scale=demo
+    max_paths: Count = 3  # meta-paths per retrieval
+    over: str | None = None  # a system whose corpus is asked in place of meta-paths, as kare; null is meta-paths
+    ablation: Literal["none", "ni", "nt", "nl", "nm"] = "none"  # Table VII; NS is composition=separate
+    alpha: float = 0.2  # distance of Eq. 15
+    length: Count = 3  # L of Eq. 8
+    normalise: Literal["range", "running", "none"] = "range"  # per term of the reward, before they are added
+    rank: Literal["sound", "literal"] = "sound"  # literal: max(alpha, difference) as printed in Eq. 15
+    composition: Literal["shared", "separate"] = "shared"  # separate: each agent its own terms (ablation NS)

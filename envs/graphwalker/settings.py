@@ -1,0 +1,39 @@
+"""The keys of system=graphwalker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ghar.config import Config, Count
+
+
+@dataclass(frozen=True)
+class Settings:
+    """GraphWalker with the paper's numbers (Appendix G). Its selectors are variants: eval.variants=[cone,ids]."""
+
+    name: str = "graphwalker"
+    k: Count = 3  # examples at most, K
+    encoder: Literal["smart", "concare", "adacare", "text"] = "text"  # of the patient graph; text for visits
+    k_g: Count = 8  # neighbours in the graph
+    k_c: Count = 3  # cohorts the walk starts from
+    k_a: Count = 3  # anchors in each of them
+    # paper; released: its code; then the rows of Table 2; show_encoder prints the encoder's prediction into the prompt
+    variant: Literal[
+        "paper", "released", "no_ehr_emb", "no_cohorts", "no_search", "no_early_stop", "louvain", "show_encoder"
+    ] = "paper"
+    utility: Literal["entropy", "self_rated"] = "entropy"  # self_rated: the model gives 0 to 10
+    inference: Literal["direct", "react"] = "direct"  # how the label is found with the examples
+    sets: Count = 32  # sets of examples that influence and gradsel measure
+    measured: Count = 16  # patients that delta_knn measures
+
+
+def contradictions(config: Config, own: Settings) -> Iterator[str]:
+    """Sentences for values that do not go together."""
+    series, direct = config.task.name.startswith("series_"), own.inference == "direct"
+    if not series and (own.encoder != "text" or not direct or own.variant in ("no_ehr_emb", "show_encoder")):
+        yield (
+            f"task={config.task.name} has no time series: set system.encoder=text, and leave out "
+            "system.inference=react and the variants about EHR encoders."
+        )

@@ -1,0 +1,51 @@
+"""The keys of system=kare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from ghar.config import Config, Count, Fraction, Range
+
+
+@dataclass(frozen=True)
+class Settings:
+    """KARE as the paper has it (Appendices B.1 and D, Table 6); how many tokens of summaries a prompt shows it leaves
+    open. conf/system/kare_released.yaml has the released code's numbers."""
+
+    name: str = "kare"
+    # who extracts triples, summarises, writes reasoning chains and criticises: scripted (fixed rules, for generated
+    # patients), engine (the model of this configuration), or the address of a server, like model@http://host:8000/v1
+    expert: str = "scripted"
+    abstracts: str | None = None  # folder of abstracts, JSONL or CSV; null generates them for the demo world
+    # paper; released: decay over all nodes, one theme relevance a summary; then the rows of Figure 3
+    variant: Literal["paper", "released", "no_hits", "no_decay", "no_coherence", "no_recency", "no_theme"] = "paper"
+    concepts: Count = 20  # co-occurring concepts of a patient that paths are looked for between, X
+    path_length: Count = 7  # edges of a path at most
+    path_count: Count = 40  # paths of a pair at most
+    path_nodes: Count = 12000  # nodes looked at for a pair at most
+    leiden_runs: Count = 25  # of hierarchical Leiden
+    cluster_size: Count = 5  # size limit of a cluster
+    small: Count | None = None  # triples up to which a community gets one summary, Z_s; null is 20, 5 at scale=demo
+    large: Count | None = None  # triples up to which it is summarised at all, Z_c; null is 150, 6 at scale=demo
+    alpha: Annotated[float, Range(0, 1)] = 0.1  # of indirect hits, Eq. 3; below 1
+    beta: Annotated[float, Range(0, 1)] = 0.7  # decay of repeated nodes, Eq. 3; above 0
+    coherence: Fraction = 0.2  # lambda 1 of Eqs. 4-6
+    recency: Fraction = 0.2  # lambda 2
+    theme: Fraction = 0.3  # lambda 3
+    tokens: Count | None = None  # of summaries, or of abstracts, in a prompt; null is 2500, 200 at scale=demo
+    chains: Count = 3  # that the expert writes a patient, K
+    # what a model is fine-tuned on; weighted: labels by their inverse frequency
+    tasks: Literal["multitask", "multitask_weighted", "two_in_one", "label_only"] = "multitask"
+
+
+def contradictions(config: Config, own: Settings) -> Iterator[str]:
+    """Sentences for values that do not go together."""
+    if own.small is not None and own.large is not None and own.small >= own.large:
+        yield f"system.small={own.small} must be below system.large={own.large}: correct them."
+    if own.alpha == 1 or own.beta == 0:
+        yield f"Eq. 3 needs system.alpha={own.alpha} below 1 and system.beta={own.beta} above 0: correct them."
+    if config.retriever.kind in ("tfidf", "bm25"):
+        kind = config.retriever.kind
+        yield f"retriever={kind} makes no vectors of summaries: choose retriever=hashing, e5 or another."

@@ -1,0 +1,174 @@
+"""What any system may be built from: one cohort, one task, one split by patient, and beside them a graph, summaries,
+charts, each read when a system first asks for it. No model yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from ghar.config import Config
+from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.demo.world import World, generate_world, load_world, world_folder
+from ghar.data.readers.notes import Notes, read_notes
+from ghar.data.readers.source import read_source
+from ghar.data.tasks.splits import S, Splits, split_by_patient
+from ghar.data.tasks.visits import visit_samples
+from ghar.errors import BadInput
+from ghar.kg.graph import KnowledgeGraph
+from ghar.kg.linking import Links, link_codes
+from ghar.kg.primekg import open_primekg
+from ghar.kg.umls import Umls, read_umls
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """One configuration's data. Whatever is missing raises BadInput when it is asked for, not before.
+
+    cohort: without chart measurements, which `charted` has.
+    """
+
+    config: Config
+
+    @cached_property
+    def root(self) -> Path:
+        """Folder of the tables; generates the demo world where none is named."""
+        data = self.config.data
+        if data.root is not None:
+            if not Path(data.root).is_dir():
+                raise BadInput(f"data.root={data.root} is not a folder: point it at the folder that holds the tables.")
+            return Path(data.root)
+        if data.name not in ("demo", "mimic4"):
+            raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
+        root = world_folder(Path(data.cache), data.world_seed, data.patients)
+        generate_world(root, seed=data.world_seed, patients=data.patients)
+        return root
+
+    @cached_property
+    def cohort(self) -> Cohort:
+        """Events, codes and visits, without charts: they would cost memory for nothing."""
+        name = "mimic4" if self.config.data.name == "demo" else self.config.data.name
+        return read_source(replace(self.config.data, name=name, root=str(self.root)), charts=False)
+
+    @cached_property
+    def charted(self) -> Cohort:
+        """The same with chart measurements; the demo world gets them now."""
+        data = self.config.data
+        return read_source(data if data.root is not None or data.name != "mimic4" else replace(data, name="demo"))
+
+    @cached_property
+    def task(self) -> Task:
+        """The task of visits that task=... names."""
+        return self._samples[0]
+
+    @cached_property
+    def _samples(self) -> tuple[Task, list[Sample]]:
+        return visit_samples(self.cohort, self.config.task, self.config.data.leakage)
+
+    @cached_property
+    def splits(self) -> Splits[Sample]:
+        """Samples of visits, by patient."""
+        task = self.config.task
+        return self.limited(split_by_patient(self._samples[1], task.split, task.split_seed))
+
+    def limited(self, splits: Splits[S]) -> Splits[S]:
+        """At most task.max_train, max_valid and max_test of them."""
+        task = self.config.task
+        return Splits(splits.train[: task.max_train], splits.valid[: task.max_valid], splits.test[: task.max_test])
+
+    @cached_property
+    def world(self) -> World | None:
+        """The truth of a generated cohort, None for real patients."""
+        return load_world(self.root) if self.cohort.generated else None
+
+    @cached_property
+    def graph(self) -> KnowledgeGraph | Umls:
+        """PrimeKG's format, or UMLS, which KARE's path search alone reads."""
+        path = self._graph_path
+        return read_umls(path) if path.is_dir() else open_primekg(path, Path(self.config.data.cache) / "graphs")
+
+    @property
+    def primekg(self) -> KnowledgeGraph:
+        """The graph in PrimeKG's format. BadInput where it is UMLS."""
+        if isinstance(self.graph, Umls):
+            raise BadInput(
+                f"kg.path={self.config.kg.path} holds UMLS, which only KARE's path search reads, with an engine or a "
+                "server as system.expert: name a PrimeKG-format csv or csv.gz."
+            )
+        return self.graph
+
+    @cached_property
+    def links(self) -> Links:
+        """Codes to nodes of the graph."""
+        if isinstance(self.graph, Umls):
+            nodes, codes = self.graph.link(self.cohort.codes), self.cohort.codes["code"].n_unique()
+            return Links(nodes, {}, {"UMLS": len(nodes), "unlinked": codes - len(nodes)})
+        return link_codes(self.cohort.codes, self.graph, self._references)
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """Text of every code: its node's name, else the code's description."""
+        graph = self.graph.graph if isinstance(self.graph, Umls) else self.graph
+        return self.links.names_of(self.cohort.names(), graph)
+
+    def name_of(self, code: str) -> str:
+        """The text of a code; the code itself where nobody describes it."""
+        return self.names.get(code, code)
+
+    @cached_property
+    def described(self) -> Mapping[str, str]:
+        """Text of every code as the source describes it, without a graph."""
+        return self.cohort.names()
+
+    def notes(self, folder: str | None) -> Notes | None:
+        """Discharge summaries: those of `folder`, generated ones for generated patients, None where there are none."""
+        cache = Path(self.config.data.cache) / "notes"
+        if folder is not None:
+            return read_notes(Path(folder), cache)
+        if self.config.data.root is not None:
+            return None
+        from ghar.data.demo.notes import write_notes  # only where summaries are generated
+
+        written = self.root.with_name(f"{self.root.name}-notes")
+        write_notes(self.root, written)
+        return read_notes(written, cache)
+
+    @property
+    def _graph_path(self) -> Path:
+        given = self.config.kg.path
+        path = Path(given) if given else self.root / "kg" / "kg.csv.gz"
+        if not path.exists():
+            raise BadInput(f"kg.path={path} does not exist: set kg.path to a PrimeKG-format csv or csv.gz.")
+        return path
+
+    @property
+    def _references(self) -> Path | None:
+        given = self.config.kg.references
+        path = Path(given) if given else self.root / "kg" / "mondo_references.csv.gz"
+        if not path.exists() and given:
+            raise BadInput(f"kg.references={path} does not exist: correct it, or leave it out to link by name.")
+        return path if path.exists() else None
+
+    def counts(self) -> dict[str, int]:
+        """What was read and repaired, for the report."""
+        cohort, splits = self.cohort, self.splits
+        return {
+            "patients": cohort.visits["subject_id"].n_unique(),
+            "visits": len(cohort.visits),
+            "events": cohort.scan().select(pl.len()).collect().item(),
+            "train samples": len(splits.train),
+            "validation samples": len(splits.valid),
+            "test samples": len(splits.test),
+            **{rule: n for rule, n in cohort.counts.items() if n and not rule.startswith("rows.")},
+        }
+
+    def graph_counts(self) -> dict[str, int]:
+        """Size of the graph, and by which rule codes were linked to it."""
+        graph, counts = self.graph, self.links.counts
+        nodes = len(graph.cuis) if isinstance(graph, Umls) else graph.num_nodes
+        edges = len(graph.graph.head) if isinstance(graph, Umls) else graph.num_edges
+        linked = {f"codes linked, {r}" if r != "unlinked" else "codes unlinked": n for r, n in counts.items()}
+        return {"graph nodes": nodes, "graph edges": edges, **linked}

@@ -1,0 +1,236 @@
+"""`System`: all that training, evaluation and comparison know of a published system, or of a sixth one.
+
+A room (envs/NAME/, or a user's own module) has two names: `Settings`, a frozen dataclass of its keys whose first field
+is `name: str`, and `build(records, settings) -> System`, which reads the records without any model. `system=NAME`
+imports envs.NAME; a name with a dot is imported as it stands. Nothing has to be registered.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from envs.rollout import Corpus
+from ghar.data.cohort import Task
+from ghar.data.tasks.splits import Splits
+from ghar.episode import Episode, EpisodeGenerator
+from ghar.errors import BadInput
+from ghar.llm.policy import Policy
+from rewards.compose import EpisodeReward
+
+if TYPE_CHECKING:
+    from envs.records import Records
+
+STAGES = ("trained", "sft", "base")  # whose weights a variant can ask for
+
+
+class Case(Protocol):
+    """What every case has besides what its own system reads."""
+
+    @property
+    def sample_id(self) -> str: ...
+
+    @property
+    def subject_id(self) -> int: ...
+
+    @property
+    def text(self) -> str:
+        """The record as the system's prompts show it, for reports."""
+        ...
+
+    @property
+    def label(self) -> int: ...
+
+
+C = TypeVar("C", bound=Case)
+
+
+def words(text: str) -> int:
+    """Words of a text: what stands for tokens before there is a tokenizer."""
+    return len(text.split())
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who reads a system's prompts, as far as the system may know.
+
+    count: tokens of a text. context: tokens that a prompt and its reply may have, None where that is unknown.
+    engine, tokenizer: of a language model, for systems that ask how probable a text is; None where a rule reads.
+    """
+
+    count: Callable[[str], int] = words
+    context: int | None = None
+    engine: Any = None
+    tokenizer: Any = None
+
+
+WORDS = Reader()  # rules, and the texts a tokenizer is made from
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to play a system: a method, an ablation, a selector, a forced decision. Each is a row of a table.
+
+    title: as tables and reports show it. spec: what `System.episode` reads of it.
+    who: whose answers: "trained" (after RL, else of the newest stage there is), "sft", "base", or the name of one of
+        `System.fixed`; "" where the episode asks no one.
+    forced: role -> the reply that stands in place of the agent's own.
+    """
+
+    name: str
+    title: str = ""
+    spec: Any = None
+    who: str = "trained"
+    forced: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """A reward that training itself adds to: references from the warm-up, and a running normaliser.
+
+    opposite: the policy that a negative reference is played by, given the teacher. reference: of a right episode and of
+    its opposite. costs: (term, raw value) of an episode, for the normaliser. reward: with a case's reference and the
+    normaliser, either of them None.
+    """
+
+    opposite: Callable[[Policy], Policy]
+    reference: Callable[[Episode, Episode], Any]
+    costs: Callable[[Episode], Iterable[tuple[str, float]]]
+    reward: Callable[[Episode, Any, Any, Any], EpisodeReward]
+    running: bool = False
+
+
+@dataclass(frozen=True)
+class Practice:
+    """How the demo's base model is made on the spot; a pretrained model needs none.
+
+    key: changes with everything that the exercises are made from. exercises: `total` of them, given a seed.
+    """
+
+    key: tuple[Any, ...]
+    exercises: Callable[[int, int], Exercises]
+
+
+@dataclass(frozen=True)
+class Exercises:
+    """episodes: whose replies are imitated. names: words worth a token of their own. shares: of the exercises, by
+    role."""
+
+    episodes: Sequence[Episode]
+    names: Sequence[str]
+    shares: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What a system teaches by itself, as text, in place of a teacher's right episodes (KARE's distillation).
+
+    train, valid: (prompt, reply, choices, weight) of each pair; choices: the replies it is one of, or (); weight: of
+    the pair against others, however long it is. The weights with the lowest loss on `valid` are kept.
+    """
+
+    train: Sequence[tuple[str, str, tuple[str, ...], float]]
+    valid: Sequence[tuple[str, str, tuple[str, ...], float]]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class System(Generic[C]):
+    """One system on one task of one cohort.
+
+    name: of the system. task: name, question, labels. agents, roles: all that its acts can name.
+    cases: by split, cut to what `read_by` was last given. episode: of a case, as a variant plays it.
+    reward: of a finished episode and its case, without what training adds (`shaping`).
+    variants: by name, in the order of tables; main: the one that is trained, and that others are compared with.
+    listed: names of those that an evaluation plays unless it is told others.
+    fixed: policies by name that are no language model; teacher: the one that the warm-up imitates, None where none is.
+    taught: how the teacher plays, where not as `main`.
+    read_by: the same system for another reader: its texts cut to a budget, its corpus with an engine to ask.
+    texts: of prompts, for the tokenizer of a demo model that nobody has trained.
+    practice: of the demo's base model: None leaves it untrained; a name takes that of another system.
+    pairs: lessons of its own, given a reader.
+    needs: whether a case needs a look-up, None where nobody knows. answer: a label in words.
+    row: what it adds to a row of episodes. numbers: of a variant's rows, where they are not those of a classifier.
+    summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
+    ceilings: best possible accuracies on some cases, None where nobody knows them.
+    so_far: see `envs.scene.Scene`.
+    """
+
+    name: str
+    task: Task
+    agents: tuple[str, ...]
+    roles: tuple[str, ...]
+    cases: Splits[C]
+    episode: Callable[[C, Variant], EpisodeGenerator]
+    corpus: Corpus
+    reward: Callable[[Episode, C], EpisodeReward]
+    variants: Mapping[str, Variant]
+    main: str
+    listed: tuple[str, ...]
+    read_by: Callable[[Reader], System[C]]
+    fixed: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
+    teacher: str | None = None
+    taught: Variant | None = None
+    texts: Callable[[], Sequence[str]] = lambda: ()
+    practice: Practice | str | None = None
+    pairs: Callable[[Reader], Pairs] | None = None
+    shaping: Shaping | None = None
+    needs: Callable[[C], bool | None] = lambda case: None
+    answer: Callable[[C, int], str] | None = None
+    row: Callable[[Episode, C, Variant], dict[str, Any]] = lambda episode, case, variant: {}
+    numbers: Callable[[Sequence[Mapping[str, Any]], dict[str, int]], dict[str, Any]] | None = None
+    summary: Callable[[Mapping[str, Sequence[Mapping[str, Any]]]], dict[str, Any]] = lambda rows: {}
+    pairs_of: Sequence[tuple[str, str]] = ()
+    ceilings: Callable[[Sequence[C]], Mapping[str, float] | None] = lambda cases: None
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    generated: bool = False
+    credentialed: bool = True
+
+    def variant(self, name: str) -> Variant:
+        """BadInput, with all names, for one that it has not."""
+        if name not in self.variants:
+            raise BadInput(f"system {self.name} has no variant {name}: choose among {', '.join(self.variants)}.")
+        return self.variants[name]
+
+    def in_words(self, case: C, label: int | None) -> str | None:
+        """A label as rows have it."""
+        if label is None:
+            return None
+        return self.task.labels[label] if self.answer is None else self.answer(case, label)
+
+
+def room(name: str, part: str) -> ModuleType:
+    """The module of system `name` that has `part` ("Settings", "build", "sections"): the folder's module of that
+    purpose (settings.py, system.py, report.py), or the name itself where that is one module.
+
+    BadInput for a name that leads nowhere.
+    """
+    home = name if "." in name else f"envs.{name}"
+    inside = f"{home}.{({'Settings': 'settings', 'build': 'system', 'sections': 'report'})[part]}"
+    for path in (inside, home):
+        try:
+            return importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (path == error.name or path.startswith(f"{error.name}.")):
+                raise  # the module is there, and something that it imports is not
+    raise BadInput(f"system={name} leads to no module {home}: name a folder of envs/, or a module of your own.")
+
+
+def settings_of(name: str) -> type:
+    """The Settings of a system, a dataclass. BadInput for a system without."""
+    module = room(name, "Settings")
+    if not hasattr(module, "Settings"):
+        raise BadInput(f"system={name}: {module.__name__} has no Settings; see envs/system.py.")
+    return module.Settings
+
+
+def build(records: Records) -> System[Any]:
+    """The system that the configuration of `records` names. BadInput where it cannot be put to this task."""
+    settings: Any = records.config.system
+    module = room(settings.name, "build")
+    if not hasattr(module, "build"):
+        raise BadInput(f"system={settings.name}: {module.__name__} has no build(records, settings).")
+    return module.build(records, settings)
