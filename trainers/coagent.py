@@ -130,7 +130,7 @@ class _Critic:
 
     def __init__(self, engine: Engine, task: Task, store: Path, seed: int, name: str):
         self.engine, self.task, self.store, self.seed, self.name = engine, task, store, seed, name
-        self.templates = load_prompts("coagent", ROLES)
+        self.templates = load_prompts("envs.kare", "coagent", ROLES)
         self.failed: dict[str, str] = {}
         self.cost = Cost()
 

@@ -106,7 +106,7 @@ def write_chains(
 
 def expert_prompt(case: KareCase, knowledge: str, considerations: str) -> str:
     """What the expert is asked: the inputs and the output contract of Figure 16, in our words."""
-    return load_prompts("kare_expert", ("chain",))["chain"].render(
+    return load_prompts("envs.kare", "expert", ("chain",))["chain"].render(
         question=case.task.question,
         labels=", ".join(case.task.labels),
         considerations=considerations,
@@ -119,7 +119,7 @@ def expert_prompt(case: KareCase, knowledge: str, considerations: str) -> str:
 
 def reply_limit() -> int:
     """Tokens of a reply (4,096; Appendix D.3)."""
-    return load_prompts("kare_expert", ("chain",))["chain"].max_tokens
+    return load_prompts("envs.kare", "expert", ("chain",))["chain"].max_tokens
 
 
 def read_chain(reply: str) -> Chain:

@@ -68,7 +68,7 @@ def sample_candidates(study: ExpragStudy, question: Question) -> np.ndarray:
 
 
 def _ask(study: ExpragStudy, judge: Policy, question: Question, rows: np.ndarray) -> list[float | None]:
-    template = load_prompts(f"exprag_{study.config.env.prompts}", ("judge",))["judge"]
+    template = load_prompts("envs.exprag", study.config.env.prompts, ("judge",))["judge"]
     first = _told(study, question.visit_id)
     stays = [int(study.corpus.index.visit_id[row]) for row in rows]
     acts = [

@@ -96,7 +96,7 @@ class EhrRagEpisodes:
     def __init__(self, spec: EhrRagSpec, count: Callable[[str], int]):
         self.spec = spec
         self.count = count
-        self.templates = load_prompts(f"ehr_rag_{spec.prompts}", ROLES)
+        self.templates = load_prompts("envs.ehr_rag", spec.prompts, ROLES)
 
     def episode(self, case: EventCase) -> EpisodeGenerator:
         """The predicted label and everything that was looked up."""

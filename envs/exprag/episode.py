@@ -44,7 +44,7 @@ class ExpragEpisodes:
     def __init__(self, spec: ExpragSpec, pieces: Pieces | None = None):
         self.spec = spec
         self.pieces = pieces
-        self.templates = load_prompts(f"exprag_{spec.prompts}", ROLES)
+        self.templates = load_prompts("envs.exprag", spec.prompts, ROLES)
 
     def episode(self, question: Question) -> EpisodeGenerator:
         """Returns the chosen options; its one step holds which stays were ranked and what their reports said."""

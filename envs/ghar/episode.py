@@ -20,6 +20,8 @@ from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Ret
 from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 from ghar.llm.prompts import load_prompts
 
+AGENTS = ("top", "low")
+ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
 Ablation = Literal["none", "ni", "nt", "nl", "nm"]
 
 
@@ -54,7 +56,7 @@ class GharEpisodes(Generic[P]):
     def __init__(self, spec: GharSpec, metapaths: Sequence[P]):
         self.spec = spec
         self.metapaths = tuple(metapaths)
-        self.templates = load_prompts(spec.prompts)
+        self.templates = load_prompts("envs.ghar", spec.prompts, ROLES)
         self._menu = "\n".join(f"{path.index} {path.text}" for path in self.metapaths)
 
     def episode(self, case: Case) -> EpisodeGenerator:

@@ -86,7 +86,7 @@ class WalkEpisodes:
 
     def __init__(self, spec: WalkSpec):
         self.spec = spec
-        self.template = load_prompts("graphwalker", ROLES)["pick"]
+        self.template = load_prompts("envs.graphwalker", "walk", ROLES)["pick"]
 
     def episode(self, case: WalkCase) -> EpisodeGenerator:
         """The chosen examples; a reply that is no candidate ends the walk as "stop" does."""

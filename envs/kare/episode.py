@@ -146,11 +146,11 @@ PROMPT_OF = {"reason": reason_prompt, "predict": label_prompt, "both": both_prom
 
 def reply_tokens(role: str, prompts: Prompts) -> int:
     """How long a reply may be."""
-    return load_prompts(f"kare_{prompts}", ("context", *ROLES))[role].max_tokens
+    return load_prompts("envs.kare", prompts, ("context", *ROLES))[role].max_tokens
 
 
 def _prompt(role: str, case: KareCase, knowledge: str, prompts: Prompts, advice: str) -> str:
-    templates = load_prompts(f"kare_{prompts}", ("context", *ROLES))
+    templates = load_prompts("envs.kare", prompts, ("context", *ROLES))
     labels = ", ".join(case.task.labels)
     context = templates["context"].render(
         question=case.task.question,

@@ -69,7 +69,7 @@ def summarise(
     The same seed, the same questions; answers are found by a community's triples, so that one that is found again in
     another order, or among others, is not asked again.
     """
-    prompts = load_prompts("kare_summaries", ROLES)
+    prompts = load_prompts("ghar.kg", "summaries", ROLES)
     kinds = [_Kind("general", prompts["general"], prompts["combine"], {}, _read)]
     if theme is not None:
         fields = {"theme": theme.name, "terms": "; ".join(theme.terms)}

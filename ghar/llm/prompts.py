@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-
-ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
-_FOLDER = Path(__file__).parent / "prompts"
 
 
 @dataclass(frozen=True)
@@ -26,9 +24,12 @@ class Template:
 
 
 @cache
-def load_prompts(name: str, roles: tuple[str, ...] = ROLES) -> dict[str, Template]:
-    """Templates of the set `name` by role."""
-    return {role: _read(_FOLDER / name / f"{role}.txt") for role in roles}
+def load_prompts(package: str, name: str, roles: tuple[str, ...]) -> dict[str, Template]:
+    """Templates of the set `name` by role, from the folder prompts/ of a package ("envs.kare")."""
+    found = find_spec(package)
+    assert found is not None and found.submodule_search_locations  # a package that asks for its own prompts
+    folder = Path(next(iter(found.submodule_search_locations))) / "prompts" / name
+    return {role: _read(folder / f"{role}.txt") for role in roles}
 
 
 def _read(path: Path) -> Template:

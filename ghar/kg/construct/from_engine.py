@@ -48,7 +48,7 @@ def corpus_part(
     A question is one abstract with the concepts of one set. A triple goes to the graph of every concept of the cohort
     that the abstract mentions: by name, or because a triple of the answer names it.
     """
-    template = load_prompts(PROMPTS, KINDS)["abstract"]
+    template = load_prompts("ghar.kg", PROMPTS, KINDS)["abstract"]
     row_of: dict[str, int] = {}
     questions = []
     for names, rows in _nearest(sets, kept, corpus):
@@ -73,7 +73,7 @@ def corpus_part(
 def model_part(sets: ConceptSets, kept: np.ndarray, engine: Engine, store: Path, seed: int) -> EnginePart:
     """Source (c): what the engine knows of the concepts of each kept set; a concept of the set gets the triples within
     `HOPS` hops of it in that answer."""
-    template = load_prompts(PROMPTS, KINDS)["concepts"]
+    template = load_prompts("ghar.kg", PROMPTS, KINDS)["concepts"]
     concepts_of = {_digest(names): names for names in map(sets.names_of, kept.tolist())}
     questions = [
         Question(key, template.render(concepts="; ".join(names)), template.max_tokens)

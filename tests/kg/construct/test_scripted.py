@@ -15,7 +15,7 @@ EDGES: list[Edge] = [
     (ALS, "disease_phenotype_positive", "phenotype present", COURSE),
     (DIABETES, "disease_phenotype_positive", "phenotype present", COURSE),
 ]
-PROMPTS = load_prompts("kare_triples", ("abstract", "concepts"))
+PROMPTS = load_prompts("ghar.kg", "triples", ("abstract", "concepts"))
 NAMES = "amyotrophic lateral sclerosis; riluzole"
 
 
