@@ -21,8 +21,8 @@ from ghar.errors import BadInput
 from ghar.llm.engine import Engine
 from ghar.progress import progress
 from ghar.selectors.drive import Scorer, drive
-from ghar.selectors.prompt import example_text
-from ghar.selectors.protocol import Name, Pool, Query, Selection
+from ghar.selectors.prompt import END, example_text
+from ghar.selectors.protocol import Name, Patient, Pool, Query, Selection
 from ghar.selectors.scorer import EngineScorer
 
 Need = Literal["log-probabilities", "generation", "hidden states"]
@@ -101,7 +101,8 @@ class ExamplesCorpus:
             raise TypeError(f"a corpus of examples answers SelectExamples, not {requests!r}")
         with self._lock:
             self._forget()
-            for selector in dict.fromkeys(request.selector for request in asked):
+            selectors: list[Name] = list(dict.fromkeys(request.selector for request in asked))
+            for selector in selectors:
                 self._choose(selector, [request.sample_id for request in asked if request.selector == selector])
             return [self._found[request.selector, request.sample_id] for request in asked]
 
@@ -183,11 +184,15 @@ def examples(pool: Pool, selection: Selection, cost: Cost) -> Examples:
     gains = selection.gains or (None,) * len(selection.shots)
     patients = [pool.patients[row] for row in selection.shots]
     passages = tuple(
-        Passage(example_text(patient.text, pool.labels[patient.label]).strip(), "example", -1, gain or 0.0, row)
+        Passage(_told(patient, pool.labels), "example", -1, gain or 0.0, row)
         for patient, gain, row in zip(patients, gains, selection.shots, strict=True)
     )
     shown = tuple(Shown(p.sample_id, p.text, p.label, gain) for p, gain in zip(patients, gains, strict=True))
     return Examples(passages, shown, selection, cost)
+
+
+def _told(patient: Patient, labels: Sequence[str]) -> str:
+    return example_text(patient.text, labels[patient.label]).removesuffix(END)
 
 
 def earlier(shown: Iterable[Shown], labels: Sequence[str]) -> str:

@@ -29,7 +29,8 @@ from ghar.selectors.protocol import (
     fingerprint,
 )
 
-METHODS: Mapping[str, Method] = {"louvain": "louvain", "released": "released"}  # variant -> clustering; Leiden otherwise
+# variant -> clustering; Leiden otherwise
+METHODS: Mapping[str, Method] = {"louvain": "louvain", "released": "released"}
 BOUNDLESS = 10**6  # tokens, where no one knows the context
 
 

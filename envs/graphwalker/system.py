@@ -1,239 +1,147 @@
-"""GraphWalker and the other demonstration selectors, evaluated: who is chosen for whom, at what cost, with what effect.
-
-python launch/evaluate.py policy=graphwalker task=mimic3_mortality data.root=... selector.k=3
-Another selector: selector.name=cone (or any of ghar/selectors). Shot scaling: --multirun selector.k=1,2,3,4.
-"""
+"""GraphWalker and the other demonstration selectors as one `System`: whose cases are shown, then the prediction."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
-
-from envs.graphwalker.react import AGENT, ROLES, ReactCase, react
-from envs.rollout import Job, rollout
-from envs.upstream import with_examples
+from envs.graphwalker.corpus import ExamplesCorpus, SelectExamples, earlier
+from envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, WalkerCase
+from envs.graphwalker.exams import MEDQA, Exam, exams_material
+from envs.graphwalker.numbers import ClinicalNumbers
+from envs.graphwalker.pool import Material, Walkers, cut_to, everyone
+from envs.graphwalker.react import AGENT
+from envs.graphwalker.rows import SelectionRows
+from envs.graphwalker.rule import MajorityOfExamples
+from envs.graphwalker.series import PREFIX, series_material
+from envs.graphwalker.settings import Settings
+from envs.graphwalker.visits import visits_material
+from envs.records import Records
+from envs.system import WORDS, Reader, System, Variant
 from ghar.config import Config
-from ghar.data.cohort import Task
 from ghar.data.tasks.splits import Splits
-from ghar.data.views.series import number
-from ghar.episode import Episode, Evidence, Retrieve
-from ghar.llm.engine import Engine
-from ghar.llm.engines import served
-from ghar.llm.models import load_pretrained, untrained
-from ghar.llm.policy import EnginePolicy
-from ghar.metrics.clinical import best_threshold, length_of_stay, risk
-from ghar.metrics.report import conclude
-from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.scores import classification, confusion_matrix
-from ghar.metrics.selection import NAMES, write_selection
-from ghar.progress import progress
-from ghar.selectors.prompt import name_of
-from ghar.selectors.protocol import Effort, Labels, Query
-from ghar.selectors.scorer import EngineScorer
-from trainers.demonstrations import (
-    Cases,
-    Chosen,
-    choose,
-    examples_of,
-    make_pool,
-    make_query,
-    prepare,
-    texts,
-    tokenizer_names,
-)
-from trainers.graphwalker_rows import Probabilities, episode_rows, shown
-from trainers.label_scores import label_probabilities
-from trainers.runs.models import use_cores
-from trainers.runs.resume import as_yaml
+from ghar.episode import Episode
+from ghar.selectors.protocol import Name
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
 
-EFFORT = Effort()
-BATCH = 64  # patients whose labels are asked for together
+NAME, MAIN, RULE = "graphwalker", "graphwalker", "majority"
+LISTED = (MAIN, "zero_shot", "random_choice", "semantic_emb")
+SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "zero_shot")  # ask nothing of a model
+TAUGHT = "scripted_semantic_emb"
 
 
-def evaluate(config: Config, effort: Effort = EFFORT, training: Any = None) -> dict[str, Any]:
-    """Choose, predict, and write summary.json, selection.json, episodes/ and report.html to run_dir; the summary.
+def build(records: Records, settings: Settings) -> System[WalkerCase]:
+    """The system on the task of `records`: time series, questions, or visits. BadInput names what is missing."""
+    task = records.config.task.name
+    if task.startswith(PREFIX):
+        return assemble(series_material(records, settings), records.config, WORDS)
+    if task == MEDQA:
+        return assemble(exams_material(records, settings), records.config, WORDS)
+    return assemble(visits_material(records, settings), records.config, WORDS)
 
-    effort: of selectors that measure; training: of the encoder (`ghar.encoders.train.Training`), as published.
+
+def assemble(material: Material[Any], config: Config, reader: Reader) -> System[WalkerCase]:
+    """The system as one reader has it. BadInput for a context, or a pool, too small for k."""
+    walkers = cut_to(material, reader)
+    walkers.check()
+    corpus = ExamplesCorpus(walkers, reader, config.env.in_flight)
+    task, settings = material.task, material.settings
+    spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference)
+    refused = {name: why for name in material.selectors if (why := corpus.refused(name)) is not None}
+    variants = variants_of(material.selectors)
+    exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
+    clinical = ClinicalNumbers(task, cast("Mapping[str, Exam] | None", exams))
+    rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
+    return System(
+        NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec, refused).episode, corpus,
+        partial(_reward, config.reward.eta), variants, MAIN, LISTED, partial(assemble, material, config),
+        fixed={RULE: MajorityOfExamples}, teacher=RULE, taught=variants[TAUGHT], texts=material.texts, row=rows.row,
+        numbers=clinical.numbers, summary=partial(_summary, rows, clinical, variants, config),
+        counts=counts(material), generated=material.generated, credentialed=material.credentialed,
+    )  # fmt: skip
+
+
+def variants_of(selectors: Sequence[Name]) -> dict[str, Variant]:
+    """One variant a selector, answered by the model, and those that a fixed rule answers."""
+    learned = {name: Variant(name, TITLES[name], spec=name) for name in selectors}
+    ruled = {f"scripted_{name}": f"majority of: {TITLES[name]}" for name in SCRIPTED}
+    ruled |= {"scripted_zero_shot": "usual label of the training patients"}
+    return learned | {
+        name: Variant(name, title, spec=name.removeprefix("scripted_"), who=RULE) for name, title in ruled.items()
+    }
+
+
+TITLES = {
+    "graphwalker": "GraphWalker",
+    "zero_shot": "no examples",
+    "random_choice": "random examples",
+    "semantic_emb": "nearest by text",
+    "ehr_emb": "nearest by EHR encoder",
+    "time_series": "nearest by measurements",
+    "spell": "SPELL",
+    "influence": "Influence",
+    "ids": "IDS",
+    "cone": "CONE",
+    "lms3": "LMS3",
+    "delta_knn": "Delta-KNN",
+    "gradsel": "GradSel",
+}
+
+
+def counts(material: Material[Any]) -> dict[str, int]:
+    """How many cases there are."""
+    parts = {"train": material.splits.train, "validation": material.splits.valid, "test": material.splits.test}
+    return {f"{name} samples": len(samples) for name, samples in parts.items()}
+
+
+def examples(
+    system: System[WalkerCase], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
+) -> dict[str, str]:
+    """Sample id -> its examples as text with their outcomes, "" for none, for `envs.upstream.with_demonstrations`.
+
+    system: this one, `read_by` whoever reads the prompts. BadInput for a selector that this reader does not allow.
     """
-    if config.task.name == "medqa":
-        from trainers.questions import evaluate_questions  # reads this module
-
-        return evaluate_questions(config, effort)
-    use_cores(config.threads)
-    began = time.perf_counter()
-    cases = prepare(config, training)
-    folder = RunFolder.open(Path(config.run_dir))
-    folder.write_config(as_yaml(config))
-    with language_model(cases) as (engine, tokenizer, context):
-        prompt, pool, queries = make_pool(cases, tokenizer, context, effort)
-        scorer = EngineScorer(engine, prompt, pool.patients)
-        binary = len(pool.labels) == 2  # validation patients get examples too, for the threshold of F1
-        valid = [make_query(cases, pool, patient) for patient in pool.valid] if binary else []
-        both = choose(pool, [*queries, *valid], scorer, config.env.in_flight)
-        cost = selection_cost(both, scorer, time.perf_counter() - began)
-        direct = cases.selector.inference == "direct"
-        shares = predict(both, scorer) if direct else react_shares(cases, engine, tokenizer, both)
-    n = len(queries)
-    chosen, found = replace(both, queries=tuple(queries), selections=both.selections[:n]), shares[:n]
-    threshold = _threshold(valid, shares[n:])
-    rows = episode_rows(chosen, scorer, found)
-    folder.write_episodes(pool.selector.name, rows)
-    clinical = clinical_numbers(config, [q.patient.label for q in queries], found, len(pool.labels), threshold)
-    write_selection(folder, shown(chosen, rows, clinical, cost))
-    about = {"generated": cases.cohort.generated, "credentialed": cases.cohort.credentialed}
-    summary = about | summarise(config, cases.task, cases.splits, chosen, found)
-    return conclude(folder, {**summary, "clinical": clinical, "cost": cost}, partial(table, clinical))
-
-
-def table(clinical: dict[str, list[float]], summary: dict[str, Any]) -> str:
-    """What is printed at the end."""
-    lines = [
-        f"{NAMES[name]:52} {100 * value:6.2f}   {100 * mean:.2f}±{100 * deviation:.2f} over resamples"
-        for name, (value, mean, deviation) in clinical.items()
-    ]
-    if summary["generated"]:
-        lines.append("These patients are generated; the numbers say nothing about real ones.")
-    return "\n".join(lines)
-
-
-@contextmanager
-def language_model(cases: Cases) -> Iterator[tuple[Engine, Any, int]]:
-    """Engine, tokenizer and context length of model=...: the demo's small model, untrained, or a pretrained folder."""
-    config, model = cases.config, cases.config.model
-    if model.path is not None:
-        network, tokenizer = load_pretrained(model.path, model.dtype)
-    else:
-        network, tokenizer = untrained(config, texts(cases), tokenizer_names(cases), config.seed)
-    with served(config, network, tokenizer) as engine:
-        yield engine, tokenizer, network.config.max_position_embeddings
-
-
-def predict(chosen: Chosen, scorer: EngineScorer) -> list[tuple[float, ...]]:
-    """Label probabilities of each query with its examples, from the log-probs of the labels."""
-    found = []
-    pairs = list(zip(chosen.queries, chosen.selections, strict=True))
-    with progress(len(pairs), "Predict with the examples") as advance:
-        for start in range(0, len(pairs), BATCH):
-            asks = [Labels(query.patient, (selection.shots,)) for query, selection in pairs[start : start + BATCH]]
-            found += [tuple(np.exp(logp[0]).tolist()) for logp in scorer.answer(asks)]
-            advance(len(asks))
+    variant = system.variant(selector)
+    found: dict[str, str] = {}
+    for split in splits:
+        cases = getattr(system.cases, split)
+        for case in cases:
+            system.episode(case, variant)  # refuses what cannot be played
+        asked = [SelectExamples(case.text, sample_id=case.sample_id, selector=selector) for case in cases]
+        for case, evidence in zip(cases, system.corpus.retrieve(asked), strict=True):
+            found[case.sample_id] = earlier(getattr(evidence, "shown", ()), system.task.labels)
     return found
 
 
-def react_shares(cases: Cases, engine: Engine, tokenizer: Any, chosen: Chosen) -> list[tuple[float, ...] | None]:
-    """Label probabilities where ReAct ends with the examples before each of its prompts; None for no answer.
+def _cases(walkers: Walkers) -> Splits[WalkerCase]:
+    material = walkers.material
+    samples = {sample.sample_id: sample for sample in everyone(material.splits)}
 
-    An engine without log-probs gives the answer alone: probability 1 for it.
-    """
-    examples = examples_of(chosen)
-    jobs = [_job(cases, query, examples[query.patient.sample_id]) for query in chosen.queries]
-    with progress(len(jobs), "ReAct with the examples") as advance:
-        policies = {AGENT: EnginePolicy(engine, temperature=0)}
-        config = cases.config
-        episodes = rollout(
-            jobs, policies, _Nothing(), seed=config.seed, in_flight=config.env.in_flight, on_done=advance
+    def part(name: str) -> tuple[WalkerCase, ...]:
+        return tuple(
+            WalkerCase(p.sample_id, p.subject_id, p.text, p.label, material.looks(samples[p.sample_id]))
+            for p in walkers.by_split[name]
         )
-    labels = cases.task.labels
-    if hasattr(engine, "score"):
-        return list(label_probabilities(engine, tokenizer, episodes, labels))
-    return [_sure(episode, len(labels)) for episode in episodes]
+
+    return Splits(part("train"), part("valid"), part("test"))
 
 
-def _sure(episode: Episode, labels: int) -> tuple[float, ...] | None:
-    said = episode.prediction.label
-    return None if said is None else tuple(float(i == said) for i in range(labels))
+def _reward(eta: float, episode: Episode, case: WalkerCase) -> EpisodeReward:
+    return score_outcome(episode, case.label, eta)
 
 
-def _job(cases: Cases, query: Query, examples: str) -> Job:
-    series = query.patient.series
-    assert series is not None  # ghar.configure lets nobody look into medical questions
-    looks = {}
-    for i, code in enumerate(series.features):
-        values = series.values[:, i][~np.isnan(series.values[:, i])]
-        if len(values):
-            first, last, low, high = (number(v) for v in (values[0], values[-1], values.min(), values.max()))
-            looks[name_of(code)] = f"first {first}, last {last}, lowest {low}, highest {high}"
-    patient = query.patient
-    case = ReactCase(patient.sample_id, patient.text, looks, cases.task, patient.label)
-    return Job(patient.sample_id, 0, lambda: with_examples(react(case), examples, ROLES))
-
-
-class _Nothing:
-    """The corpus of episodes that retrieve nothing."""
-
-    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
-        raise RuntimeError("ReAct on a record looks into the record alone")
-
-
-def _threshold(valid: Sequence[Query], found: Probabilities) -> float:
-    """Where F1 is best on validation patients; 0.5 where there are none."""
-    if not valid:
-        return 0.5
-    return best_threshold([q.patient.label for q in valid], [None if row is None else row[1] for row in found])
-
-
-def clinical_numbers(
-    config: Config, labels: Sequence[int], found: Probabilities, classes: int, threshold: float
-) -> dict[str, list[float]]:
-    """The paper's metrics: {name: [value, mean, deviation]}; those that these labels leave undefined are left out."""
+def _summary(
+    rows: SelectionRows,
+    clinical: ClinicalNumbers,
+    variants: Mapping[str, Variant],
+    config: Config,
+    played: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> dict[str, Any]:
+    """What the report shows of the main variant, or of the first one played, under "selection"."""
+    if not played:
+        return {}
+    name = MAIN if MAIN in played else next(iter(played))
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    if classes == 2:
-        spread = risk(labels, [None if row is None else row[1] for row in found], threshold, **draw)
-    else:
-        spread = length_of_stay(labels, found, classes, **draw)
-    return {name: value.as_list() for name, value in spread.items()}
-
-
-def selection_cost(chosen: Chosen, scorer: EngineScorer, seconds: float) -> dict[str, float]:
-    """Per patient, of the selection: scored prompts (what all patients share included), tokens, seconds."""
-    everyone = (*chosen.pool.patients, *(query.patient for query in chosen.queries))
-    n, tally = len(chosen.queries), scorer.scores.tally if scorer.scores is not None else None
-    return {
-        "patients": float(n),
-        "scored prompts a patient": tally.prompts / n if tally else 0.0,
-        "prompt tokens a patient": tally.tokens / n if tally else 0.0,
-        "prompt tokens a patient, each prompt from scratch": tally.scratch / n if tally else 0.0,
-        "generated replies a patient": scorer.said / n,
-        "records cut to fit": float(sum(patient.dropped > 0 for patient in everyone)),
-        "seconds in all": seconds,
-    }
-
-
-def summarise(config: Config, task: Task, splits: Splits[Any], chosen: Chosen, found: Probabilities) -> dict[str, Any]:
-    """summary.json, but for where the cases are from, the clinical numbers and the cost."""
-    pool = chosen.pool
-    labels, n = [query.patient.label for query in chosen.queries], len(pool.labels)
-    guess = [None if row is None else int(np.argmax(row)) for row in found]
-    shares = np.array([[1 / n] * n if row is None else row for row in found])
-    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    numbers = classification(labels, guess, n, shares, **draw)
-    return {
-        "system": "graphwalker",
-        "scale": config.scale.name,
-        "experiment": f"{config.task.name} on {config.data.name}",
-        "seed": config.seed,
-        "task": {"name": task.name, "question": task.question, "labels": list(pool.labels)},
-        "ceilings": None,
-        "data": {
-            "train samples": len(splits.train),
-            "validation samples": len(splits.valid),
-            "test samples": len(splits.test),
-            "cohorts": len(pool.graph.prototypes) if pool.graph is not None else 0,
-        },
-        "policies": {
-            pool.selector.name: {
-                "n": len(labels),
-                "failures": 0,
-                "confusion": confusion_matrix(labels, guess, n).tolist(),
-                **{name: interval.as_list() for name, interval in numbers.items()},
-            }
-        },
-        "differences": {},
-    }
+    return {"selection": rows.content(name, variants[name].spec, played[name], clinical.clinical(played[name], draw))}

@@ -24,7 +24,7 @@ WITHOUT_SERIES: tuple[Name, ...] = tuple(name for name in get_args(Name) if name
 
 
 def visits_material(records: Records, settings: Settings) -> Material[Sample]:
-    """The samples of any task of visits, in the split that all systems share; encoded whole, whatever a prompt shows."""
+    """The samples of any task of visits, in the split that all systems share; encoded whole, however prompts cut."""
     config, splits, names = records.config, records.splits, records.described
     model, samples = dense(config.retriever.kind), tuple(everyone(splits))
     text = partial(_text, names, config.env.prompts)

@@ -29,6 +29,7 @@ from ghar.llm.tokens import told_apart
 from ghar.selectors.protocol import Patient
 
 SHORTEST = 16  # tokens a record must be allowed at least
+END = "\n\n"  # of an example
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +130,7 @@ def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int) -> 
 
 def example_text(text: str, label: str) -> str:
     """A case as an example with its answer."""
-    return f"Example:\n{text}\nAnswer: {label}\n\n"
+    return f"Example:\n{text}\nAnswer: {label}{END}"
 
 
 def asked_text(text: str) -> str:
@@ -154,9 +155,7 @@ def head_text(task: Task, features: Sequence[str]) -> str:
 
 def visits_head(task: Task) -> str:
     """What is said before any list of visits."""
-    return (
-        f"Records of patients, visit by visit. {task.question}\nPossible answers: {', '.join(task.labels)}\n\n"
-    )
+    return f"Records of patients, visit by visit. {task.question}\nPossible answers: {', '.join(task.labels)}\n\n"
 
 
 def question_head(task: Task) -> str:

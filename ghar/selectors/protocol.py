@@ -53,7 +53,7 @@ class Selector:
 @dataclass(frozen=True, eq=False)
 class Patient:
     """One case. text: its table of measurements. shown, asked: token ids of the table as an example with its answer,
-    and as the patient in question, up to the place of the answer. series: None where the case is no time series. dropped:
+    and as the patient in question, up to the place of the answer. series: None where it is no time series. dropped:
     oldest steps (visits and codes, words of a question) left out to fit."""
 
     sample_id: str
@@ -212,7 +212,8 @@ def cosines(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
 def allowed_for(patient: Patient, pool: Sequence[Patient]) -> np.ndarray:
     """bool [n]: who of the pool may be shown to `patient`: nobody of its subject, nobody with the same measurements."""
     own = fingerprint(patient)
-    return np.array([other.subject_id != patient.subject_id and fingerprint(other) != own for other in pool], dtype=bool)
+    others = (other.subject_id != patient.subject_id and fingerprint(other) != own for other in pool)
+    return np.fromiter(others, dtype=bool, count=len(pool))
 
 
 def check_pool(allowed: np.ndarray, wanted: int, patient: Patient) -> None:
