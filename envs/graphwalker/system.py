@@ -140,8 +140,9 @@ def _summary(
     played: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> dict[str, Any]:
     """What the report shows of the main variant, or of the first one played, under "selection"."""
-    if not played:
+    own = [name for name in (MAIN, *played) if name in played and name in variants]
+    if not own:
         return {}
-    name = MAIN if MAIN in played else next(iter(played))
+    name = own[0]
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
     return {"selection": rows.content(name, variants[name].spec, played[name], clinical.clinical(played[name], draw))}

@@ -134,4 +134,11 @@ class HashScorer:
 
 
 def _draw(*parts: object) -> float:
-    return zlib.crc32(repr(parts).encode()) / 2**32
+    return zlib.crc32(repr(_plain(parts)).encode()) / 2**32
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers as Python's, whose repr does not change with numpy's version."""
+    if isinstance(value, tuple | list):
+        return tuple(_plain(part) for part in value)
+    return value.item() if isinstance(value, np.generic) else value
