@@ -146,12 +146,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an episode returns: label index (None when no answer could be read), H_rea, and whether it ran out
-    of iterations (`truncated`) instead of ending by its own decision."""
+    """What an episode returns: label index (None when no answer could be read), H_rea, whether it ran out of
+    iterations (`truncated`) instead of ending by its own decision, and label probabilities where no language model was
+    asked."""
 
     label: int | None
     history: tuple[Step, ...] = ()
     truncated: bool = False
+    probabilities: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
