@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.episode import Completion, Episode, Prediction, Turn
-from rewards.compose import EpisodeReward
+from ghar.episode import Completion, Episode, Prediction, Step, Turn
+from rewards.compose import EpisodeReward, RewardSpec, score_episode
 from trainers.rl.credit import credit, episode_rewards, whiten
 from trainers.rl.trajectory import Trajectories, build
 
@@ -39,10 +39,9 @@ def table(episodes: list[Played], composition: str = "shared") -> Trajectories:
     for i, e in enumerate(episodes):
         turns = []
         for k, s in enumerate(e.turns):
-            finish = "length" if e.cut and k == len(e.turns) - 1 else "stop"
-            ids = Completion("x", (1,) * s.prompt, (2,) * s.reply, (-1.0,) * s.reply, finish_reason=finish)
+            ids = Completion("x", (1,) * s.prompt, (2,) * s.reply, (-1.0,) * s.reply)
             turns.append(Turn(s.agent, "answer", k, 0, ids, True, s.trainable))
-        built.append(Episode(str(i), 0, Prediction(None if e.cut else 1), tuple(turns)))
+        built.append(Episode(str(i), 0, Prediction(None if e.cut else 1), tuple(turns), cut=e.cut))
         terms = tuple({"orm": s.top, "relevance": s.low} for s in e.turns)
         rewards.append(EpisodeReward({}, 0.0, terms, composition))
     return build(built, rewards)
@@ -200,6 +199,42 @@ def test_truncation_without_bootstrap_is_termination() -> None:
     for mode in MODES:
         args = {"mode": mode, "per_agent": False, "gamma": 0.9, "lam": 0.9}
         np.testing.assert_array_equal(credit(cut, values, **args)[0], credit(ended, values, **args)[0])
+
+
+SPEC = RewardSpec(
+    eta=5.0, alpha=0.2, length=3, normalise="range", rank="sound",
+    composition="shared", max_iterations=5, max_paths=3,
+)  # fmt: skip
+ENDS = {"right": (1, "stop"), "wrong": (0, "stop"), "unreadable": (None, "stop"), "endless": (None, "length")}
+
+
+def ending(how: str) -> Episode:
+    """Seven readable turns and a final answer; the longer the last reply, the less it is one."""
+    label, finish = ENDS[how]
+    roles = ("rewrite", "retrieve", "metapaths", "summarise", "continue", "answer", "continue", "predict")
+    turns = []
+    for k, role in enumerate(roles):
+        ids = (2,) * (9 if how == "endless" and role == "predict" else 2)
+        done = Completion("x", (1,), ids, (-1.0,) * len(ids), finish_reason=finish if role == "predict" else "stop")
+        readable = role != "predict" or label is not None
+        turns.append(Turn("low" if role == "summarise" else "top", role, k, int(k > 4), done, readable))
+    step = Step("is it severe", "very severe", True, (0,), 0, 0, "it is very severe")
+    return Episode(how, 0, Prediction(label, (step, step)), tuple(turns))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("value", [0.0, 3.0, 12.4, 50.0])
+def test_an_endless_answer_is_never_better_than_one_that_stopped(mode: str, value: float) -> None:
+    """By the project's own rewards, table and credit, with a critic that says `value` everywhere."""
+    episodes = [ending(how) for how in ENDS]
+    traj = build(episodes, [score_episode(episode, 1, SPEC) for episode in episodes])
+    everywhere = np.full(len(episodes), value)
+    advantages, _ = credit(
+        traj, np.full(len(traj.tokens), value), mode=mode, per_agent=False, gamma=1.0, lam=0.95, bootstrap=everywhere
+    )
+    last = [int(traj.segments.end[2 * 8 * (i + 1) - 1]) - 1 for i in range(len(ENDS))]
+    right, wrong, unreadable, endless = advantages[last]
+    assert right > wrong > unreadable >= endless
 
 
 def test_order_of_rows_does_not_matter() -> None:

@@ -69,16 +69,15 @@ def sample(actor: ActorCritic, prompt: list[int], choices: tuple, length: int, r
 def play(actor: ActorCritic, episodes: int, rng: np.random.Generator, truncated: bool = False) -> Trajectories:
     """Two turns: Agent-Top picks a choice, Agent-Low says a word or two.
 
-    Reward for the second choice and for a first word of the first quarter.
+    Reward for the second choice and for a first word of the first quarter. truncated: the first episode was cut short.
     """
     played, rewards = [], []
     for i in range(episodes):
         first = sample(actor, [1, 2, 3 + i % 2], CHOICES, 2, rng)
         second = sample(actor, [4, *first.token_ids, 8][: 2 + i % 3], (), 1 + i % 2, rng)
-        label = None if truncated and i == 0 else 0
-        second = replace(second, finish_reason="length" if label is None else "stop")
+        cut = truncated and i == 0
         turns = (Turn("top", "retrieve", 0, 0, first, True), Turn("low", "summarise", 1, 0, second, True))
-        played.append(Episode(f"s{i}", 0, Prediction(label), turns))
+        played.append(Episode(f"s{i}", 0, Prediction(None if cut else 0), turns, cut=cut))
         orm = 0.3 * (first.token_ids == CHOICES[1]) + 1.0 * (second.token_ids[0] in WANTED)
         rewards.append(EpisodeReward({}, orm, ({}, {"orm": orm}), "shared"))
     return build(played, rewards)
@@ -196,19 +195,30 @@ def test_critic_learns_the_return():
     assert update(actor, optimizer, traj, config, rng)["explained_variance"] > before + 0.1
 
 
-def test_truncated_episode_is_bootstrapped_from_the_critic():
+def mean_return(traj: Trajectories) -> float:
+    """As an update sees it, of a critic that says 2 everywhere."""
     actor = perturb(make_actor())
     for head in actor.heads.values():
         torch.nn.init.zeros_(head.weight)  # type: ignore[arg-type]
         torch.nn.init.constant_(head.bias, 2.0)  # type: ignore[arg-type]
-    rng = np.random.default_rng(0)
-    cut = play(actor, 1, np.random.default_rng(0), truncated=True)
-    whole = play(actor, 1, np.random.default_rng(0))
     config = replace(CONFIG, minibatches=1, epochs=1, lam=1.0)
-    returns = [
-        update(actor, torch.optim.SGD(actor.parameters(), 0.0), t, config, rng)["return/mean"] for t in (cut, whole)
-    ]
-    assert returns[0] - returns[1] == pytest.approx(2.0, abs=1e-5)
+    still = torch.optim.SGD(actor.parameters(), 0.0)
+    return update(actor, still, traj, config, np.random.default_rng(0))["return/mean"]
+
+
+def test_only_an_episode_that_was_cut_is_bootstrapped_from_the_critic():
+    actor = perturb(make_actor())
+    cut, whole = (play(actor, 1, np.random.default_rng(0), truncated) for truncated in (True, False))
+    assert mean_return(cut) - mean_return(whole) == pytest.approx(2.0, abs=1e-5)
+
+
+def test_a_reply_that_ran_into_max_tokens_ends_its_episode():
+    """The critic's value comes on top of no reward: an endless answer would be the best one."""
+    done = [Completion("", (1, 2), (3, 4), (-1.0, -1.0), finish_reason=finish) for finish in ("stop", "length")]
+    turns = [Turn("top", "predict", 0, 0, completion, False) for completion in done]
+    reward = EpisodeReward({}, 4.0, ({"orm": 4.0},), "shared")
+    stopped, endless = (build([Episode("s", 0, Prediction(None), (turn,))], [reward]) for turn in turns)
+    assert mean_return(endless) == mean_return(stopped) == pytest.approx(4.0, abs=1e-5)
 
 
 def test_nothing_to_train_on_is_an_error():

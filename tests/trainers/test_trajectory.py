@@ -58,7 +58,16 @@ def test_table_has_a_prompt_and_a_completion_for_each_turn() -> None:
     assert [both().agents[a] for a in table.agent[1::2]] == ["top", "low", "top", "top"]
     assert [both().roles[r] for r in table.role[1::2]] == ["retrieve", "summarise", "predict", "predict"]
     assert table.finish[1::2].tolist() == [0, 1, 0, 1] and table.version[1::2].tolist() == [0, 4, 0, 0]
-    assert table.truncated.tolist() == [False] * 6 + [True] * 2
+    assert not table.truncated.any()
+
+
+def test_only_what_the_policy_did_not_do_truncates() -> None:
+    """TWO ran into max_tokens without an answer: that is its own doing, and an end."""
+    assert TWO.turns[-1].completion.finish_reason == "length" and TWO.prediction.label is None
+    table = build(
+        [TWO, replace(TWO, cut=True), replace(ONE, cut=True)], [reward(1, 0.0)] * 2 + [reward(3, 0.0)]
+    ).segments
+    assert table.truncated.tolist() == [False] * 2 + [True] * 8
 
 
 def test_mask_counts_and_failures() -> None:

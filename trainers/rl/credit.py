@@ -26,7 +26,7 @@ def credit(
 
     values: [T], the critic's value of the state before each token; read on trainable tokens only.
     per_agent: one stream per agent of an episode, each with the rewards that agent sees, instead of one per episode.
-    bootstrap: [E], value of the state after a truncated episode (default 0); a terminated one is followed by 0.
+    bootstrap: [E], value of the state at which an episode was cut (default 0); one that ended is followed by 0.
 
     With V_t the value before element t, r_t what arrives after it and δ_t = r_t + γ V_{t+1} - V_t, GAE is
     A_t = δ_t + γλ A_{t+1} and the return is A_t + V_t (A_t of Eq. 16, GHAR). A segment's reward sits on its last token.

@@ -245,7 +245,7 @@ def _mean_return(traj: Trajectories, cfg: MappoConfig) -> float:
 
 
 def _bootstrap(actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg: MappoConfig) -> Array:
-    """[E]: value of the state a truncated episode was cut at, which is after its last trained token; 0 elsewhere."""
+    """[E]: value of the state a cut episode was cut at, which is after its last trained token; 0 elsewhere."""
     table = traj.segments
     last = {int(table.episode[2 * row.index]): row for row in rows if table.truncated[2 * row.index]}
     after = np.zeros(len(traj.sample_ids))

@@ -30,7 +30,7 @@ class Segments:
     trainable: the tokens were sampled by the policy in training (never true of a prompt).
     reward: float64 [S], what arrives at the segment's end; agent_reward: float64 [S, A], as each agent sees it
         (equal to `reward` in the shared composition, own terms only in the separate one).
-    truncated: the episode was cut short without a final answer, so that its end is no termination.
+    truncated: something other than the policy cut the episode short (`Episode.cut`), so that its end is no termination.
     """
 
     row: Array
@@ -212,13 +212,8 @@ def _table(
         agent_reward=np.stack(arriving, axis=1),
         finish=both([FINISH.index(turn.completion.finish_reason) for turn in turns], np.int64),
         version=both([turn.completion.version for turn in turns], np.int64),
-        truncated=both(np.repeat([_cut(episode) for episode, _ in kept], counts), bool),
+        truncated=both(np.repeat([episode.cut for episode, _ in kept], counts), bool),
     )
-
-
-def _cut(episode: Episode) -> bool:
-    # Running out of iterations still ends with a prediction, which is a termination; being cut mid-answer is not.
-    return episode.prediction.label is None and episode.turns[-1].completion.finish_reason == "length"
 
 
 def _check(turn: Turn, agents: tuple[str, ...], roles: tuple[str, ...]) -> None:
