@@ -66,19 +66,21 @@ def slow_credit(episodes, composition, values, mode, per_agent, gamma, lam, boot
             offset += s.prompt
             places.append(list(range(offset, offset + s.reply)))
             offset += s.reply
-        for agent in ("top", "low") if per_agent else (None,):
+        for agent in ("top", "low") if per_agent or composition == "separate" else (None,):
             turns: list[list[int]] = []
             rewards: list[float] = []
+            acted = None
             for s, place in zip(played.turns, places, strict=True):
                 mine = s.trainable and s.reply > 0 and agent in (None, s.agent)
                 if mine:
                     turns.append(place)
                     rewards.append(0.0)
+                    acted = s.agent
                 if turns and agent is not None and composition == "separate":
                     rewards[-1] += s.top if agent == "top" else s.low
                 elif turns:
                     rewards[-1] += s.top + s.low
-            after = float(bootstrap[e]) if played.cut else 0.0
+            after = float(bootstrap[e, ("top", "low").index(acted)]) if played.cut and acted else 0.0
             v = [float(x) for x in values]
             if mode == "token":
                 flat = [t for turn in turns for t in turn]
@@ -111,7 +113,7 @@ def check(episodes: list[Played], composition: str = "shared", gamma: float = 0.
     traj = table(episodes, composition)
     rng = np.random.default_rng(0)
     values = rng.uniform(-1, 1, len(traj.tokens)).astype(np.float32)
-    bootstrap = rng.uniform(-1, 1, len(episodes))
+    bootstrap = rng.uniform(-1, 1, (len(episodes), 2))
     for mode in MODES:
         for per_agent in (False, True):
             got = credit(traj, values, mode=mode, per_agent=per_agent, gamma=gamma, lam=lam, bootstrap=bootstrap)
@@ -183,6 +185,36 @@ def test_retrieved_text_changes_nothing(episodes: list[Played]) -> None:
             np.testing.assert_array_equal(left[a.mask], right[b.mask])
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("per_agent", [False, True])
+def test_separately_rewarded_agents_gain_nothing_from_each_other(mode: str, per_agent: bool) -> None:
+    """Ablation NS needs no per_agent: with other rewards for Agent-Low, Agent-Top's advantages stay, and only then."""
+
+    def advantages(low: float, composition: str) -> tuple[np.ndarray, np.ndarray]:
+        turns = (Said("top", 2, 3, 1.0), Said("low", 4, 2, 0.0, low), Said("top", 2, 2, 2.0, low))
+        traj = table([Played(turns)], composition)
+        values = np.linspace(-1, 1, len(traj.tokens))
+        found, _ = credit(traj, values, mode=mode, per_agent=per_agent, gamma=0.9, lam=0.8)
+        top = np.repeat(traj.segments.agent == 0, traj.segments.end - traj.segments.start)
+        return found[traj.mask & top], found[traj.mask & ~top]
+
+    few, many = advantages(0.5, "separate"), advantages(3.0, "separate")
+    np.testing.assert_array_equal(few[0], many[0])
+    assert (few[1] < many[1]).all()
+    assert (advantages(0.5, "shared")[0] < advantages(3.0, "shared")[0]).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_stream_of_a_cut_episode_is_closed_by_its_own_agents_head(mode: str) -> None:
+    traj = table([Played((Said("top", 2, 3), Said("low", 4, 2)), cut=True)])
+    values, agent = np.zeros(len(traj.tokens)), np.repeat(traj.segments.agent, traj.segments.end - traj.segments.start)
+    args = {"mode": mode, "gamma": 1.0, "lam": 1.0, "bootstrap": np.array([[7.0, -5.0]])}
+    _, own = credit(traj, values, per_agent=True, **args)
+    assert set(own[traj.mask & (agent == 0)]) == {7.0} and set(own[traj.mask & (agent == 1)]) == {-5.0}
+    _, joint = credit(traj, values, per_agent=False, **args)
+    assert set(joint[traj.mask]) == {-5.0}  # Agent-Low acted last
+
+
 def test_without_discount_every_mode_returns_what_is_left_to_earn() -> None:
     traj = table([Played((Said("top", 2, 3, 1.0), Said("low", 4, 2, 0.0, 0.5), Said("top", 2, 2, 2.0)))])
     values = np.linspace(-1, 1, len(traj.tokens))
@@ -228,7 +260,7 @@ def test_an_endless_answer_is_never_better_than_one_that_stopped(mode: str, valu
     """By the project's own rewards, table and credit, with a critic that says `value` everywhere."""
     episodes = [ending(how) for how in ENDS]
     traj = build(episodes, [score_episode(episode, 1, SPEC) for episode in episodes])
-    everywhere = np.full(len(episodes), value)
+    everywhere = np.full((len(episodes), 2), value)
     advantages, _ = credit(
         traj, np.full(len(traj.tokens), value), mode=mode, per_agent=False, gamma=1.0, lam=0.95, bootstrap=everywhere
     )
@@ -290,7 +322,7 @@ def test_literal_value_target_is_the_shared_reward() -> None:
     assert episode_rewards(shared, per_agent=True)[shared.mask].tolist() == [1.5, 1.5, 1.5, 3.0]
     separate = table(episodes, "separate")
     assert episode_rewards(separate, per_agent=True)[separate.mask].tolist() == [1.0, 1.0, 0.5, 3.0]
-    assert episode_rewards(separate, per_agent=False)[separate.mask].tolist() == [1.5, 1.5, 1.5, 3.0]
+    assert episode_rewards(separate, per_agent=False)[separate.mask].tolist() == [1.0, 1.0, 0.5, 3.0]
 
 
 def test_two_thousand_episodes_in_half_a_second() -> None:

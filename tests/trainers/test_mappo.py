@@ -15,7 +15,7 @@ from ghar.llm.canary import WrongWeights
 from rewards.compose import EpisodeReward
 from tests.trainers.tiny import VOCAB, perturb, tiny_model
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.rl.mappo import MappoConfig, update
+from trainers.rl.mappo import MappoConfig, prepare, update
 from trainers.rl.trajectory import Trajectories, build
 
 CONFIG = MappoConfig(
@@ -210,6 +210,35 @@ def test_only_an_episode_that_was_cut_is_bootstrapped_from_the_critic():
     actor = perturb(make_actor())
     cut, whole = (play(actor, 1, np.random.default_rng(0), truncated) for truncated in (True, False))
     assert mean_return(cut) - mean_return(whole) == pytest.approx(2.0, abs=1e-5)
+
+
+def test_each_agents_stream_of_a_cut_episode_is_closed_by_its_own_head():
+    actor = make_actor()
+    for head, value in zip(actor.heads.values(), (2.0, 30.0), strict=True):
+        torch.nn.init.constant_(head.bias, value)  # type: ignore[arg-type]
+    traj = play(actor, 3, np.random.default_rng(0), truncated=True)
+    rows = list(traj.rows())
+    targets, _ = prepare(actor, rows, traj, replace(CONFIG, per_agent=True, lam=1.0))
+    agent = np.repeat([row.agent for row in rows[:2]], [len(row.tokens) - row.prompt for row in rows[:2]])
+    cut, whole = targets.returns[: len(agent)].numpy(), traj.segments.reward[:4].sum()
+    for i, value in enumerate((2.0, 30.0)):
+        assert cut[agent == i] == pytest.approx(whole + value, abs=1e-5)
+
+
+def test_separately_rewarded_agents_train_otherwise_without_per_agent():
+    """Ablation NS: the same episodes, rewarded apart, move the weights elsewhere."""
+    actor = make_actor()
+    shared = play(actor, 8, np.random.default_rng(0))
+    segments, low = shared.segments, shared.agents.index("low")
+    own = segments.agent_reward.copy()
+    own[:, low] = 0.0  # the outcome is Agent-Top's
+    apart = replace(shared, separate=True, segments=replace(segments, agent_reward=own))
+    rows = list(shared.rows())
+    advantages = [prepare(actor, rows, traj, CONFIG)[0].advantages for traj in (shared, apart)]
+    assert not torch.allclose(advantages[0], advantages[1], atol=0.1)
+    targets, _ = prepare(actor, rows, apart, CONFIG)
+    agent = np.repeat([row.agent for row in rows], [len(row.tokens) - row.prompt for row in rows])
+    assert not targets.returns[torch.as_tensor(agent == low)].any()
 
 
 def test_a_reply_that_ran_into_max_tokens_ends_its_episode():

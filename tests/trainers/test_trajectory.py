@@ -35,7 +35,7 @@ FAILED = Episode("c", 0, Prediction(None), (turn(0, "retrieve", [9], [9]),), fai
 
 def both(composition: str = "shared"):
     first = reward(3, 5.0, composition, relevance=-0.5)
-    return build([ONE, FAILED, TWO], [first, reward(1, 0.0), reward(1, 2.0)])
+    return build([ONE, FAILED, TWO], [first, reward(1, 0.0), reward(1, 2.0, composition)])
 
 
 def test_tokens_stay_as_sampled() -> None:
@@ -83,6 +83,13 @@ def test_rewards_sit_on_completions() -> None:
     assert shared.agent_reward.tolist() == [[x, x] for x in shared.reward]
     assert separate.agent_reward[:6].tolist() == [[0, 0], [0, -0.5], [0, 0], [0, 0], [0, 0], [5, 0]]
     assert separate.reward.tolist() == shared.reward.tolist()
+
+
+def test_a_batch_has_one_composition() -> None:
+    assert both("separate").separate and not both().separate and both("separate").select([1]).separate
+    with pytest.raises(ValueError, match="2 reward compositions"):
+        build([TWO, TWO], [reward(1, 0.0), reward(1, 0.0, "separate")])
+    assert not build([TWO, FAILED], [reward(1, 0.0), reward(1, 0.0, "separate")]).separate  # the failed one is out
 
 
 def test_rows_are_model_contexts() -> None:

@@ -245,14 +245,18 @@ def _mean_return(traj: Trajectories, cfg: MappoConfig) -> float:
 
 
 def _bootstrap(actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg: MappoConfig) -> Array:
-    """[E]: value of the state a cut episode was cut at, which is after its last trained token; 0 elsewhere."""
+    """[E, A]: value of the state a cut episode was cut at, which is after its last trained token, as the head of each
+    agent sees it; 0 elsewhere."""
     table = traj.segments
     last = {int(table.episode[2 * row.index]): row for row in rows if table.truncated[2 * row.index]}
-    after = np.zeros(len(traj.sample_ids))
-    if last:
-        # the value of a state is read where the next token would be predicted: append one that is never looked at
-        cut = [replace(r, tokens=np.append(r.tokens, 0), prompt=len(r.tokens), choice_ids=()) for r in last.values()]
-        after[list(last)] = actor.value_only(cut, cfg.micro_tokens).cpu().numpy()
+    after = np.zeros((len(traj.sample_ids), len(traj.agents)))
+    if not last:
+        return after
+    # the value of a state is read where the next token would be predicted: append one that is never looked at
+    cut = [replace(r, tokens=np.append(r.tokens, 0), prompt=len(r.tokens), choice_ids=()) for r in last.values()]
+    for agent in range(len(traj.agents)):
+        seen = [replace(row, agent=agent) for row in cut]
+        after[list(last), agent] = actor.value_only(seen, cfg.micro_tokens).cpu().numpy()
     return after
 
 
