@@ -7,7 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.rl.losses import explained_variance, policy_loss, reference_kl, truncated_importance, value_loss, weighted
+from trainers.rl.losses import (
+    explained_variance,
+    policy_loss,
+    reference_kl,
+    token_weights,
+    truncated_importance,
+    value_loss,
+    weighted,
+)
 
 numbers = st.lists(
     st.tuples(st.floats(-3, 0), st.floats(-3, 0), st.floats(-2, 2), st.booleans()), min_size=1, max_size=12
@@ -66,6 +74,26 @@ def test_value_loss_is_equation_17_and_its_clipped_form(rows: list[tuple], clip:
         near = v if clip is None else o + min(max(v - o, -clip), clip)
         total += w * max((v - t) ** 2, (near - t) ** 2)
     assert loss.item() == pytest.approx(total / 10.0, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.lists(st.floats(-3, 3), min_size=1, max_size=4), min_size=1, max_size=4), min_size=1))
+def test_a_weighted_mean_is_the_mean_over_tokens_turns_or_sequences(episodes: list[list[list[float]]]) -> None:
+    """Each is the mean of the means, taken one after the other."""
+
+    def mean(x: list[float]) -> float:
+        return math.fsum(x) / len(x)
+
+    expected = {
+        "token": mean([x for turns in episodes for turn in turns for x in turn]),
+        "turn": mean([mean(turn) for turns in episodes for turn in turns]),
+        "sequence": mean([mean([x for turn in turns for x in turn]) for turns in episodes]),
+    }
+    table = [(e, 10 * e + k, x) for e, turns in enumerate(episodes) for k, turn in enumerate(turns) for x in turn]
+    sequence, turn, x = (torch.tensor(column) for column in zip(*table, strict=True))
+    for aggregate, value in expected.items():
+        weights = token_weights(turn, sequence, aggregate)  # type: ignore[arg-type]
+        assert weighted(x, weights, weights.sum().item()).item() == pytest.approx(value, abs=1e-5)
 
 
 @settings(max_examples=40, deadline=None)

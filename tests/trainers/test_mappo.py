@@ -129,12 +129,33 @@ def run(micro_tokens: int, seed: int = 1, **changes) -> tuple[dict[str, torch.Te
     return actor.trainable_state(), report
 
 
-@pytest.mark.parametrize("credit", ["token", "turn", "bilevel"])
-def test_micro_batch_budget_changes_nothing(credit):
-    small, report_small = run(1, credit=credit)
-    large, report_large = run(10_000, credit=credit)
+@pytest.mark.parametrize(
+    "changes",
+    [{"credit": "token"}, {"credit": "turn"}, {"credit": "bilevel"}, {"aggregate": "turn"}, {"aggregate": "sequence"}],
+)
+def test_micro_batch_budget_changes_nothing(changes):
+    small, report_small = run(1, **changes)
+    large, report_large = run(10_000, **changes)
     assert all(torch.allclose(small[n], large[n], atol=1e-5) for n in small)
     assert report_small == pytest.approx(report_large, abs=1e-4)
+
+
+@pytest.mark.parametrize("aggregate", ["token", "turn", "sequence"])
+def test_the_loss_is_the_mean_over_what_counts_alike(aggregate):
+    """One minibatch at ratio one: the policy loss is minus the mean advantage, taken by a loop over the episodes."""
+    actor = perturb(make_actor())
+    traj = play(actor, 8, np.random.default_rng(0))
+    rows = list(traj.rows())
+    config = replace(CONFIG, epochs=1, minibatches=1, aggregate=aggregate)
+    advantages = prepare(actor, rows, traj, config)[0].advantages.tolist()
+    groups: dict[int, list[float]] = {}
+    for i, row in enumerate(rows):
+        group = {"token": 0, "turn": i, "sequence": i // 2}[aggregate]
+        groups.setdefault(group, []).extend(advantages.pop(0) for _ in row.tokens[row.prompt :])
+    expected = -np.mean([np.mean(members) for members in groups.values()])
+    still = torch.optim.SGD(actor.parameters(), 0.0)
+    report = update(actor, still, traj, config, np.random.default_rng(0))
+    assert report["loss/policy"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_same_seed_same_numbers():

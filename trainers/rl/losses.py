@@ -1,14 +1,32 @@
 """PPO's losses as tensor functions (Eqs. 16-18, GHAR): sums over tokens divided by one global denominator.
 
 Every function takes per-token tensors of one shape [N] (or [B, L]) and `weights` of the same shape: 1 on trainable
-tokens, 0 on all others, whose entries may be anything. `denominator` is the number of trainable tokens of the whole
-update, over all micro-batches and all ranks: adding up the results of the parts then gives the result of the whole.
+tokens (or what `token_weights` gives them), 0 on all others, whose entries may be anything. `denominator` is the sum of
+the weights of the whole update, over all micro-batches and all ranks: adding up the results of the parts then gives the
+result of the whole.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+Aggregate = Literal["token", "turn", "sequence"]
+
+
+def token_weights(turn: Tensor, sequence: Tensor, aggregate: Aggregate) -> Tensor:
+    """What each trainable token of a batch counts, float32 [N]; turn, sequence: int [N], the reply and episode of each.
+
+    token: all alike, so that a reply counts by its length, and a decision of one word next to nothing beside a summary.
+    turn: every reply as much as every other, shared out among its tokens. sequence: every episode as much.
+    A weighted mean over all tokens is then the mean over tokens, over turns' means or over episodes' means.
+    """
+    if aggregate == "token":
+        return torch.ones(turn.shape, device=turn.device)
+    _, group, size = (turn if aggregate == "turn" else sequence).unique(return_inverse=True, return_counts=True)
+    return (1.0 / size)[group]
 
 
 def weighted(x: Tensor, weights: Tensor, denominator: float) -> Tensor:
