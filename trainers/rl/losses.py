@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 Aggregate = Literal["token", "turn", "sequence"]
+Kl = Literal["k1", "k2", "k3"]
 
 
 def token_weights(turn: Tensor, sequence: Tensor, aggregate: Aggregate) -> Tensor:
@@ -84,13 +85,22 @@ def value_loss(
     return weighted(error, weights, denominator)
 
 
-def reference_kl(logp_new: Tensor, logp_reference: Tensor, weights: Tensor, denominator: float) -> Tensor:
-    """KL(π || π_ref) by the k3 estimator, exp(d) - d - 1 with d = logp_reference - logp_new, a scalar.
+def reference_kl(
+    logp_new: Tensor, logp_reference: Tensor, weights: Tensor, denominator: float, estimator: Kl = "k3"
+) -> Tensor:
+    """KL(π || π_ref) from samples of π, a scalar; d = logp_reference - logp_new (Schulman 2020, "Approximating KL
+    divergence"). As a loss, only an estimator's gradient counts, and that need not be its value's.
 
-    Never negative, and unbiased for samples of π (Schulman 2020, "Approximating KL divergence").
+    k3: exp(d) - d - 1, never negative. Its value is an unbiased estimate of KL(π || π_ref), but its expected gradient
+        is that of KL(π_ref || π), which spreads π over all that π_ref does instead of keeping it within.
+    k2: d² / 2, never negative. Its expected gradient is that of KL(π || π_ref); its value is biased where they are far
+        apart.
+    k1: -d, unbiased and of either sign, with the gradient of k2 put in its place: its own is zero in expectation.
     """
-    difference = torch.where(weights != 0, logp_reference - logp_new, 0.0)
-    return weighted(difference.exp() - difference - 1.0, weights, denominator)
+    d = torch.where(weights != 0, logp_reference - logp_new, 0.0)
+    k2 = d**2 / 2
+    terms = {"k1": k2 + (-d - k2).detach(), "k2": k2, "k3": d.exp() - d - 1.0}
+    return weighted(terms[estimator], weights, denominator)
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:

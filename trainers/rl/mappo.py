@@ -40,7 +40,7 @@ class MappoConfig:
     importance_cap: C of `losses.truncated_importance`, None where engine and trainer compute the same numbers;
     mismatch_limit: mean |trainer's - engine's log-prob| in nats above which an update stops the run, None: never.
     aggregate: what counts alike in every loss term and diagnostic, see `losses.token_weights`. Episodes are as long as
-    they are in the batch, whatever part of them a minibatch drew.
+    they are in the batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`.
     """
 
     epochs: int
@@ -61,6 +61,7 @@ class MappoConfig:
     importance_cap: float | None
     mismatch_limit: float | None
     aggregate: losses.Aggregate = "token"
+    kl_estimator: losses.Kl = "k3"
 
     @property
     def needs_reference(self) -> bool:
@@ -122,10 +123,10 @@ def improve(
     """Train on one batch; returns diagnostics. `advance` is told rows as they are done, epochs x rows in all.
 
     Every process calls it with its own episodes, in order of rank, and an `rng` in the same state; minibatches are
-    drawn from the rows of all and losses normalised by the weights of all their tokens, so that the number of processes
-    changes numbers by rounding at most. ValueError when nobody has a row; FloatingPointError when a gradient is not finite
-    (weights are then as before the step); WrongWeights when the engine's log-probs of `version` (rows of older
-    weights are left out; None: of all rows) are not those of this actor.
+    drawn from the rows of all and losses normalised by the weights of all their tokens, so that the number of
+    processes changes numbers by rounding at most. ValueError when nobody has a row; FloatingPointError when a gradient
+    is not finite (weights are then as before the step); WrongWeights when the engine's log-probs of `version` (rows of
+    older weights are left out; None: of all rows) are not those of this actor.
     """
     start = time.monotonic()
     rows = [row for row in traj.rows() if row.trainable]
@@ -323,7 +324,8 @@ def total_loss(scores: Scores, targets: Targets, weight: float, cfg: MappoConfig
     total = policy + cfg.value_coef * value - cfg.entropy * entropy
     parts |= {"loss/policy": policy, "loss/value": value, "entropy": entropy}
     if targets.reference is not None:
-        parts["kl_reference"] = losses.reference_kl(scores.logp, targets.reference, weights, weight)
+        kl = losses.reference_kl(scores.logp, targets.reference, weights, weight, cfg.kl_estimator)
+        parts["kl_reference"] = kl
         total = total + cfg.kl * parts["kl_reference"]
     return total, parts | {"loss/total": total}
 
