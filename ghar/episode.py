@@ -197,7 +197,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Episode:
-    """A finished episode. `failure` names why it could not finish; such an episode has no prediction."""
+    """A finished episode. `failure` names why it could not finish; such an episode has no prediction.
+
+    cut: it was cut short by something other than the policy, e.g. an interrupted rollout, so what it would still have
+        earned is unknown. A reply that runs into `max_tokens` is the policy's own doing and cuts nothing.
+    """
 
     sample_id: str
     attempt: int
@@ -206,6 +210,7 @@ class Episode:
     trace: tuple[Record, ...] = ()
     failure: str | None = None
     seconds: float = 0.0
+    cut: bool = False
 
 
 EpisodeGenerator = Generator[Any, Any, Prediction]
