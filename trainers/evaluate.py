@@ -81,7 +81,7 @@ def evaluate_system(
     rows = {name: list(folder.episodes(name)) for name in names if name in done}
     for name in rows:
         print(f"Episodes of {name}: finished by an earlier start.")
-    for name, made in _played(system, config, found, [v for v in wanted if v.name not in rows]):
+    for name, made in played(system, config, found, [v for v in wanted if v.name not in rows]):
         rows[name] = made
         folder.write_episodes(name, made)
     return summary_of(system, config, {name: rows[name] for name in names}, _stages(found, wanted))
@@ -92,7 +92,7 @@ def _stages(found: Found, wanted: Sequence[Variant]) -> dict[str, str]:
     return {v.name: found.names(v.who) if v.who in STAGES else v.who or "no one" for v in wanted}
 
 
-def _played(
+def played(
     system: System[Any], config: Config, found: Found, wanted: Sequence[Variant]
 ) -> Iterator[tuple[str, list[Row]]]:
     """The rows of each variant, those of one stage of weights together."""
