@@ -1,4 +1,4 @@
-"""EHR-RAG's part of report.html: for one patient what was retrieved, from when, and how each argument used it."""
+"""EHR-RAG's part of the report: for one patient what was retrieved, from when, and how each argument used it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from ghar.metrics.charts import PALETTE, QUIET, Line, drawing, line_chart
+from ghar.metrics.look import Section, in_order, render_section
+from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]
+TITLES = {"ehr_rag": "EHR-RAG"}
 LONGEST = 1_500  # characters of a passage that are shown
 PATHS = {"numbers": "measurements", "support": "for the outcome", "oppose": "against the outcome", "": "the question"}
 TICKS = {-3650: "10 years", -1095: "3 years", -365: "1 year", -90: "90 days", -30: "30 days", -7: "7 days",
@@ -17,14 +20,24 @@ TICKS = {-3650: "10 years", -1095: "3 years", -365: "1 year", -90: "90 days", -3
 COLORS = {"numbers": PALETTE[3], "support": PALETTE[0], "oppose": PALETTE[1], "": PALETTE[2]}
 
 
-def section(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the section shows, from episode rows by method; None where no method looked events up.
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+    """The part about events, from the run's episodes by method; none where no method looked any up."""
+    names = in_order(run.episode_names(), TITLES)
+    content = _content({name: run.episodes(name) for name in names}, summary)
+    if content is None:
+        return []
+    shown_as = {name: TITLES.get(name, name) for name in [*names, *(summary.get("policies") or {})]}
+    labels = (summary.get("task") or {}).get("labels") or []
+    html = render_section("envs.ehr_rag", "report.html", shown_as=shown_as, labels=labels, **content)
+    return [Section("Events looked up", html)]
+
+
+def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the part shows; None where no method looked events up.
 
     The patient is the first one whom the first method with two arguments answered rightly with both arguments resting
     on something, else the first one that it found anything for.
     """
-    if summary.get("system") != "ehr_rag":
-        return None
     order = list(summary.get("policies") or episodes)
     rows = {name: list(episodes[name]) for name in order if name in episodes}
     found = [(name, row) for name in rows for row in rows[name] if any(p["passages"] for p in row.get("lookups", ()))]
@@ -33,6 +46,7 @@ def section(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -
         return {"policy": None, "shots": shots} if shots else None
     found.sort(key=lambda pair: -_worth(pair[1]))  # stable: first method, first patient
     name, row = found[0]
+    policies = summary.get("policies") or {}
     answers = [
         (other, each["prediction"], each["correct"])
         for other, some in rows.items() for each in some if each["sample_id"] == row["sample_id"]
@@ -41,9 +55,9 @@ def section(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -
         "policy": name, "sample_id": row["sample_id"], "patient": shorten(row["patient"]), "label": row["label"],
         "prediction_time": row["prediction_time"], "lookups": [_shown(lookup) for lookup in row["lookups"]],
         "arguments": {PATHS[side]: shorten(said) for side, said in row["arguments"].items()},
-        "answers": answers, "timeline": timeline(row), "shots": shots,
-        "class_f1": {method: numbers.get("class_f1") or {} for method, numbers in summary["policies"].items()},
-        "errors": {method: numbers.get("errors") or {} for method, numbers in summary["policies"].items()},
+        "answers": answers, "timeline": _timeline(row), "shots": shots,
+        "class_f1": {method: numbers.get("class_f1") or {} for method, numbers in policies.items()},
+        "errors": {method: numbers.get("errors") or {} for method, numbers in policies.items()},
     }  # fmt: skip
 
 
@@ -62,7 +76,7 @@ def _shown(lookup: Row) -> dict[str, Any]:
     return {**lookup, "path": PATHS[lookup["path"]], "color": COLORS[lookup["path"]], "passages": passages}
 
 
-def timeline(row: Row) -> str:
+def _timeline(row: Row) -> str:
     """SVG: one bar a passage from its first to its last event, one line a search, up to the prediction time.
 
     A filled dot stands at the end of what an argument used, a ring at the end of what it did not.

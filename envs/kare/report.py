@@ -1,13 +1,16 @@
-"""KARE's part of report.html: one patient's communities, why each was chosen, the reasoning chain; what was built."""
+"""KARE's part of the report: one patient's communities, why each was chosen, the reasoning chain; what was built."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ghar.metrics.look import Section, in_order, render_section
+from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]
+TITLES = {"scripted": "Scripted teacher", "kare": "KARE"}
 LONGEST = 1_500  # characters of a summary that are shown
 FACTORS = {  # as dgra.Factors names them: how they are shown
     "hits": "Hits", "decay": "Decay", "coherence": "Coherence", "recency": "Recency", "theme": "Theme",
@@ -17,14 +20,21 @@ ROOM = ("found", "cut", "shortened")  # of method_summary in trainers/kare_rows.
 CHAINED = ("kare", "scripted")  # methods that reason beside their answer, the most telling first
 
 
-def section(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the section shows, from episode rows by method; None where the run is not KARE's.
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+    """The part about communities, from the run's episodes by method and what its summary says of the build."""
+    names = in_order(run.episode_names(), TITLES)
+    content = _content({name: run.episodes(name) for name in names}, summary)
+    shown_as = {name: TITLES.get(name, name) for name in [*content["errors"], *content["guidelines"], *names]}
+    html = render_section("envs.kare", "report.html", shown_as=shown_as, **content)
+    return [Section("Communities", html)]
+
+
+def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What the part shows.
 
     The patient is the first one whom the first of `CHAINED` answered rightly with communities and a chain, else the
     first with communities. `patient` is None where no method was shown any.
     """
-    if summary.get("system") != "kare":
-        return None
     rows, policies = {name: list(found) for name, found in episodes.items()}, summary.get("policies") or {}
     order = [name for name in (*CHAINED, *rows) if name in rows]
     told = [(name, row) for name in dict.fromkeys(order) for row in rows[name] if any(map(_is_community, row["found"]))]

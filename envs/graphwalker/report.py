@@ -1,4 +1,4 @@
-"""The report's part about demonstrations: who was chosen for whom, what each pick gained, what it cost, one walk.
+"""GraphWalker's part of the report: who was chosen for whom, what each pick gained, what it cost, one walk.
 
 selection.json in the run folder: selector, k, kind ("generated" or not), cost {name: number}, clinical {metric: [value,
 mean, deviation]}, rows [{sample_id, label, prediction, scored, shots: [{sample_id, label, gain or null}]}], walk (null,
@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ghar.metrics.look import Section, render_section
 from ghar.metrics.runfolder import RunFolder, write_whole
 
 FILE, SHOWN = "selection.json", 30
@@ -35,14 +36,15 @@ def write_selection(folder: RunFolder, content: Mapping[str, Any]) -> None:
     write_whole(folder.path / FILE, json.dumps(content, allow_nan=False) + "\n")
 
 
-def section(folder: RunFolder) -> dict[str, Any] | None:
-    """What selection.html shows; None for runs of other systems."""
-    path = folder.path / FILE
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+    """The part about demonstrations, from selection.json; none where the run has not written it."""
+    path = run.path / FILE
     if not path.exists():
-        return None
+        return []
     content = json.loads(path.read_text())
     clinical = [
         (NAMES[name], f"{100 * value:.2f}", f"{100 * mean:.2f}±{100 * deviation:.2f}")
         for name, (value, mean, deviation) in content["clinical"].items()
     ]
-    return {**content, "clinical": clinical, "rows": content["rows"][:SHOWN], "all": len(content["rows"])}
+    shown = {**content, "clinical": clinical, "rows": content["rows"][:SHOWN], "all": len(content["rows"])}
+    return [Section("Demonstrations", render_section("envs.graphwalker", "report.html", **shown))]

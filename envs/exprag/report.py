@@ -1,18 +1,32 @@
-"""EXPRAG's part of report.html: for one patient which stays were ranked, what their reports said, how it was used."""
+"""EXPRAG's part of the report: for one patient which stays were ranked, what their reports said, how it was used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ghar.metrics.look import Section, in_order, render_section
+from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]
+TITLES = {"scripted": "Scripted teacher"}
 LONGEST = 1_500  # characters of a piece that are shown
 
 
-def one_patient(episodes: Mapping[str, Iterable[Row]]) -> dict[str, Any] | None:
-    """What the section shows, from episode rows by policy; None where no policy looked experience up.
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+    """One patient's experience, from the run's episodes by policy; no part where no policy looked any up."""
+    names = in_order(run.episode_names(), TITLES)
+    content = _content({name: run.episodes(name) for name in names})
+    if content is None:
+        return []
+    shown_as = {name: TITLES.get(name, name) for name in names}
+    html = render_section("envs.exprag", "report.html", shown_as=shown_as, **content)
+    return [Section("Experience", html)]
+
+
+def _content(episodes: Mapping[str, Iterable[Row]]) -> dict[str, Any] | None:
+    """What the part shows; None where no policy looked experience up.
 
     The patient is the first one whom the main policy answered rightly with something it found, else the first one that
     it found anything for. `answers`: what every policy chose for the same patient.
