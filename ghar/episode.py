@@ -147,11 +147,15 @@ class Step:
 @dataclass(frozen=True)
 class Prediction:
     """What an episode returns: label index (None when no answer could be read), H_rea, and whether it ran out
-    of iterations (`truncated`) instead of ending by its own decision."""
+    of iterations (`truncated`) instead of ending by its own decision.
+
+    probabilities: of the labels, from a classifier that gives them.
+    """
 
     label: int | None
     history: tuple[Step, ...] = ()
     truncated: bool = False
+    probabilities: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)

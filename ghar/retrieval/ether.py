@@ -16,7 +16,7 @@ what it knows of most recently, and the only choice that keeps the newest chunk 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -93,7 +93,7 @@ class EventCorpus:
     the other views. Either may be None where no view asks for it. seed: of the uniform view.
     """
 
-    cases: Sequence[tuple[int, datetime]]
+    cases: Sequence[tuple[int, datetime]] | Mapping[int, tuple[int, datetime]]
     spec: EtherSpec
     encoder: Encoder
     apart: EventStore | None

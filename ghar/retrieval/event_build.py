@@ -17,7 +17,7 @@ from ghar.errors import BadInput
 from ghar.kg.storage import Strings, new_folder, read_meta, write_arrays, write_meta
 from ghar.progress import progress
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.event_store import FORMAT, EventStore, Layout, chunk_count
+from ghar.retrieval.event_store import FORMAT, Clock, EventStore, Layout, chunk_count
 
 PART = 1_000_000  # events in memory at once
 BATCH = 1_024  # chunks encoded at once
@@ -40,6 +40,14 @@ def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layo
             write_meta(temporary, meta | {"sizes": sizes})
     read_meta(folder)
     return EventStore.load(folder, layout, encoder)
+
+
+def clock_of(clock: Clock) -> pl.Expr:
+    """When an event counts as known; null for static facts, and where no one knows when it became known."""
+    if clock == "time":
+        return pl.col("time")
+    known = pl.col("time").is_not_null() & pl.col("recorded").is_not_null()
+    return pl.when(known).then(pl.max_horizontal("time", "recorded"))
 
 
 def _fingerprint(cohort: Cohort) -> str:
@@ -91,12 +99,8 @@ class _Builder:
 
     def _timed(self) -> pl.LazyFrame:
         """Events with a clock, and whether their number is one."""
-        clock = pl.col("time")
-        if self.layout.clock == "recorded":  # null where nobody knows when it became known: never shown
-            known = pl.col("time").is_not_null() & pl.col("recorded").is_not_null()
-            clock = pl.when(known).then(pl.max_horizontal("time", "recorded"))
-        number = pl.col("numeric_value").is_finite().fill_null(False)
-        return self.cohort.scan().with_columns(_clock=clock, _number=number & self.layout.numbers_apart)
+        number = pl.col("numeric_value").is_finite().fill_null(False) & self.layout.numbers_apart
+        return self.cohort.scan().with_columns(_clock=clock_of(self.layout.clock), _number=number)
 
     def _count(self) -> pl.DataFrame:
         """One row a patient: subject_id, first clock, and how many events, rows, numbers and facts there are."""

@@ -38,6 +38,9 @@ ARRAYS = (
 VOCABULARY = ("codes", "labels", "indicators")
 
 
+Clock = Literal["time", "recorded"]
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a store is laid out. size, overlap: rows of a chunk. numbers_apart: numeric events are trajectories, no rows.
@@ -46,7 +49,7 @@ class Layout:
     size: int
     overlap: int
     numbers_apart: bool
-    clock: Literal["time", "recorded"]
+    clock: Clock
 
 
 def to_micros(time: datetime) -> int:
@@ -85,9 +88,10 @@ class EventStore:
     i32[R] into codes and labels; row_value: i32[R] into values, -1 without one. vectors: f32[C, d], no columns where
     the store was built without an encoder. number_*: by patient, indicator and clock; number_value: f32[N];
     number_unit: i32[N] into values, -1 without one. indicator_vectors: f32[I, d], of the indicators' names.
-    labels: "type - description" of each code.
+    labels: "type - description" of each code. Pickled, it is its folder, which the other process opens, too.
     """
 
+    folder: Path
     layout: Layout
     encoder: Encoder | None
     subjects: np.ndarray
@@ -123,7 +127,10 @@ class EventStore:
         wrong = [name for name in ARRAYS if len(arrays[name]) != sizes.get(name)]
         if wrong:
             raise BadInput(f"{folder}/{wrong[0]}.npy is cut short: delete {folder} and it is built again.")
-        return cls(layout, encoder, **arrays, **strings)
+        return cls(folder, layout, encoder, **arrays, **strings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EventStore.load, (self.folder, self.layout, self.encoder)
 
     def record(self, subject_id: int, before: datetime) -> Record:
         """What is known of a patient strictly before `before`; nothing for a patient who has no event."""
