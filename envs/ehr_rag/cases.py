@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,9 +12,9 @@ import polars as pl
 from envs.ehr_rag.episode import EventCase
 from envs.records import Records
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.tasks.cards import CARDS, TaskCard
-from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
-from ghar.data.tasks.splits import Splits, split_by_patient
+from ghar.data.tasks.cards import TaskCard, card_of
+from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.visits import read_task
 from ghar.data.views.events import event_label
 from ghar.errors import BadInput
 from ghar.retrieval.event_build import clock_of
@@ -49,47 +50,23 @@ def event_cases(records: Records, clock: Clock) -> EventCases:
     Raises BadInput for a task without visits, and for a source whose hospital stays have no order.
     """
     _check_order(records.cohort)
-    task, samples = task_splits(records)
-    known, card = _known(records.charted, clock), card_of(task)
+    read = read_task(records.cohort, records.config.data, records.config.task)
+    known, card = _known(records.charted, clock), card_of(read.task)
+    place = {sample.sample_id: i for i, sample in enumerate(read.samples)}
 
     def cases(part: Sequence[Sample]) -> tuple[EventCase, ...]:
-        return tuple(_case(sample, known.get(sample.subject_id, _Known()), task, card) for sample in part)
+        return tuple(
+            _case(sample, place[sample.sample_id], known[sample.subject_id], read.task, card) for sample in part
+        )
 
-    splits = Splits(cases(samples.train), cases(samples.valid), cases(samples.test))
-    everyone = (*samples.train, *samples.valid, *samples.test)
-    firsts = [(known.get(sample.subject_id, _Known()).first, sample.prediction_time) for sample in everyone]
+    samples = read.splits
+    firsts = [
+        (known[sample.subject_id].first, sample.prediction_time)
+        for sample in (*samples.train, *samples.valid, *samples.test)
+    ]
     empty = sum(first is None or first >= at for first, at in firsts)
-    return EventCases(task, splits, {"samples without an earlier event": empty})
-
-
-def task_splits(records: Records) -> tuple[Task, Splits[Sample]]:
-    """The task and its samples."""
-    # TODO(merge): `return records.task, records.splits` once these know EHRSHOT's tasks, given labels and splits too
-    name = records.config.task.name
-    if name not in TASKS:
-        return records.task, records.splits
-    rows, about = ehrshot_labels(records.cohort, name)[0].iter_rows(), records.config.task
-    samples = [Sample(f"{name}-{who}-{i}", who, -1, at, (), label) for i, (who, at, label) in enumerate(rows)]
-    return TASKS[name], records.limited(split_by_patient(samples, about.split, about.split_seed))
-
-
-def card_of(task: Task) -> TaskCard:
-    """The task's card; where it has none, one made from its question."""
-    # TODO(merge): ghar.data.tasks.cards.card_of
-    cards: Mapping[str, TaskCard] = {**CARDS}
-    if task.name in cards:
-        return cards[task.name]
-    speaks = "findings, treatments and events that speak"
-    highest = "yes" if len(task.labels) == 2 else "a high answer"
-    return TaskCard(
-        title=task.name,
-        category="Prediction",
-        description=task.question,
-        factual=f"{speaks} for {highest}: {task.question}",
-        counterfactual=f"{speaks} against it: {task.question}",
-        meanings=task.labels,
-        advice="",
-    )
+    splits = Splits(cases(samples.train), cases(samples.valid), cases(samples.test))
+    return EventCases(read.task, splits, {**read.counts, "samples without an earlier event": empty})
 
 
 def _check_order(cohort: Cohort) -> None:
@@ -100,19 +77,18 @@ def _check_order(cohort: Cohort) -> None:
         )
 
 
-def _known(cohort: Cohort, clock: Clock) -> dict[int, _Known]:
+def _known(cohort: Cohort, clock: Clock) -> defaultdict[int, _Known]:
     """What stands beside the events, by patient."""
     static = pl.col("time").is_null()
     people = cohort.scan().group_by("subject_id", maintain_order=True)
     table = people.agg(facts=pl.col("code").filter(static), first=clock_of(clock).min()).collect()
     names = cohort.names()
-    return {
-        subject: _Known(tuple(event_label(code, names[code]) for code in facts), first)
-        for subject, facts, first in table.iter_rows()
-    }
+    found: defaultdict[int, _Known] = defaultdict(_Known)
+    for subject, facts, first in table.iter_rows():
+        found[subject] = _Known(tuple(event_label(code, names[code]) for code in facts), first)
+    return found
 
 
-def _case(sample: Sample, known: _Known, task: Task, card: TaskCard) -> EventCase:
-    place = int(sample.sample_id.rpartition("-")[2])
+def _case(sample: Sample, place: int, known: _Known, task: Task, card: TaskCard) -> EventCase:
     text = "; ".join(known.facts)
     return EventCase(sample.sample_id, sample.subject_id, place, text, sample.prediction_time, task, card, sample.label)
