@@ -1,39 +1,37 @@
-"""EHR-RAG end to end: evaluation on generated patients and on a MEDS folder, regressions, report, training."""
+"""EHR-RAG as a system: cases of every task, stores, variants, rule, regressions, rows and numbers; MEDS folders."""
 
 from __future__ import annotations
 
-import json
+import pickle
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from envs.ehr_rag.episode import AGENTS, ROLES
-from envs.rollout import derive_seed
-from ghar.config import Config
+from envs.ehr_rag.baselines import Regressions, count_features, fit_shots, read_embeddings
+from envs.ehr_rag.episode import EventCase
+from envs.ehr_rag.stores import Stores
+from envs.records import Records
+from envs.rollout import Job, rollout
+from envs.system import Reader, System, build, words
+from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
-from ghar.llm.engines import make_engine
-from ghar.llm.policy import EnginePolicy
-from ghar.metrics.runfolder import RunFolder
+from ghar.retrieval.ether import EventQuery
 from launch.entry import load
-from rewards.outcome import score_outcome
-from trainers.ehr_rag import evaluate
-from trainers.ehr_rag_model import language_model, load_model
-from trainers.ehr_rag_study import EventStudy, play_cases, prepare
-from trainers.engines import serving
-from trainers.linear_baselines import count_features, fit_shots, read_embeddings
-from trainers.rl.mappo import update
-from trainers.rl.trajectory import build
-from trainers.runs.models import make_actor, mappo_config
 
 TINY = (
-    "policy=ehr_rag", "task=guo_readmission", "data.patients=120", "task.max_test=8", "eval.bootstrap=50",
-    "model.hidden=32", "model.layers=1", "model.heads=2", "model.vocab=512", "ehr_rag.chunking=[6,1]",
-    "ehr_rag.chunks=[100,2]", "ehr_rag.budget=[20,120]", "ehr_rag.indicators=[6,2,2]", "env.max_iterations=2",
+    "system=ehr_rag", "task=guo_readmission", "data.patients=120", "task.max_test=8", "system.chunk_rows=6",
+    "system.chunk_overlap=1", "system.chunks=2", "system.rows=20", "system.tokens=120", "system.indicators=6",
+    "system.indicators_kept=2", "system.recent_values=2", "system.iterations=2",
 )  # fmt: skip
-ALL = "[ehr_rag,no_ether,no_air,no_der,direct,rag,uniform,rule,react,counts]"
+TASKS = ("los", "read", "dec", "kare_mortality", "kare_readmission", "guo_los", "guo_readmission", "new_acutemi",
+         "lab_anemia")  # fmt: skip
+METHODS = ("ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react")
+DRAW = {"seed": 0, "resamples": 50}
 
 
 @pytest.fixture(scope="module")
@@ -41,100 +39,174 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ehr-rag")
 
 
-def configured(cache: Path, *overrides: str) -> Config:
-    return load([*TINY, f"data.cache={cache}", *overrides])
+def made(cache: Path, *overrides: str) -> System[Any]:
+    return build(Records(load([*TINY, f"data.cache={cache}", *overrides])))
 
 
 @pytest.fixture(scope="module")
-def study(cache: Path) -> EventStudy:
-    return prepare(configured(cache, f"ehr_rag.methods={ALL}"))
+def system(cache: Path) -> System[Any]:
+    return made(cache)
 
 
-def test_every_method_is_evaluated_and_reported(cache: Path, tmp_path: Path) -> None:
-    own = ["ehr_rag.answers=scripted", f"ehr_rag.methods={ALL}", f"run_dir={tmp_path}", "task.max_test=null"]
-    summary = evaluate(configured(cache, *own))
-    assert list(summary["policies"]) == ALL.strip("[]").split(",")
-    told = summary["policies"]["ehr_rag"]
-    assert told["accuracy"][0] > 0.6 and set(told["class_f1"]) == {"no", "yes"} and told["errors"] == {}
-    assert told["macro_f1"][0] == pytest.approx(np.mean([v[0] for v in told["class_f1"].values()]))
-    assert set(summary["shots"]["counts"]) >= {"1", "2", "4", "all"} and "reward" not in summary["policies"]["counts"]
-    assert json.loads((tmp_path / "summary.json").read_text())["system"] == "ehr_rag"
-    for name in summary["policies"]:
-        for row in RunFolder(tmp_path).episodes(name):
+def parts(system: System[Any]) -> tuple[Stores, Regressions]:
+    """What lies behind its episodes."""
+    player = system.episode.__self__  # type: ignore[attr-defined]
+    return player.stores, player.fitted
+
+
+def everyone(system: System[Any]) -> list[EventCase]:
+    return [*system.cases.train, *system.cases.valid, *system.cases.test]
+
+
+def play(system: System[Any], name: str, cases: Any = None, policy: Any = None) -> list[Episode]:
+    variant = system.variant(name)
+    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases or system.cases.test]
+    if policy is None and variant.who:
+        policy = system.fixed[variant.who]()
+    played = rollout(jobs, dict.fromkeys(system.agents, policy), system.corpus, seed=0, in_flight=8)
+    assert [episode.failure for episode in played] == [None] * len(played)
+    return played
+
+
+def rows(system: System[Any], name: str, played: list[Episode]) -> list[dict[str, Any]]:
+    """Rows as the evaluation writes them, as far as the numbers here read them."""
+    found = []
+    for case, episode in zip(system.cases.test, played, strict=True):
+        about = {
+            "sample_id": case.sample_id, "subject_id": case.subject_id, "label": system.in_words(case, case.label),
+            "prediction": system.in_words(case, episode.prediction.label), "needs_retrieval": None, "errors": [],
+            "correct": episode.prediction.label == case.label, "reward": system.reward(episode, case).total,
+            "label_probabilities": episode.prediction.probabilities, "prompt_tokens": 1, "completion_tokens": 1,
+            "seconds": 0.0, "failure": None, "turns": [{"format_ok": turn.format_ok} for turn in episode.turns],
+        }  # fmt: skip
+        found.append({**about, **system.row(episode, case, system.variants[name])})
+    return found
+
+
+def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
+    scripted = ["scripted" if name == "ehr_rag" else f"scripted_{name}" for name in METHODS]
+    assert list(system.variants) == [*METHODS, *scripted, "counts"]
+    assert set(system.listed) < set(system.variants) and system.teacher in system.fixed
+    for name in (*scripted, "counts"):
+        found = rows(system, name, play(system, name))
+        for row in found:
             for lookup in row["lookups"]:
                 assert all(passage["last"] < row["prediction_time"] for passage in lookup["passages"])
-    page = (tmp_path / "report.html").read_text()
-    for expected in ("Events looked up", "Argument for the outcome", "Argument against the outcome", "F1 of each class",
-                     "What was retrieved, and when", "The patients are generated."):  # fmt: skip
-        assert expected in page
-    assert "This run is not complete" not in page
+        assert system.numbers is not None
+        numbers = system.numbers(found, DRAW)
+        assert set(numbers["class_f1"]) == {"no", "yes"} and numbers["patients"] <= numbers["n"] == 8
+        assert ("reward" in numbers) == (name != "counts") == ("auroc" not in numbers)
+    told = system.summary({"counts": []})["shots"]["counts"]
+    assert set(told) >= {"1", "2", "all"} and "macro_f1" in told["all"] and system.summary({}) == {"shots": {}}
 
 
-def test_an_untrained_model_answers_and_is_counted(cache: Path, tmp_path: Path) -> None:
-    summary = evaluate(configured(cache, f"run_dir={tmp_path}", "ehr_rag.methods=[ehr_rag,direct,react]"))
-    told = summary["policies"]["ehr_rag"]
-    assert told["tokens"][0] > 100 and sum(told["errors"].values()) > 0
-    assert set(told["errors"]) <= {"empty", "no_item", "too_long", "repeated", "no_answer", "outside_labels",
-                                   "ambiguous_label"}  # fmt: skip
+@pytest.mark.parametrize("task", TASKS)
+def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
+    """The prompts of the rule's episodes offer all labels, and show nothing from the prediction time on."""
+    own = (f"task={task}", "task.max_test=2", "data.patients=200", "data.leakage=strict", "system.tokens=400")
+    system = made(cache, *own)
+    records = Records(load([*TINY, f"data.cache={cache}", *own]))
+    n = len(system.task.labels)
+    assert {case.label for case in everyone(system)} <= set(range(n))
+    if task in ("los", "read", "dec", "kare_mortality", "kare_readmission"):
+        assert [case.sample_id for case in system.cases.test] == [one.sample_id for one in records.splits.test]
+    for case, episode in zip(system.cases.test, play(system, "scripted"), strict=True):
+        assert episode.prediction.label in range(n)
+        acts = {act.role: act for act in (r.effect for r in episode.trace) if isinstance(act, Act)}
+        assert len(case.card.meanings) == n and ", ".join(map(str, range(n))) in acts["weigh"].prompt
+        assert acts["weigh"].parse(f"Answer: {n - 1}").value == n - 1
+        assert acts["weigh"].parse(f"Answer: {n}").error == "outside_labels"
+        end = f"{case.prediction_time:%Y-%m-%d %H:%M:%S}"
+        assert all(row[1:20] < end for act in acts.values() for row in act.facts["shown"].text.splitlines())
 
 
-def test_its_episodes_are_trained_with_mappo(study: EventStudy) -> None:
-    """Turns of both agents, side by side or not, go through collection, credit and an update."""
-    config = study.config
-    model, tokenizer = load_model(study)
-    actor = make_actor(config, model)
-    engine = make_engine(config, actor.model, tokenizer)
-    cases = study.splits.train[:3]
-    made = study.episodes("ehr_rag", lambda text: len(tokenizer.encode(text)), 120)
-    with serving(engine, actor, 0):
-        policy = EnginePolicy(engine, 1.0)
-        episodes = play_cases(study, cases, policy, made, seed=derive_seed(0, "rollout"), title="Rollout")
-    rewards = [score_outcome(e, case.label, 5.0) for e, case in zip(episodes, cases, strict=True)]
-    traj = build(episodes, rewards, AGENTS, ROLES)
-    assert len(traj.choice_ids) == sum(len(e.turns) for e in episodes) and traj.failed == 0
-    assert {ROLES[role] for role in traj.segments.role} >= {"support", "oppose", "weigh"}
-    assert traj.segments.reward.sum() == pytest.approx(sum(reward.total for reward in rewards))
-    # what was retrieved is read and never trained on
-    rows = list(traj.rows())
-    assert traj.trainable_tokens == sum(len(row.tokens) - row.prompt for row in rows) < 0.5 * len(traj.tokens)
-    import torch
-
-    optimizer = torch.optim.AdamW(actor.parameter_groups(1e-3, 1e-3))
-    before = [weight.detach().clone() for weight in actor.trainable_parameters()]
-    update(actor, optimizer, traj, mappo_config(config), np.random.default_rng(0), lambda n=1: None, 0)
-    after = actor.trainable_parameters()
-    assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+def test_ehrshot_cases_are_numbered_by_their_labels(system: System[Any]) -> None:
+    assert all(case.sample_id.startswith(f"guo_readmission-{case.subject_id}-") for case in everyone(system))
+    places = [case.place for case in everyone(system)]
+    assert len(set(places)) == len(places)
 
 
-def test_counts_are_of_codes_before_the_time_and_of_their_ancestors(study: EventStudy) -> None:
-    cases = study.splits.train[:5]
-    records = study.records(cases, apart=False)
-    above = [["LAB"] if code.startswith("LAB/") else [] for code in study.cohort.codes["code"]]
-    codes = study.cohort.codes.with_columns(parents=pl.Series(above, dtype=pl.List(pl.String)))
-    found = count_features(records, codes)
+@pytest.mark.parametrize("task", ["series_mortality", "dischargeqa_diagnosis"])
+def test_a_task_without_visits_is_refused(cache: Path, task: str) -> None:
+    with pytest.raises(BadInput, match="shows no visits of codes"):
+        made(cache, f"task={task}")
+
+
+def test_stays_without_an_order_are_refused(cache: Path) -> None:
+    records = Records(load([*TINY, f"data.cache={cache}"]))
+    grouped = records.cohort.visits.with_columns(group=pl.col("visit_id"))
+    object.__setattr__(records.cohort, "visits", grouped)
+    with pytest.raises(BadInput, match="no order of hospital stays"):
+        build(records)
+
+
+def test_evidence_keeps_to_half_of_what_a_reader_reads(system: System[Any]) -> None:
+    def letters(text: str) -> int:
+        return len(text)
+
+    for reader, most in ((Reader(words), 120), (Reader(words, 100), 50), (Reader(letters, 400), 120)):
+        again = system.read_by(reader)
+        assert again.cases is system.cases and again.corpus is system.corpus
+        for episode in play(again, "scripted_direct"):
+            [act] = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
+            assert reader.count(act.facts["shown"].text) <= most
+
+
+def test_bad_replies_are_counted_by_name(system: System[Any]) -> None:
+    class Mute:
+        def answer(self, acts: Any, seeds: Any) -> list[Completion]:
+            return [Completion("") for _ in acts]
+
+    [episode] = play(system, "ehr_rag", system.cases.test[:1], Mute())
+    assert episode.prediction.label is None and not any(turn.format_ok for turn in episode.turns)
+
+
+def test_texts_are_records_of_training_patients(system: System[Any]) -> None:
+    lines = list(system.texts())
+    assert any(line.startswith("[") for line in lines) and any(": [" in line for line in lines)
+
+
+def test_it_goes_to_another_process(system: System[Any]) -> None:
+    """Ray sends these three; stores are opened there anew."""
+    first = play(system, "scripted_direct")
+    copied = pickle.loads(pickle.dumps((system.episode, system.corpus, system.variants["scripted_direct"])))
+    episode, corpus, variant = copied
+    jobs = [Job(case.sample_id, 0, partial(episode, case, variant)) for case in system.cases.test]
+    policies = dict.fromkeys(system.agents, system.fixed["reader"]())
+    again = rollout(jobs, policies, corpus, seed=0, in_flight=8)
+    assert [one.prediction for one in again] == [one.prediction for one in first]
+    case = system.cases.test[0]
+    asked = [EventQuery("fever", top_n=2, place=case.place, view=view) for view in ("similar", "newest", "chunks")]
+    assert system.corpus.retrieve(asked) == corpus.retrieve(asked)
+
+
+def test_counts_are_of_codes_before_the_time_and_of_their_ancestors(cache: Path, system: System[Any]) -> None:
+    cohort, cases = Records(load([*TINY, f"data.cache={cache}"])).charted, system.cases.train[:5]
+    above = [["LAB"] if code.startswith("LAB/") else [] for code in cohort.codes["code"]]
+    codes = cohort.codes.with_columns(parents=pl.Series(above, dtype=pl.List(pl.String)))
+    found = count_features(parts(system)[0].records(cases, apart=False), codes)
     for i, case in enumerate(cases):
-        events = study.cohort.events.filter(
+        events = cohort.events.filter(
             pl.col("subject_id") == case.subject_id, (pl.col("time") < case.prediction_time).fill_null(True)
         )
         labs = events["code"].str.starts_with("LAB/").sum()
         assert found[[i]].sum() == events.height + labs
 
 
-def test_shots_that_a_class_does_not_have_are_left_out(study: EventStudy) -> None:
-    cases = sorted((*study.splits.train, *study.splits.valid, *study.splits.test), key=lambda c: c.place)
-    row_of = {case.place: i for i, case in enumerate(cases)}
+def test_shots_that_a_class_does_not_have_are_left_out(system: System[Any]) -> None:
+    cases = everyone(system)
+    row_of = {case.sample_id: i for i, case in enumerate(cases)}
     features = np.array([[float(case.label), 1.0] for case in cases])
-    found = fit_shots(features, row_of, study.splits, 2, 0, "Fitting")
-    fewest = min(sum(case.label == label for case in study.splits.train) for label in (0, 1))
+    found = fit_shots(features, row_of, system.cases, 2, 0, "Fitting")
+    fewest = min(sum(case.label == label for case in system.cases.train) for label in (0, 1))
     assert list(found) == [str(n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n <= fewest] + ["all"]
     assert all(shares.sum(axis=1) == pytest.approx(1) for shares in found.values())
-    truth = [case.label for case in study.splits.test]
-    assert found["all"].argmax(axis=1).tolist() == truth
+    assert found["all"].argmax(axis=1).tolist() == [case.label for case in cases]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "npz"])
-def test_embeddings_from_elsewhere(study: EventStudy, tmp_path: Path, kind: str) -> None:
-    cases = study.splits.test
+def test_embeddings_from_elsewhere(system: System[Any], tmp_path: Path, kind: str) -> None:
+    cases = system.cases.test
     path = tmp_path / f"vectors.{kind}"
     subjects = [case.subject_id for case in cases]
     times = np.array([case.prediction_time for case in cases], dtype="datetime64[us]")
@@ -145,61 +217,53 @@ def test_embeddings_from_elsewhere(study: EventStudy, tmp_path: Path, kind: str)
         pl.DataFrame({"subject_id": subjects, "prediction_time": times, "vector": vectors.tolist()}).write_parquet(path)
     assert np.array_equal(read_embeddings(path, cases[::-1]), vectors[::-1])
     with pytest.raises(BadInput, match="has no vector of patient"):
-        read_embeddings(path, study.splits.train)
+        read_embeddings(path, system.cases.train)
     with pytest.raises(BadInput, match="does not exist"):
         read_embeddings(tmp_path / "no.npz", cases)
 
 
-def test_embeddings_are_a_method(cache: Path, study: EventStudy, tmp_path: Path) -> None:
-    cases = (*study.splits.train, *study.splits.valid, *study.splits.test)
-    everyone = prepare(configured(cache, f"ehr_rag.methods={ALL}", "task.max_test=null")).splits
-    cases = (*everyone.train, *everyone.valid, *everyone.test)
+def test_embeddings_are_a_variant_where_their_file_is_given(cache: Path, system: System[Any], tmp_path: Path) -> None:
+    cases = everyone(system)
     np.savez(
         tmp_path / "v.npz",
         subject_id=[case.subject_id for case in cases],
         prediction_time=np.array([case.prediction_time for case in cases], dtype="datetime64[us]"),
         vector=np.array([[case.label, 0.5] for case in cases]),
     )
-    own = [f"ehr_rag.embeddings={tmp_path}/v.npz", "ehr_rag.methods=[embeddings]", f"run_dir={tmp_path}/run"]
-    summary = evaluate(configured(cache, *own))
-    assert summary["policies"]["embeddings"]["accuracy"][0] == 1 and "auroc" in summary["policies"]["embeddings"]
-    assert "Macro-F1 of the regressions" in (tmp_path / "run" / "report.html").read_text()
+    again = made(cache, f"system.embeddings={tmp_path}/v.npz", "eval.variants=[embeddings]")
+    played = play(again, "embeddings")
+    assert all(episode.prediction.label == case.label for case, episode in zip(again.cases.test, played, strict=True))
+    with pytest.raises(BadInput, match="no variant embeddings"):
+        system.variant("embeddings")
 
 
-def test_the_budget_is_at_most_half_of_what_the_model_reads(study: EventStudy) -> None:
-    with language_model(study) as (_, count, tokens):
-        assert tokens == 120 and count("a b") > 0
-
-
-@pytest.mark.parametrize("overrides, said", [
-    (("task=los",), "policy=ehr_rag does not predict task=los"),
+@pytest.mark.parametrize("overrides, reason", [
     (("retriever=tfidf",), "makes no vectors"),
-    (("ehr_rag.methods=[]",), "at least one method"),
-    (("ehr_rag.methods=[rag,rag]",), "each only once"),
-    (("ehr_rag.chunking=[5,5]",), "overlap below the size"),
-    (("ehr_rag.methods=[embeddings]",), "set both"),
+    (("system.chunk_rows=5", "system.chunk_overlap=5"), "repeats whole chunks"),
+    (("eval.variants=[embeddings]",), "set both"),
 ])  # fmt: skip
-def test_what_does_not_fit_together_is_said(overrides: tuple[str, ...], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
-        load(["policy=ehr_rag", *overrides])
+def test_what_does_not_fit_together_is_reported(overrides: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        load(["system=ehr_rag", *overrides])
 
 
-def test_labels_and_split_that_come_with_a_meds_folder(study: EventStudy, tmp_path: Path) -> None:
+def test_labels_and_split_that_come_with_a_meds_folder(cache: Path, tmp_path: Path) -> None:
     from ghar.data.readers.meds import write_meds
 
-    write_meds(study.cohort, tmp_path / "meds")
+    cohort = Records(load([*TINY, f"data.cache={cache}"])).charted
+    write_meds(cohort, tmp_path / "meds")
     (tmp_path / "meds" / "labels").mkdir()
-    some = study.cohort.events.filter(pl.col("time").is_not_null()).group_by("subject_id").agg(pl.max("time"))
+    some = cohort.events.filter(pl.col("time").is_not_null()).group_by("subject_id").agg(pl.max("time"))
     some = some.sort("subject_id").with_row_index()
     labels = some.select("subject_id", prediction_time="time", boolean_value=pl.col("index") % 3 == 0)
     labels.write_parquet(tmp_path / "meds" / "labels" / "guo_readmission.parquet")
     split = pl.when(pl.col("index") < 40).then(pl.lit("train")).when(pl.col("index") < 60).then(pl.lit("tuning"))
     splits = some.select("subject_id", split=split.otherwise(pl.lit("held_out")))
     splits.write_parquet(tmp_path / "meds" / "metadata" / "subject_splits.parquet")
-    own = ["data=meds", f"data.root={tmp_path}/meds", f"data.cache={tmp_path}", "ehr_rag.methods=[direct]"]
-    found = prepare(load([*TINY, *own, "task.max_test=null"]))
-    assert (len(found.splits.train), len(found.splits.valid)) == (40, 20)
-    assert [case.label for case in found.splits.train] == [int(i % 3 == 0) for i in range(40)]
+    own = ["data=meds", f"data.root={tmp_path}/meds", f"data.cache={tmp_path}", "task.max_test=null"]
+    found = build(Records(load([*TINY, *own])))
+    assert (len(found.cases.train), len(found.cases.valid)) == (40, 20)
+    assert [case.label for case in found.cases.train] == [int(i % 3 == 0) for i in range(40)]
     assert found.counts["labels that came with the data"] == some.height
 
 
@@ -209,20 +273,16 @@ def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> No
     from ghar.data.readers.mimic4 import read_mimic4
 
     write_meds(read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=False), tmp_path / "meds", shard_size=50)
-    folder = ["policy=ehr_rag", "data=meds", f"data.root={tmp_path}/meds", f"data.cache={tmp_path}/cache"]
-    folder += ["ehr_rag.answers=scripted", "eval.bootstrap=20", "task.max_test=12", "env.prompts=full"]
-    for task, leakage, more in (("guo_los", "paper", ",rag"), ("lab_anemia", "strict", "")):
-        run = tmp_path / task
-        methods = f"ehr_rag.methods=[ehr_rag{more}]"
-        summary = evaluate(load([*folder, f"task={task}", f"data.leakage={leakage}", methods, f"run_dir={run}"]))
-        assert not summary["generated"] and summary["credentialed"] is not None
-        rows = list(RunFolder(run).episodes("ehr_rag"))
-        assert len(rows) == 12 and all(row["prediction"] is not None for row in rows)
-        shown = [p for row in rows for lookup in row["lookups"] for p in lookup["passages"]]
-        assert {p["kind"] for p in shown} == {"chunks", "indicators"}
-        for row in rows:
+    folder = ["system=ehr_rag", "data=meds", f"data.root={tmp_path}/meds", f"data.cache={tmp_path}/cache"]
+    folder += ["task.max_test=12", "env.prompts=full"]
+    for task, leakage in (("guo_los", "paper"), ("lab_anemia", "strict")):
+        system = build(Records(load([*folder, f"task={task}", f"data.leakage={leakage}"])))
+        assert not system.generated
+        found = rows(system, "scripted", play(system, "scripted"))
+        assert len(found) == 12 and all(row["prediction"] is not None for row in found)
+        for row in found:
             end = datetime.fromisoformat(row["prediction_time"])
             for lookup in row["lookups"]:
                 assert len(lookup["passages"]) <= (10 if lookup["path"] == "numbers" else 5)
+                assert {p["kind"] for p in lookup["passages"]} <= {"chunks", "indicators"}
                 assert all(datetime.fromisoformat(p["last"]) < end for p in lookup["passages"])
-        assert "Events looked up" in (run / "report.html").read_text()
