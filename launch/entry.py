@@ -62,6 +62,17 @@ def launch(job: Callable[[Config], None]) -> None:
     task()
 
 
+def plainly(job: Callable[[], None], usage: str) -> None:
+    """Call `job`, whose command line is not Hydra's alone; `usage` is what --help prints."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(usage)
+        return
+    try:
+        job()
+    except BadInput as error:
+        _stop(error)
+
+
 def _hand_over(overrides: Sequence[str]) -> None:
     """Leave the command line as Hydra takes it (see `_own_system`)."""
     kept = [text for text in sys.argv[1:] if text not in overrides]

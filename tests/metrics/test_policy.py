@@ -12,8 +12,8 @@ def episode(i, label, prediction, needs, retrieved, reward=1.0, ok=(True, True))
     return {
         "sample_id": f"s{i}", "subject_id": i // 2, "label": label, "prediction": prediction,
         "correct": label == prediction, "needs_retrieval": needs, "retrieved": retrieved, "iterations": 2,
-        "prompt_tokens": 90, "completion_tokens": 10, "seconds": 0.5, "reward": reward, "failure": None if prediction else "no_label",
-        "turns": [{"format_ok": o} for o in ok],
+        "prompt_tokens": 90, "completion_tokens": 10, "seconds": 0.5, "reward": reward,
+        "failure": None if prediction else "no_label", "turns": [{"format_ok": o} for o in ok],
     }  # fmt: skip
 
 
