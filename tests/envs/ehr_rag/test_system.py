@@ -286,3 +286,14 @@ def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> No
                 assert len(lookup["passages"]) <= (10 if lookup["path"] == "numbers" else 5)
                 assert {p["kind"] for p in lookup["passages"]} <= {"chunks", "indicators"}
                 assert all(datetime.fromisoformat(p["last"]) < end for p in lookup["passages"])
+
+
+def test_the_scene_to_begin_with(cache: Path) -> None:
+    pytest.importorskip("gymnasium")
+    import envs
+    from envs.ehr_rag.demo import demo_events
+    from envs.views.games import TextGame
+    from envs.views.gym_view import GymView
+
+    scene = demo_events(str(cache), patients=60)
+    envs.check(GymView(TextGame(scene)))
