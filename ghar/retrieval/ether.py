@@ -69,9 +69,12 @@ class EventPassage(Passage):
 
 
 def time_score(time: np.ndarray, first: int, now: int, recent_days: float, early_days: float) -> np.ndarray:
-    """s_time of Eq. 2: f64, in (0, 1], of times in microseconds from `first` to `now`."""
+    """s_time of Eq. 2: f64, in (0, 1], of times in microseconds up to `now`.
+
+    A birth lies before `first` (`EventStore.first`) and counts as so far from the record's beginning as it is.
+    """
     recent = np.exp(-(now - np.asarray(time, np.float64)) / DAY / recent_days)
-    early = np.exp(-(np.asarray(time, np.float64) - first) / DAY / early_days)
+    early = np.exp(-np.abs(np.asarray(time, np.float64) - first) / DAY / early_days)
     return np.maximum(recent, early)
 
 

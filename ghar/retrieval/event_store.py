@@ -29,7 +29,7 @@ from ghar.errors import BadInput
 from ghar.kg.storage import Strings, read_array, read_meta, read_strings
 from ghar.retrieval.encoders import Encoder
 
-FORMAT = 1
+FORMAT = 2
 ARRAYS = (
     "subjects", "first", "row_start", "row_clock", "row_time", "row_code", "row_value", "chunk_start", "vectors",
     "number_start", "number_clock", "number_time", "number_indicator", "number_value", "number_unit", "fact_start",
@@ -83,11 +83,12 @@ def chunk_count(rows: np.ndarray | int, size: int, overlap: int) -> np.ndarray:
 class EventStore:
     """Arrays over P patients, R rows, N numbers, C chunks, S static facts, K codes and I indicators.
 
-    subjects: i64[P], ascending. first: i64[P], the earliest clock of a patient. X_start: i64[P + 1], where the rows
-    (numbers, chunks, facts) of a patient begin. row_clock, row_time: i64[R] in microseconds since 1970; row_code:
-    i32[R] into codes and labels; row_value: i32[R] into values, -1 without one. vectors: f32[C, d], no columns where
-    the store was built without an encoder. number_*: by patient, indicator and clock; number_value: f32[N];
-    number_unit: i32[N] into values, -1 without one. indicator_vectors: f32[I, d], of the indicators' names.
+    subjects: i64[P], ascending. first: i64[P], the earliest clock of a patient but for births and what is so from birth
+    on. X_start: i64[P + 1], where the rows (numbers, chunks, facts) of a patient begin. row_clock, row_time: i64[R]
+    in microseconds since 1970; row_code: i32[R] into codes and labels; row_value: i32[R] into values, -1 without one.
+    vectors: f32[C, d], no columns where the store was built without an encoder. number_*: by patient, indicator and
+    clock; number_value: f32[N]; number_unit: i32[N] into values, -1 without one. indicator_vectors: f32[I, d], of the
+    indicators' names.
     labels: "type - description" of each code. Pickled, it is its folder, which the other process opens, too.
     """
 
@@ -158,7 +159,7 @@ class Record:
 
     @property
     def first(self) -> int:
-        """The earliest time of the record (tau_first of Eq. 2); `now` where there is none."""
+        """When the record begins (tau_first of Eq. 2), births apart; `now` where it has not yet."""
         return self.now if self.place < 0 else min(int(self.store.first[self.place]), self.now)
 
     @cached_property
