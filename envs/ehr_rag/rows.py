@@ -1,4 +1,4 @@
-"""What is kept of EHR-RAG: episode rows, with when what was found and how each argument used it, and the numbers."""
+"""What EHR-RAG adds to rows of episodes and to a variant's numbers: when what was found, and how arguments used it."""
 
 from __future__ import annotations
 
@@ -6,59 +6,28 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
-from ghar.config import Config
+from envs.system import Variant
 from ghar.episode import Episode
 from ghar.metrics.policy import policy_summary
+from ghar.metrics.rows import patients_of
 from ghar.metrics.scores import class_f1
 from ghar.retrieval.ether import EventPassage
-from rewards.outcome import score_outcome
-from trainers.play import effort_row, format_errors
 
 SECOND = "%Y-%m-%d %H:%M:%S"
+OF_POLICIES = ("reward", "retrieval_rate", "iterations", "tokens", "seconds")  # nothing to say of a regression
+Row = Mapping[str, Any]
 
 
-def case_row(case: EventCase, episode: Episode, method: str, eta: float) -> dict[str, Any]:
-    """One row of episodes/<method>.jsonl (schema: ghar.metrics.runfolder), with the format errors by name and
-    `lookups` and `arguments` (ghar.metrics.lookups)."""
-    reward = score_outcome(episode, case.label, eta)
+def event_row(episode: Episode, case: EventCase, variant: Variant) -> dict[str, Any]:
+    """`prediction_time`, `lookups` and `arguments` of a row (ghar.metrics.lookups); an iteration is a look-up."""
     found = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
-    return _row(case, episode.prediction.label, method) | {
+    return {
+        "prediction_time": f"{case.prediction_time:{SECOND}}",
         "retrieved": bool(found.lookups),
         "iterations": len(found.lookups),
-        "rewards": dict(reward.terms),
-        "reward": reward.total,
-        "errors": format_errors(episode),
         "lookups": [_lookup(lookup, found.arguments) for lookup in found.lookups],
         "arguments": dict(found.arguments),
-        **effort_row(episode),
-    }
-
-
-def linear_row(case: EventCase, shares: np.ndarray, method: str) -> dict[str, Any]:
-    """The row of a prediction that no policy made. shares: of the labels."""
-    return _row(case, int(shares.argmax()), method) | {
-        "label_probabilities": shares.tolist(), "retrieved": False, "iterations": 0, "prompt_tokens": 0,
-        "completion_tokens": 0, "seconds": 0.0, "rewards": {}, "reward": 0.0, "failure": None, "errors": [],
-        "lookups": [], "arguments": {}, "turns": [],
-    }  # fmt: skip
-
-
-def _row(case: EventCase, predicted: int | None, method: str) -> dict[str, Any]:
-    labels = case.task.labels
-    return {
-        "policy": method,
-        "split": "test",
-        "sample_id": case.sample_id,
-        "patient": f"{case.text or 'no static facts'}\npredicted at {case.prediction_time:{SECOND}}",
-        "prediction_time": f"{case.prediction_time:{SECOND}}",
-        "label": labels[case.label],
-        "prediction": None if predicted is None else labels[predicted],
-        "label_probabilities": None,
-        "correct": predicted == case.label,
-        "needs_retrieval": None,
     }
 
 
@@ -93,20 +62,19 @@ def _name(line: str) -> str:
     return line.partition(": [")[0]
 
 
-def method_summary(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], config: Config) -> dict[str, Any]:
+def variant_numbers(labels: Sequence[str], rows: Sequence[Row], draw: Mapping[str, int]) -> dict[str, Any]:
     """`policy_summary`, and "class_f1" {label: [value, low, high]} and "errors" {format error: count}.
 
-    A method that asks nobody has no reward and no retrieval to speak of.
+    draw: seed and resamples of intervals. A variant that asks no one has no reward and no retrieval to speak of.
     """
-    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
     found = policy_summary(rows, labels, **draw)
     if not any(row["turns"] for row in rows):
-        for name in ("reward", "retrieval_rate", "iterations", "tokens", "seconds"):
+        for name in OF_POLICIES:
             found.pop(name)
     place = {label: i for i, label in enumerate(labels)}
     truth = [place[row["label"]] for row in rows]
     guess = [None if row["prediction"] is None else place[row["prediction"]] for row in rows]
-    by_class = class_f1(truth, guess, len(labels), **draw)
+    by_class = class_f1(truth, guess, len(labels), patients=patients_of(rows), **draw)
     return found | {
         "class_f1": {labels[i]: interval.as_list() for i, interval in by_class.items()},
         "errors": dict(Counter(error for row in rows for error in row["errors"]).most_common()),
