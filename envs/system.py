@@ -156,6 +156,8 @@ class System(Generic[C]):
     row: what it adds to a row of episodes. numbers: of a variant's rows, where they are not those of a classifier.
     summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
     ceilings: best possible accuracies on some cases, None where nobody knows them.
+    judged: what it adds to summary.json by asking a language model once all variants have been played: the policy of
+        `main`, or of another variant that was played by a language model. None where there is nothing to ask.
     so_far: see `envs.scene.Scene`.
     """
 
@@ -185,6 +187,7 @@ class System(Generic[C]):
     summary: Callable[[Mapping[str, Sequence[Mapping[str, Any]]]], dict[str, Any]] = lambda rows: {}
     pairs_of: Sequence[tuple[str, str]] = ()
     ceilings: Callable[[Sequence[C]], Mapping[str, float] | None] = lambda cases: None
+    judged: Callable[[Policy], dict[str, Any]] | None = None
     counts: Mapping[str, Any] = field(default_factory=dict)
     generated: bool = False
     credentialed: bool = True
