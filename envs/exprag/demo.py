@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from envs.demo import PATIENTS, REWARDS, WORDS, demo_cohort
+from envs.exprag.corpus import rank_by_codes
 from envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
 from envs.scene import Scene
 from ghar.data.demo.notes import write_notes
@@ -15,7 +16,7 @@ from ghar.retrieval.experience import make_finder
 from ghar.retrieval.matching import tfidf
 from ghar.retrieval.report_build import index_reports, queries_of
 from ghar.retrieval.report_corpus import ReportCorpus
-from ghar.retrieval.reports import rank, weights
+from ghar.retrieval.reports import weights
 
 SPEC = ExpragSpec("compact", top_k=5, excerpts=8, words=96)
 ROWS = (1, 40)  # of a table; generated stays have 1 to 4
@@ -34,8 +35,8 @@ def demo_questions(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: 
         index,
         notes,
         queries_of(cohort, [question.visit_id for question in questions], strict=False),
-        lambda query, text, top_k: rank(index, query, weight, top_k),
+        partial(rank_by_codes, index, weight),
         make_finder("auto_merging", tfidf),
-        lambda stay: f"stay {stay}",
+        "stay {}".format,
     )
     return exprag_scene(ExpragEpisodes(SPEC), corpus, questions, REWARDS.eta)
