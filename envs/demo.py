@@ -2,7 +2,7 @@
 
 Runs take theirs from a configuration instead (trainers/study.py). These patients are generated: nothing that is
 learned on them says anything about real ones. The other systems' scenes: demo_communities.py,
-demo_events.py, demo_reports.py.
+envs/ehr_rag/demo.py, demo_reports.py.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ import gymnasium
 
 from envs.demo import SPEC, demo_scene
 from envs.demo_communities import demo_communities
-from envs.demo_events import demo_events
-from envs.demo_reports import demo_questions
+from envs.ehr_rag.demo import demo_events
+from envs.exprag.demo import demo_questions
 from envs.ghar.navigation import Chart, NavigationGame, navigation
 from envs.graphwalker.selection_game import SPEC as WALK
 from envs.graphwalker.selection_game import WalkGame, demo_walks

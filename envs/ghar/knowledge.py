@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from envs.ghar.teacher import Habits, Knowledge
 from ghar.data.demo import story
@@ -26,8 +27,17 @@ def topic_of(code: str, name: str) -> str:
 
 def label_rule(task: str) -> Callable[[int], int]:
     """The label index that the highest grade of a visit makes most probable in the demo world."""
-    threshold = POSITIVE_FROM.get(task)
-    return (lambda grade: grade) if threshold is None else (lambda grade: int(grade >= threshold))
+    return LabelRule(POSITIVE_FROM.get(task))
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """The grade itself, or whether it is high enough."""
+
+    threshold: int | None
+
+    def __call__(self, grade: int) -> int:
+        return grade if self.threshold is None else int(grade >= self.threshold)
 
 
 def exact_knowledge(world: World, names: Mapping[str, str], task: str) -> Knowledge:

@@ -16,7 +16,7 @@ what it knows of most recently, and the only choice that keeps the newest chunk 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -69,9 +69,12 @@ class EventPassage(Passage):
 
 
 def time_score(time: np.ndarray, first: int, now: int, recent_days: float, early_days: float) -> np.ndarray:
-    """s_time of Eq. 2: f64, in (0, 1], of times in microseconds from `first` to `now`."""
+    """s_time of Eq. 2: f64, in (0, 1], of times in microseconds up to `now`.
+
+    A birth lies before `first` (`EventStore.first`) and counts as so far from the record's beginning as it is.
+    """
     recent = np.exp(-(now - np.asarray(time, np.float64)) / DAY / recent_days)
-    early = np.exp(-(np.asarray(time, np.float64) - first) / DAY / early_days)
+    early = np.exp(-np.abs(np.asarray(time, np.float64) - first) / DAY / early_days)
     return np.maximum(recent, early)
 
 
@@ -93,7 +96,7 @@ class EventCorpus:
     the other views. Either may be None where no view asks for it. seed: of the uniform view.
     """
 
-    cases: Sequence[tuple[int, datetime]]
+    cases: Sequence[tuple[int, datetime]] | Mapping[int, tuple[int, datetime]]
     spec: EtherSpec
     encoder: Encoder
     apart: EventStore | None

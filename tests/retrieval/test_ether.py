@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,22 @@ def test_the_time_score_is_u_shaped() -> None:
     times = np.array([to_micros(START + int(d) * DAY) for d in days])
     scores = time_score(times, to_micros(START), to_micros(START + 3600 * DAY), 180, 3650)
     assert scores[0] == scores[-1] == 1.0 and scores.argmin() not in (0, 5) and scores[4] > scores[3]
+
+
+@pytest.mark.parametrize("born", ["MEDS_BIRTH", "Gender/F"])
+def test_a_birth_does_not_begin_the_record(tmp_path: Path, born: str) -> None:
+    """Born 50 years before the first event: what is known first is early, as Eq. 2 means it for any patient."""
+    birth = START - 50 * 365 * DAY
+    events = [(1, None, born, birth), *((1, 1, f"DRUG/drug {i}", START + i * 100 * DAY) for i in range(30))]
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], [*events, (2, None, born, birth)])
+    store = build_event_store(cohort, tmp_path, ENCODER, Layout(1, 0, True, "time"))
+    record = store.record(1, START + 3000 * DAY)
+    assert record.first == to_micros(START) and record.rows == 31
+    told = time_score(record.chunk_ends(), record.first, record.now, 180, 3650)
+    assert told[1] == 1.0 and told[0] < 0.01 and told.max() <= 1 and told.argmin() == 0
+    only_born = store.record(2, START)
+    assert only_born.rows == 1 and only_born.first == only_born.now
+    assert 0 < time_score(only_born.chunk_ends(), only_born.first, only_born.now, 180, 3650)[0] < 0.01
 
 
 scores = st.integers(0, 40).map(lambda n: n / 40)  # coarse, so that ties happen
