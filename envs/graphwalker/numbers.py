@@ -10,6 +10,7 @@ from envs.graphwalker.exams import Exam, answer_scores
 from ghar.data.cohort import Task
 from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import policy_summary
+from ghar.metrics.rows import patients_of
 
 THRESHOLD = 0.5  # of F1: an evaluation plays test patients alone, so no one could choose another on validation
 
@@ -33,16 +34,17 @@ class ClinicalNumbers:
         Those that the labels leave undefined are left out, and all that rank where no one gave probabilities.
         """
         shares = [row["label_probabilities"] for row in rows]
+        resampling: dict[str, Any] = {**draw, "patients": patients_of(rows)}
         if self.exams is not None:
             questions = [self.exams[row["sample_id"]].question for row in rows]
-            return answer_scores(questions, [self._one_hot(row["prediction"]) for row in rows], draw)
+            return answer_scores(questions, [self._one_hot(row["prediction"]) for row in rows], resampling)
         if all(row is None for row in shares):
             return {}
         truth = [self.task.labels.index(row["label"]) for row in rows]
         if len(self.task.labels) == 2:
-            spread = risk(truth, [None if row is None else row[1] for row in shares], THRESHOLD, **draw)
+            spread = risk(truth, [None if row is None else row[1] for row in shares], THRESHOLD, **resampling)
         else:
-            spread = length_of_stay(truth, shares, len(self.task.labels), **draw)
+            spread = length_of_stay(truth, shares, len(self.task.labels), **resampling)
         return {name: value.as_list() for name, value in spread.items()}
 
     def _one_hot(self, answer: str | None) -> tuple[float, ...] | None:

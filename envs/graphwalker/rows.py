@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
 from envs.graphwalker.corpus import Examples
 from envs.graphwalker.episode import WalkerCase
 from envs.graphwalker.pool import Material
 from envs.graphwalker.rule import shares
 from envs.system import Variant
 from ghar.episode import Episode
-from ghar.metrics.cohort_chart import WalkPicture, cohort_chart, flatten
 from ghar.selectors.graph import PatientGraph
 
 Row = Mapping[str, Any]
