@@ -1,7 +1,7 @@
 """A scene to begin with: GHAR on generated patients, as `gymnasium.make("ghar/GHAR-v0")` plays it.
 
 Runs take theirs from a configuration instead (trainers/study.py). These patients are generated: nothing that is
-learned on them says anything about real ones. The other systems' scenes: demo_communities.py,
+learned on them says anything about real ones. The other systems' scenes: kare/demo.py,
 demo_events.py, demo_reports.py.
 """
 

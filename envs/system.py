@@ -156,7 +156,8 @@ class System(Generic[C]):
     row: what it adds to a row of episodes. numbers: of a variant's rows, where they are not those of a classifier.
     summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
     ceilings: best possible accuracies on some cases, None where nobody knows them.
-    so_far: see `envs.scene.Scene`.
+    prepare: what a variant has to learn before it is played, from the policy that will play it.
+    partitions: of the corpus, where it has some (another system may ask it: system.over).
     """
 
     name: str
@@ -185,6 +186,8 @@ class System(Generic[C]):
     summary: Callable[[Mapping[str, Sequence[Mapping[str, Any]]]], dict[str, Any]] = lambda rows: {}
     pairs_of: Sequence[tuple[str, str]] = ()
     ceilings: Callable[[Sequence[C]], Mapping[str, float] | None] = lambda cases: None
+    prepare: Callable[[Variant, Policy], Variant] | None = None
+    partitions: Sequence[Any] = ()
     counts: Mapping[str, Any] = field(default_factory=dict)
     generated: bool = False
     credentialed: bool = True
