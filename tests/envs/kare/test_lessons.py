@@ -1,40 +1,25 @@
-"""Distillation: what is taught after which prefix, what a pair weighs, and a start for MAPPO that it leaves behind."""
+"""What KARE teaches a model: which reply follows which prefix, what a pair weighs, and what the expert was asked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.kare.episode import KareCase, KareEpisodes, KareSpec, both_prompt, label_prompt, parse_both, reason_prompt
-from envs.rollout import Job, rollout
+from envs.kare.episode import KareCase, both_prompt, label_prompt, parse_both, reason_prompt
+from envs.kare.expert_chains import Chain
+from envs.kare.lessons import Taught, answers_of, class_weights, lessons, look_up_all
+from envs.system import WORDS
 from ghar.data.cohort import Task
 from ghar.episode import Evidence, Passage, Retrieve
-from ghar.llm.demo_model import build_model, build_tokenizer
-from ghar.llm.hf import HFEngine
-from ghar.llm.models import load_pretrained
-from ghar.llm.policy import EnginePolicy
-from ghar.llm.tokens import encode_choices, encode_prompt
-from launch.entry import load
-from rewards.outcome import score_outcome
-from trainers.expert_chains import Chain
-from trainers.rl.mappo import update
-from trainers.rl.trajectory import build
-from trainers.runs.models import make_actor, mappo_config, save_model
-from trainers.sft.distill import Taught, answers_of, class_weights, distil, lessons, look_up_all
+from tests.envs.kare.playing import TINY, built
 
 TASK = Task("read", "Will this patient come back?", ("no", "yes"))
 NAMES = ("asthma", "gout", "mumps", "rickets")
 GRADES: dict[str, int] = dict(zip(NAMES, (2, 7, 3, 9), strict=True))
-CONFIG = load(["policy=kare"])
 
 
 def case(number: int, name: str) -> KareCase:
@@ -57,61 +42,40 @@ TAUGHT = Taught(
 )
 
 
-@cache
-def tokenizer() -> Any:
-    texts = [reason_prompt(one, knowledge_of(one), "compact") for one in CASES] + ["so disease decides answer: yes no"]
-    return build_tokenizer(texts * 3, [*NAMES, "yes", "no"], 400)
-
-
-def words(ids: Sequence[int]) -> str:
-    return tokenizer().decode(list(ids)).strip()
-
-
-def test_the_same_context_is_followed_by_what_its_prefix_asks_for():
-    pairs = lessons(tokenizer(), TAUGHT, "multitask", "compact")
+def test_the_same_context_is_followed_by_what_its_prefix_asks_for() -> None:
+    pairs = lessons(TAUGHT, "multitask", "compact")
     assert len(pairs) == 23 + 24
-    reasons, labels = pairs[:23], pairs[23:]
-    for one, pair in zip(CASES[1:], reasons, strict=True):
-        assert pair.prompt_ids == encode_prompt(tokenizer(), reason_prompt(one, knowledge_of(one), "compact"))
-        assert words(pair.completion_ids[:-1]) == TAUGHT.chains[one.sample_id].text
-        assert pair.completion_ids[-1] == tokenizer().eos_token_id
-        assert words(pair.prompt_ids).startswith("[Reasoning]")
-    for one, pair in zip(CASES, labels, strict=True):
-        assert pair.prompt_ids == encode_prompt(tokenizer(), label_prompt(one, knowledge_of(one), "compact"))
-        assert pair.completion_ids == encode_choices(tokenizer(), TASK.labels)[one.label]
-        assert words(pair.prompt_ids).startswith("[Label Prediction]")
-
-
-def test_a_chain_counts_as_much_as_a_label():
-    for pair in lessons(tokenizer(), TAUGHT, "multitask", "compact"):
-        assert pair.weight is not None and pair.weight * len(pair.completion_ids) == pytest.approx(1)
+    for one, (prompt, reply, choices, weight) in zip(CASES[1:], pairs[:23], strict=True):
+        assert prompt == reason_prompt(one, knowledge_of(one), "compact") and prompt.startswith("[Reasoning]")
+        assert reply == TAUGHT.chains[one.sample_id].text and choices == () and weight == 1
+    for one, (prompt, reply, choices, weight) in zip(CASES, pairs[23:], strict=True):
+        assert prompt == label_prompt(one, knowledge_of(one), "compact") and prompt.startswith("[Label Prediction]")
+        assert reply == TASK.labels[one.label] and choices == TASK.labels and weight == 1
 
 
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=30))
-def test_weighted_classes_count_the_same_together(names):
+def test_weighted_classes_count_the_same_together(names: list[str]) -> None:
     cases = [case(i, name) for i, name in enumerate(names)]
     taught = Taught(cases, dict.fromkeys((one.sample_id for one in cases), ""), {cases[0].sample_id: Chain("a b c", 0)})
-    pairs = lessons(tokenizer(), taught, "multitask_weighted", "compact")[1:]
+    pairs = lessons(taught, "multitask_weighted", "compact")
     total: dict[int, float] = {}
-    for one, pair in zip(cases, pairs, strict=True):
-        total[one.label] = total.get(one.label, 0) + (pair.weight or 0) * len(pair.completion_ids)
+    for one, (_, _, _, weight) in zip(cases, pairs[1:], strict=True):
+        total[one.label] = total.get(one.label, 0) + weight
     assert list(total.values()) == pytest.approx([len(cases) / len(total)] * len(total))
-    assert class_weights(cases)[cases[0].label] * sum(one.label == cases[0].label for one in cases) == pytest.approx(
-        len(cases) / len(total)
-    )
+    assert pairs[0][3] == class_weights(cases)[cases[0].label]
 
 
-def test_the_ablations_teach_their_part_alone():
-    both = lessons(tokenizer(), TAUGHT, "two_in_one", "compact")
+def test_the_ablations_teach_their_part_alone() -> None:
+    both = lessons(TAUGHT, "two_in_one", "compact")
     assert len(both) == 23  # without a chain there is nothing to join
-    for one, pair in zip(CASES[1:], both, strict=True):
-        assert pair.prompt_ids == encode_prompt(tokenizer(), both_prompt(one, knowledge_of(one), "compact"))
-        assert parse_both(words(pair.completion_ids[:-1]), TASK).value == one.label
-    labels = lessons(tokenizer(), TAUGHT, "label_only", "compact")
-    assert labels == lessons(tokenizer(), TAUGHT, "multitask", "compact")[23:]
+    for one, (prompt, reply, choices, _) in zip(CASES[1:], both, strict=True):
+        assert prompt == both_prompt(one, knowledge_of(one), "compact") and not choices
+        assert parse_both(reply, TASK).value == one.label
+    labels = lessons(TAUGHT, "label_only", "compact")
+    assert labels == lessons(TAUGHT, "multitask", "compact")[23:]
     for tasks in ("multitask", "multitask_weighted", "label_only"):
-        assert answers_of(tokenizer(), TAUGHT, tasks, "compact") == labels
-    assert answers_of(tokenizer(), TAUGHT, "two_in_one", "compact") == both
+        assert answers_of(TAUGHT, tasks, "compact") == labels
+    assert answers_of(TAUGHT, "two_in_one", "compact") == both
 
 
 class Communities:
@@ -137,46 +101,28 @@ def test_training_sees_the_knowledge_that_an_episode_would():
 
 
 @pytest.fixture(scope="module")
-def distilled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model distilled on the cases above, saved as a plain folder."""
-    warmup = replace(CONFIG.trainer.warmup, epochs=20, batch=16, micro_batch=16, lr=5e-3)
-    config = replace(CONFIG, trainer=replace(CONFIG.trainer, warmup=warmup))
-    model = build_model(tokenizer(), hidden=64, layers=2, heads=2, seed=0)
-    pairs = lessons(tokenizer(), TAUGHT, "multitask", "compact")
-    result = distil(config, model, tokenizer(), pairs, answers_of(tokenizer(), TAUGHT, "multitask", "compact"), None)
-    losses = [row["valid_loss"] for row in result.curve]
-    assert len(losses) >= 3 * 20 - 5 and min(losses) < 0.5 * losses[0]
-    folder = tmp_path_factory.mktemp("distilled") / "model"
-    save_model(result.model, tokenizer(), folder)
-    return folder
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kare")
 
 
-def play(engine: HFEngine, temperature: float) -> list[Any]:
-    episodes = KareEpisodes(KareSpec("compact", "beside", 50), look_up, count)
-    jobs = [Job(one.sample_id, 0, lambda one=one: episodes.episode(one)) for one in CASES]
-    return rollout(jobs, {"top": EnginePolicy(engine, temperature)}, Communities(), seed=0, in_flight=8, steady=True)
-
-
-def test_what_was_distilled_reasons_and_predicts(distilled):
-    played = play(HFEngine(*load_pretrained(str(distilled), "float32")), 0)
-    assert sum(e.prediction.label == one.label for e, one in zip(played, CASES, strict=True)) >= 22
-    assert all(e.prediction.chain.startswith("so disease ") for e in played)
-
-
-@pytest.mark.parametrize("finetune", ["full", "lora"])
-def test_mappo_starts_from_what_was_distilled(distilled, finetune):
-    """One update on sampled episodes: the trainer's log-probs are the engine's, and weights move."""
-    config = replace(CONFIG, model=replace(CONFIG.model, kind="pretrained", path=str(distilled), finetune=finetune))
-    model, words = load_pretrained(str(distilled), "float32")
-    engine = HFEngine(model, words)
-    actor = make_actor(config, model)
-    with actor.merged() as merged:
-        engine.sync(merged, 0)
-        episodes = play(engine, config.engine.temperature)
-    rewards = [score_outcome(e, one.label, 1.0) for e, one in zip(episodes, CASES, strict=True)]
-    before = {name: weight.clone() for name, weight in actor.trainable_state().items()}
-    optimizer = torch.optim.AdamW(actor.parameter_groups(1e-3, 1e-2), weight_decay=0.0)
-    traj = build(episodes, rewards, ("top",), ("reason", "predict", "both"))
-    report = update(actor, optimizer, traj, mappo_config(config), np.random.default_rng(0), lambda *_: None, 0)
-    assert report["ratio/first"] == pytest.approx(1, abs=1e-3)
-    assert any(not torch.equal(weight, before[name]) for name, weight in actor.trainable_state().items())
+@pytest.mark.parametrize("tasks", ["multitask", "two_in_one", "label_only"])
+def test_the_expert_is_asked_once_for_what_a_model_is_taught(
+    cache: Path, tmp_path: Path, tasks: str
+) -> None:
+    short = ("system.chains=2", "task.max_train=20", "task.max_valid=6", f"run_dir={tmp_path}", f"system.tasks={tasks}")
+    system = built(*TINY, f"data.cache={cache}", *short)
+    assert system.pairs is not None
+    found = system.pairs(WORDS)
+    wanted = {"multitask": {"training"}, "two_in_one": {"training", "validation"}, "label_only": set()}[tasks]
+    chains = found.about["chains"]
+    assert set(chains) == wanted
+    if wanted:
+        assert chains["training"]["chains"] == 2 * 20 and chains["training"]["samples without a chain"] == 0
+        assert sum(n for name, n in chains["training"].items() if name.startswith("kept")) == 20
+    assert len(found.train) == (40 if tasks == "multitask" else 20) and len(found.valid) == 6
+    stores = list((tmp_path / "expert").glob("*.jsonl"))
+    before = [store.read_text() for store in stores]
+    assert len(stores) == bool(wanted)
+    again = system.pairs(WORDS)
+    assert [store.read_text() for store in stores] == before
+    assert (again.train, again.valid) == (found.train, found.valid)
