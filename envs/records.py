@@ -87,7 +87,7 @@ class Records:
     @cached_property
     def graph(self) -> KnowledgeGraph | Umls:
         """PrimeKG's format, or UMLS, which KARE's path search alone reads."""
-        path = self._graph_path
+        path = self.graph_path
         return read_umls(path) if path.is_dir() else open_primekg(path, Path(self.config.data.cache) / "graphs")
 
     @property
@@ -137,7 +137,8 @@ class Records:
         return read_notes(written, cache)
 
     @property
-    def _graph_path(self) -> Path:
+    def graph_path(self) -> Path:
+        """File of the graph, or folder of UMLS. BadInput where there is none."""
         given = self.config.kg.path
         path = Path(given) if given else self.root / "kg" / "kg.csv.gz"
         if not path.exists():

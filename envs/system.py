@@ -138,6 +138,19 @@ class Pairs:
 
 
 @dataclass(frozen=True)
+class Decisions:
+    """A system's decisions as numbers, for learners that read no text (launch/train_rllib.py).
+
+    game: of some cases, for the views. policy: decides by a function of observations, masks and agents, and speaks by
+    rules. rules: such functions by hand; the best of them is the scripted optimum.
+    """
+
+    game: Callable[[Sequence[Any]], Any]
+    policy: Callable[[Callable[..., list[int]]], Policy]
+    rules: Sequence[Callable[..., list[int]]]
+
+
+@dataclass(frozen=True)
 class System(Generic[C]):
     """One system on one task of one cohort.
 
@@ -157,7 +170,7 @@ class System(Generic[C]):
     summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
     ceilings: best possible accuracies on some cases, None where nobody knows them.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
-    partitions: of the corpus, where it has some (another system may ask it: system.over).
+    partitions: of the corpus, where it has some (another system may ask it: system.over). decisions: as numbers.
     """
 
     name: str
@@ -188,6 +201,7 @@ class System(Generic[C]):
     ceilings: Callable[[Sequence[C]], Mapping[str, float] | None] = lambda cases: None
     prepare: Callable[[Variant, Policy], Variant] | None = None
     partitions: Sequence[Any] = ()
+    decisions: Callable[[], Decisions] | None = None
     counts: Mapping[str, Any] = field(default_factory=dict)
     generated: bool = False
     credentialed: bool = True

@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import polars as pl
 
-if TYPE_CHECKING:
-    from ghar.data.visit_codes import VisitCodes
+from ghar.data.visit_codes import Visit, VisitCodes, collect_visit_codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,25 +58,18 @@ class Cohort:
 
     @cached_property
     def shown(self) -> VisitCodes:
-        """The codes of each visit, by kind, as the tasks on visits show them."""
-        from ghar.data.visit_codes import collect_visit_codes  # it imports this module
+        """The codes of each visit, by kind, as tasks on visits show them; a cohort from the cache has them there."""
+        if self.stored_rows is None:
+            from ghar.data.visit_rows import visit_rows  # and numpy, which a cohort from the cache does not need
 
-        return collect_visit_codes(self)
+            rows = visit_rows(self)
+        else:
+            rows = pl.read_parquet(self.stored_rows)
+        return collect_visit_codes(rows, self.codes, self.visits)
 
     def names(self) -> dict[str, str]:
         """Description of every code."""
         return dict(zip(self.codes["code"], self.codes["description"], strict=True))
-
-
-@dataclass(frozen=True)
-class Visit:
-    """What a sample shows of one visit: code strings, in the source's order, without duplicates."""
-
-    visit_id: int
-    start: datetime
-    diagnoses: tuple[str, ...] = ()
-    procedures: tuple[str, ...] = ()
-    medications: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

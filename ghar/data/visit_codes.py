@@ -6,12 +6,11 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
-
-from ghar.data.cohort import Cohort, Visit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +29,17 @@ KINDS = {
 }
 KIND_NAMES = ("diagnoses", "procedures", "medications")
 NEVER = 2**63 - 1  # a fact of unknown recording time is not shown before any time
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What a sample shows of one visit: code strings, in the source's order, without duplicates."""
+
+    visit_id: int
+    start: datetime
+    diagnoses: tuple[str, ...] = ()
+    procedures: tuple[str, ...] = ()
+    medications: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,20 +87,16 @@ def without_collector() -> Iterator[None]:
 
 
 @without_collector()
-def collect_visit_codes(cohort: Cohort) -> VisitCodes:
-    """Each visit with its different codes in the source's order, by kind; a cohort from the cache has them there."""
-    if cohort.stored_rows is None:
-        from ghar.data.visit_rows import visit_rows  # and with it numpy, which a cohort from the cache does not need
+def collect_visit_codes(rows: pl.DataFrame, codes: pl.DataFrame, visits: pl.DataFrame) -> VisitCodes:
+    """Each visit with its different codes in the source's order, by kind.
 
-        rows = visit_rows(cohort)
-    else:
-        rows = pl.read_parquet(cohort.stored_rows)
-    codes = list(map(cohort.codes["code"].to_list().__getitem__, rows["code"].to_list()))
-    bounds = rows["slot"].search_sorted(pl.int_range(3 * cohort.visits.height + 1, eager=True)).to_list()
+    rows: what `ghar.data.visit_rows.visit_rows` makes of the cohort that `codes` and `visits` are of.
+    """
+    named = list(map(codes["code"].to_list().__getitem__, rows["code"].to_list()))
+    bounds = rows["slot"].search_sorted(pl.int_range(3 * visits.height + 1, eager=True)).to_list()
     cuts = zip(bounds[0:-1:3], bounds[1::3], bounds[2::3], bounds[3::3], strict=True)
-    owners = cohort.visits.select("visit_id", "start").iter_rows()
-    visits, begins = {}, {}
-    for (visit_id, start), (a, b, c, d) in zip(owners, cuts, strict=True):
-        visits[visit_id] = Visit(visit_id, start, tuple(codes[a:b]), tuple(codes[b:c]), tuple(codes[c:d]))
+    shown, begins = {}, {}
+    for (visit_id, start), (a, b, c, d) in zip(visits.select("visit_id", "start").iter_rows(), cuts, strict=True):
+        shown[visit_id] = Visit(visit_id, start, tuple(named[a:b]), tuple(named[b:c]), tuple(named[c:d]))
         begins[visit_id] = a
-    return VisitCodes(visits, rows["recorded"], begins)
+    return VisitCodes(shown, rows["recorded"], begins)

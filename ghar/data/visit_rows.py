@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import polars as pl
 
-from ghar.data.cohort import Cohort
 from ghar.data.visit_codes import KIND_NAMES, NEVER, kind_of_code
 
 
-def visit_rows(cohort: Cohort) -> pl.DataFrame:
+class Coded(Protocol):
+    """What rows are made from: a `ghar.data.cohort.Cohort`, which is above this module."""
+
+    @property
+    def codes(self) -> pl.DataFrame: ...
+
+    @property
+    def visits(self) -> pl.DataFrame: ...
+
+    def scan(self) -> pl.LazyFrame: ...
+
+
+def visit_rows(cohort: Coded) -> pl.DataFrame:
     """A row for each different code of a visit: by visit, kind, and the place where the code stands first.
 
     slot: 3 * row of the visit + number of the kind in KIND_NAMES. code: row in `Cohort.codes`. recorded: when it was
@@ -30,7 +43,7 @@ def visit_rows(cohort: Cohort) -> pl.DataFrame:
     return pl.DataFrame(columns, schema={"slot": pl.Int64, "code": pl.UInt32, "recorded": pl.Int64})
 
 
-def _coded_events(cohort: Cohort, kinds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _coded_events(cohort: Coded, kinds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each event that has a visit and a code with a kind: row of its visit, row of its code, when it was known."""
     numbered = pl.concat([cohort.codes.select("code"), kinds], how="horizontal").with_row_index("number")
     coded = numbered.lazy().drop_nulls("kind").select("code", "number")

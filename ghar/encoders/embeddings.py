@@ -23,6 +23,7 @@ from ghar.data.cohort import Task
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.series import time_series
+from ghar.encoders.labels import check_labels
 from ghar.errors import BadInput
 
 if TYPE_CHECKING:
@@ -139,12 +140,3 @@ def _logistic(train: np.ndarray, labels: Sequence[int], vectors: np.ndarray, cla
     shares = np.zeros((len(vectors), classes), np.float32)
     shares[:, model.classes_] = model.predict_proba(vectors)
     return shares
-
-
-def check_labels(labels: Sequence[int]) -> None:
-    """Raises BadInput when there is nothing to tell apart."""
-    if len(set(labels)) < 2:
-        raise BadInput(
-            f"All {len(labels)} training samples have label {labels[0] if labels else None}: use more patients or "
-            "another split, an encoder cannot learn from one class."
-        )

@@ -23,7 +23,7 @@ from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.encoders.adacare import AdaCare
 from ghar.encoders.batches import Batch, Output, Scale, fit_scale, make_batch
 from ghar.encoders.concare import ConCare
-from ghar.encoders.embeddings import check_labels
+from ghar.encoders.labels import check_labels
 from ghar.encoders.smart import Pretraining, Smart, draw_hidden
 from ghar.errors import BadInput
 from ghar.progress import progress

@@ -78,14 +78,37 @@ LENGTH_OF_STAY = Theme(
     ),
 )
 
-THEMES = (MORTALITY, READMISSION, LENGTH_OF_STAY)
+# For tasks about one diagnosis or result: whatever bears on how a patient's illness goes on.
+CLINICAL_COURSE = Theme(
+    "prediction of the clinical course",
+    (
+        "risk factor",
+        "early sign",
+        "cause of the disease",
+        "disease progression",
+        "new diagnosis",
+        "abnormal laboratory result",
+        "chronic organ disease",
+        "acute event",
+        "adverse drug effect",
+        "protective treatment",
+        "response to treatment",
+        "blood loss",
+    ),
+)
+
+THEMES = (MORTALITY, READMISSION, LENGTH_OF_STAY, CLINICAL_COURSE)
 
 _OF_TASK = {
     "dec": MORTALITY,
     "kare-mortality": MORTALITY,
     "read": READMISSION,
     "kare-readmission": READMISSION,
+    "guo-readmission": READMISSION,
     "los": LENGTH_OF_STAY,
+    "guo-los": LENGTH_OF_STAY,
+    "new-acutemi": CLINICAL_COURSE,
+    "lab-anemia": CLINICAL_COURSE,
 }
 
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from ghar.data.tasks.considerations import considerations_of
+from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.errors import BadInput
-from ghar.kg.themes import LENGTH_OF_STAY, MORTALITY, READMISSION, THEMES, Theme, theme_of
+from ghar.kg.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, THEMES, Theme, theme_of
 
 
 def test_tasks_have_their_theme_by_either_name() -> None:
     assert theme_of("kare-mortality") is theme_of("kare_mortality") is theme_of("dec") is MORTALITY
     assert theme_of("kare-readmission") is theme_of("read") is READMISSION
-    assert theme_of("los") is LENGTH_OF_STAY
-    with pytest.raises(BadInput, match="'lab_anemia' has no theme"):
-        theme_of("lab_anemia")
+    assert theme_of("los") is theme_of("guo_los") is LENGTH_OF_STAY and theme_of("guo_readmission") is READMISSION
+    assert theme_of("new_acutemi") is theme_of("lab_anemia") is CLINICAL_COURSE
+    with pytest.raises(BadInput, match="'medqa' has no theme"):
+        theme_of("medqa")
+
+
+@pytest.mark.parametrize("task", VISIT_TASKS)
+def test_every_task_on_visits_has_a_theme_and_considerations(task: str) -> None:
+    assert theme_of(task) in THEMES and len(considerations_of(task)) >= 3
 
 
 @pytest.mark.parametrize("terms", [(), ("sepsis", " ")])

@@ -27,9 +27,9 @@ def test_scores_are_those_of_sets(answer: int, chosen: int | None) -> None:
 
 def row(name: str, answer: int, chosen: int | None, errors: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
     return {
-        "sample_id": name, "correct": chosen == answer, "scores": set_scores(answer, chosen), "errors": list(errors),
-        "turns": [{}], "retrieved": True, "prompt_tokens": 10, "completion_tokens": 2, "seconds": 0.5, "failure": None,
-        **more,
+        "sample_id": name, "subject_id": name, "correct": chosen == answer, "scores": set_scores(answer, chosen),
+        "errors": list(errors), "turns": [{}], "retrieved": True, "prompt_tokens": 10, "completion_tokens": 2,
+        "seconds": 0.5, "failure": None, **more,
     }  # fmt: skip
 
 
@@ -67,8 +67,8 @@ def test_correlations_are_those_of_the_definitions(one: list[float], data: st.Da
 
 def test_agreement_leaves_out_patients_without_a_spread() -> None:
     judged = [[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]]
-    found = agreement({"same": judged, "flat": [[1, 1, 1], [2, 2, 2]]}, judged, seed=0, resamples=20)
-    assert list(found) == ["same"] and found["same"]["patients"] == 1
+    found = agreement({"same": judged, "flat": [[1, 1, 1], [2, 2, 2]]}, judged, patients=[7, 8], seed=0, resamples=20)
+    assert list(found) == ["same"] and found["same"]["patients"] == found["same"]["n"] == 1
     assert found["same"]["pearson"][0] == pytest.approx(1.0)
 
 

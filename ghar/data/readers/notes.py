@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,9 @@ LOOKED_AT = 200  # reports looked through for headings before a file without any
 
 @dataclass(frozen=True, eq=False)
 class Notes:
-    """One summary a stay. visit_id: sorted; available: when the summary was there (microseconds, the time it was
-    stored, else its chart time, else never). counts: rows by rule, as the readers of tables have them.
+    """One report a stay. visit_id: sorted; available: when the report was there (microseconds, the time it was stored,
+    else its chart time, else never); texts: in the order of visit_id, on disk or made when asked for
+    (`ghar.data.views.reports`). counts: rows by rule, as the readers of tables have them.
 
     generated: whether these texts were written by the demo world.
     """
@@ -33,12 +34,15 @@ class Notes:
     visit_id: np.ndarray
     subject_id: np.ndarray
     available: np.ndarray
-    texts: Strings
+    texts: Sequence[str]
     counts: Mapping[str, int]
     generated: bool
 
     def __len__(self) -> int:
         return len(self.visit_id)
+
+    def __contains__(self, visit_id: int) -> bool:
+        return self.row(visit_id) is not None
 
     def row(self, visit_id: int) -> int | None:
         """Where the summary of a stay is; None for a stay without one."""

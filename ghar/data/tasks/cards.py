@@ -2,13 +2,17 @@
 
 `Task` (ghar/data/cohort.py) has the question and the labels; a card adds how they are asked for. Answers are label
 numbers. `positive` are the labels that the factual path argues for, 0 is the one of the counterfactual path.
+
+EHRSHOT's four are the paper's; the others are ours, for the tasks that show visits. Their question depends on the
+source (hospital or ICU) and on the window, so `card_of` takes it from the task.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ghar.data.tasks.ehrshot import EhrshotTask
+from ghar.data.cohort import Task
+from ghar.data.tasks.ehrshot import TASKS
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class TaskCard:
         return "binary" if len(self.meanings) == 2 else f"{len(self.meanings)}-class"
 
 
-CARDS: dict[EhrshotTask, TaskCard] = {
+CARDS: dict[str, TaskCard] = {
     "guo_los": TaskCard(
         "Long hospital stay",
         "Operational outcomes",
@@ -88,4 +92,83 @@ CARDS: dict[EhrshotTask, TaskCard] = {
         "When unsure prefer mild or moderate (1 or 2). Choose 0 only on strong evidence that there is no anaemia, and "
         "3 only on clear evidence of a severe one.",
     ),
+    "los": TaskCard(
+        "Length of stay",
+        "Operational outcomes",
+        "How many days will this stay last?",
+        "findings, treatments and events that keep a patient in for many days",
+        "findings, treatments and events of a stay that is over within a day",
+        ("less than 1 day", "1 day", *(f"{days} days" for days in range(2, 8)), "8 to 14 days", "more than 14 days"),
+        "Choose by whole days that have passed. Most stays last a few days: choose 8 or 9 only where severe illness, a "
+        "major operation or a complication speaks for it.",
+    ),
+    "read": TaskCard(
+        "Early readmission",
+        "Operational outcomes",
+        "Will the patient come back soon after this stay?",
+        "findings, treatments and events that go with an early return after a stay",
+        "findings, treatments and events of a patient who recovers and stays away",
+        ("no early return", "early return"),
+        "Early returns are the exception. Look for what is unstable or unfinished in this very patient before you "
+        "answer 1.",
+    ),
+    "dec": TaskCard(
+        "Death within 24 hours",
+        "Deterioration",
+        "Will the patient die in this stay within the next 24 hours?",
+        "findings, treatments and events of a patient who is dying: failing organs, life support, end-of-life care",
+        "findings, treatments and events of a patient who is stable or recovering",
+        ("survives the next 24 hours", "dies within the next 24 hours"),
+        "Death within a day is rare. Answer 1 only where the record shows that life is in immediate danger.",
+    ),
+    "kare_mortality": TaskCard(
+        "Death in the next visit",
+        "Mortality",
+        "Will the patient die in the next hospital visit?",
+        "grave, advancing or untreatable illness, and treatment that sustains life",
+        "findings and treatments of illness that is mild, controlled or healing",
+        ("survives the next visit", "dies in the next visit"),
+        "Most patients survive their next visit. Answer 1 only where this patient's own record shows extreme risk.",
+    ),
+    "kare_readmission": TaskCard(
+        "Readmission soon after the discharge",
+        "Operational outcomes",
+        "Will the patient be admitted to the hospital again soon after this visit?",
+        "illness that flares up, complications to come and treatment that needs watching after a discharge",
+        "illness that is settled and treatment that needs no further visit",
+        ("no early readmission", "early readmission"),
+        "Weigh what speaks for a return and what against it in this very patient; neither answer is the safe one.",
+    ),
 }  # fmt: skip
+
+
+def card_of(task: Task) -> TaskCard:
+    """The card of a task by its name, or one made from its question and labels where it has none of its own.
+
+    A card of another number of labels than the task's, as a label file of the same name may have, is not used.
+    """
+    card = CARDS.get(task.name.replace("-", "_"))
+    if card is None or len(card.meanings) != len(task.labels):
+        return _made(task)
+    return card if task.name in TASKS else replace(card, description=task.question)
+
+
+def _made(task: Task) -> TaskCard:
+    """A card for any labels: the last ones are argued for, the first one against."""
+    title = task.name.replace("_", " ").replace("-", " ").strip()
+    first, others = task.labels[0], task.labels[1:] or task.labels
+    return TaskCard(
+        title[:1].upper() + title[1:],
+        "Clinical prediction",
+        task.question,
+        f"findings, treatments and events that speak for {_one_of(others)}: {task.question}",
+        f"findings, treatments and events that speak for {_one_of((first,))}: {task.question}",
+        task.labels,
+        "",
+    )
+
+
+def _one_of(labels: tuple[str, ...]) -> str:
+    """The labels as an answer, or as the choice between several."""
+    *most, last = (f'"{label}"' for label in labels)
+    return f"the answer {', '.join(most)} or {last}" if most else f"the answer {last}"

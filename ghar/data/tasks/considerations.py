@@ -1,12 +1,12 @@
 """What to weigh in a task: told to an expert and in zero-shot and few-shot prompts, never to a fine-tuned model.
 
 The paper's "Key Considerations" (Figure 15 of KARE) for mortality and readmission, in our words; those for the length
-of stay are ours.
+of stay and for single diagnoses and results are ours.
 """
 
 from __future__ import annotations
 
-from ghar.kg.themes import LENGTH_OF_STAY, MORTALITY, READMISSION, theme_of
+from ghar.kg.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, theme_of
 
 _OF_THEME = {
     MORTALITY: (
@@ -29,6 +29,12 @@ _OF_THEME = {
         "Conditions: how grave and how many they are, and which of them keep a patient in bed.",
         "Procedures: major operations, intensive care, and what has to heal before a discharge.",
         "Medications: treatment that is given in hospital only.",
+    ),
+    CLINICAL_COURSE: (
+        "Conditions: what causes, precedes or goes with the outcome that is asked for, and how long it has been known.",
+        "Procedures: what was done about it, and what may bring it about (operations, blood loss, contrast).",
+        "Medications: drugs that treat or prevent it, and drugs that have it as a side effect.",
+        "Tell apart what makes the outcome likely in anybody and what shows it coming in this very patient.",
     ),
 }
 

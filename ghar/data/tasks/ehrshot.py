@@ -5,7 +5,7 @@ guo_los          23:59:59, day of admission    the stay lasts 7 days or longer  
 guo_readmission  23:59:59, day of discharge    an inpatient admission after 1        same_day: another admission that
                                                minute to 30 days                     day; censored: no outcome and the
                                                                                      record ends before 30 days
-new_acutemi      23:59:59, day of discharge    a diagnosis of acute myocardial       known: diagnosed before
+new_acutemi      23:59:59, day of discharge    a diagnosis of acute myocardial       known: diagnosed by then
                                                infarction after 1 to 365 days (the
                                                censored are negative)
 lab_anemia       1 minute before a result      its haemoglobin in g/L: below 70      first_event: at the first time of
@@ -23,8 +23,10 @@ day an earlier stay began: here both.
 Refused for a cohort whose visits have groups (eICU): every task here compares times of different hospital stays of a
 patient, which have no known order there (trap 7, EHR.md).
 
-leakage="paper": every event up to and including the prediction time, as MEDS defines it; "strict": also recorded by
-then (a lab drawn before and stored after it is not shown). Static facts are always shown.
+One rule for labels and samples: what has a time up to and including the prediction time was there, as MEDS defines it;
+a label counts only what comes later. leakage="paper" shows every such event, "strict" those that were also recorded by
+then (a lab drawn before and stored after it is not shown). Static facts are always shown. EHR-RAG's event store
+(ghar/retrieval/event_store.py) is narrower: strictly earlier events.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ INFARCTION, INFARCTION_ICD = "SNOMED/57054005", r"^(ICD9CM/410|ICD10CM/I2[12])"
 HAEMOGLOBIN, HAEMOGLOBIN_LEAVES = "LOINC/LP392452-1", ("LOINC/718-7",)
 IN_G_DL = ("LAB/50811", "LAB/51222", "LAB/51640")
 TO_G_L = {"g/dl": 10.0, "mg/dl": 0.01, "g/l": 1.0}  # unit (lower case) -> grams a litre
-TASKS: dict[EhrshotTask, Task] = {
+TASKS: dict[str, Task] = {
     "guo_los": Task("guo_los", "Will this hospital stay last seven days or longer?", ("no", "yes")),
     "guo_readmission": Task(
         "guo_readmission", "Will this patient be readmitted to the hospital within 30 days of discharge?", ("no", "yes")
@@ -68,7 +70,7 @@ Labels = tuple[pl.DataFrame, dict[str, int]]
 
 def ehrshot_labels(cohort: Cohort, task: EhrshotTask) -> Labels:
     """subject_id, prediction_time, label in order of both, and how many candidates each rule left out."""
-    _check_order(cohort)
+    check_order(cohort)
     if task == "guo_los":
         rows, left_out = _long_stay(cohort)
     elif task == "guo_readmission":
@@ -95,11 +97,11 @@ def ehrshot_samples(
     """
     if leakage not in ("paper", "strict"):
         raise BadInput(f"There is no leakage={leakage!r}: choose paper or strict.")
-    _check_order(cohort)
+    check_order(cohort)
     about = TASKS.get(task)
     counted = ehrshot_labels(cohort, task)[0] if labels is None or about is None else label_indices(labels, about)
-    if counted.is_empty() or about is None:
-        raise BadInput(f"Task {task} has no sample in the {cohort.name}: it needs more or longer-followed patients.")
+    require_labels(counted, cohort, task)
+    assert about is not None  # `ehrshot_labels` refused an unknown task
     subjects = cohort.events["subject_id"].to_numpy()
     times = cohort.events["time"].fill_null(pl.datetime(1, 1, 1)).to_physical().to_numpy()
     samples = []
@@ -117,6 +119,12 @@ def ehrshot_samples(
     return about, samples
 
 
+def require_labels(labels: pl.DataFrame, cohort: Cohort, task: str) -> None:
+    """Raises BadInput where a task has no label."""
+    if labels.is_empty():
+        raise BadInput(f"Task {task} has no sample in the {cohort.name}: it needs more or longer-followed patients.")
+
+
 def descendants(codes: pl.DataFrame, root: str) -> set[str]:
     """`root` and every code below it, by the parents in `Cohort.codes`."""
     edges = codes.select("code", pl.col("parents").alias("parent")).explode("parent").drop_nulls()
@@ -132,7 +140,8 @@ def descendants(codes: pl.DataFrame, root: str) -> set[str]:
     return found
 
 
-def _check_order(cohort: Cohort) -> None:
+def check_order(cohort: Cohort) -> None:
+    """Raises BadInput for a source that does not tell how the hospital stays of a patient follow each other."""
     if "group" in cohort.visits.columns:
         raise BadInput(
             f"The {cohort.name} have no order of hospital stays, which EHRSHOT's tasks need: use los, read or dec."
@@ -201,7 +210,8 @@ def _infarction(cohort: Cohort) -> Labels:
     rows = visits.with_columns(prediction_time=_end_of_day(pl.col("end")))
     first = attacks.group_by("subject_id").agg(pl.col("attack").min().alias("first"))
     rows = rows.join(first, on="subject_id", how="left")
-    kept = rows.filter((pl.col("prediction_time") <= pl.col("first")).fill_null(True))
+    # a diagnosis at the prediction time is shown, so it is known: the same rule as for what a sample shows
+    kept = rows.filter((pl.col("prediction_time") < pl.col("first")).fill_null(True))
     delay = pl.col("attack") - pl.col("prediction_time")
     hits = kept.join(attacks, on="subject_id").filter(delay.is_between(DAY, YEAR)).select("visit_id").unique()
     label = pl.col("visit_id").is_in(hits["visit_id"].implode())

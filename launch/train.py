@@ -1,4 +1,8 @@
-"""Train EXPRAG's reader on DischargeQA: python launch/train_exprag.py policy=exprag task=dischargeqa_medication"""
+"""Train a system from raw tables to an evaluated policy.
+
+python launch/train.py system=ghar +experiment=mimic4_los
+torchrun --standalone --nproc-per-node 2 launch/train.py system=ehr_rag task=guo_los deepspeed=zero2
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(config: Config) -> None:
-    from ghar.errors import BadInput
-
-    if config.policy.name != "exprag":
-        raise BadInput(f"policy={config.policy.name} is not trained here: choose policy=exprag.")
-    from trainers.exprag_train import train  # heavy, so only once the configuration is known to be good
+    from trainers.recipe import train  # heavy, so only once the configuration is known to be good
 
     train(config)
 

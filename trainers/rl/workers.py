@@ -6,28 +6,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from envs.case import Case
+from envs.play import Stage, play
 from ghar.episode import Episode
 from ghar.llm.engines import AnyEngine, make_engine
 from ghar.llm.policy import EnginePolicy
 from trainers.engines import serving
-from trainers.play import play
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Learner
-from trainers.study import Study
 
 
 @dataclass(frozen=True)
 class Order:
     """Episodes to play, one a case. seed: all their randomness; temperature: 0 takes the most probable token."""
 
-    cases: Sequence[Case]
+    cases: Sequence[Any]
     seed: int
     temperature: float
     title: str
 
 
-class Players(Protocol):
+class Workers(Protocol):
     """ahead: how many batches may be on their way while an earlier one is trained on."""
 
     ahead: int
@@ -45,29 +43,29 @@ class Players(Protocol):
         ...
 
 
-Hire = Callable[[Study, ActorCritic, Any], Players]  # of a study, its actor and its tokenizer
+MakeWorkers = Callable[[Stage, bool, ActorCritic, Any], Workers]  # stage, credentialed, actor, tokenizer
 
 
-class Here:
+class Local:
     """This process plays, at once."""
 
     ahead = 0
 
-    def __init__(self, study: Study, engine: AnyEngine) -> None:
-        self.study, self.engine = study, engine
+    def __init__(self, stage: Stage, engine: AnyEngine) -> None:
+        self.stage, self.engine = stage, engine
 
     def begin(self, order: Order, learner: Learner, version: int) -> Callable[[], list[Episode]]:
-        """See `Players`."""
+        """See `Workers`."""
         with learner.whole(), serving(self.engine, learner.actor, version):
             policy = EnginePolicy(self.engine, order.temperature)
-            episodes = play(self.study, order.cases, policy, seed=order.seed, title=order.title)
+            episodes = play(self.stage, order.cases, policy, seed=order.seed, title=order.title)
         return lambda: episodes
 
     def close(self) -> None:
-        """See `Players`."""
+        """See `Workers`."""
         self.engine.close()
 
 
-def here(study: Study, actor: ActorCritic, tokenizer: Any) -> Players:
+def local(stage: Stage, credentialed: bool, actor: ActorCritic, tokenizer: Any) -> Workers:
     """The default: an engine in this process."""
-    return Here(study, make_engine(study.config, actor.model, tokenizer))
+    return Local(stage, make_engine(stage.config, actor.model, tokenizer))

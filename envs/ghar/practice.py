@@ -10,25 +10,26 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from envs.case import Case
+from envs.case import build_cases, topics_of
+from envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
 from envs.ghar.knowledge import RELATIONS, label_rule, topic_of
 from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher
-from envs.rollout import derive_seed
+from envs.play import Stage, play
+from envs.records import Records
+from envs.rollout import Corpus, derive_seed
+from envs.system import Exercises, Practice, Variant, words
 from ghar.data.cohort import Sample, Visit
 from ghar.data.demo import story
-from ghar.episode import Act, Episode, Evidence, Retrieve
-from ghar.llm.demo_model import build_model, build_tokenizer
-from ghar.progress import track
-from trainers.play import play, tokenised
-from trainers.sft.run import Pair, SFTSettings, run_sft
-from trainers.study import Study
+from ghar.episode import Episode, Evidence, Retrieve
+from ghar.kg.graph import KnowledgeGraph
 
 TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.65, disorder=0.3, guess=0.03)
 UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0)
@@ -44,38 +45,47 @@ SEEN_OFTEN = 8  # times a topic must occur among real training patients for the 
 GRADE = re.compile(r"grade \d course")
 
 
-def teacher_knowledge(study: Study, train: Sequence[Case]) -> Knowledge:
+def teacher_knowledge(records: Records) -> Knowledge:
     """In the demo world: the true severities of common entities, a few of them wrong. For real patients, where no
     truth is at hand: the mean label of the training patients with a topic, for topics seen often."""
-    return _knowledge(study, train, WRONG)
+    return _knowledge(records, WRONG)
 
 
-def base_knowledge(study: Study, train: Sequence[Case]) -> Knowledge:
+def base_knowledge(records: Records) -> Knowledge:
     """What the base model is given: the same without errors, as far as it is known."""
-    return _knowledge(study, train, 0.0)
+    return _knowledge(records, 0.0)
 
 
-def _knowledge(study: Study, train: Sequence[Case], wrong: float) -> Knowledge:
-    rng = np.random.default_rng(derive_seed(study.config.data.world_seed, "teacher"))
-    top = len(study.task.labels) - 1
-    if study.world is None:
-        grades = _mean_labels(train, top)
-        return Knowledge(grades, RELATIONS, lambda grade: round(grade * top / 9))
-    world = study.world
+def _knowledge(records: Records, wrong: float) -> Knowledge:
+    rng = np.random.default_rng(derive_seed(records.config.data.world_seed, "teacher"))
+    top, world, names = len(records.task.labels) - 1, records.world, records.names
+    if world is None:
+        grades = _mean_labels(records, top)
+        return Knowledge(grades, RELATIONS, MeanLabel(top))
     grades = {}
     for code, tier in world.tier.items():
-        if tier == "common" and code in study.names:
+        if tier == "common" and code in names:
             grade = int(rng.integers(10)) if rng.random() < wrong else world.severity[code]
-            grades[topic_of(code, study.names[code])] = grade
+            grades[topic_of(code, names[code])] = grade
     doubted = frozenset(topic for topic in grades if rng.random() < DOUBTED)
-    return Knowledge(grades, RELATIONS, label_rule(study.config.task.name), doubted)
+    return Knowledge(grades, RELATIONS, label_rule(records.config.task.name), doubted)
 
 
-def _mean_labels(train: Sequence[Case], top: int) -> dict[str, int]:
+@dataclass(frozen=True)
+class MeanLabel:
+    """The label index that a grade stands for where grades are mean labels."""
+
+    top: int
+
+    def __call__(self, grade: int) -> int:
+        return round(grade * self.top / 9)
+
+
+def _mean_labels(records: Records, top: int) -> dict[str, int]:
     labels = defaultdict(list)
-    for case in train:
-        for topic in case.topics:
-            labels[topic].append(case.label)
+    for sample in records.splits.train:
+        for topic in topics_of(sample, records.name_of):
+            labels[topic].append(sample.label)
     return {t: round(float(np.mean(v)) * 9 / top) for t, v in labels.items() if len(v) >= SEEN_OFTEN}
 
 
@@ -99,18 +109,20 @@ class RedrawnGrades:
         return GRADE.sub(f"grade {derive_seed(self.seed, query, without) % story.GRADES} course", text)
 
 
-def made_up_samples(study: Study, knowledge: Knowledge, count: int, seed: int) -> tuple[list[Sample], dict[str, str]]:
+def made_up_samples(
+    records: Records, knowledge: Knowledge, count: int, seed: int
+) -> tuple[list[Sample], dict[str, str]]:
     """Patients of random conditions and drugs, known topics and others of the graph; and their codes' names."""
     rng = np.random.default_rng(seed)
     known: dict[str, list[str]] = {"disease": [], "drug": []}
     other: dict[str, list[str]] = {"disease": [], "drug": []}
-    met = set(study.names.values())
+    met = set(records.names.values())
     for topic in knowledge.grades:
         kind, name = topic.split(" ", 1)
         known[kind].append(name)
     for kind in known:
         skip = set(known[kind])
-        nodes = [n.replace(";", ",") for n in _nodes_of_type(study, kind) if n not in skip]
+        nodes = [n.replace(";", ",") for n in _nodes_of_type(records.primekg, kind) if n not in skip]
         # names that the cohort's patients have need the practice; where there are none, any node's will do
         other[kind] = [n for n in nodes if n in met] or nodes
     names: dict[str, str] = {}
@@ -137,90 +149,60 @@ def made_up_samples(study: Study, knowledge: Knowledge, count: int, seed: int) -
     return samples, names
 
 
-def _nodes_of_type(study: Study, kind: str) -> list[str]:
-    graph = study.graph
+def _nodes_of_type(graph: KnowledgeGraph, kind: str) -> list[str]:
     if kind not in graph.types:
         return []
     return [graph.names[int(node)] for node in np.flatnonzero(graph.type == graph.types.index(kind))]
 
 
-def base_key(study: Study, knowledge: Knowledge) -> str:
-    """A name for the base model that changes with everything it is made from."""
-    c = study.config
-    made_from = (
-        BASE_FORMAT,
-        study.graph.fingerprint,
-        sorted(study.names.items()),
-        sorted(knowledge.grades.items()),
-        [study.task.name, study.task.labels, c.data.world_seed],
-        [c.model.hidden, c.model.layers, c.model.heads, c.model.vocab],
-        asdict(c.trainer.base),
-        asdict(c.env),
-        c.retriever.kind,
-        *([] if c.kare is None else [asdict(c.kare)]),  # communities in place of meta-paths
-    )
-    return f"{derive_seed(made_from):016x}"
+def practice(records: Records, episodes: GharEpisodes[Any], corpus: Corpus) -> Practice:
+    """Exercises over the demo world, or over what training labels tell of real patients.
 
-
-def build_base(study: Study, knowledge: Knowledge, log: Any) -> tuple[Any, Any]:
-    """Tokenizer and base model, trained for `trainer.base.steps` steps. Returns (model, tokenizer).
-
-    Its randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
+    Their randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
     """
-    config, base, seed = study.config, study.config.trainer.base, study.config.data.world_seed
-    count = max(64, int(base.steps * base.batch * SHARES["predict"] / PASSES))
-    samples, names = made_up_samples(study, knowledge, count, derive_seed(seed, "made-up"))
-    world = replace(study, names=names | dict(study.names))
+    knowledge, config = base_knowledge(records), records.config
+    key = (
+        BASE_FORMAT,
+        records.primekg.fingerprint,
+        sorted(records.names.items()),
+        sorted(knowledge.grades.items()),
+        (records.task.name, records.task.labels, config.data.world_seed),
+        (config.env.prompts, config.env.history_tokens, config.retriever.kind),
+        episodes.spec,
+        [path.text for path in episodes.metapaths],
+    )
+    return Practice(key, partial(_exercises, records, knowledge, episodes, corpus))
+
+
+def _exercises(
+    records: Records, knowledge: Knowledge, episodes: GharEpisodes[Any], corpus: Corpus, total: int, seed: int
+) -> Exercises:
+    count = max(64, int(total * SHARES["predict"] / PASSES))
+    samples, names = made_up_samples(records, knowledge, count, derive_seed(seed, "made-up"))
+    env = records.config.env
+    cases = build_cases(
+        samples,
+        records.task,
+        names | dict(records.names),
+        style=env.prompts,
+        budget=env.history_tokens,
+        count=words,
+    )
     teacher = ScriptedTeacher(knowledge, UNDECIDED)
-    cases, episodes = world.cases(samples, None), []
+    stage = Stage(records.config, AGENTS, play_ghar, Variant("base", spec=episodes), corpus)
+    played: list[Episode] = []
     for start in range(0, count, REDRAWN_AFTER):
-        corpus = RedrawnGrades(study.retriever, derive_seed(seed, "grades", start))
+        redrawn = RedrawnGrades(corpus, derive_seed(seed, "grades", start))
         part = cases[start : start + REDRAWN_AFTER]
-        episodes += play(world, part, teacher, seed=seed, corpus=corpus, title="Base exercises")
-    texts = [text for episode in episodes[:500] for text in _texts(episode.trace)]
-    tokenizer = build_tokenizer(texts, _token_names(study, knowledge), config.model.vocab or 0)
-    size = {"hidden": config.model.hidden, "layers": config.model.layers, "heads": config.model.heads}
-    model = build_model(tokenizer, seed=seed, **{k: v or 0 for k, v in size.items()})
-    if base.steps == 0:
-        return model, tokenizer
-    pairs = _exercises(tokenizer, episodes, base.steps * base.batch, seed)
-    settings = SFTSettings(base.steps, base.batch, base.lr, config.trainer.warmup.micro_batch, seed=seed)
-    return _logged(run_sft(model, tokenizer, pairs, settings), "base", log), tokenizer
+        played += play(stage, part, teacher, seed=seed, corpus=redrawn, title="Base exercises")
+    return Exercises(played, _token_names(records, knowledge, episodes), SHARES)
 
 
-def _exercises(tokenizer: Any, episodes: Sequence[Episode], total: int, seed: int) -> list[Pair]:
-    """`total` replies in the proportions of `SHARES`, each decision's repeated as often as it takes."""
-    by_role: dict[str, list[Pair]] = {role: [] for role in SHARES}
-    for start in track(range(0, len(episodes), REDRAWN_AFTER), "Tokenising"):
-        for role, pair in tokenised(tokenizer, episodes[start : start + REDRAWN_AFTER]):
-            by_role[role].append(pair)
-    rng = np.random.default_rng(derive_seed(seed, "exercises"))
-    chosen: list[Pair] = []
-    for role, share in SHARES.items():
-        pool, wanted = by_role[role], round(share * total)
-        if not pool:
-            continue
-        rounds = [rng.permutation(len(pool)) for _ in range(-(-wanted // len(pool)))]
-        chosen += [pool[i] for i in np.concatenate(rounds)[:wanted]]
-    return chosen
-
-
-def _logged(result: Any, phase: str, log: Any) -> Any:
-    for row in result.curve:
-        log({"phase": phase, "step": int(row["step"]), "train/loss": row["loss"], "train/accuracy": row["accuracy"]})
-    return result.model
-
-
-def _texts(trace: Iterable[Any]) -> Iterable[str]:
-    for record in trace:
-        if isinstance(record.effect, Act):
-            yield f"{record.effect.prompt} {record.result.text}"
-
-
-def _token_names(study: Study, knowledge: Knowledge) -> list[str]:
+def _token_names(records: Records, knowledge: Knowledge, episodes: GharEpisodes[Any]) -> list[str]:
     """Names worth a token of their own: the topics', the cohort's, the menu's, the grades, then the graph's."""
     grades = [f"grade {g} course" for g in range(story.GRADES)]
     topics = [topic.split(" ", 1)[1] for topic in knowledge.grades]
-    menu = [part for path in study.episodes.metapaths for part in (path.text, path.label)]
-    cohort = [study.names[code] for code in study.cohort.codes["code"] if not code.startswith(("LAB/", "ICU"))]
-    return [*grades, *topics, *menu, *cohort, *study.graph.names]
+    menu = [part for path in episodes.metapaths for part in (path.text, path.label)]
+    codes = records.cohort.codes["code"]
+    cohort = [records.names[code] for code in codes if not code.startswith(("LAB/", "ICU"))]
+    return [*grades, *topics, *menu, *cohort, *records.primekg.names]

@@ -1,0 +1,68 @@
+"""A benchmark's own labels and split, which may lie beside a MEDS folder's data.
+
+labels/<task>.parquet, or a folder labels/<task>   used in place of counted labels
+metadata/subject_splits.parquet                    cuts the patients of tasks whose labels are given
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from ghar.config import Data
+from ghar.config import Task as TaskConfig
+from ghar.data.cohort import Cohort
+from ghar.data.readers.meds import read_labels, read_subject_splits
+from ghar.data.tasks.ehrshot import TASKS, EhrshotTask, Labels, ehrshot_labels, label_indices, require_labels
+from ghar.data.tasks.splits import S, Splits, split_as_given, split_by_patient
+
+
+def label_rows(cohort: Cohort, data: Data, name: EhrshotTask) -> Labels:
+    """subject_id, prediction_time, label of one of EHRSHOT's tasks, given or counted, and counts for the report.
+
+    Raises BadInput where there is none, and as `given_labels` and `ehrshot_labels` do.
+    """
+    labels = given_labels(data, name)
+    if labels is not None:
+        counts = {"labels that came with the data": labels.height}
+    else:
+        labels, left_out = ehrshot_labels(cohort, name)
+        counts = {f"left out, {rule}": n for rule, n in left_out.items()}
+    require_labels(labels, cohort, name)
+    return labels, counts
+
+
+def given_labels(data: Data, name: str) -> pl.DataFrame | None:
+    """The labels that came with the data, as `label_indices` returns them; None where there are none.
+
+    Raises BadInput for a file that is no MEDS label file, or not of this task.
+    """
+    path = _label_path(data, name)
+    return None if path is None else label_indices(read_labels(path), TASKS[name])
+
+
+def given_splits(data: Data, name: str) -> dict[int, str] | None:
+    """The split of each patient that came with the labels; None where labels or split did not come with the data."""
+    if data.root is None or _label_path(data, name) is None:
+        return None
+    path = Path(data.root) / "metadata" / "subject_splits.parquet"
+    return read_subject_splits(Path(data.root)) if path.exists() else None
+
+
+def split_samples(samples: Sequence[S], task: TaskConfig, given: Mapping[int, str] | None = None) -> Splits[S]:
+    """Train, validation and test samples as given, else drawn by patient; at most task.max_train and so on of each.
+
+    Raises BadInput as `split_as_given` and `split_by_patient` do.
+    """
+    splits = split_by_patient(samples, task.split, task.split_seed) if given is None else split_as_given(samples, given)
+    return Splits(splits.train[: task.max_train], splits.valid[: task.max_valid], splits.test[: task.max_test])
+
+
+def _label_path(data: Data, name: str) -> Path | None:
+    """The file, or folder, of a task's labels; the other tasks count theirs."""
+    if data.name != "meds" or data.root is None or name not in TASKS:
+        return None
+    folder = Path(data.root) / "labels"
+    return next((path for path in (folder / f"{name}.parquet", folder / name) if path.exists()), None)
