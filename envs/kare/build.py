@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ghar.config import Config, Kare
+from envs.kare.settings import Settings, sizes
+from envs.records import Records
+from ghar.config import Config
 from ghar.data.readers.abstracts import Abstracts, read_abstracts
 from ghar.errors import BadInput
 from ghar.kg.clusters import THRESHOLDS, Clusters, cluster, rewrite
@@ -39,7 +41,6 @@ from ghar.retrieval.community_index import FORMAT as INDEX_FORMAT
 from ghar.retrieval.community_index import CommunityIndex, build_index
 from ghar.retrieval.encoders import Encoder, HashingEncoder
 from ghar.retrieval.patient_graph import ConceptNodes, concept_nodes
-from trainers.records import Records
 
 FORMAT = 2  # raise it when a step would give something else from the same inputs
 BATCH = 4096  # names encoded at once
@@ -59,7 +60,7 @@ class KareGraph:
 @dataclass(frozen=True, eq=False)
 class _Build:
     records: Records
-    kare: Kare
+    own: Settings
     encoder: Encoder
     report: dict[str, dict[str, Any]]
 
@@ -74,8 +75,8 @@ class _Build:
     @property
     def answers(self) -> Path:
         """Where the expert's answers are kept; a rule's answers depend on the graph that it reads."""
-        rule = f"-{self.records.primekg.fingerprint[:12]}-{FORMAT}" if self.kare.expert == "scripted" else ""
-        return self.root / "answers" / f"{engine_key(self.config, self.kare.expert)}{rule}"
+        rule = f"-{self.records.primekg.fingerprint[:12]}-{FORMAT}" if self.own.expert == "scripted" else ""
+        return self.root / "answers" / f"{engine_key(self.config, self.own.expert)}{rule}"
 
     @property
     def seed(self) -> int:
@@ -104,11 +105,11 @@ class _Build:
         return folder
 
 
-def build_communities(records: Records, kare: Kare, encoder: Encoder) -> KareGraph:
+def build_communities(records: Records, own: Settings, encoder: Encoder) -> KareGraph:
     """The knowledge of a configuration, from `data.cache` as far as it is there. BadInput for a task without a theme
     and for whatever a step cannot use."""
     theme = theme_of(records.task.name)
-    build = _Build(records, kare, encoder, {})
+    build = _Build(records, own, encoder, {})
     graphs_folder = _graphs(build)
     graphs = ConceptGraphs.read(graphs_folder / "graphs")
     clusters_folder = _clusters(build, graphs_folder, graphs)
@@ -119,11 +120,11 @@ def build_communities(records: Records, kare: Kare, encoder: Encoder) -> KareGra
     return KareGraph(index, concept_nodes(rewritten, entities, communities.entities), build.report)
 
 
-def abstracts_of(records: Records, kare: Kare) -> Abstracts | None:
-    """The corpus: kare.abstracts, in the demo world generated ones; None for real patients without a folder."""
+def abstracts_of(records: Records, own: Settings) -> Abstracts | None:
+    """The corpus: system.abstracts, in the demo world generated ones; None for real patients without a folder."""
     cache = Path(records.config.data.cache) / "abstracts"
-    if kare.abstracts is not None:
-        return read_abstracts(Path(kare.abstracts), cache)
+    if own.abstracts is not None:
+        return read_abstracts(Path(own.abstracts), cache)
     if records.world is None:
         return None
     from ghar.data.demo.abstracts import write_abstracts  # only where patients are generated
@@ -140,17 +141,17 @@ def indexed(abstracts: Abstracts, encoder: Encoder, config: Config) -> AbstractC
 
 def _graphs(build: _Build) -> Path:
     """Section 3.1.1: the graph of every concept, from three sources."""
-    records, kare = build.records, build.kare
+    records, own = build.records, build.own
     sets = concept_sets(records.splits.train, records.name_of)
-    spec = ConstructSpec(*kare.paths)
-    links, abstracts, graph = sorted(records.links.nodes.items()), abstracts_of(records, kare), records.graph
-    told = None if abstracts is None else (abstracts.fingerprint, build.encoder.key)
-    inputs = (_digest(sets), _fingerprint(graph), links, told, build.answers.name, spec, build.seed)
+    spec = ConstructSpec(own.concepts, own.path_length, own.path_count, own.path_nodes)
+    links, abstracts, graph = sorted(records.links.nodes.items()), abstracts_of(records, own), records.graph
+    papers = None if abstracts is None else (abstracts.fingerprint, build.encoder.key)
+    inputs = (_digest(sets), _fingerprint(graph), links, papers, build.answers.name, spec, build.seed)
 
     def make(folder: Path) -> dict[str, Any]:
-        extractor = scripted_extractor(records.primekg) if kare.expert == "scripted" else str
+        extractor = scripted_extractor(records.primekg) if own.expert == "scripted" else str
         credentialed = records.cohort.credentialed
-        with named_engine(build.config, kare.expert, extractor, credentialed, lambda: list(sets.names)) as engine:
+        with named_engine(build.config, own.expert, extractor, credentialed, lambda: list(sets.names)) as engine:
             graphs, report = construct(
                 sets,
                 spec,
@@ -178,9 +179,7 @@ def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
         if not graphs.triples:
             raise BadInput("No source knows any of the patients' concepts, so there is no graph: check kg.path.")
         found = {
-            what: cluster(
-                some, _encoded(build.encoder, some), seed=build.seed, thresholds=build.thresholds, what=what
-            )
+            what: cluster(some, _encoded(build.encoder, some), seed=build.seed, thresholds=build.thresholds, what=what)
             for what, some in names.items()
         }
         rewritten = rewrite(graphs, found["entities"], found["relations"])
@@ -197,7 +196,7 @@ def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
 
 def _communities(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
     """Section 3.1.3: the hierarchy of communities, from several runs."""
-    runs, largest, *_ = build.kare.communities
+    runs, largest = build.own.leiden_runs, build.own.cluster_size
 
     def make(folder: Path) -> dict[str, Any]:
         found = detect(graphs, runs=runs, max_cluster=largest, seed=build.seed)
@@ -211,12 +210,13 @@ def _communities(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
 
 def _index(build: _Build, before: Path, communities: Communities, theme: Theme) -> Path:
     """Summaries, and the index over them; the index alone is kept, the answers make the summaries again."""
-    _, _, small, large = build.kare.communities
-    kare, credentialed = build.kare, build.records.cohort.credentialed
+    own, credentialed = build.own, build.records.cohort.credentialed
+    limits = sizes(build.config, own)
+    small, large = limits.small, limits.large
 
     def make(folder: Path) -> dict[str, Any]:
         names = communities.entities
-        with named_engine(build.config, kare.expert, scripted_summary, credentialed, lambda: names) as engine:
+        with named_engine(build.config, own.expert, scripted_summary, credentialed, lambda: names) as engine:
             store = build.answers / "summaries.jsonl"
             found = summarise(communities, engine, store, theme, small=small, large=large, seed=build.seed)
         index = build_index(communities, found, theme, build.encoder, folder / "index")

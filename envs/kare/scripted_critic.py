@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from trainers.scripted_expert import topics_in
+from envs.kare.scripted_expert import topics_in
 
 CASE = re.compile(r"^Record:\n(.*?)\nReasoning: .*?\nWhat happened: (.*)$", re.MULTILINE | re.DOTALL)
 POINT = re.compile(r"^\d+\. (.+)$", re.MULTILINE)
@@ -18,7 +18,7 @@ NEW = 6  # points a batch of wrong predictions adds
 
 
 def reply(prompt: str) -> str:
-    """A numbered list for a prompt of trainers/coagent.py; ValueError for another prompt."""
+    """A numbered list for a prompt of envs/kare/coagent.py; ValueError for another prompt."""
     if "\n# Their lists\n" in prompt:
         section = prompt.partition("\n# Their lists\n")[2].partition("\n# How to work\n")[0]
         most = re.findall(r"below (\d+) guidelines", prompt)
@@ -45,8 +45,8 @@ def _agreed(points: list[str]) -> list[str]:
     times = Counter(points)
     kept: dict[str, str] = {}
     for point in sorted(times, key=lambda point: (-times[point], points.index(point))):
-        said = SPEAKS.fullmatch(point)
-        kept.setdefault(said[1] if said else point, point)
+        match = SPEAKS.fullmatch(point)
+        kept.setdefault(match[1] if match else point, point)
     return list(kept.values())
 
 

@@ -2,7 +2,7 @@
 
 A predictor answers training cases; a critic reads its wrong answers in batches and rewrites the guidelines, one list a
 batch; the lists are consolidated, again and again, until one is left that is shorter than ten; the next round predicts
-with it. After five rounds the guidelines are used at test time. With a regulator, the predictor is told throughout how
+with it. After five rounds the guidelines are used at test time. With a regulator, the predictor reads throughout how
 often each outcome occurs here, without which it chases the rare one (Table 5).
 """
 
@@ -90,11 +90,11 @@ def learn_guidelines(
         drawn = _draw(cases, spec.cases, seed, number)
         episodes = play(drawn, advise(points, rule), number)
         desk = _Critic(critic, task, store, seed, f"round {number + 1}")
-        wrong = [(case, told) for case, told in zip(drawn, episodes, strict=True) if _is_wrong(case, told)]
+        wrong = [(case, episode) for case, episode in zip(drawn, episodes, strict=True) if _is_wrong(case, episode)]
         batches = [wrong[i : i + spec.shown] for i in range(0, len(wrong), spec.shown)]
         lists = desk.criticise(points, batches)
         points = desk.consolidate(lists, spec.merged) if lists else points
-        unreadable = sum(told.prediction.label is None for told in episodes)
+        unreadable = sum(episode.prediction.label is None for episode in episodes)
         right = len(drawn) - len(wrong) - unreadable
         rounds.append(Round(right, len(wrong), unreadable, len(lists), desk.failed, points))
         total += desk.cost

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ghar.knowledge import RELATIONS, label_rule
-from envs.ghar.teacher import Knowledge
+from envs.grades import RELATIONS, Knowledge, grade_in, label_rule
 from envs.kare.episode import KareCase
+from envs.kare.expert_chains import CONFIDENCES, expert_prompt, gives_away, read_chain
+from envs.kare.scripted_expert import scripted_expert, topics_in
 from ghar.data.cohort import Task
 from ghar.data.demo.graph import QUALIFIERS
-from trainers.expert_chains import CONFIDENCES, expert_prompt, gives_away, read_chain
-from trainers.scripted_expert import expert_knowledge, grade_in, scripted_expert, topics_in
 
 TASK = Task("kare-readmission", "Will this patient come back?", ("no", "yes"))
 KNOWS = Knowledge({"disease asthma": 2, "drug aspirin": 6}, RELATIONS, label_rule("kare_readmission"))
@@ -80,10 +79,3 @@ def test_a_look_alike_is_another_disease(words, level):
     assert grade_in("gout", f"tophaceous-gouty arthritis has a grade 9 course. {told}") == (
         None if level == "none" else int(level)
     )
-
-
-def test_of_real_patients_it_knows_the_mean_label_of_a_topic():
-    seen = [(("disease gout",), 1), (("disease gout", "drug aspirin"), 0), (("drug aspirin",), 0)]
-    knowledge, threshold = expert_knowledge(None, {}, "read", 2, seen)
-    assert knowledge.grades == {"disease gout": 4, "drug aspirin": 0} and threshold is None
-    assert [knowledge.label_of(grade) for grade in (0, 4, 5, 9)] == [0, 0, 1, 1]

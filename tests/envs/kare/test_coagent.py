@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from envs.kare import scripted_critic
+from envs.kare.coagent import MOST, CoagentSpec, advise, learn_guidelines, read_guidelines, regulator
 from envs.kare.episode import KareCase, KareEpisodes, KareSpec, join_both
 from envs.rollout import Job, rollout
 from ghar.data.cohort import Task
 from ghar.episode import Act, Completion, Episode
 from ghar.llm.asking import Unreadable
 from ghar.llm.scripted import ScriptedEngine
-from trainers import scripted_critic
-from trainers.coagent import MOST, CoagentSpec, advise, learn_guidelines, read_guidelines, regulator
 
 SPEC = CoagentSpec(rounds=3, cases=40, shown=5, merged=2)
 

@@ -1,7 +1,7 @@
 """KARE on generated patients, as `gymnasium.make("ghar/KARE-v0")` plays it.
 
 Its communities are found in the demo world's knowledge graph alone, around the patients' conditions and drugs, and put
-into words by a rule; runs build theirs from all three sources of the paper (trainers/kare_build.py).
+into words by a rule; runs build theirs from all three sources of the paper (envs/kare/build.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from envs.case import topics_of
-from envs.demo import PATIENTS, REWARDS, WORDS, demo_cohort
+from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
 from envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
 from envs.scene import Scene
 from ghar.data.cohort import Sample
@@ -64,7 +64,7 @@ def demo_communities(folder: str = ".cache/ghar", patients: int = PATIENTS, seed
         for s, view in zip(samples, texts, strict=True)
     ]
     episodes = KareEpisodes(SPEC, lambda case: SelectCommunities(case.base, None, TOP_N, case.sample_id), _words)
-    return kare_scene(episodes, CommunityCorpus(index, encoder, graphs, PAPER), cases, REWARDS.eta)
+    return kare_scene(episodes, CommunityCorpus(index, encoder, graphs, PAPER), cases, ETA)
 
 
 def _words(text: str) -> int:
@@ -86,11 +86,11 @@ def _concept_graphs(
 
 
 def _edges(graph: KnowledgeGraph, node: int) -> list[Triple]:
-    told = []
+    found = []
     for edge in graph.edges_of(node).tolist():
         head, tail = int(graph.head[edge]), int(graph.tail[edge])
         relation = graph.displays[int(graph.display[edge])]
         triple = make_triple(graph.names[head], relation, graph.names[tail])
         if triple is not None:
-            told.append(triple)
-    return told
+            found.append(triple)
+    return found

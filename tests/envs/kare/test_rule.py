@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from envs.ghar.teacher import Knowledge
+from envs.grades import Knowledge
 from envs.kare.episode import KareCase
+from envs.kare.rule import GradeRule, Seen, rule_belief
 from ghar.data.cohort import Task
 from ghar.data.tasks.considerations import considerations_of
 from ghar.episode import Act
-from trainers.kare_rules import GradeRule
 
 TASK = Task("kare-readmission", "Back soon?", ("no", "yes"))
 CASE = KareCase("s", 1, 1, "now: disease gout; drug iron", "", ("disease gout", "drug iron"), TASK, 1)
@@ -36,3 +36,10 @@ def test_the_chain_names_every_topic() -> None:
 def test_every_task_with_a_theme_has_considerations() -> None:
     for task in ("los", "dec", "read", "kare_mortality", "kare-readmission"):
         assert len(considerations_of(task)) >= 3
+
+
+def test_of_real_patients_it_knows_the_mean_label_of_a_topic() -> None:
+    seen = [Seen(("disease gout",), 1), Seen(("disease gout", "drug aspirin"), 0), Seen(("drug aspirin",), 0)]
+    found = rule_belief(None, {}, "read", 2, seen)
+    assert found.knowledge.grades == {"disease gout": 4, "drug aspirin": 0} and found.threshold is None
+    assert [found.knowledge.label_of(grade) for grade in (0, 4, 5, 9)] == [0, 0, 1, 1]

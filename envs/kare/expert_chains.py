@@ -160,7 +160,7 @@ def gives_away(chain: str) -> str | None:
     known of similar patients.
     """
     for sentence in re.split(r"(?<=[.!?;])\s+|\n+", chain):
-        said = " ".join(sentence.lower().split())
-        if CERTAIN.search(said) or (UNLESS_OTHERS.search(said) and not OTHERS.search(said)):
+        plain = " ".join(sentence.lower().split())
+        if CERTAIN.search(plain) or (UNLESS_OTHERS.search(plain) and not OTHERS.search(plain)):
             return sentence.strip()
     return None

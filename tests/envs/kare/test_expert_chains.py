@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.kare.episode import KareCase
+from envs.kare.expert_chains import CONFIDENCES, Chain, expert_prompt, gives_away, read_chain, write_chains
 from ghar.data.cohort import Task
 from ghar.llm.asking import Unreadable
 from ghar.llm.scripted import ScriptedEngine
-from trainers.expert_chains import CONFIDENCES, Chain, expert_prompt, gives_away, read_chain, write_chains
 
 TASK = Task("read", "Will this patient come back within 15 days?", ("no", "yes"))
 CHAIN = "1. Patient: a grave disease. 4. Reasoning: it comes back. 5. Conclusion: the patient will be readmitted."

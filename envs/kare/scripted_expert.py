@@ -2,7 +2,7 @@
 
 It knows the grades of the common conditions and drugs, as a large model would, reads those of the others in the
 retrieved knowledge, and reasons by the demo world's own law (ghar/data/demo/story.py): the highest grade decides. Its
-confidence falls where the context does not tell a grade that it needs, and where its law and the label disagree.
+confidence falls where the context does not state a grade that it needs, and where its law and the label disagree.
 """
 
 from __future__ import annotations
@@ -10,30 +10,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
-from envs.ghar.knowledge import POSITIVE_FROM, RELATIONS, exact_knowledge
-from envs.ghar.teacher import Knowledge, finding, grade_in
-from ghar.data.demo import story
-from ghar.data.demo.world import World
+from envs.grades import Knowledge, finding, grade_in
 
 SECTION = re.compile(r"(?m)^# (.+)$")
 
 
 def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[str], str]:
-    """Replies to `trainers.expert_chains.expert_prompt`.
+    """Replies to `envs.kare.expert_chains.expert_prompt`.
 
     threshold: highest grade from which the second of two labels is the more probable; None where labels are grades.
     """
 
     def reply(prompt: str) -> str:
         parts = SECTION.split(prompt)
-        said = dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
-        labels = re.findall(r"one of: (.+)\.", said["Task"])[0].split(", ")
-        topics = topics_in(said["Patient"])
-        grades = {topic: _grade(topic, knowledge, said["Medical knowledge"]) for topic in topics}
-        truth = labels.index(said["Real ending"].split("\n")[0])
-        outcomes = re.findall(rf"(?m)^outcome: ({'|'.join(map(re.escape, labels))})$", said["Similar patients"])
+        given = dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
+        labels = re.findall(r"one of: (.+)\.", given["Task"])[0].split(", ")
+        topics = topics_in(given["Patient"])
+        grades = {topic: _grade(topic, knowledge, given["Medical knowledge"]) for topic in topics}
+        truth = labels.index(given["Real ending"].split("\n")[0])
+        outcomes = re.findall(rf"(?m)^outcome: ({'|'.join(map(re.escape, labels))})$", given["Similar patients"])
         return _written(grades, outcomes, truth, labels, knowledge, threshold)
 
     return reply
@@ -66,7 +61,7 @@ def _written(
     knowledge: Knowledge,
     threshold: int | None,
 ) -> str:
-    """Chain and confidence. It is told of the label, so what it concludes is the label, whatever its law says."""
+    """Chain and confidence. It is given the label, so what it concludes is the label, whatever its law says."""
     highest = max((grade for grade in grades.values() if grade is not None), default=None)
     agrees = highest is not None and knowledge.label_of(highest) == truth
     complete = bool(grades) and None not in grades.values()
@@ -84,23 +79,3 @@ def _written(
     sure = {(True, True): "very confident", (False, True): "confident", (True, False): "not confident"}
     confidence = sure.get((complete, agrees), "very not confident")
     return "# Chain\n" + "\n".join(lines) + f"\n\n# Confidence\n{confidence}"
-
-
-def expert_knowledge(
-    world: World | None, names: Mapping[str, str], task: str, labels: int, seen: Sequence[tuple[Sequence[str], int]]
-) -> tuple[Knowledge, int | None]:
-    """What the scripted expert knows, and its threshold.
-
-    In the demo world (`world`) the true grades of common entities. For real patients, where no truth is at hand: a
-    grade 0 to 9 by the mean label of the training patients (`seen`: topics and label of each) with a topic.
-    task: as in conf/task. labels: how many it has.
-    """
-    if world is not None:
-        return exact_knowledge(world, names, task), POSITIVE_FROM.get(task)
-    of_topic: dict[str, list[int]] = {}
-    for topics, label in seen:
-        for topic in topics:
-            of_topic.setdefault(topic, []).append(label)
-    top = labels - 1
-    grades = {topic: round(float(np.mean(found)) * (story.GRADES - 1) / top) for topic, found in of_topic.items()}
-    return Knowledge(grades, RELATIONS, lambda grade: round(grade * top / (story.GRADES - 1))), None
