@@ -6,9 +6,11 @@ file, row and column) and no row disappears without a count.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from ghar.errors import BadInput
 
 SUFFIXES = (".csv.gz", ".csv", ".csv.zst", ".parquet")
 HELD = 2_000_000  # rows of one table in memory: 140 MB of events
+PEEK = 1 << 17  # bytes of a table that are looked at before it is read
 ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
 LAYOUT = 4  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
 YEARS = (1800, 2500)  # of every source, its shifts into the future and (MIMIC-III's oldest) the past included
@@ -95,12 +98,27 @@ def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Tab
     if path.suffix == ".parquet":
         scan = pl.scan_parquet(path)
     else:
-        # whole numbers come as text: pandas writes those of a column with gaps as 22595853.0
-        numbers = {spelling[c]: kind for c, kind in columns.items() if kind.is_float()}
-        scan = pl.scan_csv(path, schema_overrides=numbers, infer_schema=False)
+        numbers = {spelling[c]: kind for c, kind in columns.items() if kind.is_numeric()}
+        written = _written_as_decimals(path, [name for name, kind in numbers.items() if kind.is_integer()])
+        kinds = {name: kind for name, kind in numbers.items() if name not in written}
+        scan = pl.scan_csv(path, schema_overrides=kinds, infer_schema=False)
     source = scan.collect_schema()
     rows = scan.select(_typed(pl.col(spelling[c]), source[spelling[c]], kind).alias(c) for c, kind in columns.items())
     return Table(name.rpartition("/")[2], path, dict(columns), _sound_dates(rows, columns))
+
+
+def _written_as_decimals(path: Path, names: Sequence[str]) -> set[str]:
+    """The columns of whole numbers that begin with cells such as 22595853.0, as pandas writes a column with gaps.
+
+    Only these are read as text and then as numbers, which takes longer; a later such cell elsewhere is refused.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            lines = file.read(PEEK).rpartition(b"\n")[0]
+        frame = pl.read_csv(lines, columns=list(names), infer_schema=False, truncate_ragged_lines=True)
+    except (pl.exceptions.PolarsError, OSError, EOFError, zlib.error):
+        return set()  # empty, damaged or packed otherwise: who reads it says so
+    return {name for name in names if frame[name].str.contains(r"^\s*[0-9]+\.0*\s*$").any()}
 
 
 def _sound_dates(rows: pl.LazyFrame, columns: Mapping[str, pl.DataType]) -> pl.LazyFrame:
