@@ -171,6 +171,8 @@ class System(Generic[C]):
     ceilings: best possible accuracies on some cases, None where nobody knows them.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
     partitions: of the corpus, where it has some (another system may ask it: system.over). decisions: as numbers.
+    judged: what it adds to summary.json by asking a language model once all variants have been played: the policy of
+        `main`, or of another variant that was played by a language model. None where there is nothing to ask.
     """
 
     name: str
@@ -202,6 +204,7 @@ class System(Generic[C]):
     prepare: Callable[[Variant, Policy], Variant] | None = None
     partitions: Sequence[Any] = ()
     decisions: Callable[[], Decisions] | None = None
+    judged: Callable[[Policy], dict[str, Any]] | None = None
     counts: Mapping[str, Any] = field(default_factory=dict)
     generated: bool = False
     credentialed: bool = True

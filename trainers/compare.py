@@ -146,8 +146,9 @@ def _part(system: System[Any], config: Config, variants: Sequence[Variant]) -> P
     found = find(config)
     rows = dict(played(system, config, found, variants))
     answered = {v.name: found.names(v.who) if v.who in STAGES else v.who or "no one" for v in variants}
-    untrained = {name: f"{who} (untrained)" if who == "base" and not found.sft else who for name, who in answered.items()}
-    return Part(system, config, {v.name: rows[v.name] for v in variants}, untrained)
+    if not found.sft:  # nothing was trained in this run folder
+        answered = {name: f"{who} (untrained)" if who == "base" else who for name, who in answered.items()}
+    return Part(system, config, {v.name: rows[v.name] for v in variants}, answered)
 
 
 def _conclude(parts: Mapping[str, Part], left_out: Mapping[str, str], folder: Path | None) -> Row:

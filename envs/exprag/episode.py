@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from envs.exprag.flare import Pieces, flare
 from envs.rollout import Corpus
 from envs.scene import Scene
+from envs.system import Variant
 from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Step, as_text
 from ghar.llm.options import parse_options
@@ -49,14 +50,14 @@ class ExpragEpisodes:
     def episode(self, question: Question) -> EpisodeGenerator:
         """Returns the chosen options; its one step holds which stays were ranked and what their reports said."""
         spec, ranked, evidence, draft = self.spec, Evidence(), Evidence(), ""
-        asked = f"{question.text}\n{question.menu}"
+        asked = f"{question.asked}\n{question.menu}"
         if spec.top_k:
             ranked = yield RankReports(f"{asked}\n{question.background}", None, spec.top_k, question.visit_id)  # Eq. 2
         look_up = self._look_up(question, ranked)
         if ranked.passages:
             evidence = yield look_up(asked)  # Eq. 3
             if spec.flare:
-                assert self.pieces is not None  # trainers/exprag.py gives it
+                assert self.pieces is not None  # envs/exprag/questions.py gives it
                 write = self._writer(question, ranked)
                 draft, evidence = yield from flare(write, look_up, self.pieces, evidence)
         reply: Reply = yield self._predict(question, ranked, evidence, draft)
@@ -98,7 +99,7 @@ class ExpragEpisodes:
             rule="Exactly one option is right." if question.single else "Any number of options can be right.",
             background=question.background or NOTHING,
             experience=experience_text(ranked, evidence, self.spec.words),
-            question=question.text,
+            question=question.asked,
             options=question.menu,
             example="B" if question.single else "A, C",
             draft=draft,
@@ -116,8 +117,22 @@ def exprag_scene(episodes: ExpragEpisodes, corpus: Corpus, questions: Sequence[Q
     return Scene("EXPRAG", ("top",), ROLES, questions, episodes.episode, corpus, reward)
 
 
+def play_exprag(case: Any, variant: Variant) -> EpisodeGenerator:
+    """The episode of a case as a variant plays it: of a question, or of a label (envs/exprag/label_episode.py)."""
+    return variant.spec.episode(case)
+
+
 def experience_text(ranked: Evidence, evidence: Evidence, words: int) -> str:
-    """The pieces by stay, the most similar first, best first within a stay; together at most `words` words.
+    """The pieces by stay, the most similar first, best first within a stay; together at most `words` words."""
+    kept, lines = pieces_by_stay(evidence, words), []
+    for number, stay in enumerate(ranked.passages, 1):
+        if stay.ident in kept:
+            lines += [f"similar patient {number}:", *(f"- {text}" for text in kept[stay.ident])]
+    return "\n".join(lines) or NOTHING
+
+
+def pieces_by_stay(evidence: Evidence, words: int) -> dict[int, list[str]]:
+    """The pieces that fit into `words` words, by stay.
 
     What is best overall has the first claim on the budget; the last piece that fits is cut, not dropped.
     """
@@ -127,8 +142,4 @@ def experience_text(ranked: Evidence, evidence: Evidence, words: int) -> str:
         left -= len(text)
         if text:
             kept.setdefault(passage.partition, []).append(" ".join(text))
-    lines = []
-    for number, stay in enumerate(ranked.passages, 1):
-        if stay.ident in kept:
-            lines += [f"similar patient {number}:", *(f"- {text}" for text in kept[stay.ident])]
-    return "\n".join(lines) or NOTHING
+    return kept

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from ghar.data.tasks.sections import sentences
 from ghar.episode import Act, Completion, Evidence, Reply
+from ghar.errors import BadInput
 from ghar.retrieval.report_corpus import FindExcerpts
 
 THETA, BETA = 0.8, 0.4  # a token below the first puts a sentence in doubt; one below the second is no query word
@@ -55,3 +57,16 @@ def tentative(pieces: Sequence[tuple[str, float]]) -> tuple[str, str, bool]:
         at += len(piece)
     query = "".join(piece for piece, probability in own if probability >= BETA)
     return said[0], " ".join(query.split()), min(probability for _, probability in own) < THETA
+
+
+def token_pieces(tokenizer: Any, completion: Completion) -> list[tuple[str, float]]:
+    """Text and probability of each sampled token. BadInput for a reply without log-probabilities, and where no
+    tokenizer is known (None)."""
+    ids = completion.token_ids
+    if tokenizer is None or len(completion.logprobs) != len(ids) or not ids:
+        raise BadInput("system.retriever=flare needs replies with log-probabilities: use an engine of this project.")
+    texts = [tokenizer.decode(ids[: n + 1], skip_special_tokens=True) for n in range(len(ids))]
+    starts = ["", *texts]
+    return [
+        (text[len(before) :], math.exp(p)) for text, before, p in zip(texts, starts, completion.logprobs, strict=False)
+    ]

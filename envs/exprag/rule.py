@@ -1,13 +1,16 @@
-"""A fixed rule in place of a language model: choose what the similar patients' reports list. It sees no truth."""
+"""Fixed rules in place of a language model: choose what the similar patients' reports list, or predict what most of
+them had. They see no truth of the case they are asked about."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ghar.data.tasks.discharge_items import essence
 from ghar.data.tasks.dischargeqa import ASKED, Question, letters
 from ghar.data.tasks.sections import HEAD, sentences, split_sections
 from ghar.episode import Act, Completion, Evidence
+from ghar.retrieval.reports import DECIMALS
 
 HALF = 0.5  # share of the reports that must be exceeded
 
@@ -19,6 +22,36 @@ class MajorityOfExperiences:
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         return [Completion(f"answer: {letters(chosen(act.facts['case'], act.facts['evidence']))}") for act in acts]
+
+
+@dataclass(frozen=True)
+class MajorityOfOutcomes:
+    """Predicts the outcome with most of the similar stays' weight, which is their similarity. Among equal ones, and
+    where no stay is similar, the outcome that training has most often, then the first.
+
+    usual: training samples of each label.
+    """
+
+    usual: tuple[int, ...]
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(f"answer: {self._chosen(act)}") for act in acts]
+
+    def _chosen(self, act: Act) -> str:
+        labels = act.facts["case"].task.labels
+        shares = outcome_shares(act.facts["ranked"], len(labels))
+        best = max(range(len(labels)), key=lambda label: (shares[label], self.usual[label], -label))
+        return labels[best]
+
+
+def outcome_shares(ranked: Evidence, labels: int) -> list[float]:
+    """Share of the similar stays' weight that each outcome has, all 0 where no stay is similar."""
+    weights = [0.0] * labels
+    for stay in ranked.passages:
+        weights[stay.partition] += stay.score
+    total = sum(weights) or 1.0
+    # the same weights added in another order are the same weights
+    return [round(weight / total, DECIMALS) for weight in weights]
 
 
 def chosen(question: Question, evidence: Evidence) -> int:

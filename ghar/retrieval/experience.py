@@ -16,6 +16,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -81,31 +82,35 @@ def find_excerpts(finder: Finder, reports: Mapping[int, str], query: str, top_n:
 
 def chunk_finder(matcher: Matcher, size: int = CHUNK) -> Finder:
     """Chunks of at most `size` words that end with their section."""
+    return partial(_find_chunks, matcher, size)
 
-    def find(reports: Mapping[int, str], query: str, top_n: int) -> list[tuple[Span, float]]:
-        return _match(matcher, reports, _all(reports, lambda text: chunks(text, size)), query, top_n)
 
-    return find
+def _find_chunks(
+    matcher: Matcher, size: int, reports: Mapping[int, str], query: str, top_n: int
+) -> list[tuple[Span, float]]:
+    return _match(matcher, reports, _all(reports, lambda text: chunks(text, size)), query, top_n)
 
 
 def window_finder(matcher: Matcher, window: int = WINDOW) -> Finder:
     """Sentences, each widened by `window` neighbours on both sides; windows that meet become one, with the best of
     their scores."""
+    return partial(_find_windows, matcher, window)
 
-    def find(reports: Mapping[int, str], query: str, top_n: int) -> list[tuple[Span, float]]:
-        spans = _all(reports, sentence_spans)
-        by_place = {(span.report, span.first): span for span in spans}
-        lengths = {span.report: span.first + 1 for span in spans}
-        hits = _match(matcher, reports, spans, query, top_n)
-        wide = []
-        for report in dict.fromkeys(span.report for span, _ in hits):
-            own = {span.first: score for span, score in hits if span.report == report}
-            for first, last, score in join_windows(own, window, lengths[report]):
-                ends = by_place[report, first], by_place[report, last]
-                wide.append((Span(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
-        return sorted(wide, key=lambda hit: -hit[1])
 
-    return find
+def _find_windows(
+    matcher: Matcher, window: int, reports: Mapping[int, str], query: str, top_n: int
+) -> list[tuple[Span, float]]:
+    spans = _all(reports, sentence_spans)
+    by_place = {(span.report, span.first): span for span in spans}
+    lengths = {span.report: span.first + 1 for span in spans}
+    hits = _match(matcher, reports, spans, query, top_n)
+    wide = []
+    for report in dict.fromkeys(span.report for span, _ in hits):
+        own = {span.first: score for span, score in hits if span.report == report}
+        for first, last, score in join_windows(own, window, lengths[report]):
+            ends = by_place[report, first], by_place[report, last]
+            wide.append((Span(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
+    return sorted(wide, key=lambda hit: -hit[1])
 
 
 def join_windows(hits: Mapping[int, float], window: int, length: int) -> list[tuple[int, int, float]]:
@@ -122,23 +127,25 @@ def join_windows(hits: Mapping[int, float], window: int, length: int) -> list[tu
 
 def merging_finder(matcher: Matcher, leaf: int = LEAF) -> Finder:
     """Leaves of `leaf` words in stretches of 4 leaves, those in stretches of 4 again (`merge`)."""
+    return partial(_find_merged, matcher, leaf)
 
-    def find(reports: Mapping[int, str], query: str, top_n: int) -> list[tuple[Span, float]]:
-        spans = _all(reports, lambda text: chunks(text, leaf))
-        by_place = {(span.report, span.first): span for span in spans}
-        counts = {span.report: span.first + 1 for span in spans}
-        hits = _match(matcher, reports, spans, query, top_n)
-        merged = []
-        for report in dict.fromkeys(span.report for span, _ in hits):
-            own = {(span.first, 0): score for span, score in hits if span.report == report}
-            for (number, level), score in merge(own, counts[report]).items():
-                first = number * BRANCHES**level
-                last = min(first + BRANCHES**level, counts[report]) - 1
-                ends = by_place[report, first], by_place[report, last]
-                merged.append((Span(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
-        return sorted(merged, key=lambda hit: -hit[1])
 
-    return find
+def _find_merged(
+    matcher: Matcher, leaf: int, reports: Mapping[int, str], query: str, top_n: int
+) -> list[tuple[Span, float]]:
+    spans = _all(reports, lambda text: chunks(text, leaf))
+    by_place = {(span.report, span.first): span for span in spans}
+    counts = {span.report: span.first + 1 for span in spans}
+    hits = _match(matcher, reports, spans, query, top_n)
+    merged = []
+    for report in dict.fromkeys(span.report for span, _ in hits):
+        own = {(span.first, 0): score for span, score in hits if span.report == report}
+        for (number, level), score in merge(own, counts[report]).items():
+            first = number * BRANCHES**level
+            last = min(first + BRANCHES**level, counts[report]) - 1
+            ends = by_place[report, first], by_place[report, last]
+            merged.append((Span(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
+    return sorted(merged, key=lambda hit: -hit[1])
 
 
 def merge(hits: Mapping[tuple[int, int], float], leaves: int) -> dict[tuple[int, int], float]:

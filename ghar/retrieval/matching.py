@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,32 +42,31 @@ def tfidf(texts: Sequence[str], query: str) -> np.ndarray:
 
 def dense(encoder: Encoder) -> Matcher:
     """Cosine of the encoder's vectors, 0 where it is negative; vectors of pieces are kept for later queries."""
-    kept: dict[str, np.ndarray] = {}
+    return partial(_by_vectors, encoder, {})
 
-    def match(texts: Sequence[str], query: str) -> np.ndarray:
-        if not texts:
-            return np.zeros(0)
-        if len(kept) > KEPT:
-            kept.clear()
-        new = [text for text in dict.fromkeys(texts) if text not in kept]
-        kept.update(zip(new, encoder.passages(new), strict=True) if new else ())
-        matrix = np.stack([kept[text] for text in texts]).astype(np.float64)
-        return np.maximum(matrix @ encoder.queries([query])[0].astype(np.float64), 0.0)
 
-    return match
+def _by_vectors(encoder: Encoder, kept: dict[str, np.ndarray], texts: Sequence[str], query: str) -> np.ndarray:
+    if not texts:
+        return np.zeros(0)
+    if len(kept) > KEPT:
+        kept.clear()
+    new = [text for text in dict.fromkeys(texts) if text not in kept]
+    kept.update(zip(new, encoder.passages(new), strict=True) if new else ())
+    matrix = np.stack([kept[text] for text in texts]).astype(np.float64)
+    return np.maximum(matrix @ encoder.queries([query])[0].astype(np.float64), 0.0)
 
 
 def fused(one: Matcher, other: Matcher) -> Matcher:
     """Reciprocal rank fusion: the sum of 1 / (60 + rank) over the two orders a piece stands in."""
+    return partial(_by_both, one, other)
 
-    def match(texts: Sequence[str], query: str) -> np.ndarray:
-        total = np.zeros(len(texts))
-        for matcher in (one, other):
-            items = top(matcher(texts, query), len(texts))
-            total[items] += 1 / (RANK_SHIFT + 1 + np.arange(len(items)))
-        return total
 
-    return match
+def _by_both(one: Matcher, other: Matcher, texts: Sequence[str], query: str) -> np.ndarray:
+    total = np.zeros(len(texts))
+    for matcher in (one, other):
+        items = top(matcher(texts, query), len(texts))
+        total[items] += 1 / (RANK_SHIFT + 1 + np.arange(len(items)))
+    return total
 
 
 def top(scores: np.ndarray, count: int) -> np.ndarray:

@@ -1,13 +1,14 @@
-"""EXPRAG's corpus: it ranks the stays that are like one stay, and finds pieces in their reports.
+"""A corpus of reports: it ranks the stays that are like one stay, and finds pieces in their reports.
 
-Who asks is a stay, and the corpus knows whose it is: no request can see the patient's own stays, nor, where times
-count, a report that was not there yet.
+Who asks is named in the request, and the corpus knows whose stay that is: no request can see the patient's own stays,
+nor, where times count, a report that was not there yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +23,13 @@ Ranker = Callable[[Query, str, int], tuple[np.ndarray, np.ndarray]]  # stay, tex
 @dataclass(frozen=True)
 class RankReports(Retrieve):
     """Ask for the `top_n` stays most like `stay`; `query` is its question and background, which only a text-based
-    ranker reads. The evidence's passages have kind "report", the stay as `ident` and the similarity as score."""
+    ranker reads. The evidence's passages have kind "report", the stay as `ident`, the similarity as score, and as
+    `partition` the index of the stay's own outcome (-1 where the corpus knows none).
 
-    stay: int = 0
+    stay: a key of `ReportCorpus.queries`.
+    """
+
+    stay: int | str = 0
 
 
 @dataclass(frozen=True)
@@ -35,19 +40,21 @@ class FindExcerpts(Retrieve):
     text begins with the heading they stand under.
     """
 
-    stay: int = 0
+    stay: int | str = 0
 
 
 @dataclass(frozen=True, eq=False)
 class ReportCorpus:
-    """queries: what may be known of each stay that asks. names: what a ranked stay is shown as."""
+    """queries: what may be known of each stay that asks, by its id, or by another name where one asks more than once.
+    names: what a ranked stay is shown as. outcomes: label index of each stay of the index, where a task has them."""
 
     index: ReportIndex
     notes: Notes
-    queries: Mapping[int, Query]
+    queries: Mapping[Any, Query]
     ranker: Ranker
     finder: Finder
     names: Callable[[int], str]
+    outcomes: Mapping[int, int] = field(default_factory=dict)
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """Answer `RankReports` and `FindExcerpts` in order."""
@@ -57,7 +64,7 @@ class ReportCorpus:
         rows, scores = self.ranker(self.queries[request.stay], request.query, request.top_n)
         stays = self.index.visit_id[rows].tolist()
         passages = [
-            Passage(self.names(stay), "report", -1, score, stay)
+            Passage(self.names(stay), "report", self.outcomes.get(stay, -1), score, stay)
             for stay, score in zip(stays, scores.tolist(), strict=True)
         ]
         return Evidence(tuple(passages))

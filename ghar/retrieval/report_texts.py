@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,21 @@ def text_scores(index: ReportIndex, notes: Notes, encoder: Encoder | None) -> Te
         for start in track(range(0, len(index), BATCH), "Encode reports"):
             part = rows[start : start + BATCH]
             encoded[start : start + BATCH] = encoder.passages([notes.text(int(index.visit_id[i])) for i in part])
-        return lambda text: np.maximum(encoded @ encoder.queries([text])[0], 0.0).astype(np.float64)
+        return partial(_by_vectors, encoder, encoded)
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     options: dict[str, Any] = {"analyzer": words}  # scikit-learn's types allow no function
     vectorizer = TfidfVectorizer(**options)
     matrix: Any = vectorizer.fit_transform(notes.text(int(index.visit_id[i])) for i in rows)
-    vectors: Any = vectorizer.transform
-    return lambda text: (matrix @ vectors([text]).T).toarray()[:, 0]
+    return partial(_by_words, vectorizer, matrix)
+
+
+def _by_vectors(encoder: Encoder, encoded: np.ndarray, text: str) -> np.ndarray:
+    return np.maximum(encoded @ encoder.queries([text])[0], 0.0).astype(np.float64)
+
+
+def _by_words(vectorizer: Any, matrix: Any, text: str) -> np.ndarray:
+    return (matrix @ vectorizer.transform([text]).T).toarray()[:, 0]
 
 
 def rank_by_text(

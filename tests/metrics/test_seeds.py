@@ -36,7 +36,7 @@ def direct(values: list[list[float]], patients: list[list[str]], resamples: int,
 @given(study)
 def test_equals_a_direct_loop(rows: list[list[tuple[str, float, float]]]) -> None:
     patients = [[name for name, _, _ in column] for column in rows]
-    a, b = ([[row[side] for row in column] for column in rows] for side in (1, 2))
+    a, b = [[x for _, x, _ in column] for column in rows], [[x for _, _, x in column] for column in rows]
     apart = [[one - two for one, two in zip(*columns, strict=True)] for columns in zip(a, b, strict=True)]
     for found, values in (
         (seeds_and_patients(a, patients, seed=2, resamples=30), a),

@@ -67,7 +67,7 @@ def read_notes(root: Path, cache: Path) -> Notes:
     root = Path(root)
     path = find_table(root, "note/discharge")
     if path is None:
-        raise BadInput(f"{root} has no note/discharge.csv.gz: set exprag.notes to a folder in MIMIC-IV-Note's layout.")
+        raise BadInput(f"{root} has no note/discharge.csv.gz: set system.notes to a folder in MIMIC-IV-Note's layout.")
     manifest = root / "manifest.json"
     folder = Path(cache) / f"notes-{fingerprint([path, *([manifest] if manifest.exists() else [])], VERSION)}"
     if not folder.exists():

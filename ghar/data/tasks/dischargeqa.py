@@ -86,8 +86,14 @@ class Question:
         return self.kind == "instruction"
 
     @property
-    def text(self) -> str:
+    def asked(self) -> str:
+        """The question itself."""
         return ASKED[self.kind][0]
+
+    @property
+    def text(self) -> str:
+        """All that a reader is shown: what was known, the question, the options."""
+        return f"{self.background}\n\n{self.asked}\n{self.menu}"
 
     @property
     def label(self) -> int:
@@ -138,7 +144,8 @@ def build_questions(
     if not questions:
         told = ", ".join(f"{rule} {n}" for rule, n in counts.items() if rule.startswith("left_out."))
         raise BadInput(
-            f"No stay of the {cohort.name} makes a {kind} question ({told}): widen exprag.rows={list(rows)}."
+            f"No stay of the {cohort.name} makes a {kind} question ({told}): widen the {list(rows)} rows that a stay must "
+            "have in each table (system.fewest_rows, system.most_rows)."
         )
     return questions, dict(counts)
 

@@ -1,0 +1,68 @@
+"""What both kinds of cases look up in: the ranker and the finder that the settings name, and how a stay is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from envs.exprag.settings import Settings
+from ghar.config import Config
+from ghar.data.cohort import Visit
+from ghar.data.readers.notes import Notes
+from ghar.retrieval.encoders import Encoder, load_encoder
+from ghar.retrieval.experience import Finder, make_finder
+from ghar.retrieval.matching import dense, tfidf
+from ghar.retrieval.report_corpus import Ranker
+from ghar.retrieval.report_texts import rank_by_text, text_scores
+from ghar.retrieval.reports import Query, ReportIndex, Scheme, Weights, rank, rank_by_thirds, weights
+
+SHOWN = 5  # diagnoses that stand for a ranked stay in the report
+ENCODED = 32  # texts an encoder sees at once
+
+
+def encoder_of(config: Config) -> Encoder | None:
+    """The encoder that retriever=... names; None for those that count words."""
+    return None if config.retriever.kind in ("tfidf", "bm25") else load_encoder(config.retriever.kind, ENCODED)
+
+
+def make_ranker(settings: Settings, asked: str, index: ReportIndex, notes: Notes, encoder: Encoder | None) -> Ranker:
+    """The ranker that system.ranker names. asked: the kind of codes a task is about (`ghar.retrieval.reports.KINDS`),
+    which task_focused and complementary read."""
+    if settings.ranker == "text":
+        return partial(rank_by_text, index, text_scores(index, notes, encoder))
+    if settings.ranker == "released":
+        return partial(_rank_as_released, index)
+    return partial(rank_by_codes, index, weights(cast(Scheme, settings.ranker), asked))
+
+
+def finder_of(settings: Settings, encoder: Encoder | None) -> Finder:
+    """The retriever that system.retriever names."""
+    return make_finder(settings.retriever, tfidf if encoder is None else dense(encoder))
+
+
+def rank_by_codes(
+    index: ReportIndex, weight: Weights, query: Query, text: str, top_k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Eq. 7; the text is not read."""
+    return rank(index, query, weight, top_k)
+
+
+def _rank_as_released(index: ReportIndex, query: Query, text: str, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+    return rank_by_thirds(index, query, top_k)
+
+
+@dataclass(frozen=True, eq=False)
+class StayNames:
+    """A ranked stay in the report: its first diagnoses, and how many more there are. names: text of every code."""
+
+    visits: Mapping[int, Visit]
+    names: Mapping[str, str]
+
+    def __call__(self, stay: int) -> str:
+        codes = self.visits[stay].diagnoses
+        more = f" and {len(codes) - SHOWN} more" if len(codes) > SHOWN else ""
+        return ", ".join(self.names.get(code, code) for code in codes[:SHOWN]) + more

@@ -1,0 +1,42 @@
+"""EXPRAG on generated patients and their discharge summaries, as `gymnasium.make("ghar/EXPRAG-v0")` plays it."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+
+from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
+from envs.exprag.corpus import rank_by_codes
+from envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
+from envs.scene import Scene
+from ghar.data.demo.notes import write_notes
+from ghar.data.readers.notes import read_notes
+from ghar.data.tasks.dischargeqa import build_questions
+from ghar.retrieval.experience import make_finder
+from ghar.retrieval.matching import tfidf
+from ghar.retrieval.report_build import index_reports, queries_of
+from ghar.retrieval.report_corpus import ReportCorpus
+from ghar.retrieval.reports import weights
+
+SPEC = ExpragSpec("compact", top_k=5, excerpts=8, words=96)
+ROWS = (1, 40)  # of a table; generated stays have 1 to 4
+
+
+@cache
+def demo_questions(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> Scene:
+    """Which diagnoses were made at discharge? Asked of every stay of a generated world with a readable summary."""
+    world, cohort = demo_cohort(folder, patients, seed)
+    written = world.root.with_name(f"{world.root.name}-notes")
+    write_notes(world.root, written)
+    notes = read_notes(written, Path(folder) / "notes")
+    questions, _ = build_questions(cohort, notes, "diagnosis", rows=ROWS, words=WORDS, seed=seed)
+    index, weight = index_reports(cohort, notes, None, Path(folder) / "indexes"), weights("uniform", "diagnoses")
+    corpus = ReportCorpus(
+        index,
+        notes,
+        queries_of(cohort, [question.visit_id for question in questions], strict=False),
+        partial(rank_by_codes, index, weight),
+        make_finder("auto_merging", tfidf),
+        "stay {}".format,
+    )
+    return exprag_scene(ExpragEpisodes(SPEC), corpus, questions, ETA)

@@ -1,0 +1,81 @@
+"""EXPRAG's episode for a label: rank similar stays, read how they ended and what their reports say, predict.
+
+The paper asks about discharges only (DischargeQA, episode.py). Here the same three equations serve any label of a stay:
+Eq. 7 ranks the stays of training patients, Eq. 2 retrieves from their reports, and beside each stay stands its own
+outcome of the same task. The agent is "top" and its one decision "predict", so MAPPO takes these episodes as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay
+from ghar.data.cohort import Task
+from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Step
+from ghar.llm.parsing import parse_label
+from ghar.llm.prompts import load_prompts
+from ghar.retrieval.report_corpus import FindExcerpts, RankReports
+
+LABEL_ROLES = ("predict",)
+
+
+@dataclass(frozen=True)
+class LabelCase:
+    """One sample of a task on visits. text: the patient's record, within a token budget. label: the truth; no policy
+    sees it."""
+
+    sample_id: str
+    subject_id: int
+    visit_id: int
+    text: str
+    task: Task
+    label: int
+    prediction_time: datetime
+
+
+class LabelEpisodes:
+    """Makes episodes. spec: as for questions, without FLARE."""
+
+    def __init__(self, spec: ExpragSpec):
+        self.spec = spec
+        self.template = load_prompts("envs.exprag", spec.prompts, ("label",))["label"]
+
+    def episode(self, case: LabelCase) -> EpisodeGenerator:
+        """Returns the label; its one step holds which stays were ranked and what their reports said."""
+        spec, ranked, evidence = self.spec, Evidence(), Evidence()
+        asked = f"{case.task.question}\n{case.text}"
+        if spec.top_k:
+            ranked = yield RankReports(asked, None, spec.top_k, case.sample_id)
+        if ranked.passages:
+            stays = tuple(passage.ident for passage in ranked.passages)
+            evidence = yield FindExcerpts(asked, stays, spec.excerpts, case.sample_id)
+        reply: Reply = yield self._predict(case, ranked, evidence)
+        stays = " ".join(str(passage.ident) for passage in ranked.passages)
+        step = Step(asked, f"stays {stays or 'none'}", bool(ranked.passages), evidence=evidence.text)
+        return Prediction(reply.value, (step,))
+
+    def _predict(self, case: LabelCase, ranked: Evidence, evidence: Evidence) -> Act:
+        task = case.task
+        prompt = self.template.render(
+            task=task.name,
+            question=task.question,
+            patient=case.text,
+            experience=outcomes_text(ranked, evidence, task.labels, self.spec.words),
+            labels=", ".join(task.labels),
+        )
+        parse = partial(parse_label, labels=task.labels)
+        facts = {"case": case, "ranked": ranked, "evidence": evidence}
+        return Act("top", "predict", prompt, (), self.template.max_tokens, 0, parse, facts)
+
+
+def outcomes_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int) -> str:
+    """Every ranked stay with its outcome, the most similar first, and below it the pieces of its report that fit into
+    `words` words together with those of the others."""
+    kept, lines = pieces_by_stay(evidence, words), []
+    for number, stay in enumerate(ranked.passages, 1):
+        lines.append(f"similar patient {number}, outcome: {labels[stay.partition]}")
+        lines += [f"- {text}" for text in kept.get(stay.ident, ())]
+    return "\n".join(lines) or NOTHING

@@ -1,0 +1,180 @@
+"""EXPRAG on a label of visits: which stays count as experience, what they may be ranked by, and who asks.
+
+Experience is what training patients went through: their labelled stays, one entry a stay (its latest label), each with
+the report of the whole stay and its own outcome of the same task. A stay is ranked by the codes that its own sample
+showed, all visits of the history together, and the patient who asks by the codes of the own sample in the same way: so
+nothing that was known only later takes part on either side, and both are compared as they stood at their prediction
+times. No stay of the patient who asks is ever offered, in training neither.
+
+The times of two patients are not compared: MIMIC shifts every patient's dates, so whether an outcome was known before
+another patient's prediction time cannot be asked there. For sources with true dates that would be an option of its
+own; it is not here yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import polars as pl
+
+from envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
+from envs.exprag.episode import play_exprag
+from envs.exprag.label_episode import LABEL_ROLES, LabelCase, LabelEpisodes
+from envs.exprag.rows import label_row
+from envs.exprag.rule import MajorityOfOutcomes
+from envs.exprag.settings import Settings
+from envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
+from envs.records import Records
+from envs.system import WORDS, Reader, System
+from ghar.data.cohort import Sample, Task
+from ghar.data.readers.notes import Notes
+from ghar.data.tasks.splits import Splits
+from ghar.data.views.reports import stay_reports
+from ghar.data.views.visits import visit_lists
+from ghar.episode import Episode
+from ghar.errors import BadInput
+from ghar.retrieval.report_corpus import ReportCorpus
+from ghar.retrieval.reports import KINDS, Entries, Query, ReportIndex, build_reports
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
+
+
+def build_labels(records: Records, settings: Settings) -> System[LabelCase]:
+    """BadInput for settings that labels know nothing of, for a task without visits, and where no stay is experience."""
+    config, task = records.config, records.task
+    _check(settings, config.task.name)
+    reports = stay_reports(records.cohort, records.notes(settings.notes))
+    corpus = _corpus(records, settings, reports)
+    played = variants(spec_of(config, settings), LabelEpisodes)
+    cases = _cut(records, WORDS)
+    rule = partial(MajorityOfOutcomes, _usual(records.splits.train, task))
+    made = System(
+        name="exprag",
+        task=task,
+        agents=("top",),
+        roles=LABEL_ROLES,
+        cases=cases,
+        episode=play_exprag,
+        corpus=corpus,
+        reward=partial(_reward, config.reward.eta),
+        variants=played,
+        main=MAIN,
+        listed=LISTED,
+        read_by=lambda reader: replace(made, cases=_cut(records, reader)),
+        fixed={RULE: rule},
+        teacher=RULE,
+        texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config),
+        row=label_row,
+        pairs_of=PAIRS,
+        counts=records.counts() | {"stays that are experience": len(corpus.index), **reports.counts},
+        generated=records.cohort.generated,
+        credentialed=records.cohort.credentialed,
+    )
+    return made
+
+
+def _check(settings: Settings, task: str) -> None:
+    """BadInput for what only DischargeQA's questions have."""
+    other = f"task={task} asks for a label"
+    if settings.retriever == "flare":
+        raise BadInput(f"system.retriever=flare looks up while an answer is written, but {other}: choose another.")
+    if settings.ranker in ("task_focused", "complementary"):
+        raise BadInput(f"system.ranker={settings.ranker} weighs what a question is about, but {other}: choose another.")
+    if settings.judged:
+        raise BadInput(f"system.judged={settings.judged} compares rankers on DischargeQA, but {other}: set it to 0.")
+
+
+def _cut(records: Records, reader: Reader) -> Splits[LabelCase]:
+    """Cases whose record fits env.history_tokens as a reader counts."""
+    env, task, names = records.config.env, records.task, records.described
+
+    def name_of(code: str) -> str:
+        return names.get(code, code)
+
+    def cases(samples: Sequence[Sample]) -> tuple[LabelCase, ...]:
+        views = visit_lists(samples, name_of, style=env.prompts, budget=env.history_tokens, count=reader.count)
+        return tuple(
+            LabelCase(s.sample_id, s.subject_id, s.visit_id, view.text, task, s.label, s.prediction_time)
+            for s, view in zip(samples, views, strict=True)
+        )
+
+    splits = records.splits
+    return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
+
+
+def _corpus(records: Records, settings: Settings, reports: Notes) -> ReportCorpus:
+    splits = records.splits
+    stays = experience(splits.train, reports)
+    if not stays:
+        raise BadInput("No training patient has a stay with a label, so there is no experience: use more patients.")
+    index, encoder = index_samples(stays), encoder_of(records.config)
+    return ReportCorpus(
+        index,
+        reports,
+        Asking({s.sample_id: s for part in (splits.train, splits.valid, splits.test) for s in part}),
+        make_ranker(settings, KINDS[0], index, reports, encoder),
+        finder_of(settings, encoder),
+        StayNames(records.cohort.shown.visits, records.described),
+        {sample.visit_id: sample.label for sample in stays},
+    )
+
+
+def experience(train: Sequence[Sample], reports: Notes) -> list[Sample]:
+    """The latest sample of each stay that has a report."""
+    latest = {sample.visit_id: sample for sample in sorted(train, key=lambda sample: sample.prediction_time)}
+    return [sample for sample in latest.values() if sample.visit_id in reports]
+
+
+def index_samples(samples: Sequence[Sample]) -> ReportIndex:
+    """An index of stays by the codes that their samples show; among equally similar ones the later comes first."""
+    visit_id = np.array([sample.visit_id for sample in samples], np.int64)
+    subject_id = np.array([sample.subject_id for sample in samples], np.int64)
+    when = pl.Series([sample.prediction_time for sample in samples], dtype=pl.Datetime("us"))
+    entries = {kind: _entries(samples, kind) for kind in KINDS}
+    return build_reports(visit_id, subject_id, when.to_physical().to_numpy(), entries)
+
+
+def _entries(samples: Sequence[Sample], kind: str) -> Entries:
+    numbers: dict[str, int] = {}
+
+    def codes() -> Iterator[int]:
+        for sample in samples:
+            for visit in sample.history:
+                for code in getattr(visit, kind):
+                    yield numbers.setdefault(code, len(numbers))
+
+    code = np.fromiter(codes(), np.int64)
+    sizes = [sum(len(getattr(visit, kind)) for visit in sample.history) for sample in samples]
+    return Entries(np.repeat(np.arange(len(samples)), sizes), code, list(numbers))
+
+
+@dataclass(frozen=True, eq=False)
+class Asking(Mapping[str, Query]):
+    """What may be known of each sample that asks, by its id; made when it asks."""
+
+    samples: Mapping[str, Sample]
+
+    def __getitem__(self, sample_id: str) -> Query:
+        sample = self.samples[sample_id]
+        one, two, three = (
+            tuple(dict.fromkeys(code for visit in sample.history for code in getattr(visit, kind))) for kind in KINDS
+        )
+        return Query(sample.subject_id, None, (one, two, three))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.samples)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+def _usual(train: Sequence[Sample], task: Task) -> tuple[int, ...]:
+    """Training samples of each label."""
+    return tuple(np.bincount([sample.label for sample in train], minlength=len(task.labels)).tolist())
+
+
+def _reward(eta: float, episode: Episode, case: LabelCase) -> EpisodeReward:
+    return score_outcome(episode, case.label, eta)

@@ -1,0 +1,168 @@
+"""EXPRAG on DischargeQA: its questions, the corpus of reports, what is rewarded and compared (section 4 of the paper).
+
+Without experience the rule chooses every option, or the first of one that is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
+from envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
+from envs.exprag.flare import token_pieces
+from envs.exprag.rankers import RankerStudy
+from envs.exprag.rows import question_row
+from envs.exprag.rule import MajorityOfExperiences
+from envs.exprag.settings import Settings
+from envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
+from envs.records import Records
+from envs.system import WORDS, Reader, System, Variant
+from ghar.config import Config
+from ghar.data.cohort import Task
+from ghar.data.readers.notes import Notes
+from ghar.data.tasks.dischargeqa import ASKED, Kind, Question, build_questions, letters
+from ghar.data.tasks.splits import Splits, split_by_patient
+from ghar.episode import Episode
+from ghar.errors import BadInput
+from ghar.metrics.dischargeqa import compare_questions, question_summary
+from ghar.retrieval.encoders import Encoder
+from ghar.retrieval.report_build import index_reports, queries_of
+from ghar.retrieval.report_corpus import ReportCorpus
+from rewards.compose import EpisodeReward
+from rewards.options import score_options
+
+PREFIX = "dischargeqa_"
+Rows = Sequence[Mapping[str, Any]]
+
+
+def build_question_system(records: Records, settings: Settings) -> System[Question]:
+    """BadInput for an unknown kind of question, for tables without summaries, and where no question can be made."""
+    config, kind = records.config, kind_of(records.config.task.name)
+    notes, encoder = _notes(records, settings), encoder_of(records.config)
+    found, counts = _questions(records, settings, notes, kind)
+    splits = records.limited(found)
+    corpus = _corpus(records, settings, notes, kind, found, encoder)
+    spec = spec_of(config, settings)
+    taught = variants(replace(spec, flare=False), ExpragEpisodes)[MAIN]
+    made = System(
+        name="exprag",
+        task=Task(config.task.name, ASKED[kind][0], ()),
+        agents=("top",),
+        roles=ROLES,
+        cases=splits,
+        episode=play_exprag,
+        corpus=corpus,
+        reward=partial(_reward, config.reward.eta),
+        variants=_variants(config, settings, WORDS),
+        main=MAIN,
+        listed=LISTED,
+        # texts are cut to words, whoever reads them; only FLARE asks a reader for more
+        read_by=lambda reader: replace(made, variants=_variants(config, settings, reader)),
+        fixed={RULE: MajorityOfExperiences},
+        teacher=RULE,
+        taught=taught,
+        texts=lambda: prompts_of(splits.train, taught, corpus, MajorityOfExperiences(), config),
+        answer=_in_letters,
+        row=question_row,
+        numbers=_numbers,
+        summary=partial(_differences, config),
+        pairs_of=PAIRS,
+        judged=_ranker_study(records, settings, splits.test, corpus, encoder),
+        counts=counts | _counts(notes, corpus, splits),
+        generated=notes.generated,
+        credentialed=records.cohort.credentialed,
+    )
+    return made
+
+
+def kind_of(task: str) -> Kind:
+    """What a task of DischargeQA asks for. BadInput for a kind that it has not."""
+    kind = task.removeprefix(PREFIX)
+    if kind not in get_args(Kind):
+        raise BadInput(f"task={task} is none of DischargeQA's: choose {PREFIX}{f', {PREFIX}'.join(get_args(Kind))}.")
+    return cast(Kind, kind)
+
+
+def _notes(records: Records, settings: Settings) -> Notes:
+    notes = records.notes(settings.notes)
+    if notes is None:
+        raise BadInput("system.notes is null: set it to the folder with note/discharge.csv.gz (MIMIC-IV-Note).")
+    return notes
+
+
+def _questions(
+    records: Records, settings: Settings, notes: Notes, kind: Kind
+) -> tuple[Splits[Question], dict[str, int]]:
+    """All questions by split, and how many stays each rule left out."""
+    task, rows = records.config.task, (settings.fewest_rows, settings.most_rows)
+    words = records.config.env.history_tokens
+    made, counts = build_questions(records.cohort, notes, kind, rows=rows, words=words, seed=task.split_seed)
+    return split_by_patient(made, task.split, task.split_seed), counts
+
+
+def _corpus(
+    records: Records,
+    settings: Settings,
+    notes: Notes,
+    kind: Kind,
+    found: Splits[Question],
+    encoder: Encoder | None,
+) -> ReportCorpus:
+    """The reports of all patients, or under leakage=strict of the training patients."""
+    cohort, data = records.cohort, records.config.data
+    strict = data.leakage == "strict"
+    pool: Collection[int] | None = {question.subject_id for question in found.train} if strict else None
+    index = index_reports(cohort, notes, pool, Path(data.cache) / "indexes")
+    asking = records.limited(found)
+    stays = [question.visit_id for part in (asking.train, asking.valid, asking.test) for question in part]
+    return ReportCorpus(
+        index,
+        notes,
+        queries_of(cohort, stays, strict=strict),
+        make_ranker(settings, ASKED[kind][1], index, notes, encoder),
+        finder_of(settings, encoder),
+        StayNames(cohort.shown.visits, records.described),
+    )
+
+
+def _variants(config: Config, settings: Settings, reader: Reader) -> dict[str, Variant]:
+    pieces = partial(token_pieces, reader.tokenizer)
+    return variants(spec_of(config, settings), partial(ExpragEpisodes, pieces=pieces))
+
+
+def _ranker_study(
+    records: Records, settings: Settings, test: Sequence[Question], corpus: ReportCorpus, encoder: Encoder | None
+) -> RankerStudy | None:
+    """On the first system.judged test questions; None where that is 0."""
+    if not settings.judged:
+        return None
+    visits, names = records.cohort.shown.visits, records.described
+    return RankerStudy(records.config, test[: settings.judged], corpus, encoder, visits, names)
+
+
+def _counts(notes: Notes, corpus: ReportCorpus, splits: Splits[Question]) -> dict[str, int]:
+    ranked = {"reports": len(notes), "reports that can be ranked": len(corpus.index), **notes.counts}
+    return ranked | {"train questions": len(splits.train), "test questions": len(splits.test)}
+
+
+def _reward(eta: float, episode: Episode, question: Question) -> EpisodeReward:
+    return score_options(episode, question.answer, eta)
+
+
+def _in_letters(question: Question, label: int) -> str:
+    return letters(label)
+
+
+def _numbers(rows: Rows, draw: dict[str, int]) -> dict[str, Any]:
+    return question_summary(rows, seed=draw["seed"], resamples=draw["resamples"])
+
+
+def _differences(config: Config, rows: Mapping[str, Rows]) -> dict[str, Any]:
+    """Accuracy and F1 with experience minus those without, where both were played."""
+    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
+    pairs = [(a, b) for a, b in ((MAIN, "direct"), *PAIRS) if a in rows and b in rows]
+    return {"set_differences": {f"{a} - {b}": compare_questions(rows[a], rows[b], **draw) for a, b in pairs}}

@@ -1,0 +1,109 @@
+"""The correlation study of rankers (section 5.2 and Appendix A.7, EXPRAG): which ranker orders other patients as a
+judge does who reads both. The judge is any policy, so any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from envs.rollout import derive_seed
+from ghar.config import Config
+from ghar.data.cohort import Visit
+from ghar.data.tasks.dischargeqa import Question
+from ghar.episode import Act
+from ghar.llm.options import parse_scores
+from ghar.llm.policy import Policy
+from ghar.llm.prompts import load_prompts
+from ghar.metrics.rankers import agreement
+from ghar.progress import track
+from ghar.retrieval.encoders import Encoder
+from ghar.retrieval.report_corpus import ReportCorpus
+from ghar.retrieval.report_texts import text_scores
+from ghar.retrieval.reports import allowed_stays, similarities, weights
+
+CANDIDATES, ANYBODY = 100, 20  # a patient; of which from all, the others share a code (Appendix A.7)
+SHOWN = 40  # codes of each kind in the judge's prompt
+
+
+@dataclass(frozen=True, eq=False)
+class RankerStudy:
+    """Whom to ask about, and what the rankers know. encoder: of the text-based ranker, None for TF-IDF."""
+
+    config: Config
+    questions: Sequence[Question]
+    corpus: ReportCorpus
+    encoder: Encoder | None
+    visits: Mapping[int, Visit]
+    names: Mapping[str, str]
+
+    def __call__(self, judge: Policy) -> dict[str, Any]:
+        """{"rankers": `judge_rankers`}, as summary.json has it."""
+        return {"rankers": judge_rankers(self, judge)}
+
+
+def judge_rankers(study: RankerStudy, judge: Policy) -> dict[str, Any]:
+    """{"rankers": see `ghar.metrics.rankers.agreement`, "pairs": judged, "unreadable": replies without three numbers}.
+
+    A pair that the judge says nothing readable of is left out.
+    """
+    rankers = _rankers(study)
+    scores: dict[str, list[np.ndarray]] = {name: [] for name in rankers}
+    judged, unreadable, pairs = [], 0, 0
+    for question in track(study.questions, "Judge similar patients"):
+        rows = sample_candidates(study, question)
+        given = _ask(study, judge, question, rows)
+        readable = [i for i, value in enumerate(given) if value is not None]
+        unreadable += len(rows) - len(readable)
+        pairs += len(rows)
+        judged.append(np.array([given[i] for i in readable], dtype=float))
+        for name, ranker in rankers.items():
+            scores[name].append(ranker(question)[rows[readable]])
+    draw = {"seed": study.config.seed, "resamples": study.config.eval.bootstrap}
+    return {"rankers": agreement(scores, judged, **draw), "pairs": pairs, "unreadable": unreadable}
+
+
+def _rankers(study: RankerStudy) -> dict[str, Callable[[Question], np.ndarray]]:
+    """Scores of all stays of the index for a question: by codes with equal weights, and by text."""
+    index, texts = study.corpus.index, text_scores(study.corpus.index, study.corpus.notes, study.encoder)
+    weight = weights("uniform", "diagnoses")
+    return {
+        "ehr": lambda question: similarities(index, study.corpus.queries[question.visit_id], weight),
+        "text": lambda question: texts(f"{question.asked}\n{question.menu}\n{question.background}"),
+    }
+
+
+def sample_candidates(study: RankerStudy, question: Question) -> np.ndarray:
+    """Rows of up to 100 stays of other patients: 20 of all, 80 of those that share a code with this one."""
+    index, query = study.corpus.index, study.corpus.queries[question.visit_id]
+    rng = np.random.default_rng(derive_seed(study.config.seed, "judged", question.visit_id))
+    allowed = allowed_stays(index, query)
+    everybody = np.flatnonzero(allowed)
+    some = rng.permutation(everybody)[:ANYBODY]
+    alike = np.flatnonzero(allowed & (similarities(index, query, (1.0, 1.0, 1.0)) > 0))
+    rest = np.setdiff1d(alike, some)
+    return np.sort(np.concatenate([some, rng.permutation(rest)[: CANDIDATES - ANYBODY]]))
+
+
+def _ask(study: RankerStudy, judge: Policy, question: Question, rows: np.ndarray) -> list[float | None]:
+    template = load_prompts("envs.exprag", study.config.env.prompts, ("judge",))["judge"]
+    first = _in_words(study, question.visit_id)
+    stays = [int(study.corpus.index.visit_id[row]) for row in rows]
+    acts = [
+        Act(
+            "top", "judge", template.render(first=first, second=_in_words(study, stay)), (), template.max_tokens, 0,
+            parse_scores, {"first": question.visit_id, "second": stay},
+        )
+        for stay in stays
+    ]  # fmt: skip
+    seeds = [derive_seed(study.config.seed, "judge", question.visit_id, stay) for stay in stays]
+    return [act.parse(reply.text).value for act, reply in zip(acts, judge.answer(acts, seeds), strict=True)]
+
+
+def _in_words(study: RankerStudy, stay: int) -> str:
+    """A stay as the judge reads it."""
+    visit, names = study.visits[stay], study.names
+    kinds = (("diagnoses", visit.diagnoses), ("procedures", visit.procedures), ("medications", visit.medications))
+    return "\n".join(f"{kind}: {'; '.join(names.get(c, c) for c in codes[:SHOWN]) or 'none'}" for kind, codes in kinds)

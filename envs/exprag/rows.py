@@ -1,0 +1,79 @@
+"""What EXPRAG adds to a row of episodes/*.jsonl."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envs.exprag.label_episode import LabelCase
+from envs.exprag.rule import listed_share, outcome_shares
+from envs.system import Variant
+from ghar.data.tasks.dischargeqa import LETTERS, Question
+from ghar.episode import Act, Episode, Evidence
+from ghar.metrics.dischargeqa import set_scores
+from ghar.retrieval.report_corpus import RankReports
+
+
+def question_row(episode: Episode, question: Question, variant: Variant) -> dict[str, Any]:
+    """The scores of the set of options, and `experience`: what was ranked, found and chosen.
+
+    An option's `listed` is the share of the reports that name it which list it where the question asks.
+    """
+    chosen, looked = episode.prediction.label, _looked_up(episode)
+    options = [
+        {
+            "letter": letter,
+            "text": option,
+            "right": bool(question.answer >> i & 1),
+            "chosen": bool((chosen or 0) >> i & 1),
+            "listed": listed_share(option, question, looked.last),
+        }
+        for i, (letter, option) in enumerate(zip(LETTERS, question.options, strict=False))
+    ]
+    return {"scores": set_scores(question.answer, chosen), "experience": {**looked.shown(), "options": options}}
+
+
+def label_row(episode: Episode, case: LabelCase, variant: Variant) -> dict[str, Any]:
+    """`experience`: what was ranked, with each stay's own outcome, found and predicted. An option is a label; its
+    `listed` is the share of the similar stays' weight that has it."""
+    labels, looked = case.task.labels, _looked_up(episode)
+    shares = outcome_shares(looked.ranked, len(labels))
+    options = [
+        {
+            "letter": LETTERS[i],
+            "text": label,
+            "right": i == case.label,
+            "chosen": i == episode.prediction.label,
+            "listed": shares[i] if looked.ranked.passages else None,
+        }
+        for i, label in enumerate(labels)
+    ]
+    shown = looked.shown()
+    for stay, passage in zip(shown["ranked"], looked.ranked.passages, strict=True):
+        stay["outcome"] = labels[passage.partition]
+    return {"experience": {**shown, "options": options}}
+
+
+class _LookedUp:
+    """What an episode looked up: the ranked stays, the queries, and the pieces that its answer rests on."""
+
+    def __init__(self) -> None:
+        self.ranked, self.last = Evidence(), Evidence()
+        self.queries: list[str] = []
+
+    def shown(self) -> dict[str, Any]:
+        ranked = [{"stay": p.ident, "score": p.score, "text": p.text} for p in self.ranked.passages]
+        found = [{"stay": p.partition, "score": p.score, "text": p.text} for p in self.last.passages]
+        return {"ranked": ranked, "found": found, "queries": self.queries}
+
+
+def _looked_up(episode: Episode) -> _LookedUp:
+    looked = _LookedUp()
+    for record in episode.trace:
+        if isinstance(record.effect, Act) or not isinstance(record.result, Evidence):
+            continue
+        if isinstance(record.effect, RankReports):
+            looked.ranked = record.result
+        else:
+            looked.last = record.result
+            looked.queries.append(record.effect.query)
+    return looked

@@ -1,0 +1,19 @@
+"""EXPRAG as a system: on DischargeQA's questions (questions.py), or on any label of visits (labels.py)."""
+
+from __future__ import annotations
+
+from envs.exprag.labels import build_labels
+from envs.exprag.questions import PREFIX, build_question_system
+from envs.exprag.settings import Settings
+from envs.records import Records
+from envs.system import System
+
+
+def build(records: Records, settings: Settings) -> System:
+    """The system that answers task=...
+
+    BadInput for a task that is neither, and as `build_question_system` and `build_labels` raise it.
+    """
+    if records.config.task.name.startswith(PREFIX):
+        return build_question_system(records, settings)
+    return build_labels(records, settings)

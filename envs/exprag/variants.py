@@ -1,0 +1,54 @@
+"""EXPRAG's variants, the same for questions and labels.
+
+direct            the language model without experience
+exprag            the language model with experience: what is trained
+scripted_direct   a fixed rule without experience
+scripted          the same rule with experience
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from envs.exprag.episode import ExpragSpec, play_exprag
+from envs.exprag.settings import Settings
+from envs.rollout import Corpus, Job, rollout
+from envs.system import Variant
+from ghar.config import Config
+from ghar.episode import Act
+from ghar.llm.policy import Policy
+
+MAIN, RULE = "exprag", "rule"
+LISTED = ("direct", "exprag", "scripted_direct", "scripted")
+PAIRS = (("scripted", "scripted_direct"),)
+EXAMPLES = 200  # cases whose prompts the demo's tokenizer is made from
+
+
+def spec_of(config: Config, settings: Settings) -> ExpragSpec:
+    """The episode's settings with experience."""
+    flare = settings.retriever == "flare"
+    return ExpragSpec(config.env.prompts, settings.top_k, settings.excerpts, settings.words, flare)
+
+
+def variants(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[str, Variant]:
+    """By name. A rule writes no draft, so it plays without FLARE; its look-up is then that of dense retrieval."""
+    ruled = replace(spec, flare=False)
+    found = (
+        Variant("direct", "LLM only", episodes(replace(spec, top_k=0))),
+        Variant(MAIN, "EXPRAG", episodes(spec)),
+        Variant("scripted_direct", "Rule without experience", episodes(replace(ruled, top_k=0)), RULE),
+        Variant("scripted", "Rule with experience", episodes(ruled), RULE),
+    )
+    return {variant.name: variant for variant in found}
+
+
+def prompts_of(cases: Sequence[Any], variant: Variant, corpus: Corpus, rule: Policy, config: Config) -> list[str]:
+    """The prompts that `variant` shows a rule of the first cases."""
+    some = cases[:EXAMPLES]
+    jobs = [Job(case.sample_id, 0, partial(play_exprag, case, variant)) for case in some]
+    in_flight = config.env.in_flight
+    played = rollout(jobs, {"top": rule}, corpus, seed=config.seed, in_flight=in_flight, steady=True, timeout=3600.0)
+    return [record.effect.prompt for e in played for record in e.trace if isinstance(record.effect, Act)]
