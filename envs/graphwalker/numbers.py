@@ -41,7 +41,8 @@ class ClinicalNumbers:
             return {}
         truth, patients = [self.task.labels.index(row["label"]) for row in rows], patients_of(rows)
         if len(self.task.labels) == 2:
-            spread = risk(truth, [None if row is None else row[1] for row in shares], THRESHOLD, patients=patients, **draw)
+            risks = [None if row is None else row[1] for row in shares]
+            spread = risk(truth, risks, THRESHOLD, patients=patients, **draw)
         else:
             spread = length_of_stay(truth, shares, len(self.task.labels), patients=patients, **draw)
         return {name: value.as_list() for name, value in spread.items()}
