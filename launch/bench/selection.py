@@ -76,12 +76,13 @@ def _with_noise(entropy: Callable[[Shots], float], seed: int, deviation: float) 
 
 def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, Any]:
     """GraphWalker's walks for `patients` generated patients with the configured model."""
+    from trainers.demonstrations import choose, make_pool, prepare
+    from trainers.graphwalker import language_model
+
     from ghar.llm.hf import HFEngine
     from ghar.llm.prefix import PlainScorer, PrefixScorer
     from ghar.selectors.scorer import KEEP, EngineScorer
     from launch.entry import load
-    from trainers.demonstrations import choose, make_pool, prepare
-    from trainers.graphwalker import language_model
     from trainers.runs.models import use_cores
 
     cases = prepare(load([*TEXT, *overrides]))
