@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from ghar.metrics.cohort_chart import WalkPicture, cohort_chart, flatten
 
 from envs.graphwalker.corpus import Examples
 from envs.graphwalker.episode import WalkerCase
@@ -15,7 +16,6 @@ from envs.graphwalker.pool import Material
 from envs.graphwalker.rule import shares
 from envs.system import Variant
 from ghar.episode import Episode
-from ghar.metrics.cohort_chart import WalkPicture, cohort_chart, flatten
 from ghar.selectors.graph import PatientGraph
 
 Row = Mapping[str, Any]

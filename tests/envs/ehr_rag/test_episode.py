@@ -20,7 +20,7 @@ from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, EhrshotTask
 from ghar.episode import Act, Completion, Episode, Reply, Retrieve
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.ether import EtherSpec, EventCorpus, EventPassage
+from ghar.retrieval.ether import EtherSpec, EventCorpus, EventPassage, EventQuery
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout
 from tests.data.small import DAY, HOUR, START, small_cohort
@@ -191,6 +191,16 @@ def test_fitting_against_a_direct_walk(scores: list[int], rows: int, tokens: int
         if room < len(new):
             break
     assert list(shown.rows) == sorted(kept)
+
+
+def test_on_overflow_the_most_frequent_rows_stay(corpus: EventCorpus) -> None:
+    """Each of the three measurements comes 50 times, each of the nine drugs 5 or 6 times, about as lately."""
+    [found] = corpus.retrieve([EventQuery("any", top_n=1000, place=0, view="frequent")])
+    assert [len(passage.text.splitlines()) for passage in found.passages] == [150, 30, 20]
+    episode, _ = play(corpus, Says(), episodes("rule", rows=160, tokens=900), case())
+    [act] = [r.effect for r in episode.trace if isinstance(r.effect, Act)]
+    shown = [code for code, _ in act.facts["shown"].rows.values()]
+    assert len(shown) > 100 and all(code.startswith("LAB/") for code in shown)
 
 
 def test_together_returns_what_each_returns() -> None:
