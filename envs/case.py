@@ -19,6 +19,7 @@ class Case:
     """
 
     sample_id: str
+    subject_id: int
     visit_id: int
     text: str
     topics: tuple[str, ...]
@@ -44,7 +45,8 @@ def build_cases(
     for sample in samples:
         view = visit_list(sample, name_of, style=style, budget=budget, count=count)
         topics = topics_of(sample, name_of)
-        cases.append(Case(sample.sample_id, sample.visit_id, view.text, topics, task, sample.label))
+        about = sample.sample_id, sample.subject_id, sample.visit_id
+        cases.append(Case(*about, view.text, topics, task, sample.label))
     return cases
 
 

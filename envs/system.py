@@ -138,6 +138,19 @@ class Pairs:
 
 
 @dataclass(frozen=True)
+class Decisions:
+    """A system's decisions as numbers, for learners that read no text (launch/train_rllib.py).
+
+    game: of some cases, for the views. policy: decides by a function of observations, masks and agents, and speaks by
+    rules. rules: such functions by hand; the best of them is the scripted optimum.
+    """
+
+    game: Callable[[Sequence[Any]], Any]
+    policy: Callable[[Callable[..., list[int]]], Policy]
+    rules: Sequence[Callable[..., list[int]]]
+
+
+@dataclass(frozen=True)
 class System(Generic[C]):
     """One system on one task of one cohort.
 
@@ -156,9 +169,10 @@ class System(Generic[C]):
     row: what it adds to a row of episodes. numbers: of a variant's rows, where they are not those of a classifier.
     summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
     ceilings: best possible accuracies on some cases, None where nobody knows them.
+    prepare: what a variant has to learn before it is played, from the policy that will play it.
+    partitions: of the corpus, where it has some (another system may ask it: system.over). decisions: as numbers.
     judged: what it adds to summary.json by asking a language model once all variants have been played: the policy of
         `main`, or of another variant that was played by a language model. None where there is nothing to ask.
-    so_far: see `envs.scene.Scene`.
     """
 
     name: str
@@ -187,6 +201,9 @@ class System(Generic[C]):
     summary: Callable[[Mapping[str, Sequence[Mapping[str, Any]]]], dict[str, Any]] = lambda rows: {}
     pairs_of: Sequence[tuple[str, str]] = ()
     ceilings: Callable[[Sequence[C]], Mapping[str, float] | None] = lambda cases: None
+    prepare: Callable[[Variant, Policy], Variant] | None = None
+    partitions: Sequence[Any] = ()
+    decisions: Callable[[], Decisions] | None = None
     judged: Callable[[Policy], dict[str, Any]] | None = None
     counts: Mapping[str, Any] = field(default_factory=dict)
     generated: bool = False

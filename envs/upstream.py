@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from ghar.episode import Act, EpisodeGenerator
+from envs.system import C, Reader, System, Variant
+from ghar.episode import Act, Episode, EpisodeGenerator
+from ghar.errors import BadInput
+
+PREDICT = "predict"
 
 
-def with_examples(episode: EpisodeGenerator, examples: str, roles: Collection[str] = ("predict",)) -> EpisodeGenerator:
+def with_examples(episode: EpisodeGenerator, examples: str, roles: Collection[str] = (PREDICT,)) -> EpisodeGenerator:
     """The same episode, with `examples` before the prompt of every act whose role is one of `roles`.
 
     examples: text, "" for none. Everything else of the episode, its results included, passes through as it is.
@@ -28,3 +33,80 @@ def with_examples(episode: EpisodeGenerator, examples: str, roles: Collection[st
             effect = episode.send((yield shown(effect)))
     except StopIteration as end:
         return end.value
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """`Variant.spec` of a variant with examples: the one it is without them, and their name."""
+
+    plain: Variant
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Upstream:
+    """One system, and examples by sample id that stand before the prompts of `roles`."""
+
+    system: System[Any]
+    name: str
+    examples: Mapping[str, str]
+    roles: tuple[str, ...]
+
+    def episode(self, case: Any, variant: Variant) -> EpisodeGenerator:
+        """BadInput for a case that no one chose examples for."""
+        if not self._mine(variant):
+            return self.system.episode(case, variant)
+        if case.sample_id not in self.examples:
+            raise BadInput(
+                f"There are no examples by {self.name} for sample {case.sample_id}: choose them for this task "
+                "and split."
+            )
+        return with_examples(self.system.episode(case, variant.spec.plain), self.examples[case.sample_id], self.roles)
+
+    def row(self, episode: Episode, case: Any, variant: Variant) -> dict[str, Any]:
+        """The system's own columns."""
+        return self.system.row(episode, case, variant.spec.plain if self._mine(variant) else variant)
+
+    def _mine(self, variant: Variant) -> bool:
+        return isinstance(variant.spec, _Shown) and variant.spec.name == self.name
+
+
+def with_demonstrations(
+    system: System[C],
+    examples: Mapping[str, str],
+    name: str,
+    *,
+    of: Collection[str] | None = None,
+    roles: Collection[str] = (PREDICT,),
+) -> System[C]:
+    """`system` with further variants, VARIANT_with_NAME, that show each case its examples before prompts of `roles`.
+
+    examples: sample id -> text. name: of the selector that chose them. of: the variants to double, by default the main
+    one. It may be applied again, for another selector. BadInput for a name that is taken, or roles it has not.
+    """
+    missing = sorted(set(roles) - set(system.roles))
+    if missing:
+        raise BadInput(f"system {system.name} has no role {missing[0]}: choose among {', '.join(system.roles)}.")
+    upstream = _Upstream(system, name, examples, tuple(roles))
+    plain = [system.variant(one) for one in of or (system.main,)]
+    more = {f"{one.name}_with_{name}": one for one in plain}
+    if taken := sorted(more.keys() & system.variants.keys()):
+        raise BadInput(f"system {system.name} has a variant {taken[0]} already: choose another name than {name}.")
+    variants = {
+        new: replace(one, name=new, title=f"{one.title or one.name}, examples by {name}", spec=_Shown(one, name))
+        for new, one in more.items()
+    }
+    return replace(
+        system,
+        episode=upstream.episode,
+        row=upstream.row,
+        variants={**system.variants, **variants},
+        listed=(*system.listed, *more),
+        pairs_of=(*system.pairs_of, *((new, one.name) for new, one in more.items())),
+        read_by=partial(_read_by, upstream, tuple(of) if of else None),
+    )
+
+
+def _read_by(upstream: _Upstream, of: tuple[str, ...] | None, reader: Reader) -> System[Any]:
+    again = upstream.system.read_by(reader)
+    return with_demonstrations(again, upstream.examples, upstream.name, of=of, roles=upstream.roles)

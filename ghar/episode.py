@@ -146,12 +146,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an episode returns: label index (None when no answer could be read), H_rea, and whether it ran out
-    of iterations (`truncated`) instead of ending by its own decision."""
+    """What an episode returns: label index (None when no answer could be read), H_rea, whether it ran out of
+    iterations (`truncated`) instead of ending by its own decision, and label probabilities where no language model was
+    asked."""
 
     label: int | None
     history: tuple[Step, ...] = ()
     truncated: bool = False
+    probabilities: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Episode:
-    """A finished episode. `failure` names why it could not finish; such an episode has no prediction."""
+    """A finished episode. `failure` names why it could not finish; such an episode has no prediction.
+
+    cut: it was cut short by something other than the policy, e.g. an interrupted rollout, so what it would still have
+        earned is unknown. A reply that runs into `max_tokens` is the policy's own doing and cuts nothing.
+    """
 
     sample_id: str
     attempt: int
@@ -204,6 +210,7 @@ class Episode:
     trace: tuple[Record, ...] = ()
     failure: str | None = None
     seconds: float = 0.0
+    cut: bool = False
 
 
 EpisodeGenerator = Generator[Any, Any, Prediction]

@@ -43,6 +43,7 @@ RENAMED = {
 
 def launch(job: Callable[[Config], None]) -> None:
     """Read the command line and call `job` with the checked configuration, once or (--multirun) once a combination."""
+    _find_own()
     try:
         arguments = get_args_parser().parse_args()
         if not (arguments.help or arguments.hydra_help or arguments.shell_completion):
@@ -62,10 +63,28 @@ def launch(job: Callable[[Config], None]) -> None:
     task()
 
 
+def plainly(job: Callable[[], None], usage: str) -> None:
+    """Call `job`, whose command line is not Hydra's alone; `usage` is what --help prints."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(usage)
+        return
+    _find_own()
+    try:
+        job()
+    except BadInput as error:
+        _stop(error)
+
+
 def _hand_over(overrides: Sequence[str]) -> None:
     """Leave the command line as Hydra takes it (see `_own_system`)."""
     kept = [text for text in sys.argv[1:] if text not in overrides]
     sys.argv[1:] = [*_own_system(overrides)[0], *kept]
+
+
+def _find_own() -> None:
+    """Let system=PACKAGE.MODULE name modules below the folder that a command is started in."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def load(overrides: Sequence[str] = ()) -> Config:

@@ -1,8 +1,7 @@
-"""Evaluate a system: python launch/evaluate.py +experiment=mimic4_los (a trained run of GHAR), or policy=NAME."""
+"""Evaluate a run, or a system that was never trained: python launch/evaluate.py system=NAME task=read"""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,18 +10,10 @@ if TYPE_CHECKING:
     from ghar.config import Config
 
 
-EVALUATORS = {  # policy.name -> module with evaluate(config)
-    "ghar": "trainers.evaluate",
-    "graphwalker": "trainers.graphwalker",
-    "exprag": "trainers.exprag",
-    "ehr_rag": "trainers.ehr_rag",
-    "kare": "trainers.kare",
-}
-
-
 def run(config: Config) -> None:
-    # heavy, so only once the configuration is known to be good
-    importlib.import_module(EVALUATORS[config.policy.name]).evaluate(config)
+    from trainers.evaluate import evaluate  # heavy, so only once the configuration is known to be good
+
+    evaluate(config)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Serve the retriever of a configuration over HTTP, for runs with the same kg and retriever settings:
 
 python launch/serve_retrieval.py +experiment=mimic4_los retriever.service=http://127.0.0.1:8077 retriever.workers=4
-python launch/train_ghar.py +experiment=mimic4_los retriever.service=http://127.0.0.1:8077
+python launch/train.py +experiment=mimic4_los retriever.service=http://127.0.0.1:8077
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ def run(config: Config) -> None:
 
 
 def _graph_path(config: Config) -> Path:
-    if config.kg.path is not None:
-        return Path(config.kg.path)
-    from trainers.records import sources  # may generate the demo world
+    from envs.records import Records  # may generate the demo world
 
-    return sources(config)[1]
+    return Records(config).graph_path
 
 
 if __name__ == "__main__":

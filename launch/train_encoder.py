@@ -1,5 +1,5 @@
 """Train the patient encoder of a task, keep its vectors, and print how well it predicts by itself (Table 3,
-GraphWalker): python launch/train_encoder.py policy=graphwalker task=mimic3_mortality selector.encoder=smart
+GraphWalker): python launch/train_encoder.py system=graphwalker task=series_mortality system.encoder=smart
 
 Leaves encoder.json in run_dir. An encoder that was trained before, for the same samples and seed, is not trained again.
 """
@@ -17,23 +17,28 @@ if TYPE_CHECKING:
 def run(config: Config) -> None:
     import json
 
+    from envs.graphwalker import series
+    from envs.graphwalker.settings import Settings
+    from envs.records import Records
     from ghar.encoders.predictor import predictor_scores
     from ghar.errors import BadInput
     from ghar.metrics.runfolder import write_whole
-    from trainers.demonstrations import prepare
     from trainers.runs.models import use_cores
 
-    if config.selector is None:
-        raise BadInput("train_encoder.py trains what selector.encoder names: add policy=graphwalker.")
+    settings = config.system
+    if not isinstance(settings, Settings):
+        raise BadInput("train_encoder.py trains what system.encoder names: add system=graphwalker.")
+    if not config.task.name.startswith(series.PREFIX):
+        raise BadInput(f"task={config.task.name} has no time series to encode: choose a task=series_....")
     use_cores(config.threads)
-    cases = prepare(config)
+    cases, encoder = series.series_material(Records(config), settings), series.encoder_of(settings)
     scores = predictor_scores(cases.found, cases.task, cases.splits, seed=config.seed, resamples=config.eval.bootstrap)
     splits = cases.splits
     about = f"{cases.task.name}, {len(splits.train)}/{len(splits.valid)}/{len(splits.test)} samples"
-    print(f"{config.selector.encoder} on {about}: mean±deviation over {config.eval.bootstrap} resamples, in percent")
+    print(f"{encoder} on {about}: mean±deviation over {config.eval.bootstrap} resamples, in percent")
     for name, spread in scores.items():
         print(f"  {name:8} {spread}")
-    result = {"encoder": config.selector.encoder, "task": cases.task.name, "seed": config.seed}
+    result = {"encoder": encoder, "task": cases.task.name, "seed": config.seed}
     result |= {"scores": {name: spread.as_list() for name, spread in scores.items()}}
     write_whole(Path(config.run_dir) / "encoder.json", json.dumps(result, indent=1) + "\n")
 

@@ -1,24 +1,7 @@
-"""Train GHAR from raw tables to an evaluated policy: python launch/train_ghar.py +experiment=mimic4_los"""
+"""The name on the card: launch/train.py, whose default system is GHAR."""
 
-from __future__ import annotations
-
-import sys
+import runpy
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ghar.config import Config
-
-
-def run(config: Config) -> None:
-    from trainers.ghar import train  # heavy, so only once the configuration is known to be good
-
-    train(config)
-
 
 if __name__ == "__main__":
-    # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import launch
-
-    launch(run)
+    runpy.run_path(str(Path(__file__).with_name("train.py")), run_name="__main__")

@@ -1,7 +1,7 @@
-"""Train GHAR on Ray: workers that train, actors that play episodes, actors that retrieve (section ray of conf/).
+"""Train a system on Ray: workers that train, actors that play episodes, actors that retrieve (section ray of conf/).
 
-python launch/train_ray.py +experiment=mimic4_los ray.rollout_actors=1
-ray job submit --working-dir . -- python launch/train_ray.py run_dir=/shared/run data.cache=/shared/cache
+python launch/train_ray.py ray=cluster +experiment=mimic4_los ray.rollout_actors=1
+ray job submit --working-dir . -- python launch/train_ray.py ray=cluster run_dir=/shared/run data.cache=/shared/cache
 """
 
 from __future__ import annotations

@@ -67,15 +67,19 @@ class EpisodeReward:
 
 def costs(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]]:
     """(turn index, term, raw value) of every cost: path at its "metapaths" turn, relevance at its "summarise" turn,
-    reason at the closing turn. A turn that did not happen (no retrieval, ablations NM and NL) costs nothing."""
+    reason at the closing turn. A turn that did not happen (no retrieval, ablations NM and NL) costs nothing, nor does
+    what a cut episode had not finished."""
     history = episode.prediction.history
     for index, turn in enumerate(episode.turns):
+        if episode.cut and turn.step >= len(history):
+            continue
         if turn.role == "metapaths":
             yield index, "path", terms.path(history[turn.step])
         elif turn.role == "summarise":
             step = history[turn.step]
             yield index, "relevance", terms.relevance(step.answer, step.query, step.evidence)
-    yield closing_turn(episode, spec), "reason", terms.reason(history, spec.length)
+    if not episode.cut:
+        yield closing_turn(episode, spec), "reason", terms.reason(history, spec.length)
 
 
 def closing_turn(episode: Episode, spec: RewardSpec) -> int:
@@ -105,7 +109,8 @@ def score_episode(
     reference: None where there is none (validation, or a sample the teacher never got right): rank is 0.
     normaliser: needed by normalise="running" and only read; see `observe`.
     A failed episode is worth 0 in every term and is left out of training (trainers/rl/trajectory.py): what broke was
-    the engine or the retriever, not the policy.
+    the engine or the retriever, not the policy. A cut one (`Episode.cut`) has earned its costs so far but no outcome:
+    the critic's value of where it was cut stands for the rest, and would count on top of it.
     """
     totals: dict[str, float] = dict.fromkeys(TERMS, 0.0)
     if episode.failure is not None:
@@ -115,14 +120,21 @@ def score_episode(
         value = _normalised(term, raw, spec, normaliser)
         totals[term] += value
         per_turn[index][term] = value
-    totals["orm"] = terms.orm(episode, label)
-    if reference is not None:
-        history = episode.prediction.history
-        totals["rank"] = terms.rank(history, reference.positive, reference.negative, spec.alpha, spec.rank)
-    closing = per_turn[closing_turn(episode, spec)]
-    closing["orm"], closing["rank"] = spec.eta * totals["orm"], totals["rank"]
+    if not episode.cut:
+        closing = per_turn[closing_turn(episode, spec)]
+        totals |= _outcome(episode, label, spec, reference)
+        closing["orm"], closing["rank"] = spec.eta * totals["orm"], totals["rank"]
     total = sum(sum(turn.values()) for turn in per_turn)
     return EpisodeReward(totals, total, tuple(per_turn), spec.composition)
+
+
+def _outcome(episode: Episode, label: int, spec: RewardSpec, reference: Reference | None) -> dict[str, float]:
+    """The terms that only an episode that ended has, before weights."""
+    if reference is None:
+        return {"orm": terms.orm(episode, label), "rank": 0.0}
+    history = episode.prediction.history
+    rank = terms.rank(history, reference.positive, reference.negative, spec.alpha, spec.rank)
+    return {"orm": terms.orm(episode, label), "rank": rank}
 
 
 def _normalised(term: str, raw: float, spec: RewardSpec, running: Running | None) -> float:

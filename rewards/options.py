@@ -11,9 +11,10 @@ def score_options(episode: Episode, answer: int, eta: float) -> EpisodeReward:
     """η (F1 of the chosen options + I(readable answer) + share of readable replies), at the last turn.
 
     F1 stands where Eq. 15 has I(y, ŷ): with one option to choose both are the same, and with many it tells how near an
-    answer was. answer: the right options as a whole number, bit i for option i. A failed episode is worth 0.
+    answer was. answer: the right options as a whole number, bit i for option i. An episode that failed or was cut
+    short (`Episode.cut`) is worth 0.
     """
-    if episode.failure is not None:
+    if episode.failure is not None or episode.cut:
         return EpisodeReward({"f1": 0.0, "format": 0.0}, 0.0, tuple({} for _ in episode.turns), "shared")
     chosen = episode.prediction.label
     readable = sum(turn.format_ok for turn in episode.turns) / len(episode.turns)

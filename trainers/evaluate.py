@@ -1,248 +1,209 @@
-"""Evaluation: policies by name on a split, their numbers, their episodes, and the report."""
+"""Evaluation of any system: its variants on the test cases, their rows and numbers, and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envs.case import Case
-from envs.ghar.teacher import ScriptedTeacher
+from envs import system as systems
+from envs.play import play, stage_of
+from envs.records import Records
 from envs.rollout import derive_seed
+from envs.system import STAGES, System, Variant
 from ghar.config import Config
-from ghar.data.demo.world import ceilings
-from ghar.episode import Episode
 from ghar.errors import BadInput
-from ghar.llm.engines import make_engine
-from ghar.llm.policy import EnginePolicy, ForcedPolicy, Policy
+from ghar.llm.policy import Policy
 from ghar.metrics.policy import compare, policy_summary
-from ghar.metrics.report import conclude
 from ghar.metrics.runfolder import RunFolder, write_whole
-from rewards.compose import score_episode
 from rewards.normalise import Running
-from trainers.demo import TEACHER, teacher_knowledge
-from trainers.engines import serving
-from trainers.label_scores import label_probabilities
-from trainers.play import episode_row, needs_retrieval, play
+from trainers.report import conclude
+from trainers.rows import Ranker, Row, rows_of
 from trainers.runs import checkpoint
-from trainers.runs.models import SFT, identity, load_sft, make_actor, use_cores
-from trainers.study import Study, prepare
+from trainers.runs.models import use_cores
+from trainers.runs.resume import as_yaml
+from trainers.weights import Found, answering, find, running_of
 
-WORDLESS = {"scripted", "rllib"}  # policies that ask no language model
-Ranker = Callable[[Sequence[Episode]], Sequence[Sequence[float] | None]]
-CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
-
-
-def score_policy(
-    study: Study,
-    cases: Sequence[Case],
-    policy: Policy,
-    name: str,
-    split: str,
-    running: Running | None = None,
-    ranker: Ranker | None = None,
-) -> list[dict[str, Any]]:
-    """Play `cases` and return their episode rows. Rewards leave out R_rank, which needs references.
-
-    ranker: gives the rows their label probabilities.
-    """
-    episodes = play(study, cases, policy, seed=study.config.seed, title=f"Evaluating {name}")
-    return rows_of(study, cases, episodes, name, split, running, ranker)
+ORDER = ("", "base", "sft", "trained")  # the policy after RL is made from the one after SFT, in place
 
 
-def rows_of(
-    study: Study,
-    cases: Sequence[Case],
-    episodes: Sequence[Episode],
-    name: str,
-    split: str,
-    running: Running | None = None,
-    ranker: Ranker | None = None,
-) -> list[dict[str, Any]]:
-    """Rows of episodes that have been played; see `score_policy`."""
-    needs = needs_retrieval(study, cases)
-    probabilities = ranker(episodes) if ranker is not None else [None] * len(episodes)
-    return [
-        episode_row(
-            case,
-            episode,
-            score_episode(episode, case.label, study.rewards, None, running),
-            needs[case.sample_id],
-            policy=name,
-            split=split,
-            label_probabilities=found,
-        )
-        for case, episode, found in zip(cases, episodes, probabilities, strict=True)
-    ]
+class NoOne:
+    """Answers variants that ask nothing."""
 
-
-def summarise(study: Study, rows: Sequence[dict[str, Any]], resamples: int) -> dict[str, Any]:
-    """The numbers of one policy."""
-    return policy_summary(rows, study.task.labels, seed=study.config.seed, resamples=resamples)
+    def answer(self, acts: Sequence[Any], seeds: Sequence[int]) -> list[Any]:
+        raise RuntimeError("a variant without a policy (Variant.who is empty) asked for one")
 
 
 def evaluate(config: Config) -> dict[str, Any]:
-    """Evaluate `eval.policies` of a trained run on its test split; rewrites summary.json, episodes/ and report.html.
+    """Evaluate `eval.variants` of a run on its test split; rewrites summary.json, episodes/ and report.html.
 
-    Weights come from `eval.checkpoint` (a step folder), by default the run's best one. Returns the summary.
+    Weights come from `eval.checkpoint`, by default the run's best; a run that was never trained is evaluated with the
+    model as it is. Returns the summary.
     """
     use_cores(config.threads)
-    study = prepare(config)
+    records = Records(config)
+    system = with_rllib(systems.build(records), config)
     folder = RunFolder.open(Path(config.run_dir))
-    (folder.path / "episodes" / ".of").unlink(missing_ok=True)  # a resumed training shall not take ours for its own
-    return conclude(folder, evaluate_study(study, folder), table)
+    if not (folder.path / "config.yaml").exists():
+        folder.write_config(as_yaml(config))
+    (folder.path / "episodes" / ".of").unlink(missing_ok=True)  # a resumed training must not take ours for its own
+    return conclude(folder, evaluate_system(system, config, folder))
 
 
-def evaluate_study(study: Study, folder: RunFolder, resume: bool = False) -> dict[str, Any]:
+def with_rllib(system: System[Any], config: Config) -> System[Any]:
+    """The system with the variant rllib, where rllib.checkpoint names what RLlib has learned."""
+    if config.rllib is None or config.rllib.checkpoint is None:
+        return system
+    try:
+        from trainers.rllib.ppo import decisions_of, load_policy
+    except ImportError as error:
+        raise BadInput("rllib.checkpoint needs RLlib: pip install '.[ray]', or leave it out.") from error
+    path, own = Path(config.rllib.checkpoint), decisions_of(system)
+    variant = replace(system.variants[system.main], name="rllib", title="RLlib", who="rllib")
+    fixed = {**system.fixed, "rllib": lambda: load_policy(path, own)}
+    variants = {**system.variants, "rllib": variant}
+    return replace(system, fixed=fixed, variants=variants, listed=(*system.listed, "rllib"))
+
+
+def evaluate_system(
+    system: System[Any], config: Config, folder: RunFolder, resume: bool = False
+) -> dict[str, Any]:
     """The parts of summary.json that an evaluation fills in.
 
     resume: do not play again what an earlier evaluation of the same weights under the same configuration has finished.
     """
-    config = study.config
-    if WORDLESS.issuperset(config.eval.policies):
-        return _evaluate_wordless(study, folder)
-    checkpoints = folder.path / "checkpoints"
-    step = weights_step(config, checkpoints)
-    home = step.parent if step is not None else checkpoints
-    base, tokenizer = load_sft(config, home)
-    cases = study.cases(study.splits.test, tokenizer)
-    engine = make_engine(config, base, tokenizer)
-    ranker = partial(label_probabilities, engine, tokenizer, labels=study.task.labels)
-    played = _played(config, folder, step) if resume else []
-    rows: dict[str, list[dict[str, Any]]] = {}
-
-    def run(names: Sequence[str], running: Running | None) -> None:
-        learned = EnginePolicy(engine, temperature=0)
-        policies: dict[str, Policy] = {
-            "ghar_sft": learned,
-            "ghar_rl": learned,
-            "llm_only": ForcedPolicy(learned, {"retrieve": "no"}),
-            "always_rag": ForcedPolicy(learned, {"retrieve": "yes"}),
-        }
-        for name in names:
-            if name in played:
-                print(f"Episodes of {name}: finished by an earlier start.")
-                rows[name] = list(folder.episodes(name))
-                continue
-            policy = _wordless(study, name, tokenizer) if name in WORDLESS else policies[name]
-            asked = None if name in WORDLESS else ranker
-            rows[name] = score_policy(study, cases, policy, name, "test", running, asked)
-            folder.write_episodes(name, rows[name])
-
-    running = _running(config)
-    wanted = config.eval.policies
-    if step is None:
-        if "ghar_rl" in wanted:
-            raise BadInput(f"{checkpoints} holds no checkpoint of RL: train it, or leave ghar_rl out of eval.policies.")
-        with serving(engine, base, 0):
-            run(wanted, running)
-    else:
-        actor = make_actor(config, base)
-        found = checkpoint.load(step, identity(config, actor, tokenizer))
-        if running is not None:
-            running.load_state_dict(found.state["running"])
-        with serving(engine, base, 0):
-            run([name for name in wanted if name in ("scripted", "ghar_sft")], running)
-        actor.load_trainable_state(found.weights)
-        with serving(engine, actor, 1):
-            run([name for name in wanted if name not in ("scripted", "ghar_sft")], running)
-    engine.close()
-    return _summary(study, cases, rows)
+    found = find(config)
+    names = config.eval.variants or system.listed
+    wanted = [system.variant(name) for name in names]
+    done = _finished(config, folder, found) if resume else []
+    rows = {name: list(folder.episodes(name)) for name in names if name in done}
+    for name in rows:
+        print(f"Episodes of {name}: finished by an earlier start.")
+    judged: dict[str, Any] = {}
+    for name, made in played(system, config, found, [v for v in wanted if v.name not in rows], judged):
+        rows[name] = made
+        folder.write_episodes(name, made)
+    return summary_of(system, config, {name: rows[name] for name in names}, _stages(found, wanted)) | judged
 
 
-def _evaluate_wordless(study: Study, folder: RunFolder) -> dict[str, Any]:
-    """`evaluate_study` where no language model is asked, so that none need have been trained."""
-    cases, rows, running = study.cases(study.splits.test, None), {}, _running(study.config)
-    for name in study.config.eval.policies:
-        rows[name] = score_policy(study, cases, _wordless(study, name, None), name, "test", running)
-        folder.write_episodes(name, rows[name])
-    return _summary(study, cases, rows)
+def _stages(found: Found, wanted: Sequence[Variant]) -> dict[str, str]:
+    """Which weights answered each variant."""
+    return {v.name: found.names(v.who) if v.who in STAGES else v.who or "no one" for v in wanted}
 
 
-def _running(config: Config) -> Running | None:
-    return Running() if config.reward.normalise == "running" else None
+def played(
+    system: System[Any], config: Config, found: Found, wanted: Sequence[Variant], judged: dict[str, Any] | None = None
+) -> Iterator[tuple[str, list[Row]]]:
+    """The rows of each variant, those of one stage of weights together. judged: takes what the system asks the model of
+    its main variant at the end (`System.judged`)."""
+    stage_for = {v.name: found.names(v.who) if v.who in STAGES else "" for v in wanted}
+    running, stages = _running(system, config, found), set(stage_for.values()) - {""}
+    if not stages:
+        yield from _by_rules(system, config, wanted, running)
+        return
+    with answering(config, system, found, stages) as opened:
+        for stage in (stage for stage in ORDER[1:] if stage in stages):
+            with opened(stage) as answers:
+                own = system.read_by(answers.reader)
+                rules = [v for v in wanted if not stage_for[v.name]] if stage == min(stages, key=ORDER.index) else []
+                yield from _by_rules(own, config, rules, running)
+                ranker = None
+                if answers.ranker is not None and system.answer is None:
+                    ranker = partial(answers.ranker, labels=system.task.labels)
+                for variant in (v for v in wanted if stage_for[v.name] == stage):
+                    yield variant.name, score(own, config, variant, answers.policy, "test", running, ranker)
+                if judged is not None and own.judged is not None and stage == max(stages, key=ORDER.index):
+                    judged |= own.judged(answers.policy)
 
 
-def _wordless(study: Study, name: str, tokenizer: Any | None) -> Policy:
-    if name == "scripted":
-        return ScriptedTeacher(teacher_knowledge(study, study.cases(study.splits.train, tokenizer)), TEACHER)
-    try:
-        from trainers.rllib.ppo import load_policy
-    except ImportError as error:
-        raise BadInput("Policy rllib needs RLlib: pip install '.[ray]', or leave it out of eval.policies.") from error
-    assert study.config.eval.navigation is not None  # ghar.configure asks for it
-    return load_policy(Path(study.config.eval.navigation), study)
+def _by_rules(
+    system: System[Any], config: Config, wanted: Sequence[Variant], running: Running | None
+) -> Iterator[tuple[str, list[Row]]]:
+    made: dict[str, Policy] = {}
+    for variant in wanted:
+        if variant.who not in made:
+            made[variant.who] = system.fixed[variant.who]() if variant.who else NoOne()
+        yield variant.name, score(system, config, variant, made[variant.who], "test", running, None)
 
 
-def _summary(study: Study, cases: Sequence[Case], rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    config = study.config
+def score(
+    system: System[Any],
+    config: Config,
+    variant: Variant,
+    policy: Policy,
+    split: str,
+    running: Running | None = None,
+    ranker: Ranker | None = None,
+) -> list[Row]:
+    """Play a split by a variant and return its rows. Rewards leave out what needs a warm-up's references."""
+    cases = getattr(system.cases, split)
+    if system.prepare is not None:
+        variant = system.prepare(variant, policy)
+    stage = stage_of(system, variant, config)
+    episodes = play(stage, cases, policy, seed=config.seed, title=f"Evaluating {variant.name}")
+    rewards = [reward_of(system, e, case, running) for e, case in zip(episodes, cases, strict=True)]
+    return rows_of(system, variant, cases, episodes, rewards, split, ranker)
+
+
+def reward_of(system: System[Any], episode: Any, case: Any, running: Running | None) -> Any:
+    """The reward of an episode outside training: without references, costs as `running` has them."""
+    if system.shaping is None or running is None:
+        return system.reward(episode, case)
+    return system.shaping.reward(episode, case, None, running)
+
+
+def summarise(system: System[Any], rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Any]:
+    """The numbers of one variant."""
+    if system.numbers is not None:
+        return system.numbers(rows, {"seed": seed, "resamples": resamples})
+    return policy_summary(rows, system.task.labels, seed=seed, resamples=resamples)
+
+
+def summary_of(
+    system: System[Any], config: Config, rows: Mapping[str, list[Row]], stages: Mapping[str, str]
+) -> dict[str, Any]:
+    """What summary.json holds of an evaluation."""
+    task, cases = system.task, system.cases.test
+    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
+    main = system.main if system.main in rows else next(iter(rows))
+    pairs = [(main, other) for other in rows if other != main]
+    pairs += [pair for pair in system.pairs_of if set(pair) <= rows.keys() and pair not in pairs]
     return {
-        "generated": study.cohort.generated,
-        "credentialed": study.cohort.credentialed,
+        "system": config.system.name,
+        "generated": system.generated,
+        "credentialed": system.credentialed,
         "scale": config.scale.name,
         "experiment": f"{config.task.name} on {config.data.name}",
         "seed": config.seed,
-        "task": {"name": study.task.name, "question": study.task.question, "labels": list(study.task.labels)},
-        "ceilings": _ceilings(study, cases),
-        "data": dict(study.counts),
-        "policies": {name: summarise(study, rows[name], config.eval.bootstrap) for name in config.eval.policies},
-        "differences": _differences(config, rows),
+        "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
+        "ceilings": system.ceilings(cases),
+        "data": dict(system.counts),
+        "titles": {name: system.variants[name].title or name for name in rows},
+        "main": main,
+        "before": next((name for name in rows if system.variants[name].who == "sft"), None),
+        "answered_by": dict(stages),
+        "policies": {name: summarise(system, found, **draw) for name, found in rows.items()},
+        "differences": {f"{a} - {b}": compare(rows[a], rows[b], **draw) for a, b in pairs},
+        **system.summary(rows),
     }
 
 
-def _played(config: Config, folder: RunFolder, step: Path | None) -> list[str]:
-    """Policies whose episodes were finished by an evaluation of these weights; those of other ones are removed."""
-    weights = "" if step is None else (step / checkpoint.MANIFEST).read_text()
+def _running(system: System[Any], config: Config, found: Found) -> Running | None:
+    """The normaliser as training left it."""
+    running = running_of(system)
+    if running is not None and found.step is not None:
+        running.load_state_dict(checkpoint.state_of(found.step)["running"])
+    return running
+
+
+def _finished(config: Config, folder: RunFolder, found: Found) -> list[str]:
+    """Variants whose episodes were finished by an evaluation of these weights; those of other ones are removed."""
+    weights = "" if found.step is None else (found.step / checkpoint.MANIFEST).read_text()
     of, mark = f"{derive_seed(weights, asdict(config)):016x}", folder.path / "episodes" / ".of"
     if not mark.is_file() or mark.read_text() != of:
         for name in folder.episode_names():
             (folder.path / "episodes" / f"{name}.jsonl").unlink()
         write_whole(mark, of)
     return folder.episode_names()
-
-
-def _differences(config: Config, rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """ghar_rl against every other policy, paired by patient."""
-    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    others = [name for name in rows if name != "ghar_rl"] if "ghar_rl" in rows else []
-    return {f"ghar_rl - {other}": compare(rows["ghar_rl"], rows[other], **draw) for other in others}
-
-
-def weights_step(config: Config, checkpoints: Path) -> Path | None:
-    """The checkpoint asked for: eval.checkpoint, else the best; None where nothing was trained by RL."""
-    if config.eval.checkpoint is None:
-        return checkpoint.find(checkpoints, "best")
-    step = Path(config.eval.checkpoint)
-    if not (step / "manifest.json").is_file() and not (step.parent / SFT).is_dir():
-        raise BadInput(f"eval.checkpoint={step} is no checkpoint: name a folder such as RUN/checkpoints/step-10.")
-    return step
-
-
-def _ceilings(study: Study, cases: Sequence[Case]) -> dict[str, float] | None:
-    """Best possible accuracy on exactly these cases; known for the demo world under leakage=paper only."""
-    if study.world is None or study.config.data.leakage != "paper":
-        return None
-    found = ceilings(study.world.root, [case.visit_id for case in cases], study.config.task.name)
-    return {"parametric": found.parametric, "retrieval": found.retrieval}
-
-
-def table(summary: dict[str, Any]) -> str:
-    """The policies' main numbers as text."""
-    columns = ("accuracy", "macro_f1", "auroc", "reward", "retrieval_rate", "when_f1", "iterations", "tokens")
-    lines = [f"{'policy':12}" + "".join(f"{c:>24}" for c in columns)]
-    for name, numbers in summary["policies"].items():
-        cells = [_cell(numbers.get(c)) for c in columns]
-        lines.append(f"{name:12}" + "".join(f"{cell:>24}" for cell in cells))
-    if summary.get("ceilings"):
-        lines.append("ceilings on accuracy: " + ", ".join(f"{k} {v:.3f}" for k, v in summary["ceilings"].items()))
-    if summary["generated"]:
-        lines.append("These patients are generated; the numbers say nothing about real ones.")
-    return "\n".join(lines)
-
-
-def _cell(interval: Sequence[float] | None) -> str:
-    return "-" if interval is None else "{:.3f} [{:.3f}, {:.3f}]".format(*interval)
-
-

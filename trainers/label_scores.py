@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from scipy.special import softmax
 
-from ghar.episode import Completion, Episode
+from ghar.episode import Completion, Episode, Reply
 from ghar.llm.engine import Engine
 from ghar.llm.tokens import Tokenizer, told_apart
 
@@ -31,21 +31,37 @@ def _slot(
     tokenizer: Tokenizer, episode: Episode, labels: Sequence[str]
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] | None:
     """Ids of everything before the label, and each label's ids in its place."""
-    said = [turn.completion for turn in episode.turns if turn.role == "predict" and turn.completion.token_ids]
-    if episode.prediction.label is None or not said:
+    reply = _deciding(episode)
+    if reply is None or episode.prediction.label is None:
         return None
-    kept, separator = _before(tokenizer, said[-1], labels[episode.prediction.label])
+    found = _before(tokenizer, reply, labels[episode.prediction.label])
+    if found is None:
+        return None
+    kept, separator = found
     ids = [tuple(tokenizer.encode(separator + label, add_special_tokens=False)) for label in labels]
-    return (*said[-1].prompt_ids, *kept), told_apart(ids, tokenizer.eos_token_id)
+    return (*reply.prompt_ids, *kept), told_apart(ids, tokenizer.eos_token_id)
 
 
-def _before(tokenizer: Tokenizer, said: Completion, label: str) -> tuple[tuple[int, ...], str]:
-    """The reply's tokens that end before its last mention of `label`, and the characters between the two."""
-    text = tokenizer.decode(said.token_ids, skip_special_tokens=True)
+def _deciding(episode: Episode) -> Completion | None:
+    """The last reply of a language model that was read as the predicted label."""
+    label = episode.prediction.label
+    replies = [r.result for r in episode.trace if isinstance(r.result, Reply) and r.result.completion.token_ids]
+    read = [reply.completion for reply in replies if _is_label(reply, label)]
+    return read[-1] if read else None
+
+
+def _is_label(reply: Reply, label: int | None) -> bool:
+    return isinstance(reply.value, int) and not isinstance(reply.value, bool) and reply.value == label
+
+
+def _before(tokenizer: Tokenizer, reply: Completion, label: str) -> tuple[tuple[int, ...], str] | None:
+    """The reply's tokens that end before its last mention of `label`, and the characters between the two; None where
+    it names the label in other words (a number that stands for it)."""
+    text = tokenizer.decode(reply.token_ids, skip_special_tokens=True)
     mention = rf"(?<![a-z0-9]){re.escape(label.lower())}(?![a-z0-9])"
-    start = [found.start() for found in re.finditer(mention, text.lower())][-1]
-    for n in range(len(said.token_ids) - 1, -1, -1):
-        before = tokenizer.decode(said.token_ids[:n], skip_special_tokens=True)
-        if len(before) <= start:
-            return said.token_ids[:n], text[len(before) : start]
-    raise AssertionError("the empty reply ends before any label")
+    starts = [found.start() for found in re.finditer(mention, text.lower())]
+    for n in range(len(reply.token_ids) - 1, -1, -1) if starts else ():
+        before = tokenizer.decode(reply.token_ids[:n], skip_special_tokens=True)
+        if len(before) <= starts[-1]:
+            return reply.token_ids[:n], text[len(before) : starts[-1]]
+    return None

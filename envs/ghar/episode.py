@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from envs.case import Case
+from envs.system import Variant
 from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve, Step, as_text
 from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 from ghar.llm.prompts import load_prompts
@@ -161,6 +162,11 @@ class GharEpisodes(Generic[P]):
             return "known: " + ("; ".join(step.answer for step in history) or "nothing")
         lines = [f"{i}. {step.query}\n   {step.answer}" for i, step in enumerate(history, 1)]
         return "\n".join(lines) or "(nothing yet)"
+
+
+def play_ghar(case: Case, variant: Variant) -> EpisodeGenerator:
+    """A case as a variant plays it, whose spec is a `GharEpisodes`."""
+    return variant.spec.episode(case)
 
 
 def _one_of(choices: tuple[str, ...]):

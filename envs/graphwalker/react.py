@@ -7,14 +7,15 @@ are, it does not say. Here: look at one measurement of the patient, or answer. E
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ghar.data.cohort import Task
-from ghar.episode import Act, EpisodeGenerator, Prediction, Reply, Step, as_text
+from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, Reply, Step, as_text
 from ghar.llm.parsing import parse_choice, parse_label
 
-AGENT, ROLES = "reader", ("think", "act", "look", "predict")
+AGENT, ROLES = "top", ("think", "act", "look", "predict")
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ def react(case: ReactCase, steps: int = 3) -> EpisodeGenerator:
         history = (*history, Step(f"{thought.text} Look at {which.text}.", seen, retrieved=False))
     final = yield Act(
         AGENT, "predict", _prompt(case, history, "Answer:"), labels, step=len(history),
-        parse=lambda reply: parse_label(reply, labels),
+        parse=partial(parse_label, labels=labels),
     )  # fmt: skip
     return Prediction(final.value, history, truncated=len(history) == steps)
 
 
-def _read(choices: tuple[str, ...]):
-    return lambda reply: parse_choice(reply, choices)
+def _read(choices: tuple[str, ...]) -> Callable[[str], Parsed]:
+    return partial(parse_choice, choices=choices)
 
 
 def _prompt(case: ReactCase, history: tuple[Step, ...], end: str) -> str:

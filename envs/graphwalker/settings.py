@@ -15,7 +15,8 @@ class Settings:
 
     name: str = "graphwalker"
     k: Count = 3  # examples at most, K
-    encoder: Literal["smart", "concare", "adacare", "text"] = "text"  # of the patient graph; text for visits
+    # of the patient graph; null: smart for time series, text for all else, which only text can encode
+    encoder: Literal["smart", "concare", "adacare", "text"] | None = None
     k_g: Count = 8  # neighbours in the graph
     k_c: Count = 3  # cohorts the walk starts from
     k_a: Count = 3  # anchors in each of them
@@ -31,9 +32,9 @@ class Settings:
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
-    series, direct = config.task.name.startswith("series_"), own.inference == "direct"
-    if not series and (own.encoder != "text" or not direct or own.variant in ("no_ehr_emb", "show_encoder")):
+    series, encoders = config.task.name.startswith("series_"), own.variant in ("no_ehr_emb", "show_encoder")
+    if not series and (own.encoder not in (None, "text") or own.inference == "react" or encoders):
         yield (
-            f"task={config.task.name} has no time series: set system.encoder=text, and leave out "
+            f"task={config.task.name} has no time series: leave out system.encoder (or set it to text), "
             "system.inference=react and the variants about EHR encoders."
         )

@@ -1,16 +1,24 @@
-"""95% intervals by the percentile bootstrap over samples (Efron, 1979).
+"""95% intervals by the percentile bootstrap over patients (Efron, 1979; cluster bootstrap, Davison and Hinkley, 1997).
 
-Every number here is a function of sums over samples, so a resample is a row of weights (how often each sample
-was drawn) and a thousand resamples are one matrix product.
+Samples (stays, questions, label times) of one patient are alike, so whole patients are drawn and every sample comes
+as often as its patient. Every number here is a function of weighted sums over samples, so a resample is a row of
+weights and a thousand resamples are one matrix product. Weights of a resample add up to the number of samples only
+where every patient has one sample: a mean divides by their sum.
+
+`patients` everywhere: the patient of each sample, in the order of the samples; None makes every sample its own
+patient, which is right only for data that has no patients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+Statistic = Callable[[np.ndarray], dict[str, np.ndarray]]  # weights [r, n] -> {name: [r]}
+Patients = Sequence[Hashable] | None
 RESAMPLES = 1000
 _CHUNK = 2_000_000  # weights held at once: 16 MB
 
@@ -48,46 +56,66 @@ class Spread:
         return f"{100 * self.mean:.2f}±{100 * self.deviation:.2f}"
 
 
-def resample_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield blocks [r, n] of draw counts, `resamples` rows in all, each row summing to n."""
+def resample_weights(n: int, resamples: int, seed: int, patients: Patients = None) -> Iterator[np.ndarray]:
+    """Yield blocks [r, n] of how often each sample was drawn, `resamples` rows in all; patients are drawn whole.
+
+    The draws depend on the order of the patients alone: with one sample a patient they are those of `patients` None.
+    Raises ValueError unless there is one patient a sample.
+    """
+    codes, count = patient_codes(n, patients)
+    for drawn in patient_weights(count, resamples, seed, width=n):
+        yield drawn if count == n else drawn[:, codes]
+
+
+def patient_codes(n: int, patients: Patients) -> tuple[np.ndarray, int]:
+    """int [n], each sample's patient by number in order of first appearance, and the number of patients."""
+    if patients is None:
+        return np.arange(n), n
+    if len(patients) != n:
+        raise ValueError(f"{n} samples and {len(patients)} patients: give the patient of each sample")
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(patient, len(numbers)) for patient in patients], dtype=np.int64), len(numbers)
+
+
+def patient_weights(count: int, resamples: int, seed: int, width: int) -> Iterator[np.ndarray]:
+    """Yield blocks [r, count] of draw counts, each row summing to count; a block has room for rows of `width`."""
     rng = np.random.default_rng(seed)
     rows_left = resamples
     while rows_left:
-        rows = min(rows_left, max(1, _CHUNK // n))
-        draws = rng.integers(0, n, (rows, n)) + np.arange(rows)[:, None] * n
-        yield np.bincount(draws.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
+        rows = min(rows_left, max(1, _CHUNK // width))
+        draws = rng.integers(0, count, (rows, count)) + np.arange(rows)[:, None] * count
+        yield np.bincount(draws.ravel(), minlength=rows * count).reshape(rows, count).astype(float)
         rows_left -= rows
 
 
 def intervals(
-    statistic: Callable[[np.ndarray], dict[str, np.ndarray]], n: int, *, seed: int = 0, resamples: int = RESAMPLES
+    statistic: Statistic, n: int, *, patients: Patients, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, Interval]:
-    """Intervals of every number `statistic` computes from weights.
+    """Intervals of every number `statistic` computes from weights [r, n], NaN where a resample leaves it undefined.
 
-    statistic: weights [r, n] -> {name: [r]}, NaN where a resample leaves the number undefined.
     Names that are undefined on the samples themselves, or on every resample, are left out.
     """
     result = {}
-    for name, (value, drawn) in _resampled(statistic, n, seed, resamples).items():
+    for name, (value, drawn) in resampled(statistic, n, patients, seed, resamples).items():
         low, high = np.nanpercentile(drawn, [2.5, 97.5])
         result[name] = Interval(value, float(low), float(high))
     return result
 
 
 def spreads(
-    statistic: Callable[[np.ndarray], dict[str, np.ndarray]], n: int, *, seed: int = 0, resamples: int = RESAMPLES
+    statistic: Statistic, n: int, *, patients: Patients, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, Spread]:
     """As `intervals`, with mean and standard deviation over the resamples that leave the number defined."""
-    found = _resampled(statistic, n, seed, resamples)
+    found = resampled(statistic, n, patients, seed, resamples)
     return {name: Spread(value, float(np.nanmean(x)), float(np.nanstd(x))) for name, (value, x) in found.items()}
 
 
-def _resampled(
-    statistic: Callable[[np.ndarray], dict[str, np.ndarray]], n: int, seed: int, resamples: int
+def resampled(
+    statistic: Statistic, n: int, patients: Patients, seed: int, resamples: int
 ) -> dict[str, tuple[float, np.ndarray]]:
-    """Every number on the samples themselves and on each resample, those left out that are undefined."""
+    """Every number on the samples themselves and on each resample [resamples], those left out that are undefined."""
     values = {name: float(v[0]) for name, v in statistic(np.ones((1, n))).items()}
-    blocks = [statistic(weights) for weights in resample_weights(n, resamples, seed)]
+    blocks = [statistic(weights) for weights in resample_weights(n, resamples, seed, patients)]
     drawn = {name: np.concatenate([block[name] for block in blocks]) for name in values}
     return {name: (x, drawn[name]) for name, x in values.items() if not (np.isnan(x) or np.isnan(drawn[name]).all())}
 
@@ -98,32 +126,51 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     return np.divide(numerator, denominator, out=np.full(shape, np.nan), where=np.asarray(denominator) != 0)
 
 
-def mean_interval(values: Sequence[float] | np.ndarray, *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+def weighted_mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Mean [r] of one value a sample [n] under weights [r, n]."""
+    return weights @ values / weights.sum(axis=1)
+
+
+def mean_interval(
+    values: Sequence[float] | np.ndarray, *, patients: Patients, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
     """Mean of one finite value per sample. Raises ValueError without values or with one that is not finite."""
     array = np.asarray(values, dtype=float)
     if array.size == 0 or not np.isfinite(array).all():
         raise ValueError("a mean needs at least one value, and finite ones only")
-    return intervals(lambda w: {"mean": w @ array / len(array)}, len(array), seed=seed, resamples=resamples)["mean"]
+    draw: dict[str, Any] = {"patients": patients, "seed": seed, "resamples": resamples}
+    return intervals(lambda w: {"mean": weighted_mean(w, array)}, len(array), **draw)["mean"]
 
 
 def ratio_interval(
     numerators: Sequence[float] | np.ndarray,
     denominators: Sequence[float] | np.ndarray,
     *,
+    patients: Patients,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Interval | None:
-    """sum(numerators) / sum(denominators), samples drawn whole; None when the denominators sum to zero."""
+    """sum(numerators) / sum(denominators) over the samples; None when the denominators sum to zero."""
     over, under = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)
-    found = intervals(lambda w: {"ratio": ratio(w @ over, w @ under)}, len(over), seed=seed, resamples=resamples)
-    return found.get("ratio")
+    draw: dict[str, Any] = {"patients": patients, "seed": seed, "resamples": resamples}
+    return intervals(lambda w: {"ratio": ratio(w @ over, w @ under)}, len(over), **draw).get("ratio")
 
 
 def paired_difference(
-    a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray, *, seed: int = 0, resamples: int = RESAMPLES
+    a: Sequence[float] | np.ndarray,
+    b: Sequence[float] | np.ndarray,
+    *,
+    patients: Patients,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Interval:
-    """mean(a) - mean(b) of two policies on the same samples in the same order, samples drawn in pairs."""
+    """mean(a) - mean(b) of two policies on the same samples in the same order, both drawn together."""
+    return mean_interval(differences(a, b), patients=patients, seed=seed, resamples=resamples)
+
+
+def differences(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> np.ndarray:
+    """a - b, sample by sample. Raises ValueError unless both have as many."""
     first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if first.shape != second.shape:
         raise ValueError(f"paired values must match one to one, got {len(first)} and {len(second)}")
-    return mean_interval(first - second, seed=seed, resamples=resamples)
+    return first - second

@@ -5,7 +5,8 @@ samples; best_f1 takes the best threshold of the samples themselves, which looks
 reports that one, here it stands beside the other. Length of stay (several classes): ma_roc, the mean AUROC over
 classes, one against the rest, and mi_roc, the AUROC of all (sample, class) pairs together (Harutyunyan et al. 2019).
 
-A prediction that could not be read (None) is wrong: it ranks its sample at the wrong end.
+A prediction that could not be read (None) is wrong: it ranks its sample at the wrong end. Resamples draw patients
+(`patients`: see ghar.metrics.bootstrap).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ghar.errors import BadInput
-from ghar.metrics.bootstrap import RESAMPLES, Spread, ratio, spreads
+from ghar.metrics.bootstrap import RESAMPLES, Patients, Spread, ratio, spreads
 from ghar.metrics.scores import mean_over_classes, one_against_rest
 
 
@@ -24,6 +25,7 @@ def risk(
     scores: Sequence[float | None],
     threshold: float,
     *,
+    patients: Patients,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[str, Spread]:
@@ -43,7 +45,7 @@ def risk(
         defined = weights @ truth > 0
         return {"auroc": auroc, "auprc": auprc, "f1": np.where(defined, f1, np.nan), "best_f1": best(weights)[0]}
 
-    return spreads(statistic, len(truth), seed=seed, resamples=resamples)
+    return spreads(statistic, len(truth), patients=patients, seed=seed, resamples=resamples)
 
 
 def best_threshold(labels: Sequence[int], scores: Sequence[float | None]) -> float:
@@ -60,6 +62,7 @@ def length_of_stay(
     probabilities: Sequence[Sequence[float] | None],
     classes: int,
     *,
+    patients: Patients,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[str, Spread]:
@@ -78,7 +81,7 @@ def length_of_stay(
         each = np.stack([curve(weights)[0] for curve in curves], axis=1)
         return {"ma_roc": mean_over_classes(each), "mi_roc": pooled(np.repeat(weights, classes, axis=1))[0]}
 
-    return spreads(statistic, len(truth), seed=seed, resamples=resamples)
+    return spreads(statistic, len(truth), patients=patients, seed=seed, resamples=resamples)
 
 
 def _binary(labels: Sequence[int], scores: Sequence[float | None]) -> tuple[np.ndarray, np.ndarray]:

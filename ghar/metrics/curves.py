@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ghar.metrics.charts import PALETTE, Line
+from ghar.metrics.charts import INK, PALETTE, Line
 
 Row = Mapping[str, Any]
 DIAGNOSTICS = {
@@ -20,6 +20,7 @@ DIAGNOSTICS = {
     "entropy": "Entropy",
 }
 REWARD_PREFIX = "train/reward/"
+WHOLE = INK  # of all agents together: no colour of the palette, so none of an agent
 
 
 def evaluation(rows: Sequence[Row], metrics: Mapping[str, str]) -> list[Line]:
@@ -41,15 +42,29 @@ def reward_terms(rows: Sequence[Row]) -> list[Line]:
     ]
 
 
+def agents(rows: Sequence[Row]) -> list[str]:
+    """Names of the agents that have a PPO diagnostic of their own."""
+    keys = {key for row in rows for key in row}
+    return sorted({agent for name in DIAGNOSTICS for key in keys if (agent := _agent(key, name))})
+
+
 def diagnostic(rows: Sequence[Row], name: str, colors: Mapping[str, str]) -> list[Line]:
-    """One curve per agent of a PPO diagnostic; an agent without a colour gets the first of the palette."""
+    """One curve per agent of a PPO diagnostic, and one of all agents. colors: of the names in `agents`."""
     points = [row for row in rows if row["phase"] == "rl"]
-    keys = sorted({key for row in points for key in row if key.startswith("train/") and name in key.split("/")})
-    lines = []
-    for key in keys:
-        agent = "/".join(part for part in key.split("/")[1:] if part != name)
-        lines.append(_line(points, key, agent or "all agents", colors.get(agent, PALETTE[0])))
+    keys = sorted({key for row in points for key in row})
+    found = [(key, agent) for key in keys if (agent := _agent(key, name)) is not None]
+    lines = [
+        _line(points, key, agent or "all agents", colors[agent] if agent else WHOLE) for key, agent in found
+    ]  # fmt: skip
     return [line for line in lines if line.x]
+
+
+def _agent(key: str, name: str) -> str | None:
+    """The agent whose diagnostic `name` a key holds, "" for that of all; None for other keys."""
+    kind, *parts = key.split("/")
+    if kind != "train" or name not in parts:
+        return None
+    return "/".join(part for part in parts if part != name)
 
 
 def warm_up(rows: Sequence[Row]) -> list[Line]:

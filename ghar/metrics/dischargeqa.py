@@ -4,13 +4,12 @@ recall and F1 are of sets of options, per question, and then their mean. An unre
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval, paired_difference, ratio_interval
-
-Row = Mapping[str, Any]
+from ghar.metrics.rows import Row, counts, paired, patients_of
 
 
 def set_scores(answer: int, chosen: int | None) -> dict[str, float]:
@@ -23,13 +22,15 @@ def set_scores(answer: int, chosen: int | None) -> dict[str, float]:
 
 
 def question_summary(rows: Sequence[Row], *, seed: int, resamples: int) -> dict[str, Any]:
-    """{metric: [value, low, high]}, with "n", "failures" and "errors": how often which format error was met.
+    """{metric: [value, low, high]}, with "n", "patients", "failures" and "errors": how often which format error was
+    met; intervals by drawing patients (each row's subject_id) with all their questions.
 
-    rows: episode rows with `scores` (see `set_scores`) and `errors`, the format errors of their replies.
+    rows: episode rows with `scores` (see `set_scores`) and `errors`, the format errors of their replies. Raises
+    BadInput without rows and for one without a subject_id.
     """
     if not rows:
         raise BadInput("there are no questions to evaluate: use a split that is not empty")
-    draw: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    draw: dict[str, Any] = {"patients": patients_of(rows), "seed": seed, "resamples": resamples}
     columns = {
         "accuracy": [float(row["correct"]) for row in rows],
         **{name: [row["scores"][name] for row in rows] for name in ("precision", "recall", "f1")},
@@ -43,16 +44,19 @@ def question_summary(rows: Sequence[Row], *, seed: int, resamples: int) -> dict[
         found["format_errors"] = errors.as_list()
     named = Counter(name for row in rows for name in row["errors"])
     failures = sum(row["failure"] is not None for row in rows)
-    return {"n": len(rows), "failures": failures, "errors": dict(sorted(named.items())), **found}
+    return {**counts(rows), "failures": failures, "errors": dict(sorted(named.items())), **found}
 
 
 def compare_questions(a: Sequence[Row], b: Sequence[Row], *, seed: int, resamples: int) -> dict[str, list[float]]:
-    """Accuracy and F1 of policy a minus policy b on the same questions, paired: {metric: [value, low, high]}."""
-    other = {row["sample_id"]: row for row in b}
-    draw: dict[str, Any] = {"seed": seed, "resamples": resamples}
-    right = [[float(row["correct"]), float(other[row["sample_id"]]["correct"])] for row in a]
-    f1 = [[row["scores"]["f1"], other[row["sample_id"]]["scores"]["f1"]] for row in a]
+    """Accuracy and F1 of policy a minus policy b on the same questions, paired: {metric: [value, low, high]}.
+
+    Raises BadInput when the two were not asked the same questions, and for rows without a subject_id.
+    """
+    pairs = paired(a, b)
+    draw: dict[str, Any] = {"patients": patients_of(a), "seed": seed, "resamples": resamples}
+    right = [(float(one["correct"]), float(two["correct"])) for one, two in pairs]
+    f1 = [(one["scores"]["f1"], two["scores"]["f1"]) for one, two in pairs]
     return {
-        name: paired_difference([one for one, _ in pairs], [two for _, two in pairs], **draw).as_list()
-        for name, pairs in (("accuracy", right), ("f1", f1))
+        name: paired_difference([one for one, _ in both], [two for _, two in both], **draw).as_list()
+        for name, both in (("accuracy", right), ("f1", f1))
     }

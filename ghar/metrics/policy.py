@@ -9,10 +9,10 @@ import numpy as np
 
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import RESAMPLES, Interval, mean_interval, paired_difference, ratio_interval
+from ghar.metrics.calibration import calibration
 from ghar.metrics.retrieval import when_to_retrieve
+from ghar.metrics.rows import Row, counts, paired, patients_of
 from ghar.metrics.scores import classification, confusion_matrix
-
-Row = Mapping[str, Any]
 
 
 def policy_summary(
@@ -22,17 +22,20 @@ def policy_summary(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[str, Any]:
-    """{metric: [value, low, high], "confusion": counts, "n": patients, "failures": episodes that could not finish}.
+    """{metric: [value, low, high], "confusion": counts, "n": samples, "patients": distinct ones, "failures": episodes
+    that could not finish}; intervals by drawing patients (each row's subject_id) whole.
 
     labels: the task's label strings in index order. AUROC and AUPRC exist where rows carry label_probabilities; an
     unreadable answer among them counts as knowing nothing (all labels equally probable).
+    So do ece, brier, confidence and top_accuracy (ghar.metrics.calibration), of those rows alone.
     "format_errors" is the share of turns whose reply could not be read. Retrieval is scored against needs_retrieval
-    on the rows that know it. Raises BadInput when there are no rows or a label is not one of the task.
+    on the rows that know it. Raises BadInput when there are no rows, one has no subject_id or a label is not one of
+    the task.
     """
     index = {label: i for i, label in enumerate(labels)}
     truth = [_label_index(row, "label", index) for row in rows]
     guess = [None if row["prediction"] is None else _label_index(row, "prediction", index) for row in rows]
-    draw: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    draw: dict[str, Any] = {"patients": patients_of(rows), "seed": seed, "resamples": resamples}
     scores = _scores(rows, len(labels))
     found: dict[str, Interval] = classification(truth, guess, len(labels), scores, **draw)
     found |= {
@@ -42,18 +45,33 @@ def policy_summary(
         "tokens": mean_interval([row["prompt_tokens"] + row["completion_tokens"] for row in rows], **draw),
         "seconds": mean_interval([row["seconds"] for row in rows], **draw),
     }
-    known = [[(row["needs_retrieval"], row["retrieved"])] for row in rows if row["needs_retrieval"] is not None]
-    found |= {name: value for name, value in when_to_retrieve(known, **draw).items() if name != "retrieval_rate"}
+    found |= _when(rows, seed, resamples) | _calibration(rows, truth, seed, resamples)
     unreadable = [sum(not turn["format_ok"] for turn in row["turns"]) for row in rows]
     format_errors = ratio_interval(unreadable, [len(row["turns"]) for row in rows], **draw)
     if format_errors is not None:
         found["format_errors"] = format_errors
     return {
-        "n": len(rows),
+        **counts(rows),
         "failures": sum(row["failure"] is not None for row in rows),
         "confusion": confusion_matrix(truth, guess, len(labels)).tolist(),
         **{name: interval.as_list() for name, interval in found.items()},
     }
+
+
+def _when(rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Interval]:
+    """Precision, recall and F1 of when to retrieve, on the rows that know whether they had to."""
+    known = [row for row in rows if row["needs_retrieval"] is not None]
+    decisions = [[(row["needs_retrieval"], row["retrieved"])] for row in known]
+    found = when_to_retrieve(decisions, patients=patients_of(known), seed=seed, resamples=resamples)
+    return {name: value for name, value in found.items() if name != "retrieval_rate"}
+
+
+def _calibration(rows: Sequence[Row], truth: Sequence[int], seed: int, resamples: int) -> dict[str, Interval]:
+    """What label_probabilities are worth, on the rows that have them."""
+    known = [(row, label) for row, label in zip(rows, truth, strict=True) if row.get("label_probabilities") is not None]
+    table = np.array([row["label_probabilities"] for row, _ in known])
+    who = patients_of([row for row, _ in known])
+    return calibration([label for _, label in known], table, patients=who, seed=seed, resamples=resamples)
 
 
 def eval_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
@@ -66,19 +84,15 @@ def eval_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, list[float]]:
-    """Accuracy and reward of policy a minus policy b on the same patients, paired: {metric: [value, low, high]}.
+    """Accuracy and reward of policy a minus policy b on the same samples, paired: {metric: [value, low, high]}.
 
-    Raises BadInput when the two were not run on the same samples.
+    Raises BadInput when the two were not run on the same samples, and for rows without a subject_id.
     """
-    second = {row["sample_id"]: row for row in b}
-    if len(second) != len(b) or {row["sample_id"] for row in a} != second.keys() or len(a) != len(b):
-        raise BadInput("two policies can only be compared on the same samples: evaluate both on one split")
+    pairs = paired(a, b)
+    draw: dict[str, Any] = {"patients": patients_of(a), "seed": seed, "resamples": resamples}
     return {
         name: paired_difference(
-            [float(row[key]) for row in a],
-            [float(second[row["sample_id"]][key]) for row in a],
-            seed=seed,
-            resamples=resamples,
+            [float(one[key]) for one, _ in pairs], [float(two[key]) for _, two in pairs], **draw
         ).as_list()
         for name, key in (("accuracy", "correct"), ("reward", "reward"))
     }

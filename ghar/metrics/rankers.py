@@ -1,5 +1,5 @@
 """How well rankers agree with a judge of similarity: Pearson's and Spearman's correlation (Table 4 and Appendix A.7,
-EXPRAG), one pair of numbers a patient, then their mean."""
+EXPRAG), one pair of numbers a sample, then their mean, with intervals over patients."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ghar.metrics.bootstrap import mean_interval
+from ghar.metrics.bootstrap import Patients, mean_interval
 
 Numbers = Sequence[float] | np.ndarray
 
 
 def correlations(scores: Numbers, judged: Numbers) -> tuple[float, float] | None:
-    """Pearson's r and Spearman's rho over one patient's candidates; None where either side says the same of all."""
+    """Pearson's r and Spearman's rho over one sample's candidates; None where either side says the same of all."""
     from scipy.stats import pearsonr, spearmanr
 
     one, two = np.asarray(scores, dtype=float), np.asarray(judged, dtype=float)
@@ -26,16 +26,28 @@ def correlations(scores: Numbers, judged: Numbers) -> tuple[float, float] | None
 
 
 def agreement(
-    scores: Mapping[str, Sequence[Numbers]], judged: Sequence[Numbers], *, seed: int, resamples: int
+    scores: Mapping[str, Sequence[Numbers]],
+    judged: Sequence[Numbers],
+    *,
+    patients: Patients,
+    seed: int,
+    resamples: int,
 ) -> dict[str, Any]:
-    """{ranker: {"pearson": [mean, low, high], "spearman": ..., "patients": that have a correlation}}.
+    """{ranker: {"pearson": [mean, low, high], "spearman": ..., "n" and "patients": that have a correlation}}.
 
-    scores: of each ranker, one row of candidates a patient, as in `judged`. Rankers without any are left out.
+    scores: of each ranker, one row of candidates a sample, as in `judged`; patients: the patient of each sample.
+    Rankers without any are left out.
     """
+    who = range(len(judged)) if patients is None else patients
     result = {}
     for ranker, rows in scores.items():
-        found = [pair for pair in map(correlations, rows, judged) if pair is not None]
+        found = [(pair, at) for pair, at in zip(map(correlations, rows, judged), who, strict=True) if pair is not None]
         if found:
-            one, two = (mean_interval(column, seed=seed, resamples=resamples) for column in zip(*found, strict=True))
-            result[ranker] = {"pearson": one.as_list(), "spearman": two.as_list(), "patients": len(found)}
+            ids = [at for _, at in found]
+            one, two = (
+                mean_interval([pair[side] for pair, _ in found], patients=ids, seed=seed, resamples=resamples)
+                for side in (0, 1)
+            )
+            count = {"n": len(found), "patients": len(set(ids))}
+            result[ranker] = {"pearson": one.as_list(), "spearman": two.as_list(), **count}
     return result

@@ -1,4 +1,4 @@
-"""report.html: one self-contained page about a run, made from its folder alone.
+"""report.html: one self-contained page about a run, made from its folder and what a `Look` says of its system.
 
 summary.json, every key optional so that a run killed early still has a report:
     generated     true when the patients are generated (demo world)
@@ -6,9 +6,9 @@ summary.json, every key optional so that a run killed early still has a report:
     task          {"name", "labels": [...]}
     ceilings      {"parametric", "retrieval"}: best possible accuracy without and with retrieval; null when unknown
     data          {count: number}, shown as it stands
-    system        which published system was evaluated; absent for GHAR
-    policies      {name: ghar.metrics.policy.policy_summary(...)}; names as in POLICIES, others are shown too
-    differences   {"ghar_rl - ghar_sft": ghar.metrics.policy.compare(...), ...}
+    titles        {policy: what it is shown as}; for whoever makes the Look, and for the sections of a system
+    policies      {name: ghar.metrics.policy.policy_summary(...)}
+    differences   {"a - b": ghar.metrics.policy.compare(...), ...}
     time          {phase: seconds}
     memory_gb     peak
 metrics.jsonl and episodes/ as in ghar.metrics.runfolder and ghar.metrics.curves; episodes/<policy>.jsonl is read.
@@ -21,20 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from ghar.errors import BadInput
-from ghar.metrics import communities, curves, experience, lookups, selection, traces
-from ghar.metrics.charts import Dot, Level, Line, dot_chart, line_chart
+from ghar.metrics import curves, traces
+from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
+from ghar.metrics.look import Look, in_order, pages
 from ghar.metrics.runfolder import RunFolder, write_whole
 
-POLICIES = {  # name: (shown as, colour); the order of tables and charts
-    "llm_only": ("LLM only", "#52606d"),
-    "always_rag": ("Always retrieve", "#b45309"),
-    "scripted": ("Scripted teacher", "#5b21b6"),
-    "ghar_sft": ("GHAR after SFT", "#0f766e"),
-    "ghar_rl": ("GHAR after RL", "#0b5cad"),
-    "ehr_rag": ("EHR-RAG", "#0b5cad"),
-    "kare": ("KARE", "#0b5cad"),
-}
-AGENTS = {"top": "#0b5cad", "low": "#b45309"}
 OTHER = "#475569"
 TABLE = {  # section: {metric: (shown as, digits)}
     "Prediction": {
@@ -44,31 +35,46 @@ TABLE = {  # section: {metric: (shown as, digits)}
         "sensitivity": ("Sensitivity", 3), "specificity": ("Specificity", 3), "auroc": ("AUROC", 3),
         "auprc": ("AUPRC", 3), "reward": ("Reward", 3),
     },
+    "Calibration": {
+        "ece": ("Expected calibration error", 3), "brier": ("Brier score", 3),
+        "confidence": ("Mean top probability", 3), "top_accuracy": ("Accuracy of the most probable label", 3),
+    },
     "When to retrieve": {
-        "retrieval_rate": ("Patients with retrieval", 3), "when_precision": ("Precision", 3),
+        "retrieval_rate": ("Episodes with retrieval", 3), "when_precision": ("Precision", 3),
         "when_recall": ("Recall", 3), "when_f1": ("F1", 3),
     },
-    "Cost per patient": {
+    "Cost per episode": {
         "iterations": ("Iterations", 2), "tokens": ("Tokens", 0), "seconds": ("Seconds", 3),
         "format_errors": ("Unreadable replies, share of turns", 3),
     },
 }  # fmt: skip
 
 
-def conclude(folder: RunFolder, found: Mapping[str, Any], table: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+def plain(folder: RunFolder, summary: Mapping[str, Any]) -> Look:
+    """The look of a system that says nothing about itself."""
+    return Look()
+
+
+def conclude(
+    folder: RunFolder,
+    found: Mapping[str, Any],
+    table: Callable[[dict[str, Any]], str],
+    look: Callable[[RunFolder, Mapping[str, Any]], Look] = plain,
+) -> dict[str, Any]:
     """End an evaluation: put what it `found` into summary.json, print it as `table` words it, write the report.
 
+    look: makes what the report needs to know of the system, from the run folder and the whole summary.
     Returns the whole summary; what else a training had written into it stays.
     """
     summary = {**(folder.summary() or {}), **found}
     folder.write_summary(summary)
     print(table(summary))
-    print(f"Report: {write_report(folder.path)}")
+    print(f"Report: {write_report(folder.path, look(folder, summary))}")
     return summary
 
 
-def write_report(folder: Path) -> Path:
-    """Write <folder>/report.html and return its path.
+def write_report(folder: Path, about: Look | None = None) -> Path:
+    """Write <folder>/report.html and return its path. about: None shows every variant under its own name.
 
     Parts the run has not written are named in the report. Raises BadInput for a folder that is no run folder and for
     files that cannot be read.
@@ -77,54 +83,67 @@ def write_report(folder: Path) -> Path:
     summary, rows = run.summary(), run.metrics()
     if summary is None and not rows and not run.episode_names():
         raise BadInput(f"{folder} holds no summary.json, metrics.jsonl or episodes: name the folder of a run")
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    pages = Environment(
-        loader=PackageLoader("ghar.metrics"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    html = pages.get_template("report.html").render(_content(run, summary or {}, rows))
+    content = _content(run, summary or {}, rows, about or Look())
+    html = pages("ghar.metrics", "templates").get_template("report.html").render(content)
     path = folder / "report.html"
     # A model may reply with half a surrogate pair, which UTF-8 has no bytes for.
     write_whole(path, html.encode("utf-8", "replace").decode())
     return path
 
 
-def _content(run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _content(
+    run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], about: Look
+) -> dict[str, Any]:
     """What the template shows; a part that is None or empty is shown as missing."""
-    policies = _in_order(summary.get("policies") or {})
-    names = _in_order(dict.fromkeys(run.episode_names()))
+    found = summary.get("policies") or {}
+    policies = {name: found[name] for name in in_order(found, about.titles)}
+    names = in_order(run.episode_names(), about.titles)
+    every = in_order([*policies, *names], about.titles)
+    colors = _colors(every)
     config = run.path / "config.yaml"
+    patients = _patients(run, names, about)
+    agents = _colors([*traces.agents(patients), *curves.agents(rows)])
     content = {
         "name": run.path.resolve().name,
         "summary": summary,
         "generated": summary.get("generated"),
-        "main": _main(policies),
+        "about": about,
+        "main": about.main_of(list(policies)),
         "policies": policies,
-        "shown_as": {name: _shown_as(name) for name in [*policies, *names]},
-        "colors": {name: _color(name) for name in [*policies, *names]},
-        "agents": AGENTS,
+        "counted": {name: _counted(policy, about.samples) for name, policy in policies.items()},
+        "shown_as": {name: about.title(name) for name in every},
+        "colors": colors,
+        "agents": agents,
         "other": OTHER,
         "table": _table(policies),
-        "differences": _differences(summary.get("differences") or {}),
-        "comparison": _comparison_charts(policies, _ceilings(summary)),
-        "learns": summary.get("system", "ghar") == "ghar",  # by RL; of other systems there is nothing to wait for
+        "differences": _differences(summary.get("differences") or {}, about),
+        "comparison": _comparison_charts(policies, _ceilings(summary), about, colors),
         "learning": _learning_charts(rows, _ceilings(summary)),
-        "diagnostics": _diagnostic_charts(rows),
+        "diagnostics": _diagnostic_charts(rows, agents),
         "labels": (summary.get("task") or {}).get("labels") or [],
-        "patients": _patients(run, list(names)),
-        "lookups": lookups.section({name: run.episodes(name) for name in names}, summary),
-        "experience": experience.one_patient({name: run.episodes(name) for name in names}),
-        "selection": selection.section(run),
-        "communities": communities.section({name: run.episodes(name) for name in names}, summary),
+        "patients": patients,
         "config": config.read_text() if config.exists() else None,
     }
     return {**content, "missing": _missing(content)}
 
 
+def _colors(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each name, by order; after the last of the palette they start again."""
+    return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys(names))}
+
+
+def _counted(policy: Mapping[str, Any], samples: str) -> str:
+    """ "934 stays of 400 patients; intervals by resampling patients"; what a summary does not say is left out."""
+    if policy.get("n") is None:
+        return ""
+    if policy.get("patients") is None:
+        return f"{policy['n']:,} {samples}; intervals by resampling {samples}, patients were not counted"
+    return f"{policy['n']:,} {samples} of {policy['patients']:,} patients; intervals by resampling patients"
+
+
 def _missing(content: Mapping[str, Any]) -> list[str]:
     """The parts this run has not written."""
-    learned = content["learns"]
+    learned = content["about"].learns
     parts = {
         "summary.json (final numbers)": content["summary"],
         "policies in summary.json": content["policies"],
@@ -134,24 +153,6 @@ def _missing(content: Mapping[str, Any]) -> list[str]:
         "config.yaml": content["config"],
     }
     return [name for name, part in parts.items() if not part]
-
-
-def _in_order(policies: Mapping[str, Any]) -> dict[str, Any]:
-    known = [name for name in POLICIES if name in policies]
-    return {name: policies[name] for name in [*known, *sorted(policies.keys() - POLICIES.keys())]}
-
-
-def _main(names: Mapping[str, Any]) -> str | None:
-    """The policy the run is about: the most trained one there is."""
-    return next((name for name in ("ghar_rl", "ghar_sft", "exprag", "kare") if name in names), next(iter(names), None))
-
-
-def _shown_as(name: str) -> str:
-    return POLICIES.get(name, (name, OTHER))[0]
-
-
-def _color(name: str) -> str:
-    return POLICIES.get(name, (name, OTHER))[1]
 
 
 def _ceilings(summary: Mapping[str, Any]) -> list[Level]:
@@ -180,23 +181,25 @@ def _cell(interval: Sequence[float | None] | None, digits: int, sign: str = "") 
     return value, f"{low} to {high}"
 
 
-def _differences(differences: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def _differences(differences: Mapping[str, Any], about: Look) -> list[tuple[str, Any, Any]]:
     """(name, accuracy cell, reward cell) per pair of policies."""
     lines = []
     for pair, values in differences.items():
-        name = " minus ".join(_shown_as(policy) for policy in pair.split(" - "))
+        name = " minus ".join(about.title(policy) for policy in pair.split(" - "))
         lines.append((name, _cell(values.get("accuracy"), 3, "+"), _cell(values.get("reward"), 3, "+")))
     return lines
 
 
-def _comparison_charts(policies: Mapping[str, Any], ceilings: Sequence[Level]) -> list[tuple[str, str]]:
+def _comparison_charts(
+    policies: Mapping[str, Any], ceilings: Sequence[Level], about: Look, colors: Mapping[str, str]
+) -> list[tuple[str, str]]:
     """(caption, SVG): accuracy and reward of every policy."""
     charts = []
     for metric, caption, levels in (
         ("accuracy", "Accuracy on the test patients", ceilings),
         ("reward", "Reward per episode", ()),
     ):
-        dots = [Dot(_shown_as(name), *policy[metric], color=_color(name)) for name, policy in policies.items()
+        dots = [Dot(about.title(name), *policy[metric], color=colors[name]) for name, policy in policies.items()
                 if _cell(policy.get(metric), 3)]  # fmt: skip
         if dots:
             charts.append((caption, dot_chart(caption, dots, x_label=metric, levels=levels)))
@@ -206,7 +209,7 @@ def _comparison_charts(policies: Mapping[str, Any], ceilings: Sequence[Level]) -
 def _learning_charts(rows: Sequence[Mapping[str, Any]], ceilings: Sequence[Level]) -> list[tuple[str, str]]:
     """(caption, SVG) of what RL changed, each curve starting with the SFT policy at update 0."""
     retrieval = {
-        "retrieval_rate": "patients with retrieval", "when_precision": "precision", "when_recall": "recall",
+        "retrieval_rate": "episodes with retrieval", "when_precision": "precision", "when_recall": "recall",
         "when_f1": "F1",
     }  # fmt: skip
     charts = [
@@ -226,17 +229,17 @@ def _from_sft(lines: Sequence[Line]) -> list[Line]:
     return [Line(ln.label, ln.x, ln.y, ln.color, ln.low, ln.high, "SFT" if ln.x[0] == 0 else "") for ln in lines]
 
 
-def _diagnostic_charts(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _diagnostic_charts(rows: Sequence[Mapping[str, Any]], colors: Mapping[str, str]) -> list[tuple[str, str]]:
     """(caption, SVG) per PPO diagnostic and of the warm-up's loss."""
-    charts = [(caption, curves.diagnostic(rows, name, AGENTS), "PPO update")
+    charts = [(caption, curves.diagnostic(rows, name, colors), "PPO update")
               for name, caption in curves.DIAGNOSTICS.items()]  # fmt: skip
     charts.append(("Warm-up loss", curves.warm_up(rows), "step"))
     return [(caption, line_chart(caption, lines, x_label=x_label, y_label=""))
             for caption, lines, x_label in charts if lines]  # fmt: skip
 
 
-def _patients(run: RunFolder, names: Sequence[str]) -> list[dict[str, Any]]:
-    main = _main(dict.fromkeys(names))
+def _patients(run: RunFolder, names: Sequence[str], about: Look) -> list[dict[str, Any]]:
+    main = about.main_of(names)
     if main is None:
         return []
     sample_ids = traces.choose(run.episodes(main))

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ghar.metrics.bootstrap import RESAMPLES, Interval, intervals, ratio
+from ghar.metrics.bootstrap import RESAMPLES, Interval, Patients, intervals, ratio
 
 Decision = tuple[bool, bool]
 
 
 def when_to_retrieve(
-    decisions: Sequence[Sequence[Decision]], *, seed: int = 0, resamples: int = RESAMPLES
+    decisions: Sequence[Sequence[Decision]], *, patients: Patients, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, Interval]:
     """Score retrieve-or-not decisions against the truth the demo world knows.
 
-    decisions: one sequence of (needed, retrieved) per patient. Patient level: one pair each, "retrieved at least
-    once"; decision level: one pair per decision. Patients are resampled whole, so both levels have sound intervals.
+    decisions: one sequence of (needed, retrieved) per sample. Sample level: one pair each, "retrieved at least once";
+    decision level: one pair per decision. Patients are resampled whole, so both levels have sound intervals.
     Returns retrieval_rate, when_precision, when_recall, when_f1; one that is undefined is left out (the precision
     of a policy that never retrieves).
     """
-    counts = np.array([_counts(patient) for patient in decisions], dtype=float).reshape(-1, 4)
+    counts = np.array([_counts(sample) for sample in decisions], dtype=float).reshape(-1, 4)
     if not len(counts):
         return {}
 
@@ -34,12 +34,12 @@ def when_to_retrieve(
             "when_f1": ratio(2 * hit, 2 * hit + false_alarm + missed),
         }
 
-    return intervals(statistic, len(counts), seed=seed, resamples=resamples)
+    return intervals(statistic, len(counts), patients=patients, seed=seed, resamples=resamples)
 
 
-def _counts(patient: Sequence[Decision]) -> tuple[int, int, int, int]:
+def _counts(sample: Sequence[Decision]) -> tuple[int, int, int, int]:
     """Retrieved and needed, retrieved only, needed only, neither."""
-    kinds = [(bool(needed), bool(retrieved)) for needed, retrieved in patient]
+    kinds = [(bool(needed), bool(retrieved)) for needed, retrieved in sample]
     return (
         kinds.count((True, True)),
         kinds.count((False, True)),

@@ -1,4 +1,5 @@
-"""How good predictions are: accuracy, balanced accuracy, macro-F1, AUROC, AUPRC, each with a 95% interval.
+"""How good predictions are: accuracy, balanced accuracy, macro-F1, AUROC, AUPRC, each with a 95% interval
+over patients (`patients`: see ghar.metrics.bootstrap).
 
 A prediction that could not be read (None) is wrong: it has a column of its own in the confusion matrix, the last.
 """
@@ -10,9 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ghar.errors import BadInput
-from ghar.metrics.bootstrap import RESAMPLES, Interval, intervals, ratio
-
-Statistic = Callable[[np.ndarray], dict[str, np.ndarray]]
+from ghar.metrics.bootstrap import RESAMPLES, Interval, Patients, Statistic, intervals, ratio
 
 
 def confusion_matrix(labels: Sequence[int], predictions: Sequence[int | None], n_classes: int) -> np.ndarray:
@@ -30,6 +29,7 @@ def classification(
     n_classes: int,
     scores: np.ndarray | None = None,
     *,
+    patients: Patients,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[str, Interval]:
@@ -50,7 +50,7 @@ def classification(
     def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
         return {name: values for part in parts for name, values in part(weights).items()}
 
-    return intervals(statistic, len(cells), seed=seed, resamples=resamples)
+    return intervals(statistic, len(cells), patients=patients, seed=seed, resamples=resamples)
 
 
 def class_f1(
@@ -58,6 +58,7 @@ def class_f1(
     predictions: Sequence[int | None],
     n_classes: int,
     *,
+    patients: Patients,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[int, Interval]:
@@ -73,7 +74,7 @@ def class_f1(
         f1 = ratio(2 * weights @ hit.astype(float), weights @ both)
         return {str(i): f1[:, i] for i in range(n_classes)}
 
-    found = intervals(statistic, len(cells), seed=seed, resamples=resamples)
+    found = intervals(statistic, len(cells), patients=patients, seed=seed, resamples=resamples)
     return {int(name): interval for name, interval in found.items()}
 
 

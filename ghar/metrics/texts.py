@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ghar.errors import BadInput
-from ghar.metrics.bootstrap import RESAMPLES, Spread, spreads
+from ghar.metrics.bootstrap import RESAMPLES, Patients, Spread, spreads, weighted_mean
 
 _SINGLE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 TOKEN = re.compile(f"[{_SINGLE}]|(?:(?![{_SINGLE}])\\w)+")
@@ -71,10 +71,16 @@ def common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def text_scores(
-    predictions: Sequence[str | None], references: Sequence[str], *, seed: int = 0, resamples: int = RESAMPLES
+    predictions: Sequence[str | None],
+    references: Sequence[str],
+    *,
+    patients: Patients,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> dict[str, Spread]:
     """exact_match, bleu_1, bleu_4, rouge_1, rouge_2, rouge_l: means over the samples; no answer (None) scores 0.
 
+    patients: see ghar.metrics.bootstrap; resamples draw them whole.
     Raises BadInput for unequal lengths and for no samples.
     """
     if len(predictions) != len(references) or not references:
@@ -95,8 +101,9 @@ def text_scores(
         for name, measure in measures.items()
     }
     return spreads(
-        lambda w: {name: w @ array / len(pairs) for name, array in values.items()},
+        lambda w: {name: weighted_mean(w, array) for name, array in values.items()},
         len(pairs),
+        patients=patients,
         seed=seed,
         resamples=resamples,
     )

@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort
-from ghar.data.views.events import event_label, number_text
+from ghar.data.views.events import INNATE, event_label, number_text
 from ghar.errors import BadInput
 from ghar.kg.storage import Strings, new_folder, read_meta, write_arrays, write_meta
 from ghar.progress import progress
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.event_store import FORMAT, EventStore, Layout, chunk_count
+from ghar.retrieval.event_store import FORMAT, Clock, EventStore, Layout, chunk_count
 
 PART = 1_000_000  # events in memory at once
 BATCH = 1_024  # chunks encoded at once
@@ -40,6 +40,14 @@ def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layo
             write_meta(temporary, meta | {"sizes": sizes})
     read_meta(folder)
     return EventStore.load(folder, layout, encoder)
+
+
+def clock_of(clock: Clock) -> pl.Expr:
+    """When an event counts as known; null for static facts, and where no one knows when it became known."""
+    if clock == "time":
+        return pl.col("time")
+    known = pl.col("time").is_not_null() & pl.col("recorded").is_not_null()
+    return pl.when(known).then(pl.max_horizontal("time", "recorded"))
 
 
 def _fingerprint(cohort: Cohort) -> str:
@@ -91,18 +99,19 @@ class _Builder:
 
     def _timed(self) -> pl.LazyFrame:
         """Events with a clock, and whether their number is one."""
-        clock = pl.col("time")
-        if self.layout.clock == "recorded":  # null where nobody knows when it became known: never shown
-            known = pl.col("time").is_not_null() & pl.col("recorded").is_not_null()
-            clock = pl.when(known).then(pl.max_horizontal("time", "recorded"))
-        number = pl.col("numeric_value").is_finite().fill_null(False)
-        return self.cohort.scan().with_columns(_clock=clock, _number=number & self.layout.numbers_apart)
+        number = pl.col("numeric_value").is_finite().fill_null(False) & self.layout.numbers_apart
+        return self.cohort.scan().with_columns(_clock=clock_of(self.layout.clock), _number=number)
 
     def _count(self) -> pl.DataFrame:
-        """One row a patient: subject_id, first clock, and how many events, rows, numbers and facts there are."""
+        """One row a patient: subject_id, first clock, and how many events, rows, numbers and facts there are.
+
+        A birth, or what has been so since birth, begins no record: it would make tau_first of Eq. 2 the birthday, and
+        for an adult nothing would be early.
+        """
         timed = pl.col("_clock").is_not_null()
+        innate = pl.col("code").str.split("/").list.first().is_in(list(INNATE))
         counts = self._timed().group_by("subject_id").agg(
-            first=pl.col("_clock").min().to_physical(),
+            first=pl.col("_clock").filter(~innate).min().to_physical(),
             events=pl.len().cast(pl.Int64),
             rows=(timed & ~pl.col("_number")).sum().cast(pl.Int64),
             numbers=(timed & pl.col("_number")).sum().cast(pl.Int64),
@@ -208,7 +217,7 @@ class _Builder:
         chunks = chunk_count(people["rows"].to_numpy(), self.layout.size, self.layout.overlap)
         small = {
             "subjects": people["subject_id"].to_numpy(),
-            # a patient of static facts alone has no first time, and nothing that it could be compared with
+            # a patient of births and static facts alone has no first time, and nothing to compare it with
             "first": people["first"].fill_null(np.iinfo(np.int64).max).to_numpy(),
             "chunk_start": _starts(chunks),
             **{f"{kind}_start": _starts(people[f"{kind}s"].to_numpy()) for kind in ("row", "number", "fact")},

@@ -29,13 +29,16 @@ from ghar.errors import BadInput
 from ghar.kg.storage import Strings, read_array, read_meta, read_strings
 from ghar.retrieval.encoders import Encoder
 
-FORMAT = 1
+FORMAT = 2
 ARRAYS = (
     "subjects", "first", "row_start", "row_clock", "row_time", "row_code", "row_value", "chunk_start", "vectors",
     "number_start", "number_clock", "number_time", "number_indicator", "number_value", "number_unit", "fact_start",
     "fact_code", "indicator_vectors",
 )  # fmt: skip
 VOCABULARY = ("codes", "labels", "indicators")
+
+
+Clock = Literal["time", "recorded"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Layout:
     size: int
     overlap: int
     numbers_apart: bool
-    clock: Literal["time", "recorded"]
+    clock: Clock
 
 
 def to_micros(time: datetime) -> int:
@@ -80,14 +83,16 @@ def chunk_count(rows: np.ndarray | int, size: int, overlap: int) -> np.ndarray:
 class EventStore:
     """Arrays over P patients, R rows, N numbers, C chunks, S static facts, K codes and I indicators.
 
-    subjects: i64[P], ascending. first: i64[P], the earliest clock of a patient. X_start: i64[P + 1], where the rows
-    (numbers, chunks, facts) of a patient begin. row_clock, row_time: i64[R] in microseconds since 1970; row_code:
-    i32[R] into codes and labels; row_value: i32[R] into values, -1 without one. vectors: f32[C, d], no columns where
-    the store was built without an encoder. number_*: by patient, indicator and clock; number_value: f32[N];
-    number_unit: i32[N] into values, -1 without one. indicator_vectors: f32[I, d], of the indicators' names.
-    labels: "type - description" of each code.
+    subjects: i64[P], ascending. first: i64[P], the earliest clock of a patient but for births and what is so from birth
+    on. X_start: i64[P + 1], where the rows (numbers, chunks, facts) of a patient begin. row_clock, row_time: i64[R]
+    in microseconds since 1970; row_code: i32[R] into codes and labels; row_value: i32[R] into values, -1 without one.
+    vectors: f32[C, d], no columns where the store was built without an encoder. number_*: by patient, indicator and
+    clock; number_value: f32[N]; number_unit: i32[N] into values, -1 without one. indicator_vectors: f32[I, d], of the
+    indicators' names.
+    labels: "type - description" of each code. Pickled, it is its folder, which the other process opens, too.
     """
 
+    folder: Path
     layout: Layout
     encoder: Encoder | None
     subjects: np.ndarray
@@ -123,7 +128,10 @@ class EventStore:
         wrong = [name for name in ARRAYS if len(arrays[name]) != sizes.get(name)]
         if wrong:
             raise BadInput(f"{folder}/{wrong[0]}.npy is cut short: delete {folder} and it is built again.")
-        return cls(layout, encoder, **arrays, **strings)
+        return cls(folder, layout, encoder, **arrays, **strings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EventStore.load, (self.folder, self.layout, self.encoder)
 
     def record(self, subject_id: int, before: datetime) -> Record:
         """What is known of a patient strictly before `before`; nothing for a patient who has no event."""
@@ -151,7 +159,7 @@ class Record:
 
     @property
     def first(self) -> int:
-        """The earliest time of the record (tau_first of Eq. 2); `now` where there is none."""
+        """When the record begins (tau_first of Eq. 2), births apart; `now` where it has not yet."""
         return self.now if self.place < 0 else min(int(self.store.first[self.place]), self.now)
 
     @cached_property

@@ -6,7 +6,8 @@ construction, and engines find what prompts share. Units and usual ranges are sa
 Appendix K of GraphWalker; the wording is ours. No chat wrapper: what is scored is the text itself.
 
 A record longer than its share of the context loses its oldest steps, the same whatever it is shown beside; how many is
-kept in `Patient.dropped`. A medical question, which can be such a case too, loses its first words.
+kept in `Patient.dropped`. Lists of visits, which can be such a case too, lose their oldest visits, medical questions
+their first words.
 """
 
 from __future__ import annotations
@@ -18,27 +19,30 @@ from typing import Any
 
 import numpy as np
 
-from ghar.data.cohort import Task
+from ghar.data.cohort import Sample, Task
 from ghar.data.readers.questions import Question
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.views.series import UNITS, USUAL, number
+from ghar.data.views.visits import TextView
 from ghar.errors import BadInput
 from ghar.llm.tokens import told_apart
 from ghar.selectors.protocol import Patient
 
 SHORTEST = 16  # tokens a record must be allowed at least
+END = "\n\n"  # of an example
 
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
     """Pieces of one task for one tokenizer. head: ids. answers: ids of each label in its place. room: tokens that a
-    patient's piece may have, so that `k` examples and the patient fit into the context."""
+    patient's piece may have, so that `k` examples and the patient fit into the context. opening: the head's text."""
 
     task: Task
     tokenizer: Any
     head: tuple[int, ...]
     answers: tuple[tuple[int, ...], ...]
     room: int
+    opening: str = ""
 
     def patient(self, sample: TimeSeriesSample, estimate: str | None = None) -> Patient:
         """A sample as pieces, its oldest steps left out where it is too long.
@@ -60,6 +64,30 @@ class Prompt:
 
         return self._case((question.question_id, number, question.answer), rest, len(words), None)
 
+    def visits(self, sample: Sample, view: Callable[[int], TextView], budget: int) -> Patient:
+        """A list of visits as pieces; view: its text within so many tokens, at most `budget`.
+
+        Raises BadInput when not even a visit without codes fits.
+        """
+        about, ids = (sample.sample_id, sample.subject_id, sample.label), self._pieces
+        whole = view(budget)
+        if max(map(len, ids(whole.text, sample.label))) > self.room:
+            fewer = bisect_left(range(budget), True, key=lambda n: self._fits(view, budget - n, sample.label))
+            whole = view(budget - fewer)
+        dropped = whole.dropped_visits + whole.dropped_codes
+        return Patient(*about, whole.text, *ids(whole.text, sample.label), None, dropped)
+
+    def _fits(self, view: Callable[[int], TextView], budget: int, label: int) -> bool:
+        """Whether the text of that budget fits; True for a budget that allows no text, which ends the search."""
+        try:
+            return max(map(len, self._pieces(view(budget).text, label))) <= self.room
+        except BadInput:
+            return True
+
+    def _pieces(self, text: str, label: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """`Patient.shown` and `Patient.asked`."""
+        return self._ids(example_text(text, self.task.labels[label])), self._ids(asked_text(text))
+
     def _case(
         self, about: tuple[str, int, int], rest: Callable[[int], str], parts: int, series: TimeSeriesSample | None
     ) -> Patient:
@@ -67,15 +95,14 @@ class Prompt:
 
         def pieces(dropped: int) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
             text = rest(dropped)
-            shown = self._ids(f"Example:\n{text}\nAnswer: {self.task.labels[about[2]]}\n\n")
-            return text, shown, self._ids(f"Patient:\n{text}\nAnswer:")
+            return text, *self._pieces(text, about[2])
 
         dropped = bisect_left(range(parts), True, key=lambda n: max(map(len, pieces(n)[1:])) <= self.room)
         if dropped == parts:
             what = "one step of its series" if series is not None else "one word and the options"
             raise BadInput(
                 f"Sample {about[0]}: {what} needs more than the {self.room} tokens that the model's context leaves a "
-                "patient: lower selector.k or use a model with a longer context."
+                "patient: lower system.k or use a model with a longer context."
             )
         text, shown, asked = pieces(dropped)
         return Patient(*about, text, shown, asked, series, dropped)
@@ -96,9 +123,19 @@ def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int) -> 
     if room < SHORTEST:
         raise BadInput(
             f"A context of {context} tokens leaves each of {k} examples and the patient {room} tokens: lower "
-            "selector.k or use a model with a longer context."
+            "system.k or use a model with a longer context."
         )
-    return Prompt(task, tokenizer, ids, answers, room)
+    return Prompt(task, tokenizer, ids, answers, room, head)
+
+
+def example_text(text: str, label: str) -> str:
+    """A case as an example with its answer."""
+    return f"Example:\n{text}\nAnswer: {label}{END}"
+
+
+def asked_text(text: str) -> str:
+    """A case as the one in question, up to the place of the answer."""
+    return f"Patient:\n{text}\nAnswer:"
 
 
 def head_text(task: Task, features: Sequence[str]) -> str:
@@ -114,6 +151,11 @@ def head_text(task: Task, features: Sequence[str]) -> str:
         about = "; ".join(part for part in (UNITS.get(code), USUAL.get(code)) if part)
         lines.append(f"{name_of(code)}{f' ({about})' if about else ''}")
     return "\n".join(lines) + "\n\n"
+
+
+def visits_head(task: Task) -> str:
+    """What is said before any list of visits."""
+    return f"Records of patients, visit by visit. {task.question}\nPossible answers: {', '.join(task.labels)}\n\n"
 
 
 def question_head(task: Task) -> str:

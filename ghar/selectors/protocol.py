@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ghar.config import Selector
 from ghar.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,13 +25,36 @@ if TYPE_CHECKING:
     from ghar.selectors.graph import PatientGraph
 
 Shots = tuple[int, ...]  # rows of the pool, in the order of the prompt
+Name = Literal[
+    "graphwalker", "zero_shot", "random_choice", "semantic_emb", "ehr_emb", "time_series",
+    "spell", "influence", "ids", "cone", "lms3", "delta_knn", "gradsel",
+]  # modules of this folder  # fmt: skip
+Search = Literal[
+    "paper", "released", "no_ehr_emb", "no_cohorts", "no_search", "no_early_stop", "louvain", "show_encoder"
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Selector:
+    """How examples are chosen: by which module, at most `k` of them, and the walk's numbers (paper: Appendix G).
+
+    k_g: neighbours in the patient graph. k_c, k_a: cohorts a walk starts from, and anchors in each of them.
+    """
+
+    name: Name = "graphwalker"
+    k: int = 3
+    k_g: int = 8
+    k_c: int = 3
+    k_a: int = 3
+    variant: Search = "paper"
+    utility: Literal["entropy", "self_rated"] = "entropy"
 
 
 @dataclass(frozen=True, eq=False)
 class Patient:
     """One case. text: its table of measurements. shown, asked: token ids of the table as an example with its answer,
-    and as the patient in question, up to the place of the answer. series: None for a medical question. dropped: oldest
-    steps (words of a question) left out to fit."""
+    and as the patient in question, up to the place of the answer. series: None where it is no time series. dropped:
+    oldest steps (visits and codes, words of a question) left out to fit."""
 
     sample_id: str
     subject_id: int
@@ -189,20 +211,22 @@ def cosines(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 def allowed_for(patient: Patient, pool: Sequence[Patient]) -> np.ndarray:
     """bool [n]: who of the pool may be shown to `patient`: nobody of its subject, nobody with the same measurements."""
-    own = _print(patient)
-    return np.array([other.subject_id != patient.subject_id and _print(other) != own for other in pool], dtype=bool)
+    own = fingerprint(patient)
+    others = (other.subject_id != patient.subject_id and fingerprint(other) != own for other in pool)
+    return np.fromiter(others, dtype=bool, count=len(pool))
 
 
 def check_pool(allowed: np.ndarray, wanted: int, patient: Patient) -> None:
     """BadInput where fewer patients may be shown than are wanted."""
     if allowed.sum() < wanted:
         raise BadInput(
-            f"selector.k={wanted}, but only {int(allowed.sum())} training patients may be shown to sample "
-            f"{patient.sample_id} (its own stays and copies of it are left out): lower selector.k or use more patients."
+            f"system.k={wanted}, but only {int(allowed.sum())} training patients may be shown to sample "
+            f"{patient.sample_id} (its own stays and copies of it are left out): lower system.k or use more patients."
         )
 
 
-def _print(patient: Patient) -> bytes:
+def fingerprint(patient: Patient) -> bytes:
+    """Equal for patients with the same measurements, or the same text."""
     series = patient.series
     if series is None:
         return patient.text.encode()

@@ -52,7 +52,7 @@ class EngineScorer:
         if flat and self.scores is None:
             raise BadInput(
                 "This engine gives no log-probabilities, which entropy, perplexity and label probabilities are made "
-                "of: set selector.utility=self_rated with selector.inference=react (GraphWalker's black-box variant), "
+                "of: set system.utility=self_rated with system.inference=react (GraphWalker's black-box variant), "
                 "or choose engine=hf or engine=vllm."
             )
         found = iter(self.scores.score(flat) if self.scores is not None else [])

@@ -15,21 +15,23 @@ speed     The same walks: prompts per second one by one (`HFEngine.score` with a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.selectors.generated import WIDTH, anchors_near, coverage, play, random_graph
-from ghar.selectors.protocol import Effort, Selection, Shots
+from ghar.selectors.protocol import Selection, Shots
 from ghar.selectors.search import greedy, lazy, without_stamps
 
 PATIENTS, K_G, K = 1000, 8, 3  # of a random instance
 NOISE = 0.5  # deviation of the noise, in deviations of the first gains
-TEXT = ("policy=graphwalker", "task=series_mortality", "selector.encoder=text")
+TEXT = ("system=graphwalker", "task=series_mortality", "system.encoder=text")
 
 
 def selection(seeds: int, overrides: Sequence[str], *, share: float) -> dict[str, Any]:
@@ -76,21 +78,23 @@ def _with_noise(entropy: Callable[[Shots], float], seed: int, deviation: float) 
 
 def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, Any]:
     """GraphWalker's walks for `patients` generated patients with the configured model."""
+    from envs.graphwalker.corpus import choose
+    from envs.graphwalker.pool import cut_to
     from ghar.llm.hf import HFEngine
     from ghar.llm.prefix import PlainScorer, PrefixScorer
     from ghar.selectors.scorer import KEEP, EngineScorer
     from launch.entry import load
-    from trainers.demonstrations import choose, make_pool, prepare
-    from trainers.graphwalker import language_model
     from trainers.runs.models import use_cores
 
-    cases = prepare(load([*TEXT, *overrides]))
-    use_cores(cases.config.threads)
-    with language_model(cases) as (engine, tokenizer, context):
+    config = load([*TEXT, *overrides])
+    use_cores(config.threads)
+    material = _material(config)
+    with _reader(config, material) as reader:
+        engine, walkers = reader.engine, cut_to(material, reader)
         if not isinstance(engine, HFEngine):
             raise BadInput("This benchmark measures engine hf: choose engine=hf.")
-        prompt, pool, queries = make_pool(cases, tokenizer, context, Effort())
-        queries = queries[:patients]
+        prompt, pool = walkers.prompt, walkers.pool("graphwalker")
+        queries = [walkers.query(patient.sample_id) for patient in walkers.by_split["test"][:patients]]
 
         def run(in_flight: int, max_batch: int, shared: bool) -> tuple[Any, Any, float, float]:
             engine.max_batch = max_batch
@@ -115,7 +119,7 @@ def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, An
     alone_tokens, alone_scratch = (sum(getattr(t, key) for t in single) for key in ("tokens", "scratch"))
     return {
         "patients": len(queries),
-        "threads": cases.config.threads,
+        "threads": config.threads,
         "pool": len(pool.patients),
         "tokens of the head": len(prompt.head),
         "tokens of a record, median": float(np.median([len(patient.asked) for patient in pool.patients])),
@@ -127,15 +131,36 @@ def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, An
         },
         "share of tokens, patients together": tally.tokens / tally.scratch,
         "share of tokens, each patient alone": alone_tokens / alone_scratch,
-        "largest difference of gains": _largest_difference(plain.selections, shared.selections),
-        "patients with other picks": sum(
-            a.shots != b.shots for a, b in zip(plain.selections, shared.selections, strict=True)
-        ),
+        "largest difference of gains": _largest_difference(plain, shared),
+        "patients with other picks": sum(a.shots != b.shots for a, b in zip(plain, shared, strict=True)),
         "prompts per second": by_clock,
         "prompts per processor second": by_processor,
         "batched against one by one": _ratios(by_clock),
         "batched against one by one, processor time": _ratios(by_processor),
     }
+
+
+def _material(config: Config) -> Any:
+    """GraphWalker's own cases."""
+    from envs.graphwalker.series import series_material
+    from envs.graphwalker.settings import Settings
+    from envs.records import Records
+
+    assert isinstance(config.system, Settings)
+    return series_material(Records(config), config.system)
+
+
+@contextmanager
+def _reader(config: Config, material: Any) -> Iterator[Any]:
+    """The configured model, untrained in a demo, as a reader of prompts."""
+    from envs.system import Reader
+    from ghar.llm.engines import served
+    from ghar.llm.models import load_backbone
+
+    network, tokenizer = load_backbone(config, material.texts)
+    with served(config, network, tokenizer) as engine:
+        length = network.config.max_position_embeddings
+        yield Reader(lambda text: len(tokenizer.encode(text, add_special_tokens=False)), length, engine, tokenizer)
 
 
 def _ratios(speed: dict[str, float]) -> dict[str, float]:
@@ -144,7 +169,7 @@ def _ratios(speed: dict[str, float]) -> dict[str, float]:
 
 def choose_alone(pool: Any, query: Any, scorer: Any) -> Any:
     """The tally of one patient's walk, with nothing kept from others."""
-    from trainers.demonstrations import choose
+    from envs.graphwalker.corpus import choose
 
     choose(pool, [query], scorer, 1)
     return replace(scorer.scores.tally)

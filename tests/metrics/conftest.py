@@ -48,7 +48,7 @@ def _turn(agent: str, role: str, step: int, reply: str, ok: bool = True, evidenc
 
 
 def make_rows(policy: str, n: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Episode rows of one policy on `n` patients; the patients are the same for every policy."""
+    """Episode rows of one policy on `n` stays, two a patient; the stays are the same for every policy."""
     patients = np.random.default_rng(99)
     rng = np.random.default_rng([seed, *policy.encode()])
     right, habit = HABITS[policy]
@@ -62,9 +62,10 @@ def make_rows(policy: str, n: int, seed: int = 0) -> list[dict[str, Any]]:
         rewards = {"orm": float(correct), "reason": rng.normal(0.6, 0.1), "rel": 0.4 * retrieved,
                    "cost": -0.1 * retrieved * iterations, "path": 0.2 * retrieved}  # fmt: skip
         row: dict[str, Any] = {
-            "policy": policy, "split": "test", "sample_id": f"p{i:04d}", "patient": PATIENT, "label": LABELS[label],
-            "prediction": LABELS[label] if correct else wrong, "correct": correct, "needs_retrieval": needs,
-            "retrieved": retrieved, "iterations": iterations, "prompt_tokens": 300 * iterations + 400 * retrieved,
+            "policy": policy, "split": "test", "sample_id": f"p{i:04d}", "subject_id": i // 2, "patient": PATIENT,
+            "label": LABELS[label], "prediction": LABELS[label] if correct else wrong, "correct": correct,
+            "needs_retrieval": needs, "retrieved": retrieved, "iterations": iterations,
+            "prompt_tokens": 300 * iterations + 400 * retrieved,
             "completion_tokens": 20 * iterations, "seconds": 0.05 * iterations + 0.1 * retrieved, "rewards": rewards,
             "reward": sum(rewards.values()), "failure": None,
         }  # fmt: skip

@@ -21,7 +21,7 @@ def test_large_sets_are_drawn_in_blocks():
 def test_coverage_of_the_mean():
     """95% intervals of 300 repetitions cover the true mean between 90% and 99% of the time."""
     rng = np.random.default_rng(5)
-    found = [mean_interval(rng.normal(2.0, 1.0, 100), seed=i, resamples=300) for i in range(300)]
+    found = [mean_interval(rng.normal(2.0, 1.0, 100), patients=None, seed=i, resamples=300) for i in range(300)]
     assert 0.90 < np.mean([i.low <= 2.0 <= i.high for i in found]) < 0.99
 
 
@@ -29,23 +29,23 @@ def test_pairs_are_narrower_than_independent_draws():
     rng = np.random.default_rng(0)
     easy = rng.normal(0, 10, 200)
     better = easy + 1 + rng.normal(0, 0.1, 200)
-    difference = paired_difference(better, easy)
+    difference = paired_difference(better, easy, patients=None)
     assert difference.value == pytest.approx(1, abs=0.1)
     assert difference.low > 0.9 and difference.high < 1.1
 
 
 def test_ratio_of_sums():
-    found = ratio_interval([1, 0, 3], [2, 0, 4])
+    found = ratio_interval([1, 0, 3], [2, 0, 4], patients=None)
     assert found is not None and found.value == pytest.approx(4 / 6)
-    assert ratio_interval([0, 0], [0, 0]) is None
+    assert ratio_interval([0, 0], [0, 0], patients=None) is None
 
 
 def test_refuses_what_has_no_mean():
     for values in ([], [1.0, float("nan")]):
         with pytest.raises(ValueError):
-            mean_interval(values)
+            mean_interval(values, patients=None)
     with pytest.raises(ValueError, match="2 and 3"):
-        paired_difference([1, 2], [1, 2, 3])
+        paired_difference([1, 2], [1, 2, 3], patients=None)
 
 
 def test_interval_reads_well():

@@ -32,7 +32,9 @@ def f1(labels: Sequence[int], said: Sequence[bool]) -> float:
 @given(answers())
 def test_risk_equals_scikit_learn(case: tuple[list[int], list[float], float]) -> None:
     labels, scores, threshold = case
-    got = risk(labels, scores, threshold, resamples=50)  # so many that no small sample loses a class in all of them
+    got = risk(
+        labels, scores, threshold, patients=None, resamples=50
+    )  # so many that no small sample loses a class in all of them
     assert got["auroc"].value == pytest.approx(sk.roc_auc_score(labels, scores))
     assert got["auprc"].value == pytest.approx(sk.average_precision_score(labels, scores))
     said = [int(s >= threshold) for s in scores]
@@ -54,7 +56,7 @@ def test_length_of_stay_equals_scikit_learn(data: st.DataObject) -> None:
     )
     shares = np.array(rows, float)
     shares /= shares.sum(1, keepdims=True)
-    got = length_of_stay(labels, shares.tolist(), 4, resamples=5)
+    got = length_of_stay(labels, shares.tolist(), 4, patients=None, resamples=5)
     one_hot = np.eye(4)[labels]
     for name, average in (("ma_roc", "macro"), ("mi_roc", "micro")):
         assert got[name].value == pytest.approx(sk.roc_auc_score(one_hot, shares, average=average))
@@ -64,7 +66,7 @@ def test_mean_and_deviation_are_over_the_resamples() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 40)
     scores = np.clip(0.3 * labels + 0.6 * rng.random(40), 0, 1).round(2)
-    got = risk(labels.tolist(), scores.tolist(), 0.5, seed=7, resamples=20)
+    got = risk(labels.tolist(), scores.tolist(), 0.5, patients=None, seed=7, resamples=20)
     drawn = []
     for weights in resample_weights(40, 20, 7):
         for row in weights.astype(int):
@@ -79,7 +81,7 @@ def test_mean_and_deviation_are_over_the_resamples() -> None:
 
 def test_the_deviation_is_the_standard_error() -> None:
     values = np.random.default_rng(1).normal(2, 3, 400)
-    got = spreads(lambda w: {"mean": w @ values / 400}, 400, resamples=2000)["mean"]
+    got = spreads(lambda w: {"mean": w @ values / 400}, 400, patients=None, resamples=2000)["mean"]
     assert got.as_list() == [got.value, got.mean, got.deviation] and got.value == pytest.approx(values.mean())
     assert got.mean == pytest.approx(values.mean(), abs=0.02)
     assert got.deviation == pytest.approx(values.std() / 20, rel=0.1)
@@ -87,29 +89,32 @@ def test_the_deviation_is_the_standard_error() -> None:
 
 def test_an_unreadable_answer_is_wrong() -> None:
     labels = [0, 1, 0, 1]
-    right = risk(labels, [0.1, 0.9, 0.2, 0.8], 0.5)
+    right = risk(labels, [0.1, 0.9, 0.2, 0.8], 0.5, patients=None)
     assert right["auroc"].value == right["f1"].value == 1
-    missing = risk(labels, [0.1, None, None, 0.8], 0.5)
+    missing = risk(labels, [0.1, None, None, 0.8], 0.5, patients=None)
     assert missing["auroc"].value == 0.25 and missing["f1"].value == pytest.approx(0.5)
-    stays = length_of_stay([0, 1], [[0.9, 0.1], None], 2)
-    assert stays["ma_roc"].value == 0 and length_of_stay([0, 1], [[0.9, 0.1], [0, 1]], 2)["mi_roc"].value == 1
+    stays = length_of_stay([0, 1], [[0.9, 0.1], None], 2, patients=None)
+    assert (
+        stays["ma_roc"].value == 0
+        and length_of_stay([0, 1], [[0.9, 0.1], [0, 1]], 2, patients=None)["mi_roc"].value == 1
+    )
 
 
 def test_what_labels_leave_undefined_is_left_out() -> None:
-    assert set(risk([0, 0], [0.1, 0.9], 0.5)) == set()
+    assert set(risk([0, 0], [0.1, 0.9], 0.5, patients=None)) == set()
     assert best_threshold([0, 0], [0.1, 0.9]) == 0.5
-    assert set(risk([1, 1], [0.1, 0.9], 0.5)) == {"f1", "best_f1"}
+    assert set(risk([1, 1], [0.1, 0.9], 0.5, patients=None)) == {"f1", "best_f1"}
 
 
 @pytest.mark.parametrize("call, said", [
-    (lambda: risk([], [], 0.5), "at least 1"),
-    (lambda: risk([0, 1], [0.5], 0.5), "one prediction per label"),
-    (lambda: risk([0, 2], [0.5, 0.5], 0.5), "classes 0 to 1"),
-    (lambda: risk([0, 1], [0.5, 85.0], 0.5), "sample 1 is 85.0"),
-    (lambda: risk([0, 1], [0.5, float("nan")], 0.5), "sample 1 is nan"),
-    (lambda: length_of_stay([0, 4], [[1, 0, 0, 0]] * 2, 4), "classes 0 to 3"),
-    (lambda: length_of_stay([0, 1], [[1, 0], [1, 0, 0]], 2), "Sample 1"),
-    (lambda: length_of_stay([0, 1], [[1, 0], [float("nan"), 0]], 2), "Sample 1"),
+    (lambda: risk([], [], 0.5, patients=None), "at least 1"),
+    (lambda: risk([0, 1], [0.5], 0.5, patients=None), "one prediction per label"),
+    (lambda: risk([0, 2], [0.5, 0.5], 0.5, patients=None), "classes 0 to 1"),
+    (lambda: risk([0, 1], [0.5, 85.0], 0.5, patients=None), "sample 1 is 85.0"),
+    (lambda: risk([0, 1], [0.5, float("nan")], 0.5, patients=None), "sample 1 is nan"),
+    (lambda: length_of_stay([0, 4], [[1, 0, 0, 0]] * 2, 4, patients=None), "classes 0 to 3"),
+    (lambda: length_of_stay([0, 1], [[1, 0], [1, 0, 0]], 2, patients=None), "Sample 1"),
+    (lambda: length_of_stay([0, 1], [[1, 0], [float("nan"), 0]], 2, patients=None), "Sample 1"),
 ])  # fmt: skip
 def test_bad_input_is_a_sentence(call, said: str) -> None:
     with pytest.raises(BadInput, match=said):

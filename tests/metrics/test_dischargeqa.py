@@ -1,4 +1,4 @@
-"""Numbers of questions with options as sets; agreement of rankers; the experience section's patient."""
+"""Numbers of questions with options as sets; agreement of rankers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from scipy.stats import rankdata
 
 from ghar.errors import BadInput
 from ghar.metrics.dischargeqa import compare_questions, question_summary, set_scores
-from ghar.metrics.experience import one_patient
 from ghar.metrics.rankers import agreement, correlations
 
 
@@ -27,9 +26,9 @@ def test_scores_are_those_of_sets(answer: int, chosen: int | None) -> None:
 
 def row(name: str, answer: int, chosen: int | None, errors: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
     return {
-        "sample_id": name, "correct": chosen == answer, "scores": set_scores(answer, chosen), "errors": list(errors),
-        "turns": [{}], "retrieved": True, "prompt_tokens": 10, "completion_tokens": 2, "seconds": 0.5, "failure": None,
-        **more,
+        "sample_id": name, "subject_id": name, "correct": chosen == answer, "scores": set_scores(answer, chosen),
+        "errors": list(errors), "turns": [{}], "retrieved": True, "prompt_tokens": 10, "completion_tokens": 2,
+        "seconds": 0.5, "failure": None, **more,
     }  # fmt: skip
 
 
@@ -67,17 +66,6 @@ def test_correlations_are_those_of_the_definitions(one: list[float], data: st.Da
 
 def test_agreement_leaves_out_patients_without_a_spread() -> None:
     judged = [[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]]
-    found = agreement({"same": judged, "flat": [[1, 1, 1], [2, 2, 2]]}, judged, seed=0, resamples=20)
-    assert list(found) == ["same"] and found["same"]["patients"] == 1
+    found = agreement({"same": judged, "flat": [[1, 1, 1], [2, 2, 2]]}, judged, patients=[7, 8], seed=0, resamples=20)
+    assert list(found) == ["same"] and found["same"]["patients"] == found["same"]["n"] == 1
     assert found["same"]["pearson"][0] == pytest.approx(1.0)
-
-
-def test_the_shown_patient_is_one_that_was_answered_rightly() -> None:
-    ranked, pieces = [{"stay": 7, "score": 0.9, "text": "gout"}], [{"stay": 7, "score": 0.5, "text": "x: y"}]
-    found = {"found": pieces, "ranked": ranked, "queries": ["q"], "options": []}
-    extra = {"patient": "p", "label": "A", "prediction": "A"}
-    rows = [row("a", 1, 2, experience=found, **extra), row("b", 1, 1, experience=found, **extra)]
-    shown = one_patient({"direct": [row("b", 1, 2, **extra)], "scripted": rows})
-    assert shown is not None and shown["sample_id"] == "b" and shown["found"][0]["rank"] == 1
-    assert [name for name, _, _ in shown["answers"]] == ["direct", "scripted"]
-    assert one_patient({"llm_only": [row("a", 1, 1, **extra)]}) is None

@@ -10,10 +10,10 @@ LABELS = ("stays", "dies")
 
 def episode(i, label, prediction, needs, retrieved, reward=1.0, ok=(True, True)):
     return {
-        "sample_id": f"s{i}", "label": label, "prediction": prediction, "correct": label == prediction,
-        "needs_retrieval": needs, "retrieved": retrieved, "iterations": 2, "prompt_tokens": 90, "completion_tokens": 10,
-        "seconds": 0.5, "reward": reward, "failure": None if prediction else "no_label",
-        "turns": [{"format_ok": o} for o in ok],
+        "sample_id": f"s{i}", "subject_id": i // 2, "label": label, "prediction": prediction,
+        "correct": label == prediction, "needs_retrieval": needs, "retrieved": retrieved, "iterations": 2,
+        "prompt_tokens": 90, "completion_tokens": 10, "seconds": 0.5, "reward": reward,
+        "failure": None if prediction else "no_label", "turns": [{"format_ok": o} for o in ok],
     }  # fmt: skip
 
 
@@ -27,8 +27,9 @@ ROWS = [
 
 def test_numbers_by_hand():
     got = policy_summary(ROWS, LABELS)
-    values = {name: value[0] for name, value in got.items() if name not in ("confusion", "n", "failures")}
-    assert got["n"] == 4 and got["failures"] == 1 and got["confusion"] == [[1, 0, 1], [1, 1, 0]]
+    values = {name: value[0] for name, value in got.items() if isinstance(value, list) and name != "confusion"}
+    assert (got["n"], got["patients"], got["failures"]) == (4, 2, 1)
+    assert got["confusion"] == [[1, 0, 1], [1, 1, 0]]
     assert values == pytest.approx({
         "accuracy": 0.5, "balanced_accuracy": 0.5, "macro_f1": (2 / 3 + 2 / 4) / 2, "sensitivity": 0.5,
         "specificity": 0.5, "reward": 0.75, "retrieval_rate": 0.5, "when_precision": 1.0, "when_recall": 0.5,

@@ -7,14 +7,24 @@ from pathlib import Path
 import pytest
 
 from ghar.errors import BadInput
-from ghar.metrics.report import write_report
+from ghar.metrics.bootstrap import mean_interval
+from ghar.metrics.charts import PALETTE
+from ghar.metrics.curves import agents, diagnostic
+from ghar.metrics.look import Look, Section, in_order
+from ghar.metrics.report import conclude, write_report
 from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.traces import reward_line
+
+LOOK = Look(
+    titles={"llm_only": "LLM only", "always_rag": "Always retrieve", "ghar_sft": "After SFT", "ghar_rl": "After RL"},
+    main="ghar_rl", before="ghar_sft", learns=True,
+)  # fmt: skip
 
 
 def test_everything_is_in_one_file_without_requests(whole_run: RunFolder):
-    page = write_report(whole_run.path).read_text()
+    page = write_report(whole_run.path, LOOK).read_text()
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page) and "@import" not in page
-    for text in ("generated", "GHAR after RL", "Always retrieve", "Confusion", "Validation reward", "amyloidosis"):
+    for text in ("generated", "After RL", "Always retrieve", "Confusion", "Validation reward", "amyloidosis"):
         assert text in page, text
     assert page.count("<svg") >= 8
     assert "not complete" not in page
@@ -44,7 +54,7 @@ def test_model_text_is_shown_and_never_run(tmp_path: Path):
 @pytest.mark.parametrize("gone", ["summary.json", "metrics.jsonl", "config.yaml"])
 def test_a_part_that_is_missing_is_named(whole_run: RunFolder, gone: str):
     (whole_run.path / gone).unlink()
-    page = write_report(whole_run.path).read_text()
+    page = write_report(whole_run.path, LOOK).read_text()
     assert "not complete" in page and gone in page
 
 
@@ -57,3 +67,85 @@ def test_credentialed_patients_are_marked(whole_run: RunFolder):
 def test_a_folder_that_is_no_run(tmp_path: Path):
     with pytest.raises(BadInput, match="folder of a run"):
         write_report(tmp_path)
+
+
+def test_it_says_how_many_stays_of_how_many_patients(whole_run: RunFolder):
+    page = write_report(whole_run.path, LOOK).read_text()
+    assert page.count("60 stays of 30 patients; intervals by resampling patients") == 2
+    summary = json.loads((whole_run.path / "summary.json").read_text())
+    for policy in summary["policies"].values():
+        del policy["patients"]
+    whole_run.write_summary(summary)
+    page = write_report(whole_run.path, Look(samples="questions")).read_text()
+    assert "60 questions; intervals by resampling questions" in page and "resampling patients" not in page
+
+
+def test_variants_are_shown_as_the_look_says(whole_run: RunFolder):
+    page = write_report(whole_run.path, LOOK).read_text()
+    head = page[page.index('<th scope="col">Metric</th>') :].partition("</tr>")[0]
+    assert re.findall(r"</span>([^<]+)</th>", head) == [
+        "LLM only",
+        "Always retrieve",
+        "After SFT",
+        "After RL",
+        "scripted",
+    ]
+    assert re.findall(r"background:(#\w+)", head) == list(PALETTE[:5])
+    assert "Numbers of <b>After RL</b>" in page and "<span>After SFT: " in page and "After RL minus After SFT" in page
+    plain = write_report(whole_run.path).read_text()
+    assert "Numbers of <b>always_rag</b>" in plain and "After" not in plain
+    assert "not complete" not in write_report(whole_run.path, Look(main="nothing")).read_text()
+
+
+def test_sections_stand_in_the_page_as_they_are(whole_run: RunFolder):
+    parts = (Section("One & two", "<table><tr><td>3</td></tr></table>"), Section("Last", "<p>end</p>"))
+    page = write_report(whole_run.path, Look({}, "scripted", True, parts)).read_text()
+    assert '<section id="section-1"><h2>One &amp; two</h2>\n<table><tr><td>3</td></tr></table>' in page
+    assert '<a href="#section-2">Last</a>' in page
+
+
+def test_an_evaluation_is_concluded_with_the_look_of_its_system(whole_run: RunFolder, capsys: pytest.CaptureFixture):
+    def look(folder: RunFolder, summary) -> Look:
+        assert summary["extra"] == 1 and folder.summary() == summary
+        return Look(sections=[Section("Mine", "<b>here</b>")])
+
+    summary = conclude(whole_run, {"extra": 1}, lambda summary: f"seed {summary['seed']}", look)
+    assert summary["extra"] == 1 and capsys.readouterr().out.startswith("seed 0\nReport: ")
+    assert "<b>here</b>" in (whole_run.path / "report.html").read_text()
+
+
+def test_order_of_variants():
+    assert in_order(["d", "b", "c", "a"], {"c": "C", "x": "X", "b": "B"}) == ["c", "b", "a", "d"]
+
+
+@pytest.mark.parametrize(("weighted", "expected"), [
+    ({"orm": 10.0, "path": -0.5}, "Reward 9.500 = orm +10.000, path -0.500"),
+    (None, "Reward 9.500; terms before their weights: orm +2.000, path -0.500"),
+    ({"orm": 3.0}, "Reward 9.500; terms, which do not add up to it: orm +3.000"),
+    ({}, "Reward 9.500"),
+])  # fmt: skip
+def test_the_arithmetic_of_a_reward_adds_up(weighted, expected):
+    row = {"reward": 9.5, "rewards": {"orm": 2.0, "path": -0.5}}
+    assert reward_line(row if weighted is None else {**row, "weighted": weighted}) == expected
+    assert (
+        reward_line({"reward": 1.5, "rewards": {"orm": 2.0, "path": -0.5}}) == "Reward 1.500 = orm +2.000, path -0.500"
+    )
+    assert reward_line({"reward": None, "rewards": {}}) == "Reward unknown"
+    unknown = reward_line({"reward": 1.0, "rewards": {"orm": None}})
+    assert unknown == "Reward 1.000; terms before their weights: orm unknown"
+
+
+def test_no_two_curves_of_a_diagnostic_have_one_colour():
+    row = {"step": 1, "phase": "rl", "train/entropy": 0.5, "train/entropy/top": 0.4, "train/low/entropy": 0.6,
+           "train/old_entropy": 1.0, "train/loss": 2.0}  # fmt: skip
+    assert agents([row]) == ["low", "top"]
+    lines = diagnostic([row], "entropy", dict(zip(agents([row]), PALETTE, strict=False)))
+    assert [line.label for line in lines] == ["all agents", "top", "low"] and len({line.color for line in lines}) == 3
+
+
+def test_calibration_has_a_part_in_the_table(whole_run: RunFolder):
+    summary = json.loads((whole_run.path / "summary.json").read_text())
+    summary["policies"]["ghar_rl"]["ece"] = mean_interval([0.125] * 4, patients=None).as_list()
+    whole_run.write_summary(summary)
+    page = write_report(whole_run.path, LOOK).read_text()
+    assert "Expected calibration error" in page and "0.125<small>0.125 to 0.125</small>" in page

@@ -14,7 +14,7 @@ pair = st.tuples(st.booleans(), st.booleans())
 @given(st.lists(st.lists(pair, max_size=4), min_size=1, max_size=20))
 def test_equals_scikit_learn(decisions):
     flat = [p for patient in decisions for p in patient]
-    got = when_to_retrieve(decisions, resamples=200)
+    got = when_to_retrieve(decisions, patients=None, resamples=200)
     if not flat:
         assert got == {}
         return
@@ -29,7 +29,7 @@ def test_equals_scikit_learn(decisions):
 
 
 def test_a_policy_that_never_retrieves_has_no_precision():
-    got = when_to_retrieve([[(True, False)], [(False, False)]] * 10)
+    got = when_to_retrieve([[(True, False)], [(False, False)]] * 10, patients=None)
     assert "when_precision" not in got
     assert got["when_recall"].value == got["when_f1"].value == got["retrieval_rate"].value == 0
 
@@ -37,9 +37,11 @@ def test_a_policy_that_never_retrieves_has_no_precision():
 def test_patients_are_resampled_whole():
     """Ten equal decisions of one patient say no more than one does."""
     patients = [[(True, True)], [(False, True)]] * 10
-    once, often = when_to_retrieve(patients), when_to_retrieve([p * 10 for p in patients])
+    once, often = (when_to_retrieve(rows, patients=None) for rows in (patients, [p * 10 for p in patients]))
     assert once["when_precision"] == often["when_precision"]
+    stays = [p for p in patients for _ in range(10)]
+    assert when_to_retrieve(stays, patients=[i // 10 for i in range(200)])["when_precision"] == once["when_precision"]
 
 
 def test_no_patients():
-    assert when_to_retrieve([]) == {}
+    assert when_to_retrieve([], patients=[]) == {}

@@ -38,7 +38,7 @@ def test_f1_of_each_class_equals_scikit_learn(case):
     guess = [N if p is None else p for p in predictions]
     known = sorted({*labels, *guess} - {N})
     expected = sk.f1_score(labels, guess, labels=known, average=None, zero_division=0.0)  # pyright: ignore
-    got = class_f1(labels, predictions, N, resamples=20)
+    got = class_f1(labels, predictions, N, patients=None, resamples=20)
     assert sorted(got) == known
     for label, value in zip(known, np.atleast_1d(expected), strict=True):
         assert got[label].value == pytest.approx(value) and got[label].low <= got[label].high
@@ -48,7 +48,7 @@ def test_f1_of_each_class_equals_scikit_learn(case):
 @given(cases())
 def test_equals_scikit_learn(case):
     labels, predictions, scores = case
-    got = classification(labels, predictions, N, scores, resamples=50)
+    got = classification(labels, predictions, N, scores, patients=None, resamples=50)
     guess = [N if p is None else p for p in predictions]
     assert got["accuracy"].value == pytest.approx(sk.accuracy_score(labels, guess))
     with warnings.catch_warnings():
@@ -75,7 +75,7 @@ def test_equals_scikit_learn(case):
 @given(cases(n_classes=2))
 def test_two_classes(case):
     labels, predictions, scores = case
-    got = classification(labels, predictions, 2, scores, resamples=50)
+    got = classification(labels, predictions, 2, scores, patients=None, resamples=50)
     right = [p == label for label, p in zip(labels, predictions, strict=True)]
     for name, side in (("sensitivity", 1), ("specificity", 0)):
         chosen = [ok for ok, label in zip(right, labels, strict=True) if label == side]
@@ -95,7 +95,7 @@ def test_interval_of_a_resample_is_the_metric_on_the_drawn_samples():
     rng = np.random.default_rng(1)
     labels, predictions = rng.integers(0, 3, 40), rng.integers(0, 3, 40)
     scores = rng.dirichlet(np.ones(3), 40)
-    got = classification(labels.tolist(), predictions.tolist(), 3, scores, seed=7, resamples=50)
+    got = classification(labels.tolist(), predictions.tolist(), 3, scores, patients=None, seed=7, resamples=50)
     drawn = [np.repeat(np.arange(40), w.astype(int)) for w in next(resample_weights(40, 50, 7))]
     f1 = [sk.f1_score(labels[d], predictions[d], average="macro") for d in drawn]
     auc = [sk.roc_auc_score(labels[d], scores[d], multi_class="ovr") for d in drawn]
@@ -105,15 +105,19 @@ def test_interval_of_a_resample_is_the_metric_on_the_drawn_samples():
 
 def test_same_seed_same_numbers():
     labels, predictions = [0, 1, 2, 1] * 20, [0, 1, 1, None] * 20
-    assert classification(labels, predictions, 3, seed=3) == classification(labels, predictions, 3, seed=3)
-    assert classification(labels, predictions, 3, seed=3) != classification(labels, predictions, 3, seed=4)
+    assert classification(labels, predictions, 3, patients=None, seed=3) == classification(
+        labels, predictions, 3, patients=None, seed=3
+    )
+    assert classification(labels, predictions, 3, patients=None, seed=3) != classification(
+        labels, predictions, 3, patients=None, seed=4
+    )
 
 
 def test_speed():
     rng = np.random.default_rng(0)
     labels, predictions = rng.integers(0, 10, 1000), rng.integers(0, 10, 1000)
     start = time.process_time()
-    classification(labels.tolist(), predictions.tolist(), 10, resamples=1000)
+    classification(labels.tolist(), predictions.tolist(), 10, patients=None, resamples=1000)
     assert time.process_time() - start < 1.0
 
 
@@ -131,4 +135,4 @@ def test_speed():
 )
 def test_bad_input(labels, predictions, scores, word):
     with pytest.raises(BadInput, match=word):
-        classification(labels, predictions, 3, scores)
+        classification(labels, predictions, 3, scores, patients=None)

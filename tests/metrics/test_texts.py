@@ -78,11 +78,13 @@ def test_exact_match(answer: str, reference: str, same: int) -> None:
 
 
 def test_means_over_samples_with_missing_answers() -> None:
-    got = text_scores(["A", "B", None, "give aspirin now"], ["A", "C", "D", "give aspirin"], resamples=200)
+    got = text_scores(
+        ["A", "B", None, "give aspirin now"], ["A", "C", "D", "give aspirin"], patients=None, resamples=200
+    )
     assert got["exact_match"].value == 0.25 and 0.1 < got["exact_match"].deviation < 0.3
     assert got["rouge_1"].value == got["rouge_l"].value == 0.5
     assert got["bleu_1"].value == pytest.approx((1 + 2 / 3) / 4) and got["bleu_4"].value == 0
     with pytest.raises(BadInput, match="at least 1"):
-        text_scores([], [])
+        text_scores([], [], patients=None)
     with pytest.raises(BadInput, match="2 answers and 1 references"):
-        text_scores(["A", "B"], ["A"])
+        text_scores(["A", "B"], ["A"], patients=None)

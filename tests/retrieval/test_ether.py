@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,22 @@ def test_the_time_score_is_u_shaped() -> None:
     times = np.array([to_micros(START + int(d) * DAY) for d in days])
     scores = time_score(times, to_micros(START), to_micros(START + 3600 * DAY), 180, 3650)
     assert scores[0] == scores[-1] == 1.0 and scores.argmin() not in (0, 5) and scores[4] > scores[3]
+
+
+@pytest.mark.parametrize("born", ["MEDS_BIRTH", "Gender/F"])
+def test_a_birth_does_not_begin_the_record(tmp_path: Path, born: str) -> None:
+    """Born 50 years before the first event: what is known first is early, as Eq. 2 means it for any patient."""
+    birth = START - 50 * 365 * DAY
+    events = [(1, None, born, birth), *((1, 1, f"DRUG/drug {i}", START + i * 100 * DAY) for i in range(30))]
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], [*events, (2, None, born, birth)])
+    store = build_event_store(cohort, tmp_path, ENCODER, Layout(1, 0, True, "time"))
+    record = store.record(1, START + 3000 * DAY)
+    assert record.first == to_micros(START) and record.rows == 31
+    told = time_score(record.chunk_ends(), record.first, record.now, 180, 3650)
+    assert told[1] == 1.0 and told[0] < 0.01 and told.max() <= 1 and told.argmin() == 0
+    only_born = store.record(2, START)
+    assert only_born.rows == 1 and only_born.first == only_born.now
+    assert 0 < time_score(only_born.chunk_ends(), only_born.first, only_born.now, 180, 3650)[0] < 0.01
 
 
 scores = st.integers(0, 40).map(lambda n: n / 40)  # coarse, so that ties happen
@@ -114,7 +131,14 @@ def test_the_views_of_the_baselines(corpus: EventCorpus) -> None:
     assert newest.numbers == tuple(range(newest.numbers[-1] - 6, newest.numbers[-1] + 1))
     [frequent] = ask(corpus, "frequent", top_n=30)
     assert Counter(frequent.codes) == {"LAB/sodium": 30}
+    groups = ask(corpus, "frequent", top_n=1000)
+    often = Counter(code for passage in groups for code in passage.codes)
+    assert [passage.score for passage in groups] == sorted({n / often.total() for n in often.values()}, reverse=True)
+    assert all(often[code] == often.total() * passage.score for passage in groups for code in passage.codes)
+    assert sorted(n for passage in groups for n in passage.numbers) == list(range(often.total()))
     drawn = [tuple(p.ident for p in ask(corpus, "uniform", top_n=4)) for _ in range(2)]
     assert drawn[0] == drawn[1] and len(set(drawn[0])) == 4
+    again = EventCorpus([(2, START), (1, START + 40 * DAY)], SPEC, ENCODER, corpus.apart, corpus.whole, seed=3)
+    assert tuple(p.ident for p in ask(again, "uniform", top_n=4, place=1)) == drawn[0]  # wherever the case stands
     similar = ask(corpus, "similar", "heart", 1)[0]
     assert any("heart" in code for code in similar.codes)

@@ -133,3 +133,20 @@ def test_running_needs_and_uses_its_normaliser() -> None:
 def test_an_episode_without_turns_cannot_be_scored() -> None:
     with pytest.raises(ValueError, match="p1"):
         score_episode(replace(play(["own"]), turns=()), 1, SPEC)
+
+
+@given(plans, st.sampled_from(["shared", "separate"]), st.data())
+def test_a_cut_episode_has_costs_and_no_outcome(plan: list[str], composition: str, data: st.DataObject) -> None:
+    """What is still to come is the critic's to say: neither its answer nor its length is known."""
+    spec, whole = replace(SPEC, composition=composition), play(plan)
+    turns = whole.turns[: data.draw(st.integers(0, len(whole.turns) - 1))]
+    finished = whole.prediction.history[: max((turn.step for turn in turns), default=0)]
+    reward = score_episode(
+        replace(whole, turns=turns, prediction=Prediction(None, finished), cut=True), 1, spec, REFERENCE
+    )
+    full = score_episode(whole, 1, spec, REFERENCE)
+    assert {term for turn in reward.per_turn for term in turn} <= {"path", "relevance"}
+    assert reward.terms["orm"] == reward.terms["rank"] == reward.terms["reason"] == 0.0
+    assert reward.total == pytest.approx(sum(sum(turn.values()) for turn in reward.per_turn))
+    for turn, there, here in zip(turns, full.per_turn, reward.per_turn, strict=False):
+        assert here == (there if turn.step < len(finished) else {})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ghar.episode import Completion, Episode, Prediction, Turn
 from rewards.options import score_options
+from rewards.outcome import score_outcome
 
 
 def episode(label: int | None, readable: tuple[bool, ...] = (True,), failure: str | None = None) -> Episode:
@@ -25,3 +28,9 @@ def test_f1_and_format(label: int | None, readable: tuple[bool, ...], total: flo
 def test_a_failed_episode_is_worth_nothing() -> None:
     found = score_options(episode(None, (), "retrieval: broken"), 0b1, eta=5.0)
     assert found.total == 0 and found.per_turn == ()
+
+
+def test_an_episode_that_was_cut_has_no_outcome() -> None:
+    cut = replace(episode(None, (True, True)), cut=True)
+    for found in (score_options(cut, 0b1, eta=5.0), score_outcome(cut, 1, eta=5.0)):
+        assert found.total == 0 and found.arriving() == (0.0, 0.0)

@@ -62,9 +62,9 @@ def test_a_long_record_loses_its_oldest_steps_and_says_how_many() -> None:
 
 def test_a_context_too_small_is_refused_with_a_way_out() -> None:
     head = len(head_text(TASK, FEATURES))
-    with pytest.raises(BadInput, match=r"leaves each of 3 examples .* lower selector\.k"):
+    with pytest.raises(BadInput, match=r"leaves each of 3 examples .* lower system\.k"):
         make_prompt(TASK, HEAD, Letters(), head + 10, 3)
-    with pytest.raises(BadInput, match=r"Sample s1: one step .* lower selector\.k"):
+    with pytest.raises(BadInput, match=r"Sample s1: one step .* lower system\.k"):
         make_prompt(TASK, HEAD, Letters(), head + 4 + 4 * 20, 3).patient(series(2))
 
 

@@ -123,7 +123,7 @@ class Mute:
 def test_an_engine_without_logprobs_is_told_of_the_black_box_variant() -> None:
     pool, queries = make_world(0)
     scorer = EngineScorer(Mute(), Prompt(TASK, None, HEAD, ANSWERS, 40), pool.patients)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match=r"selector\.utility=self_rated"):
+    with pytest.raises(BadInput, match=r"system\.utility=self_rated"):
         drive([partial(graphwalker.select, pool, None, queries[0])], scorer, 1)
     with pytest.raises(BadInput, match="no log-probabilities"):
         drive([partial(cone.select, pool, None, queries[0])], scorer, 1)

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.config import Selector
 from ghar.errors import BadInput
 from ghar.selectors import graphwalker, lms3, self_rated, time_series
 from ghar.selectors.drive import drive
-from ghar.selectors.protocol import Pool, Query, Selection, allowed_for, best, check_pool
+from ghar.selectors.protocol import Pool, Query, Selection, Selector, allowed_for, best, check_pool
 from ghar.selectors.subsets import mean_with, mean_without, random_sets
 from tests.selectors.walks import HashScorer, make_world
 
@@ -99,7 +98,7 @@ def test_a_cohort_of_one_who_may_not_be_shown_is_passed_over() -> None:
 
 def test_a_pool_smaller_than_k_is_refused_by_name() -> None:
     _pool, [query, *_] = make_world(0)
-    with pytest.raises(BadInput, match=r"selector\.k=31, but only 29 training patients may be shown to sample s900"):
+    with pytest.raises(BadInput, match=r"system\.k=31, but only 29 training patients may be shown to sample s900"):
         check_pool(query.allowed, 31, query.patient)
 
 

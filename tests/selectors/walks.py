@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ghar.config import Selector
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.selectors.graph import build_graph
 from ghar.selectors.protocol import (
@@ -23,6 +22,7 @@ from ghar.selectors.protocol import (
     Query,
     Say,
     Selection,
+    Selector,
     Shots,
     Slopes,
     States,
@@ -83,8 +83,8 @@ def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tu
     patients = tuple(make_patient(rng, i, subject=i) for i in range(rows))
     valid = tuple(make_patient(rng, 500 + i, subject=500 + i) for i in range(3))
     vectors, words = rng.normal(size=(rows, 5)).astype(np.float32), rng.normal(size=(rows, 4)).astype(np.float32)
-    settings = {"name": "graphwalker", "k": 3, "encoder": "text", "k_g": 4, "k_c": 2, "k_a": 2, "variant": "paper"}
-    selector = Selector(**{**settings, "utility": "entropy", "inference": "direct", **chosen})
+    settings = {"name": "graphwalker", "k": 3, "k_g": 4, "k_c": 2, "k_a": 2, "variant": "paper"}
+    selector = Selector(**{**settings, "utility": "entropy", **chosen})
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         return np.stack([np.random.default_rng(zlib.crc32(text.encode())).normal(size=4) for text in texts])
@@ -134,4 +134,11 @@ class HashScorer:
 
 
 def _draw(*parts: object) -> float:
-    return zlib.crc32(repr(parts).encode()) / 2**32
+    return zlib.crc32(repr(_plain(parts)).encode()) / 2**32
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers as Python's, whose repr does not change with numpy's version."""
+    if isinstance(value, tuple | list):
+        return tuple(_plain(part) for part in value)
+    return value.item() if isinstance(value, np.generic) else value

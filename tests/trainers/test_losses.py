@@ -7,7 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.rl.losses import explained_variance, policy_loss, reference_kl, truncated_importance, value_loss, weighted
+from trainers.rl.losses import (
+    explained_variance,
+    policy_loss,
+    reference_kl,
+    token_weights,
+    truncated_importance,
+    value_loss,
+    weighted,
+)
 
 numbers = st.lists(
     st.tuples(st.floats(-3, 0), st.floats(-3, 0), st.floats(-2, 2), st.booleans()), min_size=1, max_size=12
@@ -66,6 +74,26 @@ def test_value_loss_is_equation_17_and_its_clipped_form(rows: list[tuple], clip:
         near = v if clip is None else o + min(max(v - o, -clip), clip)
         total += w * max((v - t) ** 2, (near - t) ** 2)
     assert loss.item() == pytest.approx(total / 10.0, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.lists(st.floats(-3, 3), min_size=1, max_size=4), min_size=1, max_size=4), min_size=1))
+def test_a_weighted_mean_is_the_mean_over_tokens_turns_or_sequences(episodes: list[list[list[float]]]) -> None:
+    """Each is the mean of the means, taken one after the other."""
+
+    def mean(x: list[float]) -> float:
+        return math.fsum(x) / len(x)
+
+    expected = {
+        "token": mean([x for turns in episodes for turn in turns for x in turn]),
+        "turn": mean([mean(turn) for turns in episodes for turn in turns]),
+        "sequence": mean([mean([x for turn in turns for x in turn]) for turns in episodes]),
+    }
+    table = [(e, 10 * e + k, x) for e, turns in enumerate(episodes) for k, turn in enumerate(turns) for x in turn]
+    sequence, turn, x = (torch.tensor(column) for column in zip(*table, strict=True))
+    for aggregate, value in expected.items():
+        weights = token_weights(turn, sequence, aggregate)  # type: ignore[arg-type]
+        assert weighted(x, weights, weights.sum().item()).item() == pytest.approx(value, abs=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -136,13 +164,34 @@ def test_clipped_tokens_stop_pushing_but_can_come_back() -> None:
     assert diagnostics["approx_kl"].item() == pytest.approx(math.e - 2.0)
 
 
-def test_k3_estimates_the_divergence() -> None:
+def test_estimates_of_the_divergence() -> None:
     generator = torch.Generator().manual_seed(1)
     p, q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.3, 0.3, 0.4])
     drawn = torch.multinomial(p, 200_000, replacement=True, generator=generator)
-    got = reference_kl(p.log()[drawn], q.log()[drawn], torch.ones(len(drawn)), len(drawn))
-    assert got.item() == pytest.approx((p * (p / q).log()).sum().item(), abs=0.01)
-    assert reference_kl(p.log(), p.log(), torch.ones(3), 3.0) == 0.0
+    for estimator in ("k1", "k3"):  # k2's value is another
+        got = reference_kl(p.log()[drawn], q.log()[drawn], torch.ones(len(drawn)), len(drawn), estimator)
+        assert got.item() == pytest.approx((p * (p / q).log()).sum().item(), abs=0.01)
+        assert reference_kl(p.log(), p.log(), torch.ones(3), 3.0, estimator) == 0.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(-2, 2), st.floats(-2, 2)), min_size=2, max_size=6))
+def test_expected_gradients_of_the_divergences_estimates(logits: list[tuple[float, float]]) -> None:
+    """Over all samples of π exactly: k1 and k2 push as KL(π || π_ref) does, k3 as KL(π_ref || π)."""
+    own, other = (torch.tensor(column, dtype=torch.float64) for column in zip(*logits, strict=True))
+    own.requires_grad_()
+    reference = other.log_softmax(0)
+
+    def gradient(loss: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(loss, own)[0]
+
+    logp = own.log_softmax(0)
+    forward = gradient((logp.exp() * (logp - reference)).sum())
+    backward = gradient((reference.exp() * (reference - own.log_softmax(0))).sum())
+    for estimator, expected in (("k1", forward), ("k2", forward), ("k3", backward)):
+        logp = own.log_softmax(0)  # weights: how often each outcome is sampled
+        found = gradient(reference_kl(logp, reference, logp.detach().exp(), 1.0, estimator))  # type: ignore[arg-type]
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-7)
 
 
 def test_explained_variance() -> None:

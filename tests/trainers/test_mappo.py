@@ -15,7 +15,7 @@ from ghar.llm.canary import WrongWeights
 from rewards.compose import EpisodeReward
 from tests.trainers.tiny import VOCAB, perturb, tiny_model
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.rl.mappo import MappoConfig, update
+from trainers.rl.mappo import MappoConfig, prepare, update
 from trainers.rl.trajectory import Trajectories, build
 
 CONFIG = MappoConfig(
@@ -69,16 +69,15 @@ def sample(actor: ActorCritic, prompt: list[int], choices: tuple, length: int, r
 def play(actor: ActorCritic, episodes: int, rng: np.random.Generator, truncated: bool = False) -> Trajectories:
     """Two turns: Agent-Top picks a choice, Agent-Low says a word or two.
 
-    Reward for the second choice and for a first word of the first quarter.
+    Reward for the second choice and for a first word of the first quarter. truncated: the first episode was cut short.
     """
     played, rewards = [], []
     for i in range(episodes):
         first = sample(actor, [1, 2, 3 + i % 2], CHOICES, 2, rng)
         second = sample(actor, [4, *first.token_ids, 8][: 2 + i % 3], (), 1 + i % 2, rng)
-        label = None if truncated and i == 0 else 0
-        second = replace(second, finish_reason="length" if label is None else "stop")
+        cut = truncated and i == 0
         turns = (Turn("top", "retrieve", 0, 0, first, True), Turn("low", "summarise", 1, 0, second, True))
-        played.append(Episode(f"s{i}", 0, Prediction(label), turns))
+        played.append(Episode(f"s{i}", 0, Prediction(None if cut else 0), turns, cut=cut))
         orm = 0.3 * (first.token_ids == CHOICES[1]) + 1.0 * (second.token_ids[0] in WANTED)
         rewards.append(EpisodeReward({}, orm, ({}, {"orm": orm}), "shared"))
     return build(played, rewards)
@@ -130,12 +129,33 @@ def run(micro_tokens: int, seed: int = 1, **changes) -> tuple[dict[str, torch.Te
     return actor.trainable_state(), report
 
 
-@pytest.mark.parametrize("credit", ["token", "turn", "bilevel"])
-def test_micro_batch_budget_changes_nothing(credit):
-    small, report_small = run(1, credit=credit)
-    large, report_large = run(10_000, credit=credit)
+@pytest.mark.parametrize(
+    "changes",
+    [{"credit": "token"}, {"credit": "turn"}, {"credit": "bilevel"}, {"aggregate": "turn"}, {"aggregate": "sequence"}],
+)
+def test_micro_batch_budget_changes_nothing(changes):
+    small, report_small = run(1, **changes)
+    large, report_large = run(10_000, **changes)
     assert all(torch.allclose(small[n], large[n], atol=1e-5) for n in small)
     assert report_small == pytest.approx(report_large, abs=1e-4)
+
+
+@pytest.mark.parametrize("aggregate", ["token", "turn", "sequence"])
+def test_the_loss_is_the_mean_over_what_counts_alike(aggregate):
+    """One minibatch at ratio one: the policy loss is minus the mean advantage, taken by a loop over the episodes."""
+    actor = perturb(make_actor())
+    traj = play(actor, 8, np.random.default_rng(0))
+    rows = list(traj.rows())
+    config = replace(CONFIG, epochs=1, minibatches=1, aggregate=aggregate)
+    advantages = prepare(actor, rows, traj, config)[0].advantages.tolist()
+    groups: dict[int, list[float]] = {}
+    for i, row in enumerate(rows):
+        group = {"token": 0, "turn": i, "sequence": i // 2}[aggregate]
+        groups.setdefault(group, []).extend(advantages.pop(0) for _ in row.tokens[row.prompt :])
+    expected = -np.mean([np.mean(members) for members in groups.values()])
+    still = torch.optim.SGD(actor.parameters(), 0.0)
+    report = update(actor, still, traj, config, np.random.default_rng(0))
+    assert report["loss/policy"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_same_seed_same_numbers():
@@ -171,14 +191,15 @@ def test_literal_forms_of_equations_16_and_17_run_and_differ():
     assert literal["return/mean"] != pytest.approx(sound["return/mean"], abs=1e-6)
 
 
-def test_kl_term_holds_the_actor_at_the_reference():
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_kl_term_holds_the_actor_at_the_reference(estimator):
     def drift(kl: float) -> float:
         actor = make_actor("lora")
         rng = np.random.default_rng(0)
         optimizer = adam(actor, 1e-2)
         traj = play(actor, 8, rng)
         for _ in range(4):
-            update(actor, optimizer, traj, replace(CONFIG, kl=kl, micro_tokens=999), rng)
+            update(actor, optimizer, traj, replace(CONFIG, kl=kl, kl_estimator=estimator, micro_tokens=999), rng)
         rows = [row for row in traj.rows() if row.trainable]
         return float((actor.evaluate(rows, 999).logp - actor.reference_logp(rows, 999)).abs().mean())
 
@@ -196,19 +217,59 @@ def test_critic_learns_the_return():
     assert update(actor, optimizer, traj, config, rng)["explained_variance"] > before + 0.1
 
 
-def test_truncated_episode_is_bootstrapped_from_the_critic():
+def mean_return(traj: Trajectories) -> float:
+    """As an update sees it, of a critic that says 2 everywhere."""
     actor = perturb(make_actor())
     for head in actor.heads.values():
         torch.nn.init.zeros_(head.weight)  # type: ignore[arg-type]
         torch.nn.init.constant_(head.bias, 2.0)  # type: ignore[arg-type]
-    rng = np.random.default_rng(0)
-    cut = play(actor, 1, np.random.default_rng(0), truncated=True)
-    whole = play(actor, 1, np.random.default_rng(0))
     config = replace(CONFIG, minibatches=1, epochs=1, lam=1.0)
-    returns = [
-        update(actor, torch.optim.SGD(actor.parameters(), 0.0), t, config, rng)["return/mean"] for t in (cut, whole)
-    ]
-    assert returns[0] - returns[1] == pytest.approx(2.0, abs=1e-5)
+    still = torch.optim.SGD(actor.parameters(), 0.0)
+    return update(actor, still, traj, config, np.random.default_rng(0))["return/mean"]
+
+
+def test_only_an_episode_that_was_cut_is_bootstrapped_from_the_critic():
+    actor = perturb(make_actor())
+    cut, whole = (play(actor, 1, np.random.default_rng(0), truncated) for truncated in (True, False))
+    assert mean_return(cut) - mean_return(whole) == pytest.approx(2.0, abs=1e-5)
+
+
+def test_each_agents_stream_of_a_cut_episode_is_closed_by_its_own_head():
+    actor = make_actor()
+    for head, value in zip(actor.heads.values(), (2.0, 30.0), strict=True):
+        torch.nn.init.constant_(head.bias, value)  # type: ignore[arg-type]
+    traj = play(actor, 3, np.random.default_rng(0), truncated=True)
+    rows = list(traj.rows())
+    targets, _ = prepare(actor, rows, traj, replace(CONFIG, per_agent=True, lam=1.0))
+    agent = np.repeat([row.agent for row in rows[:2]], [len(row.tokens) - row.prompt for row in rows[:2]])
+    cut, whole = targets.returns[: len(agent)].numpy(), traj.segments.reward[:4].sum()
+    for i, value in enumerate((2.0, 30.0)):
+        assert cut[agent == i] == pytest.approx(whole + value, abs=1e-5)
+
+
+def test_separately_rewarded_agents_train_otherwise_without_per_agent():
+    """Ablation NS: the same episodes, rewarded apart, move the weights elsewhere."""
+    actor = make_actor()
+    shared = play(actor, 8, np.random.default_rng(0))
+    segments, low = shared.segments, shared.agents.index("low")
+    own = segments.agent_reward.copy()
+    own[:, low] = 0.0  # the outcome is Agent-Top's
+    apart = replace(shared, separate=True, segments=replace(segments, agent_reward=own))
+    rows = list(shared.rows())
+    advantages = [prepare(actor, rows, traj, CONFIG)[0].advantages for traj in (shared, apart)]
+    assert not torch.allclose(advantages[0], advantages[1], atol=0.1)
+    targets, _ = prepare(actor, rows, apart, CONFIG)
+    agent = np.repeat([row.agent for row in rows], [len(row.tokens) - row.prompt for row in rows])
+    assert not targets.returns[torch.as_tensor(agent == low)].any()
+
+
+def test_a_reply_that_ran_into_max_tokens_ends_its_episode():
+    """The critic's value comes on top of no reward: an endless answer would be the best one."""
+    done = [Completion("", (1, 2), (3, 4), (-1.0, -1.0), finish_reason=finish) for finish in ("stop", "length")]
+    turns = [Turn("top", "predict", 0, 0, completion, False) for completion in done]
+    reward = EpisodeReward({}, 4.0, ({"orm": 4.0},), "shared")
+    stopped, endless = (build([Episode("s", 0, Prediction(None), (turn,))], [reward]) for turn in turns)
+    assert mean_return(endless) == mean_return(stopped) == pytest.approx(4.0, abs=1e-5)
 
 
 def test_nothing_to_train_on_is_an_error():

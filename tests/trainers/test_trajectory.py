@@ -35,7 +35,7 @@ FAILED = Episode("c", 0, Prediction(None), (turn(0, "retrieve", [9], [9]),), fai
 
 def both(composition: str = "shared"):
     first = reward(3, 5.0, composition, relevance=-0.5)
-    return build([ONE, FAILED, TWO], [first, reward(1, 0.0), reward(1, 2.0)])
+    return build([ONE, FAILED, TWO], [first, reward(1, 0.0), reward(1, 2.0, composition)])
 
 
 def test_tokens_stay_as_sampled() -> None:
@@ -58,7 +58,16 @@ def test_table_has_a_prompt_and_a_completion_for_each_turn() -> None:
     assert [both().agents[a] for a in table.agent[1::2]] == ["top", "low", "top", "top"]
     assert [both().roles[r] for r in table.role[1::2]] == ["retrieve", "summarise", "predict", "predict"]
     assert table.finish[1::2].tolist() == [0, 1, 0, 1] and table.version[1::2].tolist() == [0, 4, 0, 0]
-    assert table.truncated.tolist() == [False] * 6 + [True] * 2
+    assert not table.truncated.any()
+
+
+def test_only_what_the_policy_did_not_do_truncates() -> None:
+    """TWO ran into max_tokens without an answer: that is its own doing, and an end."""
+    assert TWO.turns[-1].completion.finish_reason == "length" and TWO.prediction.label is None
+    table = build(
+        [TWO, replace(TWO, cut=True), replace(ONE, cut=True)], [reward(1, 0.0)] * 2 + [reward(3, 0.0)]
+    ).segments
+    assert table.truncated.tolist() == [False] * 2 + [True] * 8
 
 
 def test_mask_counts_and_failures() -> None:
@@ -74,6 +83,13 @@ def test_rewards_sit_on_completions() -> None:
     assert shared.agent_reward.tolist() == [[x, x] for x in shared.reward]
     assert separate.agent_reward[:6].tolist() == [[0, 0], [0, -0.5], [0, 0], [0, 0], [0, 0], [5, 0]]
     assert separate.reward.tolist() == shared.reward.tolist()
+
+
+def test_a_batch_has_one_composition() -> None:
+    assert both("separate").separate and not both().separate and both("separate").select([1]).separate
+    with pytest.raises(ValueError, match="2 reward compositions"):
+        build([TWO, TWO], [reward(1, 0.0), reward(1, 0.0, "separate")])
+    assert not build([TWO, FAILED], [reward(1, 0.0), reward(1, 0.0, "separate")]).separate  # the failed one is out
 
 
 def test_rows_are_model_contexts() -> None:

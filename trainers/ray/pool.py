@@ -20,6 +20,8 @@ import ray
 import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
+from envs.play import Stage, play
+from ghar.config import Config
 from ghar.episode import Act, Episode, as_text
 from ghar.errors import BadInput
 from ghar.llm import canary
@@ -29,14 +31,12 @@ from ghar.llm.parcels import Parcel, pack
 from ghar.llm.policy import EnginePolicy
 from ghar.privacy import check_destination
 from trainers.engines import plain
-from trainers.play import Stage, play
-from trainers.players import Order, Players
 from trainers.ray.retrieval import RayRetriever, librarians
 from trainers.ray.start import on_ray
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Learner
+from trainers.rl.workers import Order, Workers
 from trainers.runs.models import load_sft, use_cores
-from trainers.study import Study
 
 RESTARTS = 3  # of the actor of one share, before the run stops
 START = 600.0  # seconds until all actors must have started
@@ -116,21 +116,20 @@ class _Share:
 
 
 class Pool:
-    """`Players` that are Ray actors: `ray.rollout_actors` of them with `ray.retrieval_actors` to ask."""
+    """`Workers` that are Ray actors: `ray.rollout_actors` of them with `ray.retrieval_actors` to ask."""
 
-    def __init__(self, study: Study) -> None:
-        _check_privacy(study)
-        self.config, self.own = study.config, on_ray(study.config)
+    def __init__(self, stage: Stage, credentialed: bool) -> None:
+        self.config, self.own = stage.config, on_ray(stage.config)
+        _check_privacy(self.config, credentialed)
         self.ahead = self.own.max_staleness
         self.retrieval = librarians(self.config, self.own.retrieval_actors)
-        stage = Stage(self.config, study.episodes, RayRetriever(self.retrieval))
-        self._stage = ray.put(stage)
+        self._stage = ray.put(replace(stage, corpus=RayRetriever(self.retrieval)))
         self.actors = [self._hire() for _ in range(self.own.rollout_actors)]
         self._weights: Weights | None = None
         self._await_start()
 
     def begin(self, order: Order, learner: Learner, version: int) -> Callable[[], list[Episode]]:
-        """See `Players`."""
+        """See `Workers`."""
         if self._weights is None or self._weights.version != version:
             self._weights = self._offer(learner, version)
         count, cases = len(self.actors), order.cases
@@ -142,7 +141,7 @@ class Pool:
         return lambda: [episode for share in shares for episode in self._wait(share)]
 
     def close(self) -> None:
-        """See `Players`."""
+        """See `Workers`."""
         for actor in (*self.actors, *self.retrieval):
             ray.kill(actor)
 
@@ -190,7 +189,7 @@ class Pool:
             except RayError as error:
                 reason = f"no answer in {timeout:g} s" if isinstance(error, GetTimeoutError) else type(error).__name__
             if lost < RESTARTS:
-                if share.holder is self.actors[share.actor]:  # nobody has replaced it yet
+                if share.holder is self.actors[share.actor]:  # no one has replaced it yet
                     print(f"Rollout actor {share.actor} is lost ({reason}): another one plays its episodes again.")
                     ray.kill(share.holder)
                     self.actors[share.actor] = self._hire()
@@ -201,13 +200,13 @@ class Pool:
         )
 
 
-def _check_privacy(study: Study) -> None:
+def _check_privacy(config: Config, credentialed: bool) -> None:
     """BadInput when prompts of credentialed patients would go to another machine that privacy.allow does not name."""
     own = ray.util.get_node_ip_address()
     for host in {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]} - {own}:
-        check_destination(study.cohort.credentialed, host, study.config.privacy.allow)
+        check_destination(credentialed, host, config.privacy.allow)
 
 
-def pool(study: Study, actor: ActorCritic, tokenizer: Any) -> Players:
-    """A `Hire`: Ray actors instead of this process."""
-    return Pool(study)
+def pool(stage: Stage, credentialed: bool, actor: ActorCritic, tokenizer: Any) -> Workers:
+    """`MakeWorkers` with Ray actors instead of this process."""
+    return Pool(stage, credentialed)

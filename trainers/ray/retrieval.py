@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
+from envs import system as systems
+from envs.records import Records
 from ghar.config import Config
 from ghar.episode import Evidence, Retrieve
-from ghar.kg.primekg import open_primekg
 from ghar.retrieval.batching import MicroBatcher
-from ghar.retrieval.build import build_retriever
-from trainers.records import sources
 
 ALWAYS = -1  # a lost actor is started again by Ray: it holds nothing that could be lost with it
 ASKED = 3  # times more that it is asked what it was lost over
@@ -31,21 +29,22 @@ class RetrievalLost(RuntimeError):
 
 @ray.remote(max_restarts=ALWAYS, max_task_retries=ASKED, num_cpus=0)
 class Librarian:
-    """A retriever in a process of its own; what several callers ask at once is answered together."""
+    """A system's corpus in a process of its own; what several callers ask at once is answered together."""
 
     def __init__(self, config: Config) -> None:
-        own, cache = config.retriever, Path(config.data.cache)
-        graph = open_primekg(sources(config)[1], cache / "graphs")
-        self.retriever = build_retriever(graph, own.kind, cache=cache / "indexes", probes=own.probes)
-        self.batcher = MicroBatcher(self.retriever.retrieve, own.batch, own.wait_ms / 1000)
+        own = config.retriever
+        self.corpus = systems.build(Records(config)).corpus
+        self.batcher = MicroBatcher(self.corpus.retrieve, own.batch, own.wait_ms / 1000)
         self.task: asyncio.Task[None] | None = None
 
     async def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """One `Evidence` per request, in order."""
         if self.task is None:  # there is no event loop before the first call
             self.task = asyncio.create_task(self.batcher.run())
-        for request in requests:  # before it is batched: others shall not fail with it
-            self.retriever.check(request)
+        check = getattr(self.corpus, "check", None)
+        if check is not None:
+            for request in requests:  # before it is batched: others must not fail with it
+                check(request)
         return await self.batcher.ask(requests)
 
     async def ready(self) -> None:

@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def on_ray(config: Config) -> Ray:
-    """The section `ray`. BadInput where the policy has none."""
+    """The section `ray`. BadInput where it is null."""
     if config.ray is None:
-        raise BadInput(f"policy={config.policy.name} does not train on Ray: choose policy=ghar.")
+        raise BadInput("The section ray is null: choose ray=cluster.")
     return config.ray
 
 

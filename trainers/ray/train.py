@@ -1,4 +1,4 @@
-"""The trainer of trainers/ghar.py under Ray Train, its episodes played by Ray actors (trainers/ray/pool.py).
+"""The trainer of trainers/recipe.py under Ray Train, its episodes played by Ray actors (trainers/ray/pool.py).
 
 Each of `ray.workers` processes trains on its share of a batch, which its own rollout and retrieval actors play. A lost
 actor is replaced; where a worker is lost, all of them go on from the newest checkpoint.
@@ -29,7 +29,7 @@ CUT_OFF = ("Connection closed by peer", "Connection reset by peer")  # what gloo
 
 
 def train(config: Config) -> None:
-    """`trainers.ghar.train` on the cluster that RAY_ADDRESS names, or on this machine. BadInput when it cannot be."""
+    """`trainers.recipe.train` on the cluster that RAY_ADDRESS names, or on this machine. BadInput when it cannot be."""
     own = on_ray(config)
     _check(config)
     start_ray(quiet=False)
@@ -101,7 +101,7 @@ def _trainer(config: Config) -> TorchTrainer:
 
 def work(given: dict[str, Config]) -> None:
     """What each worker does."""
-    from trainers.ghar import train as train_here
     from trainers.ray.pool import pool
+    from trainers.recipe import train as train_here
 
     train_here(given["config"], pool)

@@ -26,7 +26,10 @@ def credit(
 
     values: [T], the critic's value of the state before each token; read on trainable tokens only.
     per_agent: one stream per agent of an episode, each with the rewards that agent sees, instead of one per episode.
-    bootstrap: [E], value of the state after a truncated episode (default 0); a terminated one is followed by 0.
+    Separately rewarded agents (`Trajectories.separate`) have streams of their own whatever it says: in a common one,
+    each would be credited with what the other earns, and the ablation NS would ablate nothing.
+    bootstrap: [E, A], value of the state at which an episode was cut, by each agent's head (default 0); one that ended
+    is followed by 0. A stream is closed by the head of the agent that acts last in it, an agent's own by its own.
 
     With V_t the value before element t, r_t what arrives after it and δ_t = r_t + γ V_{t+1} - V_t, GAE is
     A_t = δ_t + γλ A_{t+1} and the return is A_t + V_t (A_t of Eq. 16, GHAR). A segment's reward sits on its last token.
@@ -38,13 +41,15 @@ def credit(
     advantages = np.zeros(len(traj.tokens))
     returns = np.zeros(len(traj.tokens))
     values = np.asarray(values, dtype=np.float64)
-    after = np.zeros(len(traj.sample_ids)) if bootstrap is None else np.asarray(bootstrap, dtype=np.float64)
+    after = np.zeros((len(traj.sample_ids), len(traj.agents)))
+    if bootstrap is not None:
+        after += bootstrap
     table = traj.segments
-    for agent in range(len(traj.agents)) if per_agent else (None,):
+    for agent in range(len(traj.agents)) if per_agent or traj.separate else (None,):
         segments, rewards = _stream(traj, agent)
         start, end = table.start[segments], table.end[segments]
         tokens = spans(start, end)
-        closing = np.where(table.truncated[segments], after[table.episode[segments]], 0.0)
+        closing = np.where(table.truncated[segments], after[table.episode[segments], table.agent[segments]], 0.0)
         stream = _MODES[mode](values[tokens], end - start, rewards, table.episode[segments], closing, gamma, lam)
         advantages[tokens], returns[tokens] = stream
     return advantages.astype(np.float32), returns.astype(np.float32)
@@ -135,7 +140,7 @@ def episode_rewards(traj: Trajectories, *, per_agent: bool) -> Array:
     table = traj.segments
     episodes, agents = len(traj.sample_ids), len(traj.agents)
     totals = np.zeros((episodes, agents))
-    np.add.at(totals, table.episode, table.agent_reward if per_agent else table.reward[:, None])
+    np.add.at(totals, table.episode, table.agent_reward if per_agent or traj.separate else table.reward[:, None])
     target = np.zeros(len(traj.tokens), dtype=np.float32)
     kept = table.trainable
     length = (table.end - table.start)[kept]

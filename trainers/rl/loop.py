@@ -1,4 +1,5 @@
-"""The reinforcement-learning loop: play, reward, update, evaluate, keep the best (Algorithm 1, lines 15-18, GHAR).
+"""The reinforcement-learning loop of any system: play, reward, update, evaluate, keep the best (Algorithm 1, lines
+15-18, GHAR).
 
 A killed loop goes on from its newest checkpoint and ends with the numbers of one that was left alone. Several
 processes walk through it in step, each with its share of the patients; process 0 writes what is written.
@@ -17,34 +18,37 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.case import Case
 from envs.rollout import derive_seed
+from envs.system import System
+from ghar.config import Config
 from ghar.episode import Episode
 from ghar.metrics.policy import eval_metrics
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
-from rewards.compose import EpisodeReward, Reference, observe, score_episode
+from rewards.compose import EpisodeReward, Reference
 from rewards.normalise import Running
-from trainers.evaluate import CURVE_RESAMPLES, rows_of, summarise
-from trainers.play import needs_retrieval
-from trainers.players import Hire, Order, Players, here
+from trainers.evaluate import reward_of, summarise
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Learner, Plain, Sharded, sharing
 from trainers.rl.mappo import improve
 from trainers.rl.trajectory import build
+from trainers.rl.workers import Order, Workers
+from trainers.rows import rows_of
 from trainers.runs import checkpoint
 from trainers.runs.checkpoint import Checkpoint, Keep
 from trainers.runs.distributed import gather, gather_rows, on_main, rank, share, to_main
 from trainers.runs.models import identity, mappo_config
-from trainers.study import Study
+from trainers.weights import running_of
+
+CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
 
 
 @dataclass(frozen=True)
-class Patients:
-    """Training cases with their references (Eq. 15), and the validation cases every evaluation uses."""
+class Learned:
+    """What is trained on: a system, its configuration, and references of training cases (Eq. 15)."""
 
-    train: Sequence[Case]
-    valid: Sequence[Case]
+    system: System[Any]
+    config: Config
     references: Mapping[str, Reference]
 
 
@@ -64,7 +68,7 @@ class _Loop:
     upcoming: list[int] = field(default_factory=list)
     best: float = -float("inf")
     waited: int = 0
-    under_way: list[tuple[Sequence[Case], Callable[[], list[Episode]]]] = field(default_factory=list)
+    under_way: list[tuple[Sequence[Any], Callable[[], list[Episode]]]] = field(default_factory=list)
 
     @property
     def actor(self) -> ActorCritic:
@@ -95,41 +99,35 @@ class _Loop:
 
 
 def reinforce(
-    study: Study,
+    system: System[Any],
+    config: Config,
     actor: ActorCritic,
     tokenizer: Any,
-    patients: Patients,
+    references: Mapping[str, Reference],
     log: Callable[[Mapping[str, Any]], None],
     folder: RunFolder,
-    hire: Hire = here,
+    workers: Workers,
 ) -> None:
     """Train `actor` for `trainer.rl.updates` updates, or until `patience` evaluations brought nothing better.
 
     Starts after the newest checkpoint of `folder` where there is one, and forgets the rows of metrics.jsonl after it.
-    The best policy by validation reward is kept there too (pointer "best"). hire: gives it who plays the episodes.
+    The best policy by validation reward is kept there too (pointer "best"). workers: who plays the episodes; closed at
+    the end.
     """
-    cfg, rl = study.config, study.config.trainer.rl
-    torch.manual_seed(derive_seed(cfg.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
-    rng = np.random.default_rng(derive_seed(cfg.seed, "rl"))
-    loop = _Loop(_learner(study, actor), rng, Running() if cfg.reward.normalise == "running" else None)
-    model, checkpoints = identity(cfg, actor, tokenizer), folder.path / "checkpoints"
-    keep = checkpoint.Keep(cfg.keep_last, cfg.keep_best)
+    rl, about = config.trainer.rl, Learned(system, config, references)
+    torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
+    rng = np.random.default_rng(derive_seed(config.seed, "rl"))
+    loop = _Loop(_learner(config, actor), rng, running_of(system))
+    model, checkpoints = identity(config, actor, tokenizer), folder.path / "checkpoints"
+    keep = checkpoint.Keep(config.keep_last, config.keep_best)
     found = _newest(checkpoints, model, keep)
     if found is not None:
         on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}."))
         loop.go_on_from(found)
     on_main(lambda: folder.rewind("rl", loop.step - 1))
-    with closing(hire(study, actor, tokenizer)) as players:
+    with closing(workers):
         while loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
-            row: dict[str, Any] = {"step": loop.step, "phase": "rl"}
-            if loop.step > 0:
-                row |= _update(study, loop, players, patients)
-            reward = None
-            if loop.step % rl.eval_every == 0 or loop.step == rl.updates:
-                numbers = _validate(study, loop, players, patients.valid[: rl.eval_samples])
-                row |= eval_metrics(numbers)
-                reward = numbers["reward"][0]
-                loop.best, loop.waited = (reward, 0) if reward > loop.best else (loop.best, loop.waited + 1)
+            row, reward = _step(about, loop, workers)
             log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
             if reward is not None or loop.step % rl.save_every == 0:
                 state = loop.checkpoint(reward)
@@ -138,8 +136,22 @@ def reinforce(
             loop.step += 1
 
 
-def _learner(study: Study, actor: ActorCritic) -> Learner:
-    config, rl = study.config, study.config.trainer.rl
+def _step(about: Learned, loop: _Loop, workers: Workers) -> tuple[dict[str, Any], float | None]:
+    """One update, and an evaluation where one is due: its row of metrics, and the validation reward."""
+    rl = about.config.trainer.rl
+    row: dict[str, Any] = {"step": loop.step, "phase": "rl"}
+    if loop.step > 0:
+        row |= _update(about, loop, workers)
+    if loop.step % rl.eval_every and loop.step != rl.updates:
+        return row, None
+    numbers = _validate(about, loop, workers)
+    reward = float(numbers["reward"][0])
+    loop.best, loop.waited = (reward, 0) if reward > loop.best else (loop.best, loop.waited + 1)
+    return row | eval_metrics(numbers), reward
+
+
+def _learner(config: Config, actor: ActorCritic) -> Learner:
+    rl = config.trainer.rl
     optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
     if sharing(config).stage is None:
         return Plain(actor, optimizer, rl.max_grad_norm)
@@ -160,46 +172,46 @@ def _newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | 
     return checkpoint.load(folder / f"step-{step}", model)
 
 
-def _update(study: Study, loop: _Loop, players: Players, patients: Patients) -> dict[str, float]:
+def _update(about: Learned, loop: _Loop, workers: Workers) -> dict[str, float]:
     """One batch: play, reward, train. Returns its part of the metrics."""
-    rl, step = study.config.trainer.rl, loop.step
+    config, rl, step = about.config, about.config.trainer.rl, loop.step
     start = time.monotonic()
-    _order(study, loop, players, patients.train)
+    _order(about, loop, workers)
     cases, wait = loop.under_way.pop(0)
     episodes = wait()
     middle = time.monotonic()
-    rewards = _reward(study, episodes, cases, patients.references, loop.running)
-    traj = build(episodes, rewards)
+    rewards = _reward(about, episodes, cases, loop.running)
+    traj = build(episodes, rewards, about.system.agents, about.system.roles)
     with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
-        report = improve(loop.learner, traj, mappo_config(study.config), loop.rng, advance, step - 1)
-    del loop.upcoming[: min(rl.episodes, len(patients.train))]
-    if players.ahead:
+        report = improve(loop.learner, traj, mappo_config(config), loop.rng, advance, step - 1)
+    del loop.upcoming[: min(rl.episodes, len(about.system.cases.train))]
+    if workers.ahead:
         report["staleness"] = _staleness(episodes, step - 1)
     return {
         **{f"train/{name}": value for name, value in report.items()},
-        **_batch_report(study, episodes, rewards, cases),
+        **_batch_report(about.system, episodes, rewards, cases),
         "time/rollout": middle - start,
         "time/update": time.monotonic() - middle,
     }
 
 
-def _order(study: Study, loop: _Loop, players: Players, cases: Sequence[Case]) -> None:
+def _order(about: Learned, loop: _Loop, workers: Workers) -> None:
     """Have the batch of this step played, unless it is under way, and those that may be played ahead of their step.
 
-    A batch is ordered with the newest weights at most `players.ahead` steps before its own, so that is the most updates
+    A batch is ordered with the newest weights at most `workers.ahead` steps before its own, so that is the most updates
     its weights can lack when it is trained on.
     """
-    cfg = study.config
-    for ahead in range(len(loop.under_way), players.ahead + 1):
+    config = about.config
+    for ahead in range(len(loop.under_way), workers.ahead + 1):
         step = loop.step + ahead
-        if step > cfg.trainer.rl.updates:
+        if step > config.trainer.rl.updates:
             return
-        batch = share(_batch(loop, cases, cfg.trainer.rl.episodes, ahead))
-        order = Order(batch, derive_seed(cfg.seed, "rollout", step), cfg.engine.temperature, f"Rollout {step}")
-        loop.under_way.append((batch, players.begin(order, loop.learner, loop.step - 1)))
+        batch = share(_batch(loop, about.system.cases.train, config.trainer.rl.episodes, ahead))
+        order = Order(batch, derive_seed(config.seed, "rollout", step), config.engine.temperature, f"Rollout {step}")
+        loop.under_way.append((batch, workers.begin(order, loop.learner, loop.step - 1)))
 
 
-def _batch(loop: _Loop, cases: Sequence[Case], size: int, ahead: int) -> list[Case]:
+def _batch(loop: _Loop, cases: Sequence[Any], size: int, ahead: int) -> list[Any]:
     """The batch after `ahead` others: distinct cases; over the batches, every case once per pass."""
     size = min(size, len(cases))
     first = ahead * size
@@ -216,18 +228,19 @@ def _staleness(episodes: Sequence[Episode], version: int) -> int:
 
 
 def _reward(
-    study: Study,
-    episodes: Sequence[Episode],
-    cases: Sequence[Case],
-    references: Mapping[str, Reference],
-    running: Running | None,
+    about: Learned, episodes: Sequence[Episode], cases: Sequence[Any], running: Running | None
 ) -> list[EpisodeReward]:
+    shaping = about.system.shaping
+    if shaping is None:
+        return [about.system.reward(episode, case) for episode, case in zip(episodes, cases, strict=True)]
     if running is not None:
         seen = _Seen()
-        observe(seen, episodes, study.rewards)
+        for episode in episodes:
+            if episode.failure is None:
+                seen.observe(shaping.costs(episode))
         running.observe(gather_rows(seen.values))
     return [
-        score_episode(episode, case.label, study.rewards, references.get(case.sample_id), running)
+        shaping.reward(episode, case, about.references.get(case.sample_id), running)
         for episode, case in zip(episodes, cases, strict=True)
     ]
 
@@ -257,17 +270,16 @@ class _Outcome:
 
 
 def _batch_report(
-    study: Study, episodes: Sequence[Episode], rewards: Sequence[EpisodeReward], cases: Sequence[Case]
+    system: System[Any], episodes: Sequence[Episode], rewards: Sequence[EpisodeReward], cases: Sequence[Any]
 ) -> dict[str, float]:
     """What the batch of all processes itself tells: rewards per term, accuracy, retrieval, format errors."""
-    needs = needs_retrieval(study, cases)
     outcomes = gather_rows(
         [
             _Outcome(
                 reward=reward,
                 right=episode.prediction.label == case.label,
                 retrieved=any(step.retrieved for step in episode.prediction.history),
-                needs=needs[case.sample_id],
+                needs=system.needs(case),
                 iterations=len(episode.prediction.history),
                 malformed=tuple(not turn.format_ok for turn in episode.turns),
                 failed=episode.failure is not None,
@@ -275,12 +287,13 @@ def _batch_report(
             for episode, reward, case in zip(episodes, rewards, cases, strict=True)
         ]
     )
+    malformed = [wrong for o in outcomes for wrong in o.malformed]
     report = {
         "train/reward/total": float(np.mean([o.reward.total for o in outcomes])),
         "train/accuracy": float(np.mean([o.right for o in outcomes])),
         "train/retrieval_rate": float(np.mean([o.retrieved for o in outcomes])),
         "train/iterations": float(np.mean([o.iterations for o in outcomes])),
-        "train/format_errors": float(np.mean([wrong for o in outcomes for wrong in o.malformed])),
+        "train/format_errors": float(np.mean(malformed)) if malformed else 0.0,
         "train/failures": float(sum(o.failed for o in outcomes)),
     }
     for term in outcomes[0].reward.terms:
@@ -291,9 +304,12 @@ def _batch_report(
     return report
 
 
-def _validate(study: Study, loop: _Loop, players: Players, cases: Sequence[Case]) -> dict[str, Any]:
-    own = share(cases)
-    order = Order(own, study.config.seed, temperature=0.0, title="Evaluating ghar_rl")
-    episodes = players.begin(order, loop.learner, loop.step)()
-    rows = rows_of(study, own, episodes, "ghar_rl", "valid", loop.running)
-    return summarise(study, gather_rows(rows), CURVE_RESAMPLES)
+def _validate(about: Learned, loop: _Loop, workers: Workers) -> dict[str, Any]:
+    """The numbers of the most probable replies on validation cases."""
+    system, config = about.system, about.config
+    own = share(system.cases.valid[: config.trainer.rl.eval_samples])
+    order = Order(own, config.seed, temperature=0.0, title=f"Validation {loop.step}")
+    episodes = workers.begin(order, loop.learner, loop.step)()
+    rewards = [reward_of(system, e, case, loop.running) for e, case in zip(episodes, own, strict=True)]
+    rows = rows_of(system, system.variants[system.main], own, episodes, rewards, "valid")
+    return summarise(system, gather_rows(rows), config.seed, CURVE_RESAMPLES)

@@ -1,14 +1,33 @@
 """PPO's losses as tensor functions (Eqs. 16-18, GHAR): sums over tokens divided by one global denominator.
 
 Every function takes per-token tensors of one shape [N] (or [B, L]) and `weights` of the same shape: 1 on trainable
-tokens, 0 on all others, whose entries may be anything. `denominator` is the number of trainable tokens of the whole
-update, over all micro-batches and all ranks: adding up the results of the parts then gives the result of the whole.
+tokens (or what `token_weights` gives them), 0 on all others, whose entries may be anything. `denominator` is the sum of
+the weights of the whole update, over all micro-batches and all ranks: adding up the results of the parts then gives the
+result of the whole.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+Aggregate = Literal["token", "turn", "sequence"]
+Kl = Literal["k1", "k2", "k3"]
+
+
+def token_weights(turn: Tensor, sequence: Tensor, aggregate: Aggregate) -> Tensor:
+    """What each trainable token of a batch counts, float32 [N]; turn, sequence: int [N], the reply and episode of each.
+
+    token: all alike, so that a reply counts by its length, and a decision of one word next to nothing beside a summary.
+    turn: every reply as much as every other, shared out among its tokens. sequence: every episode as much.
+    A weighted mean over all tokens is then the mean over tokens, over turns' means or over episodes' means.
+    """
+    if aggregate == "token":
+        return torch.ones(turn.shape, device=turn.device)
+    _, group, size = (turn if aggregate == "turn" else sequence).unique(return_inverse=True, return_counts=True)
+    return (1.0 / size)[group]
 
 
 def weighted(x: Tensor, weights: Tensor, denominator: float) -> Tensor:
@@ -66,13 +85,22 @@ def value_loss(
     return weighted(error, weights, denominator)
 
 
-def reference_kl(logp_new: Tensor, logp_reference: Tensor, weights: Tensor, denominator: float) -> Tensor:
-    """KL(π || π_ref) by the k3 estimator, exp(d) - d - 1 with d = logp_reference - logp_new, a scalar.
+def reference_kl(
+    logp_new: Tensor, logp_reference: Tensor, weights: Tensor, denominator: float, estimator: Kl = "k3"
+) -> Tensor:
+    """KL(π || π_ref) from samples of π, a scalar; d = logp_reference - logp_new (Schulman 2020, "Approximating KL
+    divergence"). As a loss, only an estimator's gradient counts, and that need not be its value's.
 
-    Never negative, and unbiased for samples of π (Schulman 2020, "Approximating KL divergence").
+    k3: exp(d) - d - 1, never negative. Its value is an unbiased estimate of KL(π || π_ref), but its expected gradient
+        is that of KL(π_ref || π), which spreads π over all that π_ref does instead of keeping it within.
+    k2: d² / 2, never negative. Its expected gradient is that of KL(π || π_ref); its value is biased where they are far
+        apart.
+    k1: -d, unbiased and of either sign, with the gradient of k2 put in its place: its own is zero in expectation.
     """
-    difference = torch.where(weights != 0, logp_reference - logp_new, 0.0)
-    return weighted(difference.exp() - difference - 1.0, weights, denominator)
+    d = torch.where(weights != 0, logp_reference - logp_new, 0.0)
+    k2 = d**2 / 2
+    terms = {"k1": k2 + (-d - k2).detach(), "k2": k2, "k3": d.exp() - d - 1.0}
+    return weighted(terms[estimator], weights, denominator)
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:

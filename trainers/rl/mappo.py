@@ -39,6 +39,8 @@ class MappoConfig:
     ratio="reference" and critic_target="reward": Eqs. 16 and 17 as printed; max_grad_norm: of the global norm.
     importance_cap: C of `losses.truncated_importance`, None where engine and trainer compute the same numbers;
     mismatch_limit: mean |trainer's - engine's log-prob| in nats above which an update stops the run, None: never.
+    aggregate: what counts alike in every loss term and diagnostic, see `losses.token_weights`. Episodes are as long as
+    they are in the batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`.
     """
 
     epochs: int
@@ -58,6 +60,8 @@ class MappoConfig:
     max_grad_norm: float
     importance_cap: float | None
     mismatch_limit: float | None
+    aggregate: losses.Aggregate = "token"
+    kl_estimator: losses.Kl = "k3"
 
     @property
     def needs_reference(self) -> bool:
@@ -70,7 +74,7 @@ class Targets:
     """What one token's losses are computed from; float32 [N] over trainable tokens, rows in order.
 
     old: log-probs Eq. 16's ratio is taken against: the engine's, or (corrected for the difference by a weight within
-    `advantages`) the trainer's own before the update.
+    `advantages`) the trainer's own before the update. weights: what each token counts (`losses.token_weights`).
     """
 
     old: Tensor
@@ -78,6 +82,7 @@ class Targets:
     values: Tensor
     advantages: Tensor
     returns: Tensor
+    weights: Tensor
     spread: float  # variance of all returns, at least 1: the unit the value loss is measured in
 
     def take(self, index: Array) -> Targets:
@@ -89,6 +94,7 @@ class Targets:
             self.values[at],
             self.advantages[at],
             self.returns[at],
+            self.weights[at],
             self.spread,
         )
 
@@ -117,10 +123,10 @@ def improve(
     """Train on one batch; returns diagnostics. `advance` is told rows as they are done, epochs x rows in all.
 
     Every process calls it with its own episodes, in order of rank, and an `rng` in the same state; minibatches are
-    drawn from the rows of all and losses normalised by their trainable tokens, so that the number of processes changes
-    numbers by rounding at most. ValueError when nobody has a row; FloatingPointError when a gradient is not finite
-    (weights are then as before the step); WrongWeights when the engine's log-probs of `version` (rows of older
-    weights are left out; None: of all rows) are not those of this actor.
+    drawn from the rows of all and losses normalised by the weights of all their tokens, so that the number of
+    processes changes numbers by rounding at most. ValueError when nobody has a row; FloatingPointError when a gradient
+    is not finite (weights are then as before the step); WrongWeights when the engine's log-probs of `version` (rows of
+    older weights are left out; None: of all rows) are not those of this actor.
     """
     start = time.monotonic()
     rows = [row for row in traj.rows() if row.trainable]
@@ -196,10 +202,18 @@ def prepare(
         values=old.values,
         advantages=whitened,
         returns=torch.as_tensor(returns[index], device=device),
+        weights=_weights(rows, traj, cfg.aggregate).to(device),
         spread=max(1.0, float(_gather(returns[index][None].astype(np.float64)).var())),
     )
     agents = _per_token([row.agent for row in rows], rows)
     return targets, agree | _report(old, targets, agents, traj)
+
+
+def _weights(rows: Sequence[Row], traj: Trajectories, aggregate: losses.Aggregate) -> Tensor:
+    """float32 [N]: what each token counts; every episode lies in one process as a whole."""
+    turn = _per_token([row.index for row in rows], rows)
+    episode = _per_token([int(traj.segments.episode[2 * row.index]) for row in rows], rows)
+    return losses.token_weights(torch.as_tensor(turn), torch.as_tensor(episode), aggregate)
 
 
 def _sampled_by(version: int | None, rows: Sequence[Row], traj: Trajectories) -> Array:
@@ -245,29 +259,33 @@ def _mean_return(traj: Trajectories, cfg: MappoConfig) -> float:
 
 
 def _bootstrap(actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, cfg: MappoConfig) -> Array:
-    """[E]: value of the state a truncated episode was cut at, which is after its last trained token; 0 elsewhere."""
+    """[E, A]: value of the state a cut episode was cut at, which is after its last trained token, as the head of each
+    agent sees it; 0 elsewhere."""
     table = traj.segments
     last = {int(table.episode[2 * row.index]): row for row in rows if table.truncated[2 * row.index]}
-    after = np.zeros(len(traj.sample_ids))
-    if last:
-        # the value of a state is read where the next token would be predicted: append one that is never looked at
-        cut = [replace(r, tokens=np.append(r.tokens, 0), prompt=len(r.tokens), choice_ids=()) for r in last.values()]
-        after[list(last)] = actor.value_only(cut, cfg.micro_tokens).cpu().numpy()
+    after = np.zeros((len(traj.sample_ids), len(traj.agents)))
+    if not last:
+        return after
+    # the value of a state is read where the next token would be predicted: append one that is never looked at
+    cut = [replace(r, tokens=np.append(r.tokens, 0), prompt=len(r.tokens), choice_ids=()) for r in last.values()]
+    for agent in range(len(traj.agents)):
+        seen = [replace(row, agent=agent) for row in cut]
+        after[list(last), agent] = actor.value_only(seen, cfg.micro_tokens).cpu().numpy()
     return after
 
 
 def _step(learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cfg: MappoConfig) -> dict[str, float]:
     """One optimiser step on micro-batches whose gradients add up; additive diagnostics are summed over processes."""
     device = learner.actor.device
-    count = torch.tensor(float(sum(len(targets.values) for _, targets in batches)), device=device, dtype=torch.float64)
-    tokens = float(_sum(count))
+    own = float(sum(targets.weights.double().sum() for _, targets in batches))
+    weight = float(_sum(torch.tensor(own, device=device, dtype=torch.float64)))
     names = PARTS + (("kl_reference",) if cfg.needs_reference else ())
     sums = {name: torch.zeros((), device=device) for name in names}  # the same in a process without rows
     ratio_max = torch.zeros((), device=device)
     passes = max(gather(len(batches))) if learner.even else len(batches)
     for i, (rows, targets) in enumerate(batches):
         scores = learner.score(rows, entropy_gradient=cfg.entropy > 0)
-        loss, parts = total_loss(scores, targets, tokens, cfg)
+        loss, parts = total_loss(scores, targets, weight, cfg)
         learner.backward(loss, last=i == passes - 1)
         for name in names:
             sums[name] += parts[name].detach()
@@ -291,22 +309,23 @@ def _nothing(learner: Learner, cfg: MappoConfig) -> Tensor:
     return 0.0 * (scores.logp.sum() + scores.values.sum() + scores.entropy.sum())
 
 
-def total_loss(scores: Scores, targets: Targets, tokens: float, cfg: MappoConfig) -> tuple[Tensor, dict[str, Tensor]]:
+def total_loss(scores: Scores, targets: Targets, weight: float, cfg: MappoConfig) -> tuple[Tensor, dict[str, Tensor]]:
     """Eq. 18 with its optional terms, for one micro-batch: L_actor + c_V L_critic + c_KL KL(π || π_ref) - c_H H.
 
-    tokens: trainable tokens of the whole minibatch, over all micro-batches and processes.
+    weight: of all tokens of the whole minibatch, over all micro-batches and processes.
     """
-    weights = torch.ones_like(scores.logp)
+    weights = targets.weights
     base = targets.old if cfg.ratio == "behaviour" else targets.reference
     assert base is not None
-    policy, parts = losses.policy_loss(scores.logp, base, targets.advantages, weights, tokens, cfg.clip)
+    policy, parts = losses.policy_loss(scores.logp, base, targets.advantages, weights, weight, cfg.clip)
     clip = cfg.value_clip if cfg.critic_target == "returns" else None
-    value = losses.value_loss(scores.values, targets.values, targets.returns, weights, tokens, clip) / targets.spread
-    entropy = losses.weighted(scores.entropy, weights, tokens)
+    value = losses.value_loss(scores.values, targets.values, targets.returns, weights, weight, clip) / targets.spread
+    entropy = losses.weighted(scores.entropy, weights, weight)
     total = policy + cfg.value_coef * value - cfg.entropy * entropy
     parts |= {"loss/policy": policy, "loss/value": value, "entropy": entropy}
     if targets.reference is not None:
-        parts["kl_reference"] = losses.reference_kl(scores.logp, targets.reference, weights, tokens)
+        kl = losses.reference_kl(scores.logp, targets.reference, weights, weight, cfg.kl_estimator)
+        parts["kl_reference"] = kl
         total = total + cfg.kl * parts["kl_reference"]
     return total, parts | {"loss/total": total}
 

@@ -30,7 +30,7 @@ class Segments:
     trainable: the tokens were sampled by the policy in training (never true of a prompt).
     reward: float64 [S], what arrives at the segment's end; agent_reward: float64 [S, A], as each agent sees it
         (equal to `reward` in the shared composition, own terms only in the separate one).
-    truncated: the episode was cut short without a final answer, so that its end is no termination.
+    truncated: something other than the policy cut the episode short (`Episode.cut`), so that its end is no termination.
     """
 
     row: Array
@@ -78,6 +78,8 @@ class Trajectories:
     policy under the distribution that was really sampled from (choices included), 0 on prompts.
     choice_ids: per row, the token sequences its reply was restricted to (empty when free).
     sample_ids: per kept episode; failed: number of episodes left out because they failed.
+    separate: every agent is rewarded with its own terms only (`EpisodeReward.composition`), so one agent's tokens have
+    nothing to gain from the other's rewards.
     """
 
     tokens: Array
@@ -88,6 +90,7 @@ class Trajectories:
     failed: int = 0
     agents: tuple[str, ...] = AGENTS
     roles: tuple[str, ...] = ROLES
+    separate: bool = False
 
     @property
     def mask(self) -> Array:
@@ -158,12 +161,16 @@ def build(
 ) -> Trajectories:
     """Flatten episodes; `rewards` are theirs in the same order. Failed episodes are left out and counted.
 
-    Errors: ValueError where a trainable turn lacks behaviour log-probs, or an agent or role is unknown.
+    Errors: ValueError where a trainable turn lacks behaviour log-probs, an agent or role is unknown, or some rewards
+    are shared and others separate.
     """
     kept = [(e, r) for e, r in zip(episodes, rewards, strict=True) if e.failure is None]
     turns = [turn for episode, _ in kept for turn in episode.turns]
     for turn in turns:
         _check(turn, agents, roles)
+    compositions = {reward.composition for _, reward in kept}
+    if len(compositions) > 1:
+        raise ValueError(f"a batch of {len(compositions)} reward compositions {sorted(compositions)}: give one")
     tokens = [ids for turn in turns for ids in (turn.completion.prompt_ids, turn.completion.token_ids)]
     logprobs = [p for turn in turns for p in ([0.0] * len(turn.completion.prompt_ids), _logprobs(turn))]
     lengths = np.array([len(ids) for ids in tokens], dtype=np.int64)
@@ -177,6 +184,7 @@ def build(
         failed=len(episodes) - len(kept),
         agents=agents,
         roles=roles,
+        separate="separate" in compositions,
     )
 
 
@@ -212,13 +220,8 @@ def _table(
         agent_reward=np.stack(arriving, axis=1),
         finish=both([FINISH.index(turn.completion.finish_reason) for turn in turns], np.int64),
         version=both([turn.completion.version for turn in turns], np.int64),
-        truncated=both(np.repeat([_cut(episode) for episode, _ in kept], counts), bool),
+        truncated=both(np.repeat([episode.cut for episode, _ in kept], counts), bool),
     )
-
-
-def _cut(episode: Episode) -> bool:
-    # Running out of iterations still ends with a prediction, which is a termination; being cut mid-answer is not.
-    return episode.prediction.label is None and episode.turns[-1].completion.finish_reason == "length"
 
 
 def _check(turn: Turn, agents: tuple[str, ...], roles: tuple[str, ...]) -> None:

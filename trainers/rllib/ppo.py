@@ -1,4 +1,4 @@
-"""RLlib's multi-agent PPO (new API stack) on the navigation environment, through its PettingZoo wrapper.
+"""RLlib's multi-agent PPO (new API stack) on a system's decisions as numbers, through its PettingZoo wrapper.
 
 Needs the extra `ray` (pip install '.[ray]'); nothing else imports this module at the top.
 """
@@ -23,21 +23,22 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.wrappers.pettingzoo_env import PettingZooEnv
 from ray.tune.registry import register_env
 
-from envs.ghar.knowledge import NO_ERROR
-from envs.ghar.navigation import Chart, NavigationGame, Words
-from envs.ghar.navigator import Navigator
+from envs import system as systems
+from envs.play import play, stage_of
+from envs.records import Records
+from envs.system import Decisions, System
+from envs.views.games import Game
 from envs.views.gym_view import GymView
 from envs.views.pettingzoo_view import aec
 from ghar.config import Config, Rllib
 from ghar.errors import BadInput
 from ghar.kg.storage import new_folder
+from ghar.llm.policy import Policy
 from ghar.metrics.runfolder import RunFolder
 from trainers.ray.start import start_ray
 from trainers.rllib.module import MaskedModule
-from trainers.rllib.navigate import AGENTS, best_rule, chart_of, game_of, navigator, reward
 from trainers.runs.models import use_cores
 from trainers.runs.resume import as_yaml
-from trainers.study import Study, prepare
 
 ENV = "navigation"
 FOLDER = "rllib"  # of the best update's checkpoint, below RUN/checkpoints
@@ -47,10 +48,17 @@ RANDOM_PLAY = 256  # episodes that tell what returns are like
 
 
 def section(config: Config) -> Rllib:
-    """The section `trainer.rllib`, which systems that RLlib does not train leave null."""
-    if config.trainer.rllib is None:
-        raise BadInput(f"policy={config.policy.name} is not trained by RLlib: choose policy=ghar.")
-    return config.trainer.rllib
+    """The section `rllib`. BadInput where it is null."""
+    if config.rllib is None:
+        raise BadInput("The section rllib is null: choose rllib=ppo.")
+    return config.rllib
+
+
+def decisions_of(system: System[Any]) -> Decisions:
+    """What RLlib learns from. BadInput for a system that has no decisions as numbers."""
+    if system.decisions is None:
+        raise BadInput(f"system {system.name} shows its decisions as text alone, which RLlib does not read.")
+    return system.decisions()
 
 
 def train(config: Config) -> None:
@@ -58,18 +66,17 @@ def train(config: Config) -> None:
     checkpoint is of the update that was best on those; its reward on the test patients stands beside the scripted
     optimum's."""
     use_cores(config.threads)
+    section(config)
     folder = RunFolder.open(Path(config.run_dir))
     folder.metrics_path.unlink(missing_ok=True)
     folder.write_config(as_yaml(config))
-    study = prepare(config)
-    chart = chart_of(study)
-    game = game_of(study, chart, study.cases(study.splits.train, None))
-    valid = study.cases(study.splits.valid[: config.trainer.rl.eval_samples], None)
-    rule, optimum = best_rule(study, chart, valid)
+    system = systems.build(Records(config))
+    own, valid = decisions_of(system), system.cases.valid[: config.trainer.rl.eval_samples]
+    rule, optimum = best_rule(system, own, config, valid)
     print(f"Scripted optimum on {len(valid)} validation samples: reward {optimum:.3f}")
     checkpoint, best = folder.path / "checkpoints" / FOLDER, -np.inf
-    with algorithm(config, game) as algo:
-        for row in learn(algo, config, lambda: reward(study, valid, policy_of(algo, chart, config))):
+    with algorithm(config, own.game(system.cases.train)) as algo:
+        for row in learn(algo, config, lambda: reward(system, config, valid, policy_of(algo, own, config))):
             folder.log(row)
             if "eval/reward" in row:
                 mean = row["eval/reward"]
@@ -78,11 +85,27 @@ def train(config: Config) -> None:
                     best = mean
                     with new_folder(checkpoint) as temporary:
                         algo.save_to_path(str(temporary.resolve()))
-    test = study.cases(study.splits.test, None)
-    learned, scripted = (reward(study, test, p) for p in (load_policy(checkpoint, study), navigator(chart, rule)))
-    about = {"generated": study.cohort.generated, "seed": config.seed}
+    test = system.cases.test
+    learned, scripted = (reward(system, config, test, p) for p in (load_policy(checkpoint, own), own.policy(rule)))
+    about = {"generated": system.generated, "seed": config.seed}
     folder.write_summary({**about, "optimum": scripted, "rllib": learned})
     print(f"Test reward {learned:.3f}, scripted optimum {scripted:.3f}. Checkpoint: {checkpoint}")
+
+
+def best_rule(
+    system: System[Any], own: Decisions, config: Config, cases: Sequence[Any]
+) -> tuple[Callable[..., list[int]], float]:
+    """The scripted optimum, as the mean reward of every rule on `cases` tells it, and that reward."""
+    found = [(reward(system, config, cases, own.policy(rule)), rule) for rule in own.rules]
+    best, rule = max(found, key=lambda pair: pair[0])
+    return rule, best
+
+
+def reward(system: System[Any], config: Config, cases: Sequence[Any], policy: Policy) -> float:
+    """Mean reward of a policy on `cases`, without references."""
+    stage = stage_of(system, system.variants[system.main], config)
+    episodes = play(stage, cases, policy, seed=config.seed, title="Playing")
+    return float(np.mean([system.reward(e, case).total for e, case in zip(episodes, cases, strict=True)]))
 
 
 def learn(algo: Any, config: Config, evaluate: Callable[[], float]) -> Iterator[dict[str, Any]]:
@@ -116,7 +139,7 @@ def numbers(result: dict[str, Any]) -> dict[str, float]:
 
 
 @contextmanager
-def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
+def algorithm(config: Config, game: Game) -> Iterator[Any]:
     """The built PPO, torn down at the end."""
     start_ray(section(config).runners + 1)
     register_env(ENV, lambda _: PettingZooEnv(aec(game)))
@@ -128,7 +151,7 @@ def algorithm(config: Config, game: NavigationGame) -> Iterator[Any]:
         ray.shutdown()
 
 
-def ppo(config: Config, game: NavigationGame) -> Any:
+def ppo(config: Config, game: Game) -> Any:
     """RLlib's configuration from ours. Its KL term is to the last policy, ours to a reference there is none of here:
     it is off. The learning rate falls to a tenth and the weight of the entropy to 0 over `rl.updates`, so that the most
     probable actions become the sampled ones. One policy for all agents ("shared") or one for each ("separate")."""
@@ -176,7 +199,7 @@ def ppo(config: Config, game: NavigationGame) -> Any:
     )
 
 
-def returns_at_random(game: NavigationGame, seed: int) -> tuple[float, float]:
+def returns_at_random(game: Game, seed: int) -> tuple[float, float]:
     """Mean and standard deviation of what random episodes are worth: the unit of the values that are learned."""
     env = GymView(game)
     env.action_space.seed(seed)
@@ -195,31 +218,35 @@ def _mapping(shared: bool) -> Callable[..., str]:
     return (lambda agent, *_, **__: "shared") if shared else (lambda agent, *_, **__: agent)
 
 
-def policy_of(algo: Any, chart: Chart, config: Config) -> Navigator:
+def policy_of(algo: Any, own: Decisions, config: Config) -> Policy:
     """The policy as trained so far, most probable actions."""
-    names = ("shared",) if section(config).policies == "shared" else tuple(f"{agent}_0" for agent in AGENTS)
-    return _navigator(chart, {name: algo.get_module(name) for name in names})
+    agents = own.game(()).agents
+    names = ("shared",) if section(config).policies == "shared" else tuple(f"{agent}_0" for agent in agents)
+    return own.policy(_Modules({name: algo.get_module(name) for name in names}))
 
 
-def load_policy(path: Path, study: Study) -> Navigator:
+def load_policy(path: Path, own: Decisions) -> Policy:
     """The policy of a checkpoint, for evaluation beside all others. BadInput when there is none."""
     folder = path / "learner_group" / "learner" / "rl_module"
     if not folder.is_dir():
         wanted = f"name RUN/checkpoints/{FOLDER}"
-        raise BadInput(f"eval.navigation={path} is no checkpoint of launch/train_rllib.py: {wanted}.")
+        raise BadInput(f"rllib.checkpoint={path} is no checkpoint of launch/train_rllib.py: {wanted}.")
     modules = MultiRLModule.from_checkpoint(str(folder.resolve()))
-    return _navigator(chart_of(study), dict(modules.items()))
+    return own.policy(_Modules(dict(modules.items())))
 
 
-def _navigator(chart: Chart, modules: dict[str, Any]) -> Navigator:
-    def decide(seen: np.ndarray, masks: np.ndarray, agents: Sequence[str]) -> list[int]:
+class _Modules:
+    """Decides by RLlib's modules, the most probable action of each."""
+
+    def __init__(self, modules: dict[str, Any]) -> None:
+        self.modules = modules
+
+    def __call__(self, seen: np.ndarray, masks: np.ndarray, agents: Sequence[str]) -> list[int]:
         actions = np.zeros(len(agents), np.int64)
-        for name, module in modules.items():
+        for name, module in self.modules.items():
             rows = [i for i, agent in enumerate(agents) if name in ("shared", f"{agent}_0")]
             if rows:
                 batch = {"observation": torch.from_numpy(seen[rows]), "action_mask": torch.from_numpy(masks[rows])}
                 found = module.forward_inference({Columns.OBS: batch})[Columns.ACTION_DIST_INPUTS]
                 actions[rows] = found.argmax(dim=-1).cpu().numpy()
         return actions.tolist()
-
-    return Navigator(chart, decide, Words(chart.knowledge, NO_ERROR), AGENTS)

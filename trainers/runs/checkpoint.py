@@ -186,6 +186,14 @@ def load(step: Path, model: Mapping[str, str]) -> Checkpoint:
     return _read(step, model)
 
 
+def state_of(step: Path) -> dict[str, Any]:
+    """What the training loop counted up to a step folder. BadInput for a damaged one."""
+    damage = fault(step)
+    if damage is not None:
+        raise BadInput(f"{damage}; take another checkpoint or delete this one")
+    return json.loads((step / "state.json").read_text())
+
+
 def _read(step: Path, model: Mapping[str, str]) -> Checkpoint:
     """`load` of a step folder whose files are known to be whole."""
     from safetensors.torch import load_file

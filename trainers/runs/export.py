@@ -20,10 +20,10 @@ from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder, write_whole
-from trainers.evaluate import weights_step
 from trainers.rl.actor_critic import ActorCritic
 from trainers.runs import checkpoint
 from trainers.runs.models import SFT, identity, load_sft, make_actor, save_model, use_cores
+from trainers.weights import find
 
 METRICS = ("accuracy", "macro_f1", "reward", "retrieval_rate", "when_f1", "iterations")
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank may be (vLLM 0.32)
@@ -38,8 +38,8 @@ def export(config: Config) -> Path:
     run = Path(config.run_dir)
     summary = RunFolder(run).summary()
     if summary is None:
-        raise BadInput(f"{run} holds no finished run: train it first, with the same command and launch/train_ghar.py.")
-    step = weights_step(config, run / "checkpoints")
+        raise BadInput(f"{run} holds no finished run: train it first, with the same command and launch/train.py.")
+    step = find(config).step
     if step is None:
         raise BadInput(f"{run / 'checkpoints'} holds no checkpoint of RL to export: train the run first.")
     base, tokenizer = load_sft(config, step.parent)

@@ -15,8 +15,8 @@ import yaml
 
 from ghar.config import Config
 from ghar.errors import BadInput
-from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
+from trainers.report import report
 
 # A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
 # which changes its numbers by float rounding at most.
@@ -26,7 +26,7 @@ FREE = frozenset({
     "deepspeed.checkpointing", "engine.device", "engine.kv_cache_gb", "engine.sync", "engine.sleep", "engine.max_batch",
     "ray.workers", "ray.rollout_actors", "ray.retrieval_actors", "ray.gpu", "ray.timeout_s",
     "env.in_flight", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
-    "logger.wandb", "logger.project", "logger.entity", "logger.group",
+    "logger.wandb", "logger.project", "privacy.allow",
 })  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
     elif (path / "checkpoints").exists():
         raise BadInput(f"{path} holds checkpoints but no config.yaml to say of what: choose another run_dir.")
     if resumed and "time" in (folder.summary() or {}):  # written at the end of training, never by an evaluation
-        print(f"{path} holds this run, finished; delete the folder to train again.\nReport: {write_report(path)}")
+        print(f"{path} holds this run, finished; delete the folder to train again.\nReport: {report(path)}")
         return None
     if resumed and config.resume == "auto":
         print(f"Resuming the unfinished run in {path} (resume=never starts over).")

@@ -15,39 +15,37 @@ import numpy as np
 
 from ghar.errors import BadInput
 from rewards.compose import Reference
-from trainers.play import tokenised
-from trainers.sft.run import Pair
-from trainers.sft.warmup import Warmup
+from trainers.sft.pairs import Pair
 
 
 @dataclass(frozen=True)
 class Lessons:
-    """pairs: replies of the accepted episodes, to imitate; references: by sample id (Eq. 15); rate: share accepted."""
+    """pairs: replies to imitate; valid: pairs whose loss decides which weights are kept, none for the last ones;
+    references: by sample id (Eq. 15 of GHAR); about: numbers for the summary."""
 
     pairs: Sequence[Pair]
+    valid: Sequence[Pair]
     references: Mapping[str, Reference]
-    rate: float
-
-
-def lessons_of(found: Warmup, tokenizer: Any) -> Lessons:
-    """The accepted episodes as token ids."""
-    pairs = [pair for _, pair in tokenised(tokenizer, found.accepted)]
-    return Lessons(pairs, found.references, found.rate)
+    about: Mapping[str, Any]
 
 
 def write_lessons(path: Path, lessons: Lessons) -> None:
-    """One npz: all token ids in a row (int32), the lengths that part them (int64 [pairs, 2]), the rest as JSON bytes.
+    """One npz: all token ids in a row (int32), the lengths that part them (int64 [pairs, 2]), weights (NaN: none), how
+    many pairs train, the rest as JSON bytes.
 
     Written whole or not at all.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    texts = {"rate": lessons.rate, "references": {key: asdict(r) for key, r in lessons.references.items()}}
+    pairs = [*lessons.pairs, *lessons.valid]
+    references = {key: asdict(reference) for key, reference in lessons.references.items()}
+    texts = {"train": len(lessons.pairs), "about": dict(lessons.about), "references": references}
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
         np.savez_compressed(
             file,
-            ids=np.concatenate([np.array([*p.prompt_ids, *p.completion_ids], np.int32) for p in lessons.pairs]),
-            lengths=np.array([[len(p.prompt_ids), len(p.completion_ids)] for p in lessons.pairs], np.int64),
+            ids=np.concatenate([np.array([*p.prompt_ids, *p.completion_ids], np.int32) for p in pairs]),
+            lengths=np.array([[len(p.prompt_ids), len(p.completion_ids)] for p in pairs], np.int64),
+            weights=np.array([np.nan if p.weight is None else p.weight for p in pairs]),
             texts=np.frombuffer(json.dumps(texts).encode(), np.uint8),
         )
         file.flush()
@@ -59,10 +57,14 @@ def read_lessons(path: Path) -> Lessons:
     """What `write_lessons` wrote. BadInput when the file is damaged (its checksums tell)."""
     try:
         with np.load(path) as file:
-            ids, lengths, texts = file["ids"], file["lengths"], json.loads(file["texts"].tobytes())
+            ids, lengths, weights = file["ids"], file["lengths"], file["weights"].tolist()
+            texts = json.loads(file["texts"].tobytes())
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{path} is damaged ({error}): start with resume=never to train anew.") from None
     parts = np.split(ids, np.cumsum(lengths.reshape(-1))[:-1])
-    pairs = [Pair(p.tolist(), c.tolist()) for p, c in zip(parts[::2], parts[1::2], strict=True)]
+    pairs = [
+        Pair(prompt.tolist(), reply.tolist(), None if np.isnan(weight) else weight)
+        for prompt, reply, weight in zip(parts[::2], parts[1::2], weights, strict=True)
+    ]
     references = {key: Reference(**value) for key, value in texts["references"].items()}
-    return Lessons(pairs, references, texts["rate"])
+    return Lessons(pairs[: texts["train"]], pairs[texts["train"] :], references, texts["about"])

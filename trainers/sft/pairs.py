@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ghar.episode import Act, Episode
+from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 
 IGNORE = -100  # label of a token without loss, as torch and TRL have it
 
@@ -22,6 +25,36 @@ class Pair:
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]
     weight: float | None = None
+
+
+def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[str, Pair]]:
+    """The replies of episodes with their prompts, as (role, token ids), to be imitated."""
+    records = [r for e in episodes for r in e.trace if isinstance(r.effect, Act)]
+    acts: list[Any] = [record.effect for record in records]
+    replies: list[Any] = [record.result for record in records]
+    return [
+        (act.role, pair)
+        for act, pair in zip(
+            acts,
+            pairs_of(tokenizer, [(act.prompt, reply.text.strip(), act.choices, None) for act, reply in
+                                 zip(acts, replies, strict=True)]),
+            strict=True,
+        )
+    ]  # fmt: skip
+
+
+def pairs_of(tokenizer: Tokenizer, texts: Sequence[tuple[str, str, tuple[str, ...], float | None]]) -> list[Pair]:
+    """(prompt, reply, choices, weight) as token ids; of a reply among choices those that an engine would choose.
+
+    weight: of the pair against others: each of its completion's tokens gets its share.
+    """
+    choices = {some: encode_choices(tokenizer, some) for _, _, some, _ in texts if some}
+    prompts, replies = encode_many(tokenizer, [text[0] for text in texts], [text[1] for text in texts])
+    found = []
+    for (_, reply, some, weight), prompt, free in zip(texts, prompts, replies, strict=True):
+        ids = list(choices[some][some.index(reply)]) if some else free
+        found.append(Pair(prompt, ids, None if weight is None else weight / len(ids)))
+    return found
 
 
 def dataset(pairs: Sequence[Pair]) -> Any:

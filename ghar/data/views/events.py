@@ -22,6 +22,9 @@ TYPES: Mapping[str, str] = {  # vocabulary of a code -> type in its row; others 
 }
 
 
+INNATE = ("MEDS_BIRTH", "GENDER", "Gender", "Race", "Ethnicity")  # OMOP sources give them the time of birth
+
+
 def event_rows(sample: EventSample, name_of: Callable[[str], str]) -> list[str]:
     """One row an event, in the order of `sample.events`; static facts begin with [static]."""
     return rows_of(sample.events, name_of)

@@ -1,0 +1,215 @@
+"""The classical baselines of Fig. 2 (EHR-RAG): logistic regression on counts of codes, or on patient embeddings.
+
+As in EHRSHOT (Wornow et al. 2023): features scaled by their largest value, an L2 penalty whose strength is chosen on
+validation samples, so many training and validation samples of each class (shots), or all. Counts are of the events
+strictly before the prediction time, and a code counts for every code above it, too. They ask no one and retrieve
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from scipy.sparse import csr_array
+
+from envs.ehr_rag.cases import EventCases
+from envs.ehr_rag.episode import EventCase
+from envs.ehr_rag.stores import Stores
+from ghar.arrays import load_arrays
+from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.subsets import SHOTS, few_shot
+from ghar.episode import Prediction
+from ghar.errors import BadInput
+from ghar.metrics.scores import classification
+from ghar.progress import track
+from ghar.retrieval.event_store import Record, to_micros
+
+STRENGTHS = tuple(10.0**power for power in range(-6, 7))  # C of scikit-learn
+STEPS = 1_000  # of the solver at most
+Features = np.ndarray | csr_array
+Linear = Literal["counts", "embeddings"]
+LINEAR: tuple[Linear, ...] = ("counts", "embeddings")
+
+
+@dataclass(frozen=True)
+class ByShots:
+    """Label probabilities [cases, classes] of every case, by training samples a class; "all" of them is the last.
+
+    row_of: sample id -> its row.
+    """
+
+    shares: Mapping[str, np.ndarray]
+    row_of: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Regressions:
+    """Both regressions, fitted when first asked. codes: of the cohort. embeddings: the file of patients' vectors."""
+
+    cases: EventCases
+    stores: Stores
+    codes: pl.DataFrame
+    embeddings: str | None
+    seed: int
+    _fitted: dict[str, ByShots] = field(default_factory=dict)
+
+    def predict(self, case: EventCase, name: Linear) -> Prediction:
+        """The most probable label after all training samples."""
+        found = self.fitted(name)
+        shares = found.shares["all"][found.row_of[case.sample_id]]
+        return Prediction(int(shares.argmax()), probabilities=tuple(shares.tolist()))
+
+    def fitted(self, name: Linear) -> ByShots:
+        """All probabilities of one regression."""
+        if name not in self._fitted:
+            row_of = {case.sample_id: i for i, case in enumerate(self.cases.all)}
+            splits, classes = self.cases.splits, len(self.cases.task.labels)
+            shares = fit_shots(self._features(name), row_of, splits, classes, self.seed, f"Fitting {name}")
+            self._fitted[name] = ByShots(shares, row_of)
+        return self._fitted[name]
+
+    def numbers(self, name: Linear, resamples: int) -> dict[str, dict[str, list[float]]]:
+        """Training samples a class -> {metric: [value, low, high]} of the test samples."""
+        found, test = self.fitted(name), self.cases.splits.test
+        rows = [found.row_of[case.sample_id] for case in test]
+        truth, patients = [case.label for case in test], [case.subject_id for case in test]
+        draw: Any = {"patients": patients, "seed": self.seed, "resamples": resamples}
+        classes = len(self.cases.task.labels)
+        numbers = {}
+        for shots, shares in found.shares.items():
+            guess = shares[rows].argmax(axis=1).tolist()
+            scored = classification(truth, guess, classes, shares[rows], **draw)
+            numbers[shots] = {metric: interval.as_list() for metric, interval in scored.items()}
+        return numbers
+
+    def _features(self, name: Linear) -> Features:
+        if name == "counts":
+            return count_features(self.stores.records(self.cases.all, apart=False), self.codes)
+        return read_embeddings(Path(self.embeddings or ""), self.cases.all)
+
+
+def count_features(records: Iterable[Record], parents: pl.DataFrame) -> csr_array:
+    """f64[records, codes] of a store in which every event is a row. parents: `Cohort.codes`."""
+    above, n = _ancestors(parents), 0
+    place: dict[str, int] = {}
+    rows, columns, values = [], [], []
+    for i, record in enumerate(records):
+        n = i + 1
+        codes, counts = np.unique(record.row_codes(), return_counts=True)
+        names = [record.store.codes[int(code)] for code in codes] + list(record.facts)
+        for name, count in zip(names, [*counts.tolist(), *([1] * len(record.facts))], strict=True):
+            for each in (name, *above.get(name, ())):
+                rows.append(i)
+                columns.append(place.setdefault(each, len(place)))
+                values.append(float(count))
+    return csr_array((values, (rows, columns)), shape=(n, max(len(place), 1)))
+
+
+def _ancestors(codes: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Code -> all codes above it, each once."""
+    above = dict(codes.select("code", "parents").iter_rows())
+    found: dict[str, tuple[str, ...]] = {}
+    for code in above:
+        seen: dict[str, None] = {}
+        waiting = list(above[code] or ())
+        while waiting:
+            parent = waiting.pop()
+            if parent not in seen and parent != code:
+                seen[parent] = None
+                waiting += above.get(parent) or ()
+        found[code] = tuple(seen)
+    return found
+
+
+def read_embeddings(path: Path, cases: Sequence[EventCase]) -> np.ndarray:
+    """f32[cases, d] from a parquet or npz file with subject_id, prediction_time and vector (CLMBR's, say).
+
+    prediction_time: datetime64 or microseconds since 1970. BadInput for another file, or one without one of the cases.
+    """
+    if not path.is_file():
+        raise BadInput(f"system.embeddings={path} does not exist: name a parquet or npz file.")
+    if path.suffix == ".npz":
+        found = load_arrays(path, ("subject_id", "prediction_time", "vector"))
+        subjects, times, vectors = found["subject_id"], found["prediction_time"], found["vector"]
+    else:
+        try:
+            frame = pl.read_parquet(path, columns=["subject_id", "prediction_time", "vector"])
+            vectors = np.array(frame["vector"].to_list(), dtype=np.float32)
+        except (pl.exceptions.PolarsError, ValueError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise BadInput(f"{path} has no columns subject_id, prediction_time and vector ({reason}).") from None
+        subjects, times = frame["subject_id"].to_numpy(), frame["prediction_time"].to_numpy()
+    if vectors.ndim != 2 or not np.isfinite(vectors).all():
+        raise BadInput(f"{path}: the vectors must be finite and of one length: write them again.")
+    if times.dtype.kind == "M":
+        times = times.astype("datetime64[us]").astype(np.int64)
+    row = {key: i for i, key in enumerate(zip(subjects.tolist(), times.tolist(), strict=True))}
+    for case in cases:
+        if (case.subject_id, to_micros(case.prediction_time)) not in row:
+            raise BadInput(f"{path} has no vector of patient {case.subject_id} at {case.prediction_time}: add it.")
+    return vectors[[row[case.subject_id, to_micros(case.prediction_time)] for case in cases]].astype(np.float32)
+
+
+def fit_shots(
+    features: Features, row_of: Mapping[str, int], splits: Splits[EventCase], classes: int, seed: int, title: str
+) -> dict[str, np.ndarray]:
+    """Label probabilities [rows of `features`, classes] for 1, 2, ..., 256 shots a class and "all".
+
+    row_of: sample id -> its row of `features`. Numbers of shots that a class of the training set does not have are left
+    out.
+    """
+    found: dict[str, np.ndarray] = {}
+    for shots in track((*SHOTS, None), title):
+        train = _draw(splits.train, shots, seed)
+        valid = _draw(splits.valid, shots, seed) or splits.valid
+        if train:
+            parts = [(_take(features, row_of, some), _labels(some)) for some in (train, valid)]
+            found["all" if shots is None else str(shots)] = _fit(parts[0], parts[1], features, classes)
+    return found
+
+
+def _draw(cases: Sequence[EventCase], shots: int | None, seed: int) -> Sequence[EventCase]:
+    """So many of each class; none where one has fewer."""
+    if shots is None:
+        return cases
+    sizes = np.bincount([case.label for case in cases])
+    return few_shot(cases, shots, seed) if sizes[sizes > 0].min() >= shots else ()
+
+
+def _take(features: Features, row_of: Mapping[str, int], cases: Sequence[EventCase]) -> Any:
+    return features[[row_of[case.sample_id] for case in cases]]  # type: ignore[index]
+
+
+def _labels(cases: Sequence[EventCase]) -> np.ndarray:
+    return np.array([case.label for case in cases])
+
+
+def _fit(train: tuple[Any, np.ndarray], valid: tuple[Any, np.ndarray], asked: Any, classes: int) -> np.ndarray:
+    """Shares of the labels of `asked`, by the model whose penalty makes the validation samples most likely."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import MaxAbsScaler
+
+    if len(set(train[1].tolist())) == 1:  # nothing to tell apart
+        return np.tile(np.eye(classes)[train[1][0]], (asked.shape[0], 1))
+    scaler = MaxAbsScaler().fit(train[0])
+    inputs, judged = scaler.transform(train[0]), scaler.transform(valid[0])
+    best, model = -np.inf, None
+    for strength in STRENGTHS:
+        tried = LogisticRegression(C=strength, max_iter=STEPS).fit(inputs, train[1])
+        shares = _shares(tried, judged, classes)
+        likelihood = np.log(shares[np.arange(len(valid[1])), valid[1]].clip(1e-12)).mean()
+        if likelihood > best:
+            best, model = likelihood, tried
+    return _shares(model, scaler.transform(asked), classes)
+
+
+def _shares(model: Any, inputs: Any, classes: int) -> np.ndarray:
+    """Probabilities of all classes, 0 for one that was never seen."""
+    shares = np.zeros((inputs.shape[0], classes))
+    shares[:, model.classes_] = model.predict_proba(inputs)
+    return shares

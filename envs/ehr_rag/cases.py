@@ -1,0 +1,89 @@
+"""Cases of EHR-RAG: a task's samples, each with its patient's static facts and with what prompts say of the task."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import count
+
+import polars as pl
+
+from envs.ehr_rag.episode import EventCase
+from envs.records import Records
+from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.tasks.cards import TaskCard, card_of
+from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.visits import read_task
+from ghar.data.views.events import event_label
+from ghar.errors import BadInput
+from ghar.retrieval.event_build import clock_of
+from ghar.retrieval.event_store import Clock
+
+
+@dataclass(frozen=True)
+class EventCases:
+    """A task's cases by split. counts: for the report."""
+
+    task: Task
+    splits: Splits[EventCase]
+    counts: dict[str, int]
+
+    @property
+    def all(self) -> list[EventCase]:
+        """The cases of all splits, by patient and time."""
+        cases = (*self.splits.train, *self.splits.valid, *self.splits.test)
+        return sorted(cases, key=lambda case: (case.subject_id, case.prediction_time, case.sample_id))
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Of one patient: labels of the static facts, and when the first event with a time became known."""
+
+    facts: tuple[str, ...] = ()
+    first: datetime | None = None
+
+
+def event_cases(records: Records, clock: Clock) -> EventCases:
+    """Cases of any task of visits; `place` counts them through the splits.
+
+    Raises BadInput for a task without visits, and for a source whose hospital stays have no order.
+    """
+    _check_order(records.cohort)
+    read = read_task(records.cohort, records.config.data, records.config.task)
+    known, card = _known(records.charted, clock), card_of(read.task)
+    places = count()
+
+    def cases(part: Sequence[Sample]) -> tuple[EventCase, ...]:
+        return tuple(_case(sample, next(places), known[sample.subject_id], read.task, card) for sample in part)
+
+    found = EventCases(read.task, Splits(*map(cases, (read.splits.train, read.splits.valid, read.splits.test))), {})
+    firsts = [(known[case.subject_id].first, case.prediction_time) for case in found.all]
+    empty = sum(first is None or first >= at for first, at in firsts)
+    return replace(found, counts={**read.counts, "samples without an earlier event": empty})
+
+
+def _check_order(cohort: Cohort) -> None:
+    if "group" in cohort.visits.columns:
+        raise BadInput(
+            f"The {cohort.name} have no order of hospital stays, so that no one knows which events came before a "
+            "prediction, from which alone system=ehr_rag predicts: choose another data or another system."
+        )
+
+
+def _known(cohort: Cohort, clock: Clock) -> defaultdict[int, _Known]:
+    """What stands beside the events, by patient."""
+    static = pl.col("time").is_null()
+    people = cohort.scan().group_by("subject_id", maintain_order=True)
+    table = people.agg(facts=pl.col("code").filter(static), first=clock_of(clock).min()).collect()
+    names = cohort.names()
+    found: defaultdict[int, _Known] = defaultdict(_Known)
+    for subject, facts, first in table.iter_rows():
+        found[subject] = _Known(tuple(event_label(code, names[code]) for code in facts), first)
+    return found
+
+
+def _case(sample: Sample, place: int, known: _Known, task: Task, card: TaskCard) -> EventCase:
+    text = "; ".join(known.facts)
+    return EventCase(sample.sample_id, sample.subject_id, place, text, sample.prediction_time, task, card, sample.label)

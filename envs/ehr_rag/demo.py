@@ -1,0 +1,42 @@
+"""EHR-RAG on the events of generated patients, as `gymnasium.make("ghar/EHRRAG-v0")` plays it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_scene
+from envs.scene import Scene
+from envs.system import words
+from ghar.data.demo.world import generate_world, world_folder
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.tasks.cards import CARDS
+from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
+from ghar.retrieval.encoders import HashingEncoder
+from ghar.retrieval.ether import EtherSpec, EventCorpus
+from ghar.retrieval.event_build import build_event_store
+from ghar.retrieval.event_store import Layout
+
+SPEC = EhrRagSpec("compact", "ehr_rag", iterations=3, chunks=2, coarse=12, keep=4, whole=4, rows=40, tokens=400)
+ETHER = EtherSpec(alpha=0.75, recent_days=180, early_days=3650, candidates=100, values=5)  # the paper's
+LAYOUT = Layout(10, 2, True, "time")
+WIDTH = 64  # of the vectors
+PATIENTS, ETA = 300, 5.0  # of the generated world; weight of the outcome
+TASK = "guo_los"
+
+
+@cache
+def demo_events(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> Scene:
+    """Long stays (EHRSHOT's guo_los) of a generated world, from its events."""
+    root = world_folder(Path(folder), seed, patients)
+    generate_world(root, seed=seed, patients=patients)
+    cohort = read_mimic4(root, Path(folder) / "cohorts", charts=False)
+    encoder = HashingEncoder(WIDTH)
+    store = build_event_store(cohort, Path(folder) / "stores", encoder, LAYOUT)
+    cases = []
+    for place, (subject, at, label) in enumerate(ehrshot_labels(cohort, TASK)[0].iter_rows()):
+        facts = "; ".join(store.record(subject, at).facts)
+        cases.append(EventCase(f"{TASK}-{place}", subject, place, facts, at, TASKS[TASK], CARDS[TASK], label))
+    keys = [(case.subject_id, case.prediction_time) for case in cases]
+    corpus = EventCorpus(keys, ETHER, encoder, store, None, seed)
+    return ehr_rag_scene(EhrRagEpisodes(SPEC, words), corpus, cases, ETA)

@@ -1,0 +1,81 @@
+"""What EHR-RAG adds to rows of episodes and to a variant's numbers: when what was found, and how arguments used it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
+from envs.system import Variant
+from ghar.episode import Episode
+from ghar.metrics.policy import policy_summary
+from ghar.metrics.rows import patients_of
+from ghar.metrics.scores import class_f1
+from ghar.retrieval.ether import EventPassage
+
+SECOND = "%Y-%m-%d %H:%M:%S"
+OF_POLICIES = ("reward", "retrieval_rate", "iterations", "tokens", "seconds")  # nothing to say of a regression
+Row = Mapping[str, Any]
+
+
+def event_row(episode: Episode, case: EventCase, variant: Variant) -> dict[str, Any]:
+    """`prediction_time`, `lookups` and `arguments` of a row (ghar.metrics.lookups); an iteration is a look-up."""
+    found = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
+    return {
+        "prediction_time": f"{case.prediction_time:{SECOND}}",
+        "retrieved": bool(found.lookups),
+        "iterations": len(found.lookups),
+        "lookups": [_lookup(lookup, found.arguments) for lookup in found.lookups],
+        "arguments": dict(found.arguments),
+    }
+
+
+def _lookup(lookup: Lookup, arguments: Mapping[str, str]) -> dict[str, Any]:
+    passages = [_passage(passage, arguments) for passage in lookup.passages]
+    return {"path": lookup.path, "step": lookup.step, "query": lookup.query, "passages": passages}
+
+
+def _passage(passage: EventPassage, arguments: Mapping[str, str]) -> dict[str, Any]:
+    used = {side: used_lines(passage, said) for side, said in arguments.items()}
+    return {
+        "kind": passage.kind,
+        "ident": passage.ident,
+        "score": passage.score,
+        "first": f"{passage.first:{SECOND}}",
+        "last": f"{passage.last:{SECOND}}",
+        "text": passage.text,
+        "used": {side: lines for side, lines in used.items() if lines},
+    }
+
+
+def used_lines(passage: EventPassage, argument: str) -> list[str]:
+    """The lines of a passage that an argument names: their description stands in it, letter by letter but for case."""
+    said = argument.casefold()
+    return [line for line in passage.rows if (name := _name(line)) and name.casefold() in said]
+
+
+def _name(line: str) -> str:
+    """The description of a row ("[time] type - description (value: ...)") or of a trajectory ("name: [time] ...")."""
+    if line.startswith("["):
+        return line.partition(" - ")[2].rpartition(" (value: ")[0] or line.partition(" - ")[2]
+    return line.partition(": [")[0]
+
+
+def variant_numbers(labels: Sequence[str], rows: Sequence[Row], draw: Mapping[str, int]) -> dict[str, Any]:
+    """`policy_summary`, and "class_f1" {label: [value, low, high]} and "errors" {format error: count}.
+
+    draw: seed and resamples of intervals. A variant that asks no one has no reward and no retrieval to speak of.
+    """
+    found = policy_summary(rows, labels, **draw)
+    if not any(row["turns"] for row in rows):
+        for name in OF_POLICIES:
+            found.pop(name)
+    place = {label: i for i, label in enumerate(labels)}
+    truth = [place[row["label"]] for row in rows]
+    guess = [None if row["prediction"] is None else place[row["prediction"]] for row in rows]
+    by_class = class_f1(truth, guess, len(labels), patients=patients_of(rows), **draw)
+    return found | {
+        "class_f1": {labels[i]: interval.as_list() for i, interval in by_class.items()},
+        "errors": dict(Counter(error for row in rows for error in row["errors"]).most_common()),
+    }

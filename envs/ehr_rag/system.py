@@ -1,0 +1,175 @@
+"""EHR-RAG as a system: its cases, stores, variants and fixed rule, from the records of a task of visits.
+
+What a case may know is every event strictly before its prediction time, charts included. Where a task predicts at the
+end of a stay (los under data.leakage=paper), that is the whole stay with its times: see README.md of this room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, get_args
+
+from envs.ehr_rag.baselines import LINEAR, Regressions
+from envs.ehr_rag.cases import EventCases, event_cases
+from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
+from envs.ehr_rag.rows import Row, event_row, variant_numbers
+from envs.ehr_rag.rule import RuleReader, fit_rules
+from envs.ehr_rag.settings import Settings
+from envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
+from envs.records import Records
+from envs.system import WORDS, Reader, System, Variant
+from ghar.config import Config
+from ghar.episode import Episode, EpisodeGenerator
+from ghar.retrieval.ether import EtherSpec
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
+
+METHODS: tuple[Method, ...] = get_args(Method)
+TITLES: Mapping[Method, str] = {
+    "ehr_rag": "EHR-RAG", "no_ether": "without ETHER", "no_air": "without AIR", "no_der": "without DER",
+    "direct": "newest rows", "rag": "similar chunks", "uniform": "random chunks", "rule": "frequent codes",
+    "react": "ReAct",
+}  # fmt: skip
+MAIN = "ehr_rag"
+READER = "reader"  # the fixed rule
+SEARCHING = ("rag", "no_ether", "react")  # methods that look for chunks of all events
+EXAMPLES = 50  # patients whose records the demo's tokenizer is made from
+
+
+def build(records: Records, settings: Settings) -> System[EventCase]:
+    """EHR-RAG on the task of `records`. BadInput as `event_cases` and `load_encoder` raise it."""
+    config = records.config
+    cases = event_cases(records, clock_for(config.data.leakage))
+    listed = ("ehr_rag", "direct", "rag", "uniform", "rule", "react", *_linear(settings))
+    names = config.eval.variants or listed
+    stores = open_stores(records, settings, any(name.removeprefix("scripted_") in SEARCHING for name in names))
+    room = Room(config, settings, cases, stores, records.charted.names())
+    keys = {case.place: (case.subject_id, case.prediction_time) for case in cases.all}
+    windows = settings.recent_days, settings.early_days
+    spec = EtherSpec(settings.alpha, *windows, settings.candidates, settings.recent_values)
+    fitted = Regressions(cases, stores, records.charted.codes, settings.embeddings, config.seed)
+    labels = cases.task.labels
+
+    def read_by(reader: Reader) -> System[EventCase]:
+        return replace(made, episode=room.player(reader, fitted).episode)
+
+    made = System(
+        name="ehr_rag",
+        task=cases.task,
+        agents=AGENTS,
+        roles=ROLES,
+        cases=cases.splits,
+        episode=room.player(WORDS, fitted).episode,
+        corpus=EventLookups(stores, keys, spec, config.seed),
+        reward=partial(outcome, config.reward.eta),
+        variants=variants(settings),
+        main=MAIN,
+        listed=listed,
+        read_by=read_by,
+        fixed={READER: lambda: room.reader},
+        teacher=READER,
+        texts=room.texts,
+        row=event_row,
+        numbers=partial(variant_numbers, labels),
+        summary=partial(shots, fitted, config.eval.bootstrap),
+        pairs_of=[("scripted", f"scripted_{name}") for name in METHODS if name != MAIN],
+        counts=cases.counts,
+        generated=records.cohort.generated,
+        credentialed=records.cohort.credentialed,
+    )
+    return made
+
+
+def variants(settings: Settings) -> dict[str, Variant]:
+    """Every method by the trained model and by the fixed rule, and the regressions, which ask no one."""
+    found = [Variant(name, TITLES[name], name) for name in METHODS]
+    found += [
+        Variant("scripted" if name == MAIN else f"scripted_{name}", f"Rule, {TITLES[name]}", name, READER)
+        for name in METHODS
+    ]
+    found += [Variant(name, f"Regression on {name}", name, "") for name in _linear(settings)]
+    return {variant.name: variant for variant in found}
+
+
+def _linear(settings: Settings) -> tuple[str, ...]:
+    return LINEAR if settings.embeddings is not None else LINEAR[:1]
+
+
+def outcome(eta: float, episode: Episode, case: EventCase) -> EpisodeReward:
+    """The outcome alone, weighted by `eta`."""
+    return score_outcome(episode, case.label, eta)
+
+
+def shots(fitted: Regressions, resamples: int, rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    """What summary.json has of the regressions: {"shots": {name: {training samples a class: numbers}}}."""
+    return {"shots": {name: fitted.numbers(name, resamples) for name in LINEAR if name in rows}}
+
+
+@dataclass(frozen=True, eq=False)
+class Player:
+    """Plays a case as a variant says. methods: its episodes, by method."""
+
+    methods: Mapping[str, EhrRagEpisodes]
+    stores: Stores
+    fitted: Regressions = field(repr=False)
+
+    def episode(self, case: EventCase, variant: Variant) -> EpisodeGenerator:
+        """An episode of the variant's method. The store that it reads is open before its first look-up."""
+        if variant.spec in LINEAR:
+            return self._fitted(case, variant.spec)
+        self.stores.open(variant.spec)
+        return self.methods[variant.spec].episode(case)
+
+    def _fitted(self, case: EventCase, name: Any) -> EpisodeGenerator:
+        yield from ()
+        return self.fitted.predict(case, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """What one configuration's variants share. names: of codes."""
+
+    config: Config
+    settings: Settings
+    cases: EventCases
+    stores: Stores
+    names: Mapping[str, str]
+
+    def player(self, reader: Reader, fitted: Regressions) -> Player:
+        """Evidence within system.tokens as `reader` counts, and within half of what it can read."""
+        tokens = self.settings.tokens
+        if reader.context is not None:
+            tokens = min(tokens, reader.context // 2)
+        made = {name: EhrRagEpisodes(self._spec(name, tokens), reader.count) for name in METHODS}
+        return Player(made, self.stores, fitted)
+
+    def _spec(self, method: Method, tokens: int) -> EhrRagSpec:
+        own = self.settings
+        return EhrRagSpec(
+            prompts=self.config.env.prompts,
+            method=method,
+            iterations=own.iterations,
+            chunks=own.chunks,
+            coarse=own.indicators,
+            keep=own.indicators_kept,
+            whole=-(-own.rows // own.chunk_rows),
+            rows=own.rows,
+            tokens=tokens,
+        )
+
+    @cached_property
+    def reader(self) -> RuleReader:
+        """The fixed rule, fitted to the training samples."""
+        train = self.cases.splits.train
+        found = self.stores.records(train, apart=True)
+        return RuleReader(fit_rules(found, [case.label for case in train], len(self.cases.task.labels), self.names))
+
+    def texts(self) -> list[str]:
+        """The rows and trajectories of some training records."""
+        lines: list[str] = []
+        for record in self.stores.records(self.cases.splits.train[:EXAMPLES], apart=True):
+            measured = record.trajectory_lines(record.indicators, self.settings.recent_values)
+            lines += [*record.text(range(record.rows)), *(line for line, *_ in measured)]
+        return lines

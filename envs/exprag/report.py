@@ -1,0 +1,63 @@
+"""EXPRAG's part of the report: for one patient which stays were ranked, what their reports said, how it was used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ghar.metrics.look import Section, in_order, render_section
+from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.traces import shorten
+
+Row = Mapping[str, Any]
+TITLES = {"scripted": "Scripted teacher"}
+LONGEST = 1_500  # characters of a piece that are shown
+
+
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+    """One patient's experience, from the run's episodes by policy; no part where no policy looked any up."""
+    titles = {**TITLES, **(summary.get("titles") or {})}
+    names = in_order(run.episode_names(), titles)
+    content = _content({name: run.episodes(name) for name in names})
+    if content is None:
+        return []
+    shown_as = {name: titles.get(name, name) for name in names}
+    html = render_section("envs.exprag", "report.html", shown_as=shown_as, **content)
+    return [Section("Experience", html)]
+
+
+def _content(episodes: Mapping[str, Iterable[Row]]) -> dict[str, Any] | None:
+    """What the part shows; None where no policy looked experience up.
+
+    The patient is the first one whom the main policy answered rightly with something it found, else the first one that
+    it found anything for. `answers`: what every policy chose for the same patient.
+    """
+    rows = {name: list(found) for name, found in episodes.items()}
+    main = next((name for name in ("exprag", "scripted") if any(map(_found, rows.get(name, ())))), None)
+    if main is None:
+        return None
+    told = [row for row in rows[main] if _found(row)]
+    row = next((row for row in told if row["correct"]), told[0])
+    experience = row["experience"]
+    rank = {stay["stay"]: number for number, stay in enumerate(experience["ranked"], 1)}
+    answers = [
+        (name, other["prediction"], other["correct"])
+        for name, some in rows.items()
+        for other in some
+        if other["sample_id"] == row["sample_id"]
+    ]
+    return {
+        "policy": main,
+        "sample_id": row["sample_id"],
+        "patient": shorten(row["patient"]),
+        "label": row["label"],
+        "ranked": experience["ranked"],
+        "queries": experience["queries"],
+        "found": [{**p, "rank": rank.get(p["stay"]), "text": shorten(p["text"], LONGEST)} for p in experience["found"]],
+        "options": experience["options"],
+        "answers": answers,
+    }
+
+
+def _found(row: Row) -> bool:
+    return bool((row.get("experience") or {}).get("found"))

@@ -1,0 +1,208 @@
+"""What the demo needs and a real run does not: a teacher's knowledge, and a base model made on the spot.
+
+A large language model brings reading, recall of common facts and the habit of combining them. The demo model gets
+them here, before anything of the paper starts: it imitates a teacher on made-up patients, over a graph whose grades are
+redrawn again and again. So it learns to read and to combine, and to recall the grades of common entities, but no
+grade of a rare one, and its decisions (look up? which meta-paths? go on?) are those of an undecided teacher.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from envs.case import build_cases, topics_of
+from envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
+from envs.ghar.knowledge import RELATIONS, label_rule, topic_of
+from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher
+from envs.play import Stage, play
+from envs.records import Records
+from envs.rollout import Corpus, derive_seed
+from envs.system import Exercises, Practice, Variant, words
+from ghar.data.cohort import Sample, Visit
+from ghar.data.demo import story
+from ghar.episode import Episode, Evidence, Retrieve
+from ghar.kg.graph import KnowledgeGraph
+
+TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.65, disorder=0.3, guess=0.03)
+UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0)
+WRONG, DOUBTED = 0.03, 0.3  # shares of common topics: the teacher has the grade wrong; looked up needlessly
+SHARES = {  # of the base exercises, by decision: combining and copying names need the most practice
+    "predict": 0.36, "rewrite": 0.24, "summarise": 0.13, "answer": 0.08, "retrieve": 0.05, "metapaths": 0.04,
+    "continue": 0.04, "followup": 0.06,
+}  # fmt: skip
+PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
+REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
+BASE_FORMAT = 4  # raise it when the exercises or their training change
+SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
+GRADE = re.compile(r"grade \d course")
+
+
+def teacher_knowledge(records: Records) -> Knowledge:
+    """In the demo world: the true severities of common entities, a few of them wrong. For real patients, where no
+    truth is at hand: the mean label of the training patients with a topic, for topics seen often."""
+    return _knowledge(records, WRONG)
+
+
+def base_knowledge(records: Records) -> Knowledge:
+    """What the base model is given: the same without errors, as far as it is known."""
+    return _knowledge(records, 0.0)
+
+
+def _knowledge(records: Records, wrong: float) -> Knowledge:
+    rng = np.random.default_rng(derive_seed(records.config.data.world_seed, "teacher"))
+    top, world, names = len(records.task.labels) - 1, records.world, records.names
+    if world is None:
+        grades = _mean_labels(records, top)
+        return Knowledge(grades, RELATIONS, MeanLabel(top))
+    grades = {}
+    for code, tier in world.tier.items():
+        if tier == "common" and code in names:
+            grade = int(rng.integers(10)) if rng.random() < wrong else world.severity[code]
+            grades[topic_of(code, names[code])] = grade
+    doubted = frozenset(topic for topic in grades if rng.random() < DOUBTED)
+    return Knowledge(grades, RELATIONS, label_rule(records.config.task.name), doubted)
+
+
+@dataclass(frozen=True)
+class MeanLabel:
+    """The label index that a grade stands for where grades are mean labels."""
+
+    top: int
+
+    def __call__(self, grade: int) -> int:
+        return round(grade * self.top / 9)
+
+
+def _mean_labels(records: Records, top: int) -> dict[str, int]:
+    labels = defaultdict(list)
+    for sample in records.splits.train:
+        for topic in topics_of(sample, records.name_of):
+            labels[topic].append(sample.label)
+    return {t: round(float(np.mean(v)) * 9 / top) for t, v in labels.items() if len(v) >= SEEN_OFTEN}
+
+
+@dataclass(frozen=True)
+class RedrawnGrades:
+    """The corpus with every stated grade replaced by a random one, a function of `seed`, the query and the rest of
+    the passage alone: whatever grades the graph states, the same ones are shown."""
+
+    inner: Any
+    seed: int
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        found = self.inner.retrieve(requests)
+        return [
+            Evidence(tuple(replace(p, text=self._redraw(p.text, request.query)) for p in evidence.passages))
+            for request, evidence in zip(requests, found, strict=True)
+        ]
+
+    def _redraw(self, text: str, query: str) -> str:
+        without = GRADE.sub("", text)
+        return GRADE.sub(f"grade {derive_seed(self.seed, query, without) % story.GRADES} course", text)
+
+
+def made_up_samples(
+    records: Records, knowledge: Knowledge, count: int, seed: int
+) -> tuple[list[Sample], dict[str, str]]:
+    """Patients of random conditions and drugs, known topics and others of the graph; and their codes' names."""
+    rng = np.random.default_rng(seed)
+    known: dict[str, list[str]] = {"disease": [], "drug": []}
+    other: dict[str, list[str]] = {"disease": [], "drug": []}
+    met = set(records.names.values())
+    for topic in knowledge.grades:
+        kind, name = topic.split(" ", 1)
+        known[kind].append(name)
+    for kind in known:
+        skip = set(known[kind])
+        nodes = [n.replace(";", ",") for n in _nodes_of_type(records.primekg, kind) if n not in skip]
+        # names that the cohort's patients have need the practice; where there are none, any node's will do
+        other[kind] = [n for n in nodes if n in met] or nodes
+    names: dict[str, str] = {}
+
+    def draw(kind: str, pool: Sequence[str], n: int) -> tuple[str, ...]:
+        picked: list[str] = [pool[int(i)] for i in rng.permutation(len(pool))[:n]]
+        codes = tuple(f"{'DRUG' if kind == 'drug' else 'NODE'}/{name}" for name in picked)
+        names.update(dict(zip(codes, picked, strict=True)))
+        return codes
+
+    samples = []
+    for i in range(count):
+        rare = rng.choice(["disease", "disease", "drug"], size=rng.choice(3, p=[0.4, 0.4, 0.2]))
+        lists = {}
+        for kind, most in (("disease", 4), ("drug", 3)):
+            codes = draw(kind, known[kind] or other[kind], int(rng.integers(1, most)))
+            codes += draw(kind, other[kind], int((rare == kind).sum())) if other[kind] else ()
+            lists[kind] = tuple(codes[j] for j in rng.permutation(len(codes)))
+        when = datetime(2100, 1, 1)
+        earlier = Visit(-1, when, draw("disease", known["disease"] + other["disease"], int(rng.integers(2, 5))))
+        newest = Visit(i, when, lists["disease"], (), lists["drug"])
+        history = (earlier, newest) if rng.random() < 0.5 else (newest,)
+        samples.append(Sample(f"made-up-{i}", -1, i, when, history, 0))
+    return samples, names
+
+
+def _nodes_of_type(graph: KnowledgeGraph, kind: str) -> list[str]:
+    if kind not in graph.types:
+        return []
+    return [graph.names[int(node)] for node in np.flatnonzero(graph.type == graph.types.index(kind))]
+
+
+def practice(records: Records, episodes: GharEpisodes[Any], corpus: Corpus) -> Practice:
+    """Exercises over the demo world, or over what training labels tell of real patients.
+
+    Their randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
+    """
+    knowledge, config = base_knowledge(records), records.config
+    key = (
+        BASE_FORMAT,
+        records.primekg.fingerprint,
+        sorted(records.names.items()),
+        sorted(knowledge.grades.items()),
+        (records.task.name, records.task.labels, config.data.world_seed),
+        (config.env.prompts, config.env.history_tokens, config.retriever.kind),
+        episodes.spec,
+        [path.text for path in episodes.metapaths],
+    )
+    return Practice(key, partial(_exercises, records, knowledge, episodes, corpus))
+
+
+def _exercises(
+    records: Records, knowledge: Knowledge, episodes: GharEpisodes[Any], corpus: Corpus, total: int, seed: int
+) -> Exercises:
+    count = max(64, int(total * SHARES["predict"] / PASSES))
+    samples, names = made_up_samples(records, knowledge, count, derive_seed(seed, "made-up"))
+    env = records.config.env
+    cases = build_cases(
+        samples,
+        records.task,
+        names | dict(records.names),
+        style=env.prompts,
+        budget=env.history_tokens,
+        count=words,
+    )
+    teacher = ScriptedTeacher(knowledge, UNDECIDED)
+    stage = Stage(records.config, AGENTS, play_ghar, Variant("base", spec=episodes), corpus)
+    played: list[Episode] = []
+    for start in range(0, count, REDRAWN_AFTER):
+        redrawn = RedrawnGrades(corpus, derive_seed(seed, "grades", start))
+        part = cases[start : start + REDRAWN_AFTER]
+        played += play(stage, part, teacher, seed=seed, corpus=redrawn, title="Base exercises")
+    return Exercises(played, _token_names(records, knowledge, episodes), SHARES)
+
+
+def _token_names(records: Records, knowledge: Knowledge, episodes: GharEpisodes[Any]) -> list[str]:
+    """Names worth a token of their own: the topics', the cohort's, the menu's, the grades, then the graph's."""
+    grades = [f"grade {g} course" for g in range(story.GRADES)]
+    topics = [topic.split(" ", 1)[1] for topic in knowledge.grades]
+    menu = [part for path in episodes.metapaths for part in (path.text, path.label)]
+    codes = records.cohort.codes["code"]
+    cohort = [records.names[code] for code in codes if not code.startswith(("LAB/", "ICU"))]
+    return [*grades, *topics, *menu, *cohort, *records.primekg.names]

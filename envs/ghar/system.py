@@ -1,0 +1,212 @@
+"""GHAR as a system: its cases, variants, teacher, rewards and ceilings, from the records of a task of visits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from envs import system as systems
+from envs.case import Case, build_cases
+from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, play_ghar
+from envs.ghar.knowledge import NO_ERROR, exact_knowledge
+from envs.ghar.navigation import Chart, Words, navigation
+from envs.ghar.navigator import Navigator, rules
+from envs.ghar.practice import TEACHER, practice, teacher_knowledge
+from envs.ghar.settings import Settings
+from envs.ghar.teacher import ScriptedTeacher
+from envs.records import Records
+from envs.rollout import Corpus
+from envs.scene import Scene
+from envs.system import WORDS, Decisions, Reader, Shaping, System, Variant
+from ghar.config import Config
+from ghar.data.demo.world import ceilings
+from ghar.data.tasks.splits import Splits
+from ghar.episode import Episode
+from ghar.kg.metapaths import metapaths
+from ghar.llm.policy import OppositePolicy
+from ghar.retrieval.build import build_retriever
+from ghar.retrieval.wire import Version
+from rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_episode
+from rewards.terms import chain
+
+ABLATIONS = ("ni", "nt", "nl", "nm")  # Table VII; NS is system.composition=separate
+ITERATIONS = {"full": 6, "demo": 3}  # where system.max_iterations is null; the paper leaves it open
+
+
+def build(records: Records, settings: Settings) -> System[Case]:
+    """GHAR over meta-paths, or over the partitions of the system that `settings.over` names."""
+    corpus, partitions = _knowledge(records, settings)
+    config, spec = records.config, spec_of(records.config, settings)
+    episodes = GharEpisodes(spec, partitions)
+    cut = _Cut(records)
+    rewards = rewards_of(config, settings)
+    made = System(
+        name="ghar",
+        task=records.task,
+        agents=AGENTS,
+        roles=ROLES,
+        cases=cut(WORDS),
+        episode=play_ghar,
+        corpus=corpus,
+        reward=partial(_reward, rewards),
+        variants=variants(episodes),
+        main="ghar_rl",
+        listed=("llm_only", "always_rag", "scripted", "ghar_base", "ghar_sft", "ghar_rl"),
+        read_by=lambda reader: replace(made, cases=cut(reader)),
+        fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), TEACHER)},
+        teacher="teacher",
+        practice=practice(records, episodes, corpus),
+        shaping=shaping(rewards),
+        needs=partial(_needs, _truth(records)),
+        ceilings=partial(_ceilings, records),
+        decisions=lambda: decisions(records, made),
+        partitions=partitions,
+        counts=records.counts() | records.graph_counts(),
+        generated=records.cohort.generated,
+        credentialed=records.cohort.credentialed,
+    )
+    return made
+
+
+def spec_of(config: Config, settings: Settings) -> GharSpec:
+    """The episode's settings."""
+    iterations = settings.max_iterations or ITERATIONS[config.scale.name]
+    top_n = config.retriever.top_n
+    return GharSpec(config.env.prompts, settings.rewrites, iterations, settings.max_paths, top_n, settings.ablation)
+
+
+def rewards_of(config: Config, settings: Settings) -> RewardSpec:
+    """The rewards' settings, with the limits of the episode that bound them."""
+    return RewardSpec(
+        eta=config.reward.eta,
+        alpha=settings.alpha,
+        length=settings.length,
+        normalise=settings.normalise,
+        rank=settings.rank,
+        composition=settings.composition,
+        max_iterations=settings.max_iterations or ITERATIONS[config.scale.name],
+        max_paths=settings.max_paths,
+    )
+
+
+def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:
+    """Stages of training, decisions forced on the trained agent, ablations, and the scripted teacher."""
+    found = [
+        Variant("llm_only", "LLM only", episodes, forced={"retrieve": "no"}),
+        Variant("always_rag", "Always retrieve", episodes, forced={"retrieve": "yes"}),
+        Variant("scripted", "Scripted teacher", episodes, "teacher"),
+        Variant("ghar_base", "Base model", episodes, "base"),
+        Variant("ghar_sft", "GHAR after SFT", episodes, "sft"),
+        Variant("ghar_rl", "GHAR after RL", episodes),
+    ]
+    for name in ABLATIONS:
+        ablated = GharEpisodes(replace(episodes.spec, ablation=name), episodes.metapaths)
+        found.append(Variant(name, f"GHAR, {name.upper()}", ablated))
+        found.append(Variant(f"scripted_{name}", f"Scripted teacher, {name.upper()}", ablated, "teacher"))
+    return {variant.name: variant for variant in found}
+
+
+def shaping(rewards: RewardSpec) -> Shaping:
+    """References of Eq. 15 and the running normaliser."""
+    return Shaping(
+        opposite=OppositePolicy,
+        reference=lambda right, other: Reference(chain(right.prediction.history), chain(other.prediction.history)),
+        costs=lambda episode: ((term, value) for _, term, value in costs(episode, rewards)),
+        reward=lambda episode, case, reference, running: score_episode(
+            episode, case.label, rewards, reference, running
+        ),
+        running=rewards.normalise == "running",
+    )
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Cases whose record fits env.history_tokens as a reader counts."""
+
+    records: Records
+
+    def __call__(self, reader: Reader) -> Splits[Case]:
+        splits = self.records.splits
+        return Splits(*(tuple(self._cases(part, reader)) for part in (splits.train, splits.valid, splits.test)))
+
+    def _cases(self, samples: Sequence[Any], reader: Reader) -> list[Case]:
+        records, env = self.records, self.records.config.env
+        return build_cases(
+            samples, records.task, records.names, style=env.prompts, budget=env.history_tokens, count=reader.count
+        )
+
+
+def _reward(rewards: RewardSpec, episode: Episode, case: Case) -> EpisodeReward:
+    return score_episode(episode, case.label, replace(rewards, normalise=_alone(rewards)))
+
+
+def _alone(rewards: RewardSpec) -> Any:
+    return "none" if rewards.normalise == "running" else rewards.normalise  # nothing has run yet
+
+
+def _knowledge(records: Records, settings: Settings) -> tuple[Corpus, Sequence[Any]]:
+    """What is retrieved from, and its partitions."""
+    config = records.config
+    if settings.over is not None:
+        own: Any = systems.settings_of(settings.over)(name=settings.over)
+        other = systems.build(Records(replace(config, system=own)))
+        return other.corpus, other.partitions
+    graph, retriever = records.primekg, config.retriever
+    if retriever.service is None:
+        kept = Path(config.data.cache) / "indexes"
+        return build_retriever(graph, retriever.kind, cache=kept, probes=retriever.probes), metapaths(graph)
+    from ghar.retrieval.client import connect  # needs httpx
+
+    expected = Version(graph.fingerprint, retriever.kind, retriever.probes)
+    credentialed = records.cohort.credentialed
+    return connect(retriever.service, expected, credentialed=credentialed, allow=config.privacy.allow), metapaths(graph)
+
+
+def _truth(records: Records) -> Mapping[int, bool] | None:
+    """Visit -> whether it needs a look-up, as the generated world knows."""
+    if records.world is None:
+        return None
+    return dict(records.world.truth.select("visit_id", pl.col("needs_retrieval")).iter_rows())
+
+
+def _needs(truth: Mapping[int, bool] | None, case: Case) -> bool | None:
+    return None if truth is None else bool(truth[case.visit_id])
+
+
+def _ceilings(records: Records, cases: Sequence[Case]) -> dict[str, float] | None:
+    """Best possible accuracy on exactly these cases; known for the demo world under leakage=paper only."""
+    config = records.config
+    if records.world is None or config.data.leakage != "paper" or config.task.name not in ("los", "read", "dec"):
+        return None
+    seen = [sample.visit_id for sample in records.splits.train]
+    found = ceilings(records.world.root, [case.visit_id for case in cases], config.task.name, seen=seen)
+    return {"parametric": found.parametric, "retrieval": found.retrieval, "memory": found.memory}
+
+
+def decisions(records: Records, made: System[Case]) -> Decisions:
+    """Navigation: what observations are made from is the truth of a generated world; of real patients, what training
+    labels tell."""
+    spec: GharSpec = made.variants[made.main].spec.spec
+    world = records.world
+    known = teacher_knowledge(records) if world is None else exact_knowledge(world, records.names, made.task.name)
+    chart = Chart(known, spec.max_iterations, spec.max_paths, len(made.partitions))
+
+    def game(cases: Sequence[Case]) -> Any:
+        return navigation(scene(made, cases), known, chart, AGENTS)
+
+    def policy(decide: Any) -> Navigator:
+        return Navigator(chart, decide, Words(known, NO_ERROR), AGENTS)
+
+    return Decisions(game, policy, tuple(rules(chart, made.partitions)))
+
+
+def scene(made: System[Case], cases: Sequence[Case]) -> Scene:
+    """The main variant on some cases, for the views."""
+    variant = made.variants[made.main]
+    return Scene("GHAR", AGENTS, ROLES, cases, variant.spec.episode, made.corpus, made.reward)
+

@@ -1,0 +1,225 @@
+"""Demonstration selectors as a corpus: asked for one patient's examples, it plays `ghar.selectors.NAME` and answers.
+
+A selection is made once for each selector and patient and kept, for as long as the model that was asked about it stays
+the same. All patients of validation or of test are chosen for together, so that their prompts share beginnings, and
+nothing else is asked of the engine meanwhile: every episode in flight waits for the same answer.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from typing import Any, Literal, cast
+
+from envs.graphwalker.pool import Walkers
+from envs.system import Reader
+from ghar.episode import Evidence, Passage, Retrieve
+from ghar.errors import BadInput
+from ghar.llm.engine import Engine
+from ghar.progress import progress
+from ghar.selectors.drive import Scorer, drive
+from ghar.selectors.prompt import END, example_text
+from ghar.selectors.protocol import Name, Patient, Pool, Query, Selection
+from ghar.selectors.scorer import EngineScorer
+
+Need = Literal["log-probabilities", "generation", "hidden states"]
+NEEDS: Mapping[Name, Need] = {  # all others ask nothing of a model
+    "graphwalker": "log-probabilities", "cone": "log-probabilities", "spell": "log-probabilities",
+    "influence": "log-probabilities", "delta_knn": "log-probabilities", "ids": "generation",
+    "lms3": "hidden states", "gradsel": "hidden states",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectExamples(Retrieve):
+    """Ask for at most `top_n` earlier cases to show before the one with this sample id."""
+
+    sample_id: str
+    selector: Name
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A patient's share of what its selection took: scored prompts and their tokens, both as read (shared beginnings
+    once) and each prompt from scratch, and generated replies."""
+
+    prompts: float = 0.0
+    tokens: float = 0.0
+    scratch: float = 0.0
+    replies: float = 0.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One example. text: as prompts show it, without its outcome. gain: in nats, None where the selector has none."""
+
+    sample_id: str
+    text: str
+    label: int
+    gain: float | None
+
+
+@dataclass(frozen=True)
+class Examples(Evidence):
+    """The answer to `SelectExamples`: passages in the order of the prompt, each with its information gain as score (0
+    where the selector has none) and its row of the pool as ident; and what they were made from."""
+
+    shown: tuple[Shown, ...] = ()
+    selection: Selection = field(default_factory=lambda: Selection(()))
+    cost: Cost = field(default_factory=Cost)
+
+
+class ExamplesCorpus:
+    """Answers `SelectExamples`. in_flight: patients under way at once.
+
+    scorer: in place of the reader's engine, for tests. It can be sent to another process, where selectors that ask a
+    model do not work: the engine stays here.
+    """
+
+    def __init__(self, walkers: Walkers, reader: Reader, in_flight: int, scorer: Scorer | None = None):
+        self.walkers = walkers
+        self.engine: Engine | None = reader.engine
+        self.in_flight = in_flight
+        self.given = scorer
+        self._weights: object = None
+        self._found: dict[tuple[Name, str], Examples] = {}
+        self._lock = Lock()  # a look-up that took too long is still at work when it is asked for again
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"engine": None, "_weights": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state | {"_lock": Lock()}
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        """The examples of each patient. TypeError for what is no `SelectExamples`."""
+        asked = [request for request in requests if isinstance(request, SelectExamples)]
+        if len(asked) < len(requests):
+            raise TypeError(f"a corpus of examples answers SelectExamples, not {requests!r}")
+        with self._lock:
+            self._forget()
+            selectors: list[Name] = list(dict.fromkeys(request.selector for request in asked))
+            for selector in selectors:
+                self._choose(selector, [request.sample_id for request in asked if request.selector == selector])
+            return [self._found[request.selector, request.sample_id] for request in asked]
+
+    def refused(self, selector: Name) -> str | None:
+        """Why this selector cannot be played with this reader, None where it can."""
+        need = NEEDS.get(selector)
+        if need is None or self.given is not None:
+            return None
+        if selector == "graphwalker" and self.walkers.material.settings.utility == "self_rated":
+            need = "generation"
+        if self.engine is None:
+            return f"{selector} needs {need} of a language model and only rules play: choose scripted variants."
+        if need == "hidden states":
+            return _without_insides(selector, self.engine)
+        if need == "log-probabilities" and not hasattr(self.engine, "score"):
+            return (
+                f"{selector} needs log-probabilities, which this engine does not give: choose engine=hf or "
+                "engine=vllm, or system.utility=self_rated with system.inference=react."
+            )
+        return None
+
+    def _forget(self) -> None:
+        """What was chosen with other weights; an engine numbers those it has."""
+        weights = None if self.engine is None else (self.engine.version, id(getattr(self.engine, "model", None)))
+        if weights != self._weights:
+            self._weights = weights
+            self._found = {key: kept for key, kept in self._found.items() if key[0] not in NEEDS}
+
+    def _choose(self, selector: Name, ids: Iterable[str]) -> None:
+        """Choose for those of `ids` that nothing was chosen for yet, and for all others of their evaluation split."""
+        walkers = self.walkers
+        wanted = dict.fromkeys(name for name in ids if (selector, name) not in self._found)
+        for split in {walkers.split_of[name] for name in wanted} - {"train"}:
+            wanted |= dict.fromkeys(patient.sample_id for patient in walkers.by_split[split])
+        queries = [walkers.query(name) for name in wanted if (selector, name) not in self._found]
+        if not queries:
+            return
+        if refused := self.refused(selector):
+            raise BadInput(refused)
+        pool, scorer = walkers.pool(selector), self._scorer(selector)
+        selections = choose(pool, queries, scorer, self.in_flight)
+        cost = _cost(scorer, len(queries))
+        for query, selection in zip(queries, selections, strict=True):
+            self._found[selector, query.patient.sample_id] = examples(pool, selection, cost)
+
+    def _scorer(self, selector: Name) -> Scorer:
+        if self.given is not None:
+            return self.given
+        if selector not in NEEDS:
+            return Silent()
+        assert self.engine is not None  # `refused` looked
+        return EngineScorer(self.engine, self.walkers.prompt, self.walkers.by_split["train"])
+
+
+class Silent:
+    """The scorer of selectors that ask nothing."""
+
+    def answer(self, asks: Sequence[Any]) -> list[Any]:
+        """RuntimeError when asked after all."""
+        if asks:
+            raise RuntimeError(f"a selector without a model asked {asks[0]!r}")
+        return []
+
+
+def choose(pool: Pool, queries: Sequence[Query], scorer: Scorer, in_flight: int) -> list[Selection]:
+    """Play the selector that the pool names for all queries, at most `in_flight` at once."""
+    module = importlib.import_module(f"ghar.selectors.{pool.selector.name}")
+    [shared] = drive([partial(module.prepare, pool)], scorer, 1)
+    with progress(len(queries), f"Select by {pool.selector.name}") as advance:
+        starts = [partial(module.select, pool, shared, query) for query in queries]
+        selections = cast(list[Selection], drive(starts, scorer, in_flight, advance))
+    for query, selection in zip(queries, selections, strict=True):
+        _check(pool, query, selection)
+    return selections
+
+
+def examples(pool: Pool, selection: Selection, cost: Cost) -> Examples:
+    """A selection as evidence."""
+    gains = selection.gains or (None,) * len(selection.shots)
+    patients = [pool.patients[row] for row in selection.shots]
+    passages = tuple(
+        Passage(_told(patient, pool.labels), "example", -1, gain or 0.0, row)
+        for patient, gain, row in zip(patients, gains, selection.shots, strict=True)
+    )
+    shown = tuple(Shown(p.sample_id, p.text, p.label, gain) for p, gain in zip(patients, gains, strict=True))
+    return Examples(passages, shown, selection, cost)
+
+
+def _told(patient: Patient, labels: Sequence[str]) -> str:
+    return example_text(patient.text, labels[patient.label]).removesuffix(END)
+
+
+def earlier(shown: Iterable[Shown], labels: Sequence[str]) -> str:
+    """Examples as text with their outcomes, "" for none, for any other system's prompts."""
+    return "\n\n".join(f"Earlier patient:\n{case.text}\nOutcome: {labels[case.label]}" for case in shown)
+
+
+def _check(pool: Pool, query: Query, selection: Selection) -> None:
+    shots = selection.shots
+    if len(set(shots)) < len(shots) or len(shots) > pool.selector.k or not query.allowed[list(shots)].all():
+        raise RuntimeError(f"selector {pool.selector.name} broke its contract for {query.patient.sample_id}: {shots}")
+
+
+def _without_insides(selector: Name, engine: Engine) -> str | None:
+    from ghar.selectors import inside  # torch
+
+    try:
+        inside.model_of(engine)
+    except BadInput as error:
+        return f"{selector}: {error}"
+    return None
+
+
+def _cost(scorer: Scorer, patients: int) -> Cost:
+    """Shares of one selection of `patients`, what they all needed included."""
+    if not isinstance(scorer, EngineScorer):
+        return Cost()
+    tally = scorer.scores.tally if scorer.scores is not None else None
+    scored = (tally.prompts, tally.tokens, tally.scratch) if tally else (0, 0, 0)
+    return Cost(*(number / patients for number in (*scored, scorer.said)))

@@ -1,0 +1,105 @@
+"""GraphWalker's use of a selection (Section 4.3): other patients' cases with their outcomes, then the patient, then the
+label. Which cases, a selector decides; every selector is a variant of this one episode."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+from envs.graphwalker.corpus import Examples, SelectExamples, earlier
+from envs.graphwalker.react import AGENT, ROLES, ReactCase, react
+from envs.system import Variant
+from envs.upstream import with_examples
+from ghar.data.cohort import Task
+from ghar.episode import Act, EpisodeGenerator, Prediction, Reply
+from ghar.errors import BadInput
+from ghar.llm.parsing import parse_label
+from ghar.selectors.prompt import END, asked_text
+from ghar.selectors.protocol import Name
+
+MAX_TOKENS = 16  # of a label that is not restricted to the choices
+
+
+@dataclass(frozen=True)
+class WalkerCase:
+    """A patient (or a question) to predict for.
+
+    text: as its prompt shows it. looks: measurement -> what looking at it shows, for ReAct. label: the truth; no policy
+    sees it.
+    """
+
+    sample_id: str
+    subject_id: int
+    text: str
+    label: int
+    looks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExampleSpec:
+    """opening: text before all examples. k: examples at most. usual: the most frequent label, for fixed rules.
+
+    inference: the label at once, or ReAct with the examples before each of its prompts (Appendix O.2).
+    """
+
+    task: Task
+    opening: str
+    k: int
+    usual: int
+    inference: Literal["direct", "react"] = "direct"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ROLES if self.inference == "react" else ("predict",)
+
+
+class ExampleEpisodes:
+    """Makes episodes. refused: selector -> why it cannot be played with this reader."""
+
+    def __init__(self, spec: ExampleSpec, refused: Mapping[str, str]):
+        self.spec = spec
+        self.refused = refused
+
+    def episode(self, case: WalkerCase, variant: Variant) -> EpisodeGenerator:
+        """The predicted label; `variant.spec` names the selector. BadInput at once for one that was refused."""
+        if variant.spec in self.refused:
+            raise BadInput(self.refused[variant.spec])
+        return self._played(case, variant.spec)
+
+    def _played(self, case: WalkerCase, selector: Name) -> EpisodeGenerator:
+        found = Examples()
+        if selector != "zero_shot":
+            found = yield SelectExamples(case.text, None, self.spec.k, sample_id=case.sample_id, selector=selector)
+        facts = {"case": case, "labels": self.spec.task.labels, "usual": self.spec.usual, "examples": found}
+        if self.spec.inference == "react":
+            return (yield from self._react(case, found, facts))
+        return (yield from self._direct(case, found, facts))
+
+    def _direct(self, case: WalkerCase, found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
+        labels = self.spec.task.labels
+        prompt = prompt_text(self.spec.opening, found, case.text)
+        parse = partial(parse_label, labels=labels)
+        reply: Reply = yield Act(AGENT, "predict", prompt, labels, MAX_TOKENS, 0, parse, facts)
+        return Prediction(reply.value)
+
+    def _react(self, case: WalkerCase, found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
+        asked = ReactCase(case.sample_id, case.text, case.looks, self.spec.task, case.label)
+        text = earlier(found.shown, self.spec.task.labels)
+        return (yield from _knowing(with_examples(react(asked), text, ROLES), facts))
+
+
+def prompt_text(opening: str, found: Examples, text: str) -> str:
+    """The text of the very pieces that selectors score (ghar/selectors/prompt.py)."""
+    return opening + "".join(passage.text + END for passage in found.passages) + asked_text(text)
+
+
+def _knowing(episode: EpisodeGenerator, facts: Mapping[str, Any]) -> Generator[Act, Reply, Prediction]:
+    """The same episode, whose acts carry `facts`."""
+    try:
+        act = next(episode)
+        while True:
+            act = episode.send((yield replace(act, facts=facts)))
+    except StopIteration as end:
+        return end.value

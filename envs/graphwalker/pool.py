@@ -1,0 +1,171 @@
+"""From cases to the pool that demonstration selectors choose from: encoded once, cut to whoever reads the prompts."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Generic
+
+from envs.graphwalker.settings import Settings
+from envs.system import Reader
+from ghar.data.cohort import Task
+from ghar.data.tasks.splits import S, Splits
+from ghar.encoders.embeddings import Embeddings, embed_texts
+from ghar.selectors.cohorts import Method
+from ghar.selectors.graph import PatientGraph, build_graph
+from ghar.selectors.prompt import Prompt, make_prompt
+from ghar.selectors.protocol import (
+    Effort,
+    Name,
+    Patient,
+    Pool,
+    Query,
+    Selector,
+    allowed_for,
+    check_pool,
+    fingerprint,
+)
+
+# variant -> clustering; Leiden otherwise
+METHODS: Mapping[str, Method] = {"louvain": "louvain", "released": "released"}
+BOUNDLESS = 10**6  # tokens, where no one knows the context
+
+
+class Words:
+    """Stands for a tokenizer before there is one: a word is a token, its id a hash."""
+
+    eos_token_id = 1
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        return [2 + zlib.crc32(word.encode()) % 50_000 for word in text.split()]
+
+
+@dataclass(frozen=True, eq=False)
+class Material(Generic[S]):
+    """Cases of one task, split and encoded, before anyone's tokenizer. Readers share it.
+
+    head: what stands before any case. found, words: vectors of all samples by the graph's encoder and by the text
+    encoder, whose name is `text_model`. piece: a sample as pieces of a prompt. looks: measurement -> what looking at it
+    shows, for ReAct. shown: samples as text, for a tokenizer. walkers: selectors that can be put to these cases.
+    """
+
+    settings: Settings
+    seed: int
+    task: Task
+    head: str
+    splits: Splits[S]
+    found: Embeddings
+    words: Embeddings
+    text_model: str
+    piece: Callable[[Prompt, Reader, S], Patient]
+    shown: Callable[[S], str]
+    looks: Callable[[S], Mapping[str, str]]
+    selectors: tuple[Name, ...]
+    generated: bool
+    credentialed: bool
+
+    @cached_property
+    def train_ids(self) -> tuple[str, ...]:
+        """Sample ids of the pool's rows: the training samples, which all encoders take first."""
+        return self.found.sample_ids[: len(self.splits.train)]
+
+    @cached_property
+    def graph(self) -> PatientGraph:
+        """The training patients' graph, built when a walk first asks for it."""
+        method = METHODS.get(self.settings.variant, "leiden")
+        vectors = self.found.of(self.train_ids)
+        return build_graph(vectors, self.train_ids, k=self.settings.k_g, method=method, seed=self.seed)
+
+    def texts(self) -> list[str]:
+        """What prompts are made of, of the training patients alone: to train a tokenizer on."""
+        return [self.head, *(self.shown(sample) for sample in self.splits.train)]
+
+    @property
+    def usual(self) -> int:
+        """The most frequent label of the training samples, the lower one among equals."""
+        labels = [sample.label for sample in self.splits.train]
+        return max(sorted(set(labels)), key=labels.count)
+
+
+@dataclass(frozen=True, eq=False)
+class Walkers:
+    """Everyone that a selector can be asked about, cut to one reader's context. by_split: patients; those of "train"
+    are the pool."""
+
+    material: Material[Any]
+    prompt: Prompt
+    by_split: Mapping[str, tuple[Patient, ...]]
+
+    @cached_property
+    def patients(self) -> dict[str, Patient]:
+        """Patient of each sample id."""
+        return {patient.sample_id: patient for part in self.by_split.values() for patient in part}
+
+    @cached_property
+    def split_of(self) -> dict[str, str]:
+        """Split of each sample id."""
+        return {patient.sample_id: name for name, part in self.by_split.items() for patient in part}
+
+    @cached_property
+    def _pool(self) -> Pool:
+        material, own = self.material, self.material.settings
+        task, ids = material.task, material.train_ids
+        return Pool(
+            self.by_split["train"],
+            self.by_split["valid"],
+            task.labels,
+            task.question,
+            material.found.of(ids),
+            material.words.of(ids),
+            partial(embed_texts, model=material.text_model),
+            None,
+            Selector("zero_shot", own.k, own.k_g, own.k_c, own.k_a, own.variant, own.utility),
+            Effort(own.sets, own.measured),
+            material.seed,
+        )
+
+    def pool(self, name: Name) -> Pool:
+        """The training patients, for the selector of that name."""
+        selector = replace(self._pool.selector, name=name)
+        return replace(self._pool, selector=selector, graph=self.material.graph if name == "graphwalker" else None)
+
+    def query(self, sample_id: str) -> Query:
+        """A patient to choose for."""
+        patient, material = self.patients[sample_id], self.material
+        [vector], [words] = material.found.of([sample_id]), material.words.of([sample_id])
+        return Query(patient, vector, words, allowed_for(patient, self.by_split["train"]))
+
+    def check(self) -> None:
+        """BadInput where someone may be shown fewer than k."""
+        pool, k = self.by_split["train"], self.material.settings.k
+        stays = Counter(patient.subject_id for patient in pool)
+        copies = Counter(map(fingerprint, pool))
+        for patient in self.patients.values():
+            if len(pool) - stays[patient.subject_id] - copies[fingerprint(patient)] < k:  # at worst; counted exactly:
+                check_pool(allowed_for(patient, pool), k, patient)
+
+
+def cut_to(material: Material[Any], reader: Reader) -> Walkers:
+    """The cases as pieces of the reader's tokens. BadInput for a context too small for k examples and the patient."""
+    tokenizer = reader.tokenizer if reader.tokenizer is not None else Words()
+    prompt = make_prompt(material.task, material.head, tokenizer, reader.context or BOUNDLESS, material.settings.k)
+
+    def patients(samples: Sequence[Any]) -> tuple[Patient, ...]:
+        return tuple(material.piece(prompt, reader, sample) for sample in samples)
+
+    parts = material.splits
+    by_split = {"train": patients(parts.train), "valid": patients(parts.valid), "test": patients(parts.test)}
+    return Walkers(material, prompt, by_split)
+
+
+def dense(kind: str) -> str:
+    """The text encoder for a retriever of that kind: two of them make no vectors."""
+    return "hashing" if kind in ("tfidf", "bm25") else kind
+
+
+def everyone(splits: Splits[S]) -> Iterator[S]:
+    """All samples, training first."""
+    yield from (*splits.train, *splits.valid, *splits.test)

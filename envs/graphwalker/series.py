@@ -1,0 +1,79 @@
+"""GraphWalker's own cases: tables of measurements (task=series_...), encoded by a patient encoder or as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast, get_args
+
+import numpy as np
+
+from envs.graphwalker.pool import Material, dense
+from envs.graphwalker.settings import Settings
+from envs.records import Records
+from envs.system import Reader
+from ghar.data.cohort import Task
+from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.data.tasks.series import SeriesTask, series_samples
+from ghar.data.tasks.splits import split_stratified
+from ghar.data.views.series import number
+from ghar.encoders.embeddings import Embeddings, embed
+from ghar.encoders.embeddings import Name as EncoderName
+from ghar.selectors.prompt import Prompt, head_text, name_of, table
+from ghar.selectors.protocol import Name, Patient
+
+if TYPE_CHECKING:
+    from ghar.encoders.train import Training
+
+PREFIX = "series_"
+
+
+def encoder_of(settings: Settings) -> EncoderName:
+    """The encoder of the patient graph; the text encoder where EHR embeddings are ablated."""
+    return "text" if settings.variant == "no_ehr_emb" else settings.encoder or "smart"
+
+
+def series_material(
+    records: Records, settings: Settings, training: Training | None = None
+) -> Material[TimeSeriesSample]:
+    """Read, split within each class, and encode. BadInput names what is missing.
+
+    training: of the encoder, as published by default.
+    """
+    config, cohort = records.config, records.charted
+    name = cast(SeriesTask, config.task.name.removeprefix(PREFIX))
+    task, samples = series_samples(cohort, name, leakage=config.data.leakage)
+    splits = records.limited(split_stratified(samples, config.task.split, config.task.split_seed))
+    model, encoder = dense(config.retriever.kind), encoder_of(settings)
+    cache = Path(config.data.cache)
+    encode = partial(embed, task=task, splits=splits, cache=cache, seed=config.seed, text_model=model)
+    words = encode("text")
+    found = words if encoder == "text" else encode(encoder, training=training)
+    piece = partial(_piece, found if settings.variant == "show_encoder" else None, task)
+    head = head_text(task, splits.train[0].features)
+    return Material(
+        settings, config.seed, task, head, splits, found, words, model, piece, table, looks,
+        selectors=get_args(Name), generated=cohort.generated, credentialed=cohort.credentialed,
+    )  # fmt: skip
+
+
+def _piece(shown: Embeddings | None, task: Task, prompt: Prompt, reader: Reader, sample: TimeSeriesSample) -> Patient:
+    return prompt.patient(sample, None if shown is None else _estimate(shown, task, sample.sample_id))
+
+
+def _estimate(found: Embeddings, task: Task, sample_id: str) -> str:
+    """What the encoder predicts, for variant show_encoder: the probability of "yes", or the likeliest class."""
+    shares = found.probabilities[found.row_of[sample_id]]
+    return f"{shares[1]:.2f}" if len(shares) == 2 else task.labels[int(shares.argmax())]
+
+
+def looks(sample: TimeSeriesSample) -> Mapping[str, str]:
+    """What ReAct sees of each measurement that was taken."""
+    found = {}
+    for i, code in enumerate(sample.features):
+        values = sample.values[:, i][~np.isnan(sample.values[:, i])]
+        if len(values):
+            first, last, low, high = (number(v) for v in (values[0], values[-1], values.min(), values.max()))
+            found[name_of(code)] = f"first {first}, last {last}, lowest {low}, highest {high}"
+    return found

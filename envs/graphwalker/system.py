@@ -1,0 +1,148 @@
+"""GraphWalker and the other demonstration selectors as one `System`: whose cases are shown, then the prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from envs.graphwalker.corpus import ExamplesCorpus, SelectExamples, earlier
+from envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, WalkerCase
+from envs.graphwalker.exams import MEDQA, Exam, exams_material
+from envs.graphwalker.numbers import ClinicalNumbers
+from envs.graphwalker.pool import Material, Walkers, cut_to, everyone
+from envs.graphwalker.react import AGENT
+from envs.graphwalker.rows import SelectionRows
+from envs.graphwalker.rule import MajorityOfExamples
+from envs.graphwalker.series import PREFIX, series_material
+from envs.graphwalker.settings import Settings
+from envs.graphwalker.visits import visits_material
+from envs.records import Records
+from envs.system import WORDS, Reader, System, Variant
+from ghar.config import Config
+from ghar.data.tasks.splits import Splits
+from ghar.episode import Episode
+from ghar.selectors.protocol import Name
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
+
+NAME, MAIN, RULE = "graphwalker", "graphwalker", "majority"
+LISTED = (MAIN, "zero_shot", "random_choice", "semantic_emb")
+SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "zero_shot")  # ask nothing of a model
+TAUGHT = "scripted_semantic_emb"
+
+
+def build(records: Records, settings: Settings) -> System[WalkerCase]:
+    """The system on the task of `records`: time series, questions, or visits. BadInput names what is missing."""
+    task = records.config.task.name
+    if task.startswith(PREFIX):
+        return assemble(series_material(records, settings), records.config, WORDS)
+    if task == MEDQA:
+        return assemble(exams_material(records, settings), records.config, WORDS)
+    return assemble(visits_material(records, settings), records.config, WORDS)
+
+
+def assemble(material: Material[Any], config: Config, reader: Reader) -> System[WalkerCase]:
+    """The system as one reader has it. BadInput for a context, or a pool, too small for k."""
+    walkers = cut_to(material, reader)
+    walkers.check()
+    corpus = ExamplesCorpus(walkers, reader, config.env.in_flight)
+    task, settings = material.task, material.settings
+    spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference)
+    refused = {name: why for name in material.selectors if (why := corpus.refused(name)) is not None}
+    variants = variants_of(material.selectors)
+    exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
+    clinical = ClinicalNumbers(task, cast("Mapping[str, Exam] | None", exams))
+    rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
+    return System(
+        NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec, refused).episode, corpus,
+        partial(_reward, config.reward.eta), variants, MAIN, LISTED, partial(assemble, material, config),
+        fixed={RULE: MajorityOfExamples}, teacher=RULE, taught=variants[TAUGHT], texts=material.texts, row=rows.row,
+        numbers=clinical.numbers, summary=partial(_summary, rows, clinical, variants, config),
+        counts=counts(material), generated=material.generated, credentialed=material.credentialed,
+    )  # fmt: skip
+
+
+def variants_of(selectors: Sequence[Name]) -> dict[str, Variant]:
+    """One variant a selector, answered by the model, and those that a fixed rule answers."""
+    learned = {name: Variant(name, TITLES[name], spec=name) for name in selectors}
+    ruled = {f"scripted_{name}": f"majority of: {TITLES[name]}" for name in SCRIPTED}
+    ruled |= {"scripted_zero_shot": "usual label of the training patients"}
+    return learned | {
+        name: Variant(name, title, spec=name.removeprefix("scripted_"), who=RULE) for name, title in ruled.items()
+    }
+
+
+TITLES = {
+    "graphwalker": "GraphWalker",
+    "zero_shot": "no examples",
+    "random_choice": "random examples",
+    "semantic_emb": "nearest by text",
+    "ehr_emb": "nearest by EHR encoder",
+    "time_series": "nearest by measurements",
+    "spell": "SPELL",
+    "influence": "Influence",
+    "ids": "IDS",
+    "cone": "CONE",
+    "lms3": "LMS3",
+    "delta_knn": "Delta-KNN",
+    "gradsel": "GradSel",
+}
+
+
+def counts(material: Material[Any]) -> dict[str, int]:
+    """How many cases there are."""
+    parts = {"train": material.splits.train, "validation": material.splits.valid, "test": material.splits.test}
+    return {f"{name} samples": len(samples) for name, samples in parts.items()}
+
+
+def examples(
+    system: System[WalkerCase], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
+) -> dict[str, str]:
+    """Sample id -> its examples as text with their outcomes, "" for none, for `envs.upstream.with_demonstrations`.
+
+    system: this one, `read_by` whoever reads the prompts. BadInput for a selector that this reader does not allow.
+    """
+    variant = system.variant(selector)
+    found: dict[str, str] = {}
+    for split in splits:
+        cases = getattr(system.cases, split)
+        for case in cases:
+            system.episode(case, variant)  # refuses what cannot be played
+        asked = [SelectExamples(case.text, sample_id=case.sample_id, selector=selector) for case in cases]
+        for case, evidence in zip(cases, system.corpus.retrieve(asked), strict=True):
+            found[case.sample_id] = earlier(getattr(evidence, "shown", ()), system.task.labels)
+    return found
+
+
+def _cases(walkers: Walkers) -> Splits[WalkerCase]:
+    material = walkers.material
+    samples = {sample.sample_id: sample for sample in everyone(material.splits)}
+
+    def part(name: str) -> tuple[WalkerCase, ...]:
+        return tuple(
+            WalkerCase(p.sample_id, p.subject_id, p.text, p.label, material.looks(samples[p.sample_id]))
+            for p in walkers.by_split[name]
+        )
+
+    return Splits(part("train"), part("valid"), part("test"))
+
+
+def _reward(eta: float, episode: Episode, case: WalkerCase) -> EpisodeReward:
+    return score_outcome(episode, case.label, eta)
+
+
+def _summary(
+    rows: SelectionRows,
+    clinical: ClinicalNumbers,
+    variants: Mapping[str, Variant],
+    config: Config,
+    played: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> dict[str, Any]:
+    """What the report shows of the main variant, or of the first one played, under "selection"."""
+    own = [name for name in (MAIN, *played) if name in played and name in variants]
+    if not own:
+        return {}
+    name = own[0]
+    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
+    return {"selection": rows.content(name, variants[name].spec, played[name], clinical.clinical(played[name], draw))}

@@ -1,0 +1,65 @@
+"""Other tasks' cases as GraphWalker's: patients as lists of visits, with text embeddings for EHR embeddings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, get_args
+
+import numpy as np
+
+from envs.graphwalker.pool import Material, dense, everyone
+from envs.graphwalker.settings import Settings
+from envs.records import Records
+from envs.system import Reader
+from ghar.config import Env
+from ghar.data.cohort import Sample
+from ghar.data.views.visits import TextView, visit_list, visit_lists
+from ghar.encoders.embeddings import Embeddings, embed_texts
+from ghar.selectors.prompt import Prompt, visits_head
+from ghar.selectors.protocol import Name, Patient
+
+WITHOUT_SERIES: tuple[Name, ...] = tuple(name for name in get_args(Name) if name != "time_series")
+
+
+def visits_material(records: Records, settings: Settings) -> Material[Sample]:
+    """The samples of any task of visits, in the split that all systems share; encoded whole, however prompts cut."""
+    config, splits, names = records.config, records.splits, records.described
+    model, samples = dense(config.retriever.kind), tuple(everyone(splits))
+    text = partial(_text, names, config.env.prompts)
+    views = visit_lists(samples, partial(_name, names), style=config.env.prompts, budget=sys.maxsize, count=len)
+    vectors = embed_texts([view.text for view in views], model)
+    found = text_vectors(tuple(sample.sample_id for sample in samples), vectors)
+    piece, shown = partial(_piece, names, config.env), partial(_whole, text)
+    return Material(
+        settings, config.seed, records.task, visits_head(records.task), splits, found, found, model, piece, shown,
+        no_looks, selectors=WITHOUT_SERIES, generated=records.cohort.generated,
+        credentialed=records.cohort.credentialed,
+    )  # fmt: skip
+
+
+def text_vectors(ids: tuple[str, ...], vectors: np.ndarray) -> Embeddings:
+    """Vectors of a text encoder, which predicts nothing."""
+    return Embeddings(ids, vectors, np.zeros((len(ids), 0), np.float32))
+
+
+def no_looks(sample: Any) -> Mapping[str, str]:
+    """There is nothing to look at but the text."""
+    return {}
+
+
+def _name(names: Mapping[str, str], code: str) -> str:
+    return names.get(code, code)
+
+
+def _text(names: Mapping[str, str], style: Any, sample: Sample, reader: Reader, budget: int) -> TextView:
+    return visit_list(sample, partial(_name, names), style=style, budget=budget, count=reader.count)
+
+
+def _whole(text: Any, sample: Sample) -> str:
+    return text(sample, Reader(), sys.maxsize).text
+
+
+def _piece(names: Mapping[str, str], env: Env, prompt: Prompt, reader: Reader, sample: Sample) -> Patient:
+    return prompt.visits(sample, partial(_text, names, env.prompts, sample, reader), env.history_tokens)

@@ -1,0 +1,86 @@
+"""KARE's part of the report: one patient's communities, why each was chosen, the reasoning chain; what was built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ghar.metrics.look import Section, in_order, render_section
+from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.traces import shorten
+
+Row = Mapping[str, Any]
+TITLES = {"scripted": "Scripted teacher", "kare": "KARE"}
+LONGEST = 1_500  # characters of a summary that are shown
+FACTORS = {  # as dgra.Factors names them: how they are shown
+    "hits": "Hits", "decay": "Decay", "coherence": "Coherence", "recency": "Recency", "theme": "Theme",
+    "relevance": "Relevance",
+}  # fmt: skip
+ROOM = ("found", "cut", "shortened")  # of method_summary in trainers/kare_rows.py
+CHAINED = ("kare", "scripted")  # methods that reason beside their answer, the most telling first
+
+
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+    """The part about communities, from the run's episodes by method and what its summary says of the build."""
+    titles = {**TITLES, **(summary.get("titles") or {})}
+    names = in_order(run.episode_names(), titles)
+    content = _content({name: run.episodes(name) for name in names}, summary)
+    shown_as = {name: titles.get(name, name) for name in [*content["errors"], *content["guidelines"], *names]}
+    html = render_section("envs.kare", "report.html", shown_as=shown_as, **content)
+    return [Section("Communities", html)]
+
+
+def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What the part shows.
+
+    The patient is the first one whom the first of `CHAINED` answered rightly with communities and a chain, else the
+    first with communities. `patient` is None where no method was shown any.
+    """
+    rows, policies = {name: list(found) for name, found in episodes.items()}, summary.get("policies") or {}
+    order = [name for name in (*CHAINED, *rows) if name in rows]
+    told = [(name, row) for name in dict.fromkeys(order) for row in rows[name] if any(map(_is_community, row["found"]))]
+    shown = {
+        "factors": FACTORS,
+        "build": _build(summary.get("build") or {}),
+        "chains": summary.get("chains") or {},
+        "guidelines": {name: found["advice"] for name, found in (summary.get("guidelines") or {}).items()},
+        "errors": {name: policy.get("errors") or {} for name, policy in policies.items()},
+        "room": {name: tuple(policy.get(what, 0) for what in ROOM) for name, policy in policies.items()},
+        "patient": None,
+    }
+    if not told:
+        return shown
+    name, row = next((pair for pair in told if pair[1]["correct"] and pair[1]["chain"]), told[0])
+    answers = [
+        (other, each["prediction"], each["correct"], shorten(each["chain"], LONGEST))
+        for other, some in rows.items() for each in some if each["sample_id"] == row["sample_id"]
+    ]  # fmt: skip
+    return shown | {
+        "patient": shorten(row["patient"]),
+        "similar": shorten(row["similar"]),
+        "policy": name,
+        "sample_id": row["sample_id"],
+        "label": row["label"],
+        "found": [{**p, "text": shorten(p["text"], LONGEST)} for p in row["found"] if _is_community(p)],
+        "chain": shorten(row["chain"]),
+        "answers": answers,
+    }
+
+
+def _is_community(passage: Mapping[str, Any]) -> bool:
+    return "factors" in passage
+
+
+def _build(steps: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(step, [(what, how much)]) of the pipeline: numbers as they stand, lists by their length, parts one by one."""
+    return [(step, list(_flat(report, ""))) for step, report in steps.items()]
+
+
+def _flat(report: Mapping[str, Any], before: str) -> Iterable[tuple[str, str]]:
+    for name, value in report.items():
+        told = f"{before}{name}".replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{told}: ")
+        else:
+            number = len(value) if isinstance(value, list) else value
+            yield told, f"{number:,}" if isinstance(number, int) else str(number)

@@ -1,0 +1,68 @@
+"""One variant of a system put to many cases at once: the rollout, as a configuration wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from envs.rollout import Corpus, Job, rollout
+from envs.system import System, Variant
+from ghar.config import Config, Retriever
+from ghar.episode import Episode, EpisodeGenerator
+from ghar.llm.policy import ForcedPolicy, Policy
+from ghar.progress import progress
+
+LONGEST = 3600.0  # seconds for the look-ups of all episodes in flight: a model may have thousands of pieces to encode
+
+
+@dataclass(frozen=True)
+class Stage:
+    """All that playing needs, small enough to send to another process."""
+
+    config: Config
+    agents: tuple[str, ...]
+    episode: Callable[[Any, Variant], EpisodeGenerator]
+    variant: Variant
+    corpus: Corpus
+
+
+def stage_of(system: System[Any], variant: Variant, config: Config) -> Stage:
+    """A system as one of its variants plays it."""
+    return Stage(config, system.agents, system.episode, variant, system.corpus)
+
+
+def play(
+    stage: Stage,
+    cases: Sequence[Any],
+    policy: Policy,
+    *,
+    seed: int,
+    title: str,
+    attempt: int = 0,
+    corpus: Corpus | None = None,
+) -> list[Episode]:
+    """One episode a case, in their order; every agent is answered by `policy` (they share parameters, Section IV of
+    GHAR's paper). corpus: in place of the stage's own."""
+    jobs = [Job(case.sample_id, attempt, partial(stage.episode, case, stage.variant)) for case in cases]
+    config, forced = stage.config, stage.variant.forced
+    answering = ForcedPolicy(policy, forced) if forced else policy
+    with progress(len(jobs), title) as advance:
+        return rollout(
+            jobs,
+            dict.fromkeys(stage.agents, answering),
+            corpus or stage.corpus,
+            seed=seed,
+            in_flight=config.env.in_flight,
+            on_done=advance,
+            timeout=LONGEST,
+            # in this process look-ups are short, and a resumed run must repeat the bits of one that was left alone
+            steady=config.engine.kind == "hf" and config.retriever.service is None,
+            lookups=lookups(config.retriever),
+        )
+
+
+def lookups(retriever: Retriever) -> int:
+    """Calls of the retriever worth having under way at once: one to each process of a service, one in this process."""
+    return 1 if retriever.service is None else retriever.workers

@@ -1,0 +1,90 @@
+"""Several systems side by side: a table as text, and one self-contained page that shows one patient through all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+COLUMNS = {
+    "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1", "auroc": "AUROC",
+    "calls": "calls", "tokens": "tokens", "lookups": "look-ups", "seconds": "seconds",
+}  # fmt: skip
+PRINTED = ("accuracy", "macro_f1", "calls", "tokens", "lookups")
+SHOWN = 300  # patients' samples in the trace browser; the rows of all are in episodes/
+CUT = 6000  # characters of a prompt on the page
+
+
+def cell(value: Any, digits: int = 3) -> str:
+    """A number with its interval, "-" where there is none."""
+    if not isinstance(value, list | tuple) or None in value:
+        return "-"
+    return f"{value[0]:.{digits}f} [{value[1]:.{digits}f}, {value[2]:.{digits}f}]"
+
+
+def table(summary: Row) -> str:
+    """The main numbers, the paired differences in accuracy, and who could not be compared, as text."""
+    numbers = summary["policies"]
+    first = max(len(name) for name in numbers) + 2
+    who = f"{summary['samples']} samples of {summary['patients']} patients; intervals by resampling patients"
+    lines = [f"{summary['experiment']}: {who}"]
+    lines.append(f"{'system.variant':{first}}" + "".join(f"{COLUMNS[c]:>24}" for c in PRINTED) + "  answered by")
+    for name, found in numbers.items():
+        digits = {c: 3 if c in ("accuracy", "macro_f1") else 1 for c in PRINTED}
+        cells = "".join(f"{cell(found.get(c), digits[c]):>24}" for c in PRINTED)
+        lines.append(f"{name:{first}}{cells}  {summary['answered_by'][name]}")
+    lines += [f"{pair}: accuracy {cell(found['accuracy'])}" for pair, found in summary["differences"].items()]
+    lines += [f"left out: {name}: {reason}" for name, reason in summary["left_out"].items()]
+    if summary["generated"]:
+        lines.append("These patients are generated; the numbers say nothing about real ones.")
+    return "\n".join(lines)
+
+
+def page(summary: Row, rows: Mapping[str, Sequence[Row]]) -> str:
+    """The page, whose patients are those of the first variant."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    pages = Environment(
+        loader=PackageLoader("ghar.metrics"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    pages.filters["cell"] = cell
+    html = pages.get_template("comparison.html").render(
+        summary=summary, columns=COLUMNS, small=("accuracy", "balanced_accuracy", "macro_f1", "auroc"),
+        traces=_as_script(_traces(rows)),
+    )  # fmt: skip
+    return html.encode("utf-8", "replace").decode()
+
+
+def _traces(rows: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
+    """What the browser of the page shows: one sample after the other, with every variant's episode."""
+    by_name = {name: {row["sample_id"]: row for row in some} for name, some in rows.items()}
+    samples = [row["sample_id"] for row in next(iter(rows.values()))][:SHOWN]
+    return [
+        {
+            "sample": sample,
+            "patient": next(iter(by_name.values()))[sample]["patient"],
+            "label": next(iter(by_name.values()))[sample]["label"],
+            "episodes": {name: _episode(found[sample]) for name, found in by_name.items()},
+        }
+        for sample in samples
+    ]
+
+
+def _episode(row: Row) -> dict[str, Any]:
+    turns = [
+        {
+            "who": f"{turn['agent']}: {turn['role']}",
+            "prompt": turn["prompt"][-CUT:],
+            "reply": turn["reply"],
+            "evidence": turn["evidence"],
+        }
+        for turn in row["turns"]
+    ]
+    return {"prediction": row["prediction"], "correct": row["correct"], "failure": row["failure"], "turns": turns}
+
+
+def _as_script(value: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json.dumps(value, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

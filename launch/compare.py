@@ -1,0 +1,59 @@
+"""Put several systems to one task of one cohort, on one split and one test set, and report them side by side.
+
+python launch/compare.py systems=[ghar,kare,graphwalker,ehr_rag,exprag] task=read
+python launch/compare.py systems=[ghar,kare] task=read runs=[runs/a,runs/b] variants=[ghar_rl,scripted]
+
+systems: names as in system=NAME. runs: folders of trained runs; a system without one is played by its rules and by an
+untrained model. variants: those that are played; without it each system chooses. Every other key is every system's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+LISTS = ("systems", "runs", "variants")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Read the command line and compare. Raises BadInput."""
+    from ghar.errors import BadInput
+    from launch.entry import load
+
+    lists = {name: _list(arguments, name) for name in LISTS}
+    shared = [text for text in arguments if text.partition("=")[0] not in LISTS]
+    if not lists["systems"]:
+        raise BadInput("systems is missing: write systems=[ghar,kare], as many as you like.")
+    if not any(text.startswith("task=") for text in shared):
+        raise BadInput("task is missing: write task=read, or another task that the systems can all be put to.")
+    from trainers.compare import Entry, compare  # heavy, so only once the command line is known to be good
+
+    entries = []
+    for name in lists["systems"]:
+        try:
+            entries.append(Entry(name, load([f"system={name}", *shared]), ""))
+        except BadInput as error:
+            entries.append(Entry(name, None, " ".join(str(error).split())))
+    if all(entry.config is None for entry in entries):
+        raise BadInput("\n".join(dict.fromkeys(entry.reason for entry in entries)))
+    compare(entries, [Path(run) for run in lists["runs"]], lists["variants"], _folder(shared))
+
+
+def _list(arguments: Sequence[str], name: str) -> list[str]:
+    """The items of NAME=[a,b]; NAME=a is a list of one."""
+    given = next((text.partition("=")[2] for text in reversed(arguments) if text.startswith(f"{name}=")), "")
+    return [item.strip() for item in given.strip("[]").split(",") if item.strip()]
+
+
+def _folder(shared: Sequence[str]) -> Path | None:
+    given = next((text.partition("=")[2] for text in reversed(shared) if text.startswith("run_dir=")), None)
+    return None if given is None else Path(given)
+
+
+if __name__ == "__main__":
+    # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    from launch.entry import plainly
+
+    plainly(lambda: main(sys.argv[1:]), __doc__ or "")

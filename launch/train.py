@@ -1,0 +1,28 @@
+"""Train a system from raw tables to an evaluated policy.
+
+python launch/train.py system=ghar +experiment=mimic4_los
+torchrun --standalone --nproc-per-node 2 launch/train.py system=ehr_rag task=guo_los deepspeed=zero2
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ghar.config import Config
+
+
+def run(config: Config) -> None:
+    from trainers.recipe import train  # heavy, so only once the configuration is known to be good
+
+    train(config)
+
+
+if __name__ == "__main__":
+    # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    from launch.entry import launch
+
+    launch(run)

@@ -1,0 +1,299 @@
+"""EHR-RAG as a system: cases of every task, stores, variants, rule, regressions, rows and numbers; MEDS folders."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from envs.ehr_rag.baselines import Regressions, count_features, fit_shots, read_embeddings
+from envs.ehr_rag.episode import EventCase
+from envs.ehr_rag.stores import Stores
+from envs.records import Records
+from envs.rollout import Job, rollout
+from envs.system import Reader, System, build, words
+from ghar.episode import Act, Completion, Episode
+from ghar.errors import BadInput
+from ghar.retrieval.ether import EventQuery
+from launch.entry import load
+
+TINY = (
+    "system=ehr_rag", "task=guo_readmission", "data.patients=120", "task.max_test=8", "system.chunk_rows=6",
+    "system.chunk_overlap=1", "system.chunks=2", "system.rows=20", "system.tokens=120", "system.indicators=6",
+    "system.indicators_kept=2", "system.recent_values=2", "system.iterations=2",
+)  # fmt: skip
+TASKS = ("los", "read", "dec", "kare_mortality", "kare_readmission", "guo_los", "guo_readmission", "new_acutemi",
+         "lab_anemia")  # fmt: skip
+METHODS = ("ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react")
+DRAW = {"seed": 0, "resamples": 50}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ehr-rag")
+
+
+def made(cache: Path, *overrides: str) -> System[Any]:
+    return build(Records(load([*TINY, f"data.cache={cache}", *overrides])))
+
+
+@pytest.fixture(scope="module")
+def system(cache: Path) -> System[Any]:
+    return made(cache)
+
+
+def parts(system: System[Any]) -> tuple[Stores, Regressions]:
+    """What lies behind its episodes."""
+    player = system.episode.__self__  # type: ignore[attr-defined]
+    return player.stores, player.fitted
+
+
+def everyone(system: System[Any]) -> list[EventCase]:
+    return [*system.cases.train, *system.cases.valid, *system.cases.test]
+
+
+def play(system: System[Any], name: str, cases: Any = None, policy: Any = None) -> list[Episode]:
+    variant = system.variant(name)
+    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases or system.cases.test]
+    if policy is None and variant.who:
+        policy = system.fixed[variant.who]()
+    played = rollout(jobs, dict.fromkeys(system.agents, policy), system.corpus, seed=0, in_flight=8)
+    assert [episode.failure for episode in played] == [None] * len(played)
+    return played
+
+
+def rows(system: System[Any], name: str, played: list[Episode]) -> list[dict[str, Any]]:
+    """Rows as the evaluation writes them, as far as the numbers here read them."""
+    found = []
+    for case, episode in zip(system.cases.test, played, strict=True):
+        about = {
+            "sample_id": case.sample_id, "subject_id": case.subject_id, "label": system.in_words(case, case.label),
+            "prediction": system.in_words(case, episode.prediction.label), "needs_retrieval": None, "errors": [],
+            "correct": episode.prediction.label == case.label, "reward": system.reward(episode, case).total,
+            "label_probabilities": episode.prediction.probabilities, "prompt_tokens": 1, "completion_tokens": 1,
+            "seconds": 0.0, "failure": None, "turns": [{"format_ok": turn.format_ok} for turn in episode.turns],
+        }  # fmt: skip
+        found.append({**about, **system.row(episode, case, system.variants[name])})
+    return found
+
+
+def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
+    scripted = ["scripted" if name == "ehr_rag" else f"scripted_{name}" for name in METHODS]
+    assert list(system.variants) == [*METHODS, *scripted, "counts"]
+    assert set(system.listed) < set(system.variants) and system.teacher in system.fixed
+    for name in (*scripted, "counts"):
+        found = rows(system, name, play(system, name))
+        for row in found:
+            for lookup in row["lookups"]:
+                assert all(passage["last"] < row["prediction_time"] for passage in lookup["passages"])
+        assert system.numbers is not None
+        numbers = system.numbers(found, DRAW)
+        assert set(numbers["class_f1"]) == {"no", "yes"} and numbers["patients"] <= numbers["n"] == 8
+        assert ("reward" in numbers) == (name != "counts") == ("auroc" not in numbers)
+    told = system.summary({"counts": []})["shots"]["counts"]
+    assert set(told) >= {"1", "2", "all"} and "macro_f1" in told["all"] and system.summary({}) == {"shots": {}}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
+    """The prompts of the rule's episodes offer all labels, and show nothing from the prediction time on."""
+    own = (f"task={task}", "task.max_test=2", "data.patients=200", "data.leakage=strict", "system.tokens=400")
+    system = made(cache, *own)
+    records = Records(load([*TINY, f"data.cache={cache}", *own]))
+    n = len(system.task.labels)
+    assert {case.label for case in everyone(system)} <= set(range(n))
+    if task in ("los", "read", "dec", "kare_mortality", "kare_readmission"):
+        assert [case.sample_id for case in system.cases.test] == [one.sample_id for one in records.splits.test]
+    for case, episode in zip(system.cases.test, play(system, "scripted"), strict=True):
+        assert episode.prediction.label in range(n)
+        acts = {act.role: act for act in (r.effect for r in episode.trace) if isinstance(act, Act)}
+        assert len(case.card.meanings) == n and ", ".join(map(str, range(n))) in acts["weigh"].prompt
+        assert acts["weigh"].parse(f"Answer: {n - 1}").value == n - 1
+        assert acts["weigh"].parse(f"Answer: {n}").error == "outside_labels"
+        end = f"{case.prediction_time:%Y-%m-%d %H:%M:%S}"
+        assert all(row[1:20] < end for act in acts.values() for row in act.facts["shown"].text.splitlines())
+
+
+def test_ehrshot_cases_are_numbered_by_their_labels(system: System[Any]) -> None:
+    assert all(case.sample_id.startswith(f"guo_readmission-{case.subject_id}-") for case in everyone(system))
+    places = [case.place for case in everyone(system)]
+    assert len(set(places)) == len(places)
+
+
+@pytest.mark.parametrize("task", ["series_mortality", "dischargeqa_diagnosis"])
+def test_a_task_without_visits_is_refused(cache: Path, task: str) -> None:
+    with pytest.raises(BadInput, match="shows no visits of codes"):
+        made(cache, f"task={task}")
+
+
+def test_stays_without_an_order_are_refused(cache: Path) -> None:
+    records = Records(load([*TINY, f"data.cache={cache}"]))
+    grouped = records.cohort.visits.with_columns(group=pl.col("visit_id"))
+    object.__setattr__(records.cohort, "visits", grouped)
+    with pytest.raises(BadInput, match="no order of hospital stays"):
+        build(records)
+
+
+def test_evidence_keeps_to_half_of_what_a_reader_reads(system: System[Any]) -> None:
+    def letters(text: str) -> int:
+        return len(text)
+
+    for reader, most in ((Reader(words), 120), (Reader(words, 100), 50), (Reader(letters, 400), 120)):
+        again = system.read_by(reader)
+        assert again.cases is system.cases and again.corpus is system.corpus
+        for episode in play(again, "scripted_direct"):
+            [act] = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
+            assert reader.count(act.facts["shown"].text) <= most
+
+
+def test_bad_replies_are_counted_by_name(system: System[Any]) -> None:
+    class Mute:
+        def answer(self, acts: Any, seeds: Any) -> list[Completion]:
+            return [Completion("") for _ in acts]
+
+    [episode] = play(system, "ehr_rag", system.cases.test[:1], Mute())
+    assert episode.prediction.label is None and not any(turn.format_ok for turn in episode.turns)
+
+
+def test_texts_are_records_of_training_patients(system: System[Any]) -> None:
+    lines = list(system.texts())
+    assert any(line.startswith("[") for line in lines) and any(": [" in line for line in lines)
+
+
+def test_it_goes_to_another_process(system: System[Any]) -> None:
+    """Ray sends these three; stores are opened there anew."""
+    first = play(system, "scripted_direct")
+    copied = pickle.loads(pickle.dumps((system.episode, system.corpus, system.variants["scripted_direct"])))
+    episode, corpus, variant = copied
+    jobs = [Job(case.sample_id, 0, partial(episode, case, variant)) for case in system.cases.test]
+    policies = dict.fromkeys(system.agents, system.fixed["reader"]())
+    again = rollout(jobs, policies, corpus, seed=0, in_flight=8)
+    assert [one.prediction for one in again] == [one.prediction for one in first]
+    case = system.cases.test[0]
+    asked = [EventQuery("fever", top_n=2, place=case.place, view=view) for view in ("similar", "newest", "chunks")]
+    assert system.corpus.retrieve(asked) == corpus.retrieve(asked)
+
+
+def test_counts_are_of_codes_before_the_time_and_of_their_ancestors(cache: Path, system: System[Any]) -> None:
+    cohort, cases = Records(load([*TINY, f"data.cache={cache}"])).charted, system.cases.train[:5]
+    above = [["LAB"] if code.startswith("LAB/") else [] for code in cohort.codes["code"]]
+    codes = cohort.codes.with_columns(parents=pl.Series(above, dtype=pl.List(pl.String)))
+    found = count_features(parts(system)[0].records(cases, apart=False), codes)
+    for i, case in enumerate(cases):
+        events = cohort.events.filter(
+            pl.col("subject_id") == case.subject_id, (pl.col("time") < case.prediction_time).fill_null(True)
+        )
+        labs = events["code"].str.starts_with("LAB/").sum()
+        assert found[[i]].sum() == events.height + labs
+
+
+def test_shots_that_a_class_does_not_have_are_left_out(system: System[Any]) -> None:
+    cases = everyone(system)
+    row_of = {case.sample_id: i for i, case in enumerate(cases)}
+    features = np.array([[float(case.label), 1.0] for case in cases])
+    found = fit_shots(features, row_of, system.cases, 2, 0, "Fitting")
+    fewest = min(sum(case.label == label for case in system.cases.train) for label in (0, 1))
+    assert list(found) == [str(n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n <= fewest] + ["all"]
+    assert all(shares.sum(axis=1) == pytest.approx(1) for shares in found.values())
+    assert found["all"].argmax(axis=1).tolist() == [case.label for case in cases]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npz"])
+def test_embeddings_from_elsewhere(system: System[Any], tmp_path: Path, kind: str) -> None:
+    cases = system.cases.test
+    path = tmp_path / f"vectors.{kind}"
+    subjects = [case.subject_id for case in cases]
+    times = np.array([case.prediction_time for case in cases], dtype="datetime64[us]")
+    vectors = np.arange(2.0 * len(cases), dtype=np.float32).reshape(-1, 2)
+    if kind == "npz":
+        np.savez(path, subject_id=subjects, prediction_time=times, vector=vectors)
+    else:
+        pl.DataFrame({"subject_id": subjects, "prediction_time": times, "vector": vectors.tolist()}).write_parquet(path)
+    assert np.array_equal(read_embeddings(path, cases[::-1]), vectors[::-1])
+    with pytest.raises(BadInput, match="has no vector of patient"):
+        read_embeddings(path, system.cases.train)
+    with pytest.raises(BadInput, match="does not exist"):
+        read_embeddings(tmp_path / "no.npz", cases)
+
+
+def test_embeddings_are_a_variant_where_their_file_is_given(cache: Path, system: System[Any], tmp_path: Path) -> None:
+    cases = everyone(system)
+    np.savez(
+        tmp_path / "v.npz",
+        subject_id=[case.subject_id for case in cases],
+        prediction_time=np.array([case.prediction_time for case in cases], dtype="datetime64[us]"),
+        vector=np.array([[case.label, 0.5] for case in cases]),
+    )
+    again = made(cache, f"system.embeddings={tmp_path}/v.npz", "eval.variants=[embeddings]")
+    played = play(again, "embeddings")
+    assert all(episode.prediction.label == case.label for case, episode in zip(again.cases.test, played, strict=True))
+    with pytest.raises(BadInput, match="no variant embeddings"):
+        system.variant("embeddings")
+
+
+@pytest.mark.parametrize("overrides, reason", [
+    (("retriever=tfidf",), "makes no vectors"),
+    (("system.chunk_rows=5", "system.chunk_overlap=5"), "repeats whole chunks"),
+    (("eval.variants=[embeddings]",), "set both"),
+])  # fmt: skip
+def test_what_does_not_fit_together_is_reported(overrides: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        load(["system=ehr_rag", *overrides])
+
+
+def test_labels_and_split_that_come_with_a_meds_folder(cache: Path, tmp_path: Path) -> None:
+    from ghar.data.readers.meds import write_meds
+
+    cohort = Records(load([*TINY, f"data.cache={cache}"])).charted
+    write_meds(cohort, tmp_path / "meds")
+    (tmp_path / "meds" / "labels").mkdir()
+    some = cohort.events.filter(pl.col("time").is_not_null()).group_by("subject_id").agg(pl.max("time"))
+    some = some.sort("subject_id").with_row_index()
+    labels = some.select("subject_id", prediction_time="time", boolean_value=pl.col("index") % 3 == 0)
+    labels.write_parquet(tmp_path / "meds" / "labels" / "guo_readmission.parquet")
+    split = pl.when(pl.col("index") < 40).then(pl.lit("train")).when(pl.col("index") < 60).then(pl.lit("tuning"))
+    splits = some.select("subject_id", split=split.otherwise(pl.lit("held_out")))
+    splits.write_parquet(tmp_path / "meds" / "metadata" / "subject_splits.parquet")
+    own = ["data=meds", f"data.root={tmp_path}/meds", f"data.cache={tmp_path}", "task.max_test=null"]
+    found = build(Records(load([*TINY, *own])))
+    assert (len(found.cases.train), len(found.cases.valid)) == (40, 20)
+    assert [case.label for case in found.cases.train] == [int(i % 3 == 0) for i in range(40)]
+    assert found.counts["labels that came with the data"] == some.height
+
+
+def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> None:
+    """The open MIMIC-IV demo, exported as MEDS: a task of two and one of four classes, strict and not."""
+    from ghar.data.readers.meds import write_meds
+    from ghar.data.readers.mimic4 import read_mimic4
+
+    write_meds(read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=False), tmp_path / "meds", shard_size=50)
+    folder = ["system=ehr_rag", "data=meds", f"data.root={tmp_path}/meds", f"data.cache={tmp_path}/cache"]
+    folder += ["task.max_test=12", "env.prompts=full"]
+    for task, leakage in (("guo_los", "paper"), ("lab_anemia", "strict")):
+        system = build(Records(load([*folder, f"task={task}", f"data.leakage={leakage}"])))
+        assert not system.generated
+        found = rows(system, "scripted", play(system, "scripted"))
+        assert len(found) == 12 and all(row["prediction"] is not None for row in found)
+        for row in found:
+            end = datetime.fromisoformat(row["prediction_time"])
+            for lookup in row["lookups"]:
+                assert len(lookup["passages"]) <= (10 if lookup["path"] == "numbers" else 5)
+                assert {p["kind"] for p in lookup["passages"]} <= {"chunks", "indicators"}
+                assert all(datetime.fromisoformat(p["last"]) < end for p in lookup["passages"])
+
+
+def test_the_scene_to_begin_with(cache: Path) -> None:
+    pytest.importorskip("gymnasium")
+    import envs
+    from envs.ehr_rag.demo import demo_events
+    from envs.views.games import TextGame
+    from envs.views.gym_view import GymView
+
+    scene = demo_events(str(cache), patients=60)
+    envs.check(GymView(TextGame(scene)))

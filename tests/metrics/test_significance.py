@@ -1,0 +1,65 @@
+"""Tests of paired differences: p against a direct loop, Holm against the closed test it shortens."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ghar.metrics.bootstrap import paired_difference
+from ghar.metrics.significance import holm, paired_p_value
+
+chances = st.lists(st.integers(0, 20).map(lambda x: x / 20), max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(chances)
+def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
+    """A test is rejected when Bonferroni rejects every set of tests that it is in."""
+    sets = [s for size in range(1, len(p) + 1) for s in combinations(range(len(p)), size)]
+    expected = [max(min(1.0, len(s) * min(p[j] for j in s)) for s in sets if i in s) for i in range(len(p))]
+    assert holm(p) == pytest.approx(expected)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    for bad in ([-0.1], [1.1], [float("nan")]):
+        with pytest.raises(ValueError, match=r"0\.\.1"):
+            holm(bad)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12))
+def test_p_equals_a_direct_loop(rows: list[tuple[int, int, int]]) -> None:
+    names, a, b = (list(column) for column in zip(*rows, strict=True))
+    people = list(dict.fromkeys(names))
+    below = above = 0
+    for drawn in np.random.default_rng(6).integers(0, len(people), (50, len(people))):
+        total = sum(x - y for i in drawn for name, x, y in rows if name == people[i])
+        below, above = below + (total <= 0), above + (total >= 0)
+    got = paired_p_value(a, b, patients=names, seed=6, resamples=50)
+    assert got == pytest.approx(min(1, 2 * (min(below, above) + 1) / 51))
+
+
+def test_p_agrees_with_the_interval() -> None:
+    rng, seen = np.random.default_rng(0), set()
+    for i in range(60):
+        who = np.repeat(np.arange(30), 3)
+        a = rng.normal(0.35, 1, 30)[who] + rng.normal(0, 0.2, 90)
+        difference = paired_difference(a, 0 * a, patients=who.tolist(), seed=i)
+        p = paired_p_value(a, 0 * a, patients=who.tolist(), seed=i)
+        beyond = difference.low > 0 or difference.high < 0
+        seen.add(beyond)
+        assert p < 0.053 if beyond else p > 0.047
+    assert seen == {True, False}
+
+
+def test_no_difference_and_a_clear_one() -> None:
+    same = [0.1, 0.2, 0.3]
+    assert paired_p_value(same, same, patients=None) == 1
+    assert paired_p_value([1.1, 1.2, 1.3], same, patients=None, resamples=999) == pytest.approx(0.002)
+    with pytest.raises(ValueError, match="at least one pair"):
+        paired_p_value([], [], patients=None)

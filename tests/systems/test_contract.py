@@ -1,0 +1,191 @@
+"""One contract for every system that can be found, and for a user's own: what DESIGN.md promises of `System`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envs import check
+from envs.play import play, stage_of
+from envs.records import Records
+from envs.scene import scene_of
+from envs.system import STAGES, System, build
+from envs.views.games import TextGame, TokenGame, codec_of
+from envs.views.gym_view import GymView
+from ghar.config import Config
+from ghar.data.tasks.splits import Splits
+from ghar.llm.models import untrained
+from launch.entry import load
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "docs" / "examples"))
+ROOMS = sorted(p.parent.name for p in (ROOT / "envs").glob("*/system.py"))
+SYSTEMS = [*ROOMS, "mine.searcher"]
+SMALL = [
+    "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2", "model.heads=2", "model.vocab=1600",
+    "trainer.base.steps=1", "trainer.base.batch=16", "trainer.warmup.samples=24", "trainer.warmup.epochs=1",
+    "trainer.rl.updates=1", "trainer.rl.episodes=8", "trainer.rl.eval_every=1", "trainer.rl.eval_samples=6",
+    "task.max_train=60", "task.max_valid=8", "task.max_test=8", "eval.bootstrap=20", "task=read",
+]  # fmt: skip
+OWN = {"kare": ["system.leiden_runs=2", "system.concepts=4", "system.path_count=4", "system.chains=1"]}
+ROW = {
+    "policy", "split", "sample_id", "subject_id", "patient", "label", "prediction", "label_probabilities", "correct",
+    "needs_retrieval", "retrieved", "iterations", "rewards", "weighted", "reward", "errors", "prompt_tokens",
+    "completion_tokens", "lookups", "seconds", "failure", "turns",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def config_of(name: str, cache: Path, run: Path, *more: str) -> Config:
+    own = [f"system={name}", f"data.cache={cache}", f"run_dir={run}", *SMALL, *OWN.get(name, []), *more]
+    return load(own)
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def built(request: pytest.FixtureRequest, cache: Path) -> tuple[System[Any], Config]:
+    config = config_of(request.param, cache, cache / "unused")
+    return build(Records(config)), config
+
+
+def test_the_rooms_are_the_five_published_systems():
+    assert ROOMS == ["ehr_rag", "exprag", "ghar", "graphwalker", "kare"]
+
+
+def test_a_system_says_what_others_need_to_know(built: tuple[System[Any], Config]):
+    system, _ = built
+    assert system.main in system.variants and set(system.listed) <= set(system.variants)
+    assert system.teacher is None or system.teacher in system.fixed
+    for name, variant in system.variants.items():
+        assert variant.name == name and (variant.who in (*STAGES, "") or variant.who in system.fixed), name
+    parts = system.cases.train, system.cases.valid, system.cases.test
+    subjects = [{case.subject_id for case in part} for part in parts]
+    assert all(parts) and not subjects[0] & subjects[2] and not subjects[1] & subjects[2]
+    for case in (case for part in parts for case in part):
+        assert isinstance(case.sample_id, str) and isinstance(case.text, str)
+        assert system.in_words(case, case.label) is not None
+
+
+def test_every_system_has_the_same_samples_of_a_task_of_visits(built: tuple[System[Any], Config]):
+    system, config = built
+    wanted = Records(config).splits
+    assert [case.sample_id for case in system.cases.test] == [sample.sample_id for sample in wanted.test]
+    assert [case.label for case in system.cases.test] == [sample.label for sample in wanted.test]
+
+
+def test_rules_play_the_same_episodes_whatever_the_schedule(built: tuple[System[Any], Config]):
+    system, config = built
+    rules = [v for v in system.variants.values() if v.who in system.fixed]
+    assert rules, "a system needs at least one variant that can be played without a language model"
+    for variant in rules[:4]:
+        policy = system.fixed[variant.who]()
+        told = []
+        for in_flight in (1, 16):
+            own = replace(config, env=replace(config.env, in_flight=in_flight))
+            episodes = play(stage_of(system, variant, own), system.cases.test, policy, seed=3, title=variant.name)
+            told.append([(e.prediction.label, [t.completion.text for t in e.turns]) for e in episodes])
+            assert not any(e.failure for e in episodes), [e.failure for e in episodes]
+            for episode in episodes:
+                assert {t.agent for t in episode.turns} <= set(system.agents)
+                assert {t.role for t in episode.turns} <= set(system.roles)
+        assert told[0] == told[1], variant.name
+
+
+def test_views_keep_their_promises(built: tuple[System[Any], Config]):
+    system, config = built
+    few = replace(system, cases=Splits(system.cases.train[:3], system.cases.valid, system.cases.test))
+    scene = scene_of(few)
+    check(GymView(TextGame(scene)), episodes=1)
+    _, tokenizer = untrained(config, [case.text for case in few.cases.train] or ["text"], (), 0)
+    check(GymView(TokenGame(scene, codec_of(tokenizer), 1 << 15)), episodes=1)
+
+
+def test_a_stage_can_be_sent_to_another_process(built: tuple[System[Any], Config]):
+    system, config = built
+    stage = stage_of(system, system.variants[system.main], config)
+    sent = pickle.loads(pickle.dumps((stage.episode, stage.variant, system.cases.test[0])))
+    assert sent[2].sample_id == system.cases.test[0].sample_id
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_recipe_trains_it_from_tables_to_report(name: str, cache: Path, tmp_path: Path):
+    from trainers.evaluate import evaluate
+    from trainers.recipe import train
+
+    run = tmp_path / "run"
+    config = config_of(name, cache, run)
+    train(config)
+    summary = json.loads((run / "summary.json").read_text())
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    updates = [row for row in rows if row["phase"] == "rl" and row["step"] == 1]
+    assert {"base", "sft", "rl"} >= {row["phase"] for row in rows} and len(updates) == 1
+    assert abs(updates[0]["train/ratio/first"] - 1) < 1e-5, "the trainer scores replies as the engine sampled them"
+    assert updates[0]["train/grad_norm"] > 0
+    assert set(summary["policies"]) >= {summary["main"]}
+    for variant in summary["policies"]:
+        lines = (run / "episodes" / f"{variant}.jsonl").read_text().splitlines()
+        assert len(lines) == 8 and set(json.loads(lines[0])) >= ROW
+    assert (run / "report.html").is_file()
+    again = evaluate(config)
+    main = summary["main"]
+    assert again["policies"][main]["accuracy"] == summary["policies"][main]["accuracy"]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_killed_training_goes_on_with_the_same_numbers(name: str, cache: Path, tmp_path: Path):
+    from trainers.recipe import train
+
+    def stop(row: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    more = ("trainer.rl.updates=2", "trainer.rl.save_every=1", "eval.variants=null")
+    train(config_of(name, cache, whole, *more))
+    with pytest.MonkeyPatch.context() as patch:
+        from trainers import recipe
+
+        before = recipe.Run.log
+
+        def log(self: Any, row: dict[str, Any]) -> None:
+            if row["phase"] == "rl" and row["step"] == 2:
+                raise KeyboardInterrupt
+            before(self, row)
+
+        patch.setattr(recipe.Run, "log", log)
+        with pytest.raises(KeyboardInterrupt):
+            train(config_of(name, cache, cut, *more))
+    train(config_of(name, cache, cut, *more))
+    assert numbers(whole) == numbers(cut)
+
+
+def numbers(run: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl without what depends on the clock."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    clock = ("time/", "train/tokens_per_second", "eval/seconds")
+    return [{k: v for k, v in row.items() if not k.startswith(clock)} for row in rows]
+
+
+def test_compare_puts_all_systems_into_one_table(cache: Path, tmp_path: Path):
+    from trainers.compare import Entry, compare
+
+    entries = [Entry(name, config_of(name, cache, tmp_path / name), "") for name in SYSTEMS]
+    found = compare(entries, [], ["scripted", "scripted_semantic_emb"], tmp_path / "compared")
+    assert set(found["systems"]) == set(SYSTEMS) and not found["left_out"]
+    assert found["samples"] == 8 and found["patients"] <= 8
+    for numbers in found["policies"].values():
+        assert {"accuracy", "calls", "tokens", "lookups", "seconds"} <= set(numbers)
+    assert np.isfinite([value for pair in found["differences"].values() for value in pair["accuracy"]]).all()
+    page = (tmp_path / "compared" / "report.html").read_text()
+    assert "One patient through all systems" in page and "generated" in page
+    assert not os.listdir(tmp_path / "compared" / "episodes") == []

@@ -1,0 +1,131 @@
+"""The model that training starts from: a pretrained one, or the demo's, made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envs import system as systems
+from envs.records import Records
+from envs.rollout import derive_seed
+from envs.system import Practice, System
+from ghar.config import Config
+from ghar.episode import Act, Episode
+from ghar.errors import BadInput
+from ghar.llm.models import load_pretrained, untrained
+from ghar.llm.tokens import Tokenizer, encode_prompt
+from ghar.progress import track
+from trainers.runs.distributed import main_first, on_main
+from trainers.runs.models import save_model
+from trainers.sft.pairs import Pair, tokenised
+from trainers.sft.run import SFTSettings, run_sft
+
+BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
+TEXTS = 500  # episodes whose prompts the tokenizer is made from
+AT_ONCE = 1000  # episodes tokenised together
+
+Log = Callable[[Mapping[str, Any]], None]
+
+
+def reader_of(tokenizer: Tokenizer, model: Any, engine: Any = None) -> systems.Reader:
+    """A model as the systems know it."""
+    reach = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    return systems.Reader(TokenCount(tokenizer), reach, engine, tokenizer)
+
+
+class TokenCount:
+    """Tokens of a text, as a prompt of its own."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def __call__(self, text: str) -> int:
+        return len(encode_prompt(self.tokenizer, text))
+
+
+def start_model(system: System[Any], records: Records, checkpoints: Path, log: Log) -> tuple[Any, Any]:
+    """What training starts from. The demo's is made once in a cache; a copy goes to checkpoints/base."""
+    config = records.config
+    if config.model.kind == "pretrained":
+        assert config.model.path is not None  # ghar.configure asks for it
+        return load_pretrained(config.model.path, config.model.dtype)
+    practice = practice_of(system, records)
+    if practice is None:
+        texts = on_main(lambda: list(system.texts()))
+        model, tokenizer = untrained(config, texts, (), config.data.world_seed)
+    else:
+        kept = Path(config.data.cache) / "bases" / base_key(config, practice)
+        if on_main(lambda: kept.is_dir()):
+            on_main(lambda: print(f"Base model of an earlier run: {kept}"))
+        else:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            made = build_base(config, practice, log)
+            on_main(lambda: save_model(*made, kept))
+        model, tokenizer = load_pretrained(str(kept), config.model.dtype)
+    on_main(lambda: save_model(model, tokenizer, checkpoints / BASE))
+    return model, tokenizer
+
+
+def practice_of(system: System[Any], records: Records) -> Practice | None:
+    """How a system's base is made: by itself, or as another system's on the same records."""
+    if not isinstance(system.practice, str):
+        return system.practice
+    config, name = records.config, system.practice
+    retriever = replace(config.retriever, kind="tfidf", top_n=1)
+    own: Any = systems.settings_of(name)(name=name)
+    other = main_first(lambda: systems.build(Records(replace(config, system=own, retriever=retriever))))
+    if isinstance(other.practice, Practice):
+        return other.practice
+    raise BadInput(f"system {system.name} practises as {name} does, which has no practice of its own.")
+
+
+def base_key(config: Config, practice: Practice) -> str:
+    """A name for the base model that changes with everything it is made from."""
+    model = config.model
+    shape = model.hidden, model.layers, model.heads, model.vocab
+    return f"{derive_seed(practice.key, shape, asdict(config.trainer.base)):016x}"
+
+
+def build_base(config: Config, practice: Practice, log: Log) -> tuple[Any, Any]:
+    """Tokenizer and base model, trained for `trainer.base.steps` steps. Returns (model, tokenizer).
+
+    Its randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
+    """
+    base, seed = config.trainer.base, config.data.world_seed
+    made = practice.exercises(base.steps * base.batch, seed)
+    texts = [text for episode in made.episodes[:TEXTS] for text in _texts(episode)]
+    model, tokenizer = untrained(config, texts, made.names, seed)
+    if base.steps == 0:
+        return model, tokenizer
+    pairs = _pairs(tokenizer, made, base.steps * base.batch, seed)
+    settings = SFTSettings(base.steps, base.batch, base.lr, config.trainer.warmup.micro_batch, seed=seed)
+    result = run_sft(model, tokenizer, pairs, settings)
+    for row in result.curve:
+        log({"phase": "base", "step": int(row["step"]), "train/loss": row["loss"], "train/accuracy": row["accuracy"]})
+    return result.model, tokenizer
+
+
+def _texts(episode: Episode) -> list[str]:
+    records: list[Any] = [record for record in episode.trace if isinstance(record.effect, Act)]
+    return [f"{record.effect.prompt} {record.result.text}" for record in records]
+
+
+def _pairs(tokenizer: Any, made: systems.Exercises, total: int, seed: int) -> list[Pair]:
+    """`total` replies in the proportions of the exercises' shares, each role's repeated as often as it takes."""
+    by_role: dict[str, list[Pair]] = {role: [] for role in made.shares}
+    for start in track(range(0, len(made.episodes), AT_ONCE), "Tokenising"):
+        for role, pair in tokenised(tokenizer, made.episodes[start : start + AT_ONCE]):
+            by_role[role].append(pair)
+    rng = np.random.default_rng(derive_seed(seed, "exercises"))
+    chosen: list[Pair] = []
+    for role, share in made.shares.items():
+        pool, wanted = by_role[role], round(share * total)
+        if not pool:
+            continue
+        rounds = [rng.permutation(len(pool)) for _ in range(-(-wanted // len(pool)))]
+        chosen += [pool[i] for i in np.concatenate(rounds)[:wanted]]
+    return chosen

@@ -1,0 +1,207 @@
+"""Several systems on one cohort, one split and one test set: one table, paired differences, costs, one page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from envs import system as systems
+from envs.records import Records
+from envs.system import STAGES, System, Variant
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.metrics import comparison
+from ghar.metrics.bootstrap import mean_interval
+from ghar.metrics.policy import compare as differences
+from ghar.metrics.runfolder import RunFolder, write_whole
+from trainers.evaluate import played, summarise
+from trainers.rows import Row
+from trainers.runs.models import use_cores
+from trainers.weights import find
+
+COSTS = {
+    "calls": lambda row: len(row["turns"]),
+    "tokens": lambda row: row["prompt_tokens"] + row["completion_tokens"],
+    "lookups": lambda row: row["lookups"],
+    "seconds": lambda row: row["seconds"],
+}
+SAME = ("data", "task", "seed")  # sections of a run that must be those of the comparison: they make its split
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A system that is to be compared. config: None where it cannot be, for `reason`."""
+
+    name: str
+    config: Config | None
+    reason: str
+    trained: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a system contributed. rows: by variant; answered: which weights or rule answered each."""
+
+    system: System[Any]
+    config: Config
+    rows: Mapping[str, list[Row]]
+    answered: Mapping[str, str]
+
+
+def compare(entries: Sequence[Entry], runs: Sequence[Path], wanted: Sequence[str], folder: Path | None) -> Row:
+    """Evaluate every system that can be put to the task; writes summary.json, episodes/ and report.html to `folder`.
+
+    Systems that cannot are listed with the reason. BadInput where none can, where a run is of another split, and where
+    a patient is in the training set of one system and in the test set of another. Returns the summary.
+    """
+    entries = [_of_run(entry, runs) for entry in entries]
+    parts, left_out = {}, {entry.name: entry.reason for entry in entries if entry.config is None}
+    built: dict[str, tuple[System[Any], Config, bool]] = {}
+    for entry in entries:
+        try:
+            if entry.config is not None:
+                built[entry.name] = systems.build(Records(entry.config)), entry.config, entry.trained
+        except BadInput as error:
+            left_out[entry.name] = " ".join(str(error).split())
+    if not built:
+        raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
+    check_patients({name: system for name, (system, _, _) in built.items()})
+    for name, (system, config, trained) in built.items():
+        print(f"{name}: {len(system.cases.test)} test samples", flush=True)
+        parts[name] = _part(system, config, _chosen(system, wanted, trained))
+    return _conclude(parts, left_out, folder)
+
+
+def _of_run(entry: Entry, runs: Sequence[Path]) -> Entry:
+    """The entry with the folder of its trained run. BadInput for a run of another split."""
+    for run in runs:
+        file = run / "config.yaml"
+        if not file.is_file():
+            raise BadInput(f"{run} holds no config.yaml: name the folder of a run.")
+        kept = yaml.safe_load(file.read_text())
+        if entry.config is None or kept["system"]["name"] != entry.config.system.name:
+            continue
+        here = yaml.safe_load(yaml.safe_dump(_plain({name: asdict(entry.config)[name] for name in SAME})))
+        for name in SAME:
+            there = {k: v for k, v in _section(kept[name]).items() if k != "cache"}
+            own = {k: v for k, v in _section(here[name]).items() if k != "cache"}
+            if wrong := [k for k in own if there.get(k) != own[k] and not k.startswith("max_")]:
+                raise BadInput(
+                    f"{run} was trained with other values of {', '.join(f'{name}.{k}' for k in wrong)}: its patients "
+                    "are split another way, so it cannot be compared here."
+                )
+        return Entry(entry.name, replace(_as_trained(entry.config, kept), run_dir=str(run)), "", True)
+    return entry
+
+
+def _as_trained(config: Config, kept: Mapping[str, Any]) -> Config:
+    """The configuration with the model and the system's own keys of a run."""
+    own = replace(config.system, **{k: v for k, v in kept["system"].items() if k != "name"})  # pyright: ignore
+    model = replace(config.model, **kept["model"])
+    retriever, env = replace(config.retriever, **kept["retriever"]), replace(config.env, **kept["env"])
+    return replace(config, system=own, model=model, retriever=retriever, env=env)
+
+
+def _section(values: Any) -> dict[str, Any]:
+    return values if isinstance(values, dict) else {"": values}
+
+
+def _plain(values: Any) -> Any:
+    """Tuples as lists, as a file keeps them."""
+    if isinstance(values, dict):
+        return {key: _plain(value) for key, value in values.items()}
+    return [_plain(value) for value in values] if isinstance(values, list | tuple) else values
+
+
+def check_patients(built: Mapping[str, System[Any]]) -> None:
+    """BadInput where a patient whom one system trains on is a test patient of another."""
+    for name, system in built.items():
+        seen = {case.subject_id for case in (*system.cases.train, *system.cases.valid)}
+        for other, tested in built.items():
+            both = seen & {case.subject_id for case in tested.cases.test}
+            if both:
+                raise BadInput(f"{len(both)} patients that {name} trains on are test patients of {other}: they cannot "
+                               "be compared.")  # fmt: skip
+
+
+def _chosen(system: System[Any], wanted: Sequence[str], trained: bool) -> list[Variant]:
+    """The variants to play: those that are `wanted`, else what the system lists; without a trained run its rules, and
+    its main variant by an untrained model."""
+    if wanted:
+        return [system.variants[name] for name in wanted if name in system.variants]
+    if trained:
+        return [system.variants[name] for name in system.listed]
+    listed = [system.variants[name] for name in system.listed]
+    rules = [v for v in listed if v.who not in STAGES] or [v for v in system.variants.values() if v.who in system.fixed]
+    return [*rules, system.variants[system.main]]
+
+
+def _part(system: System[Any], config: Config, variants: Sequence[Variant]) -> Part:
+    use_cores(config.threads)
+    found = find(config)
+    rows = dict(played(system, config, found, variants))
+    answered = {v.name: found.names(v.who) if v.who in STAGES else v.who or "no one" for v in variants}
+    if not found.sft:  # nothing was trained in this run folder
+        answered = {name: f"{who} (untrained)" if who == "base" else who for name, who in answered.items()}
+    return Part(system, config, {v.name: rows[v.name] for v in variants}, answered)
+
+
+def _conclude(parts: Mapping[str, Part], left_out: Mapping[str, str], folder: Path | None) -> Row:
+    """The table, the differences on the samples that all systems have, and the page."""
+    first = next(iter(parts.values()))
+    config, task = first.config, first.system.task
+    draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
+    named = {f"{name}.{variant}": (part, rows) for name, part in parts.items() for variant, rows in part.rows.items()}
+    shared = set.intersection(*({row["sample_id"] for row in rows} for _, rows in named.values()))
+    if not shared:
+        raise BadInput("These systems share no test sample, so nothing can be compared: choose a task of visits.")
+    kept = {name: [row for row in rows if row["sample_id"] in shared] for name, (_, rows) in named.items()}
+    main = _main(parts)
+    target = RunFolder.open(folder or Path("runs") / f"compare_{task.name}_{config.data.name}_seed{config.seed}")
+    for name, rows in kept.items():
+        target.write_episodes(name, rows)
+    one = next(iter(kept.values()))
+    summary = {
+        "systems": {name: dict(part.answered) for name, part in parts.items()},
+        "left_out": dict(left_out),
+        "generated": any(part.system.generated for part in parts.values()),
+        "credentialed": any(part.system.credentialed for part in parts.values()),
+        "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
+        "experiment": f"{task.name} on {config.data.name}",
+        "seed": config.seed,
+        "samples": len(shared),
+        "patients": len({row["subject_id"] for row in one}),
+        "main": main,
+        "answered_by": {f"{n}.{v}": who for n, part in parts.items() for v, who in part.answered.items()},
+        "policies": {
+            name: summarise(part.system, kept[name], **draw) | _costs(kept[name], **draw)
+            for name, (part, _) in named.items()
+        },
+        "differences": {f"{main} - {o}": differences(kept[main], kept[o], **draw) for o in kept if o != main},
+        "when": time.strftime("%Y-%m-%d"),
+    }
+    target.write_summary(summary)
+    write_whole(target.path / "report.html", comparison.page(summary, kept))
+    print(comparison.table(summary))
+    print(f"Report: {target.path / 'report.html'}")
+    return summary
+
+
+def _main(parts: Mapping[str, Part]) -> str:
+    """What the others are compared with: the first system's trained variant, else its first one."""
+    name, part = next(iter(parts.items()))
+    main = part.system.main
+    return f"{name}.{main if main in part.rows else next(iter(part.rows))}"
+
+
+def _costs(rows: Sequence[Row], seed: int, resamples: int) -> Row:
+    patients = [row["subject_id"] for row in rows]
+    return {
+        name: mean_interval([cost(row) for row in rows], patients=patients, seed=seed, resamples=resamples).as_list()
+        for name, cost in COSTS.items()
+    }

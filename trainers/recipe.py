@@ -1,0 +1,257 @@
+"""Any system from raw tables to an evaluated policy: the whole recipe, top to bottom (section IV of GHAR's paper).
+
+    1. records, the system, its cases                        envs/records.py, envs/NAME/system.py
+    2. a base model (demo: made on the spot)                 trainers/base.py
+    3. lessons: a teacher's right episodes, or the system's own chains; SFT on them
+                                                             trainers/sft/
+    4. multi-agent PPO, where trainer.rl.updates is not 0    trainers/rl/
+    5. evaluation and report                                 trainers/evaluate.py
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from envs import system as systems
+from envs.play import stage_of
+from envs.records import Records
+from envs.system import System
+from ghar.config import Config
+from ghar.disk import full_disk_told
+from ghar.errors import BadInput
+from ghar.llm.hf import HFEngine
+from ghar.llm.models import load_pretrained
+from ghar.llm.policy import EnginePolicy, Policy
+from ghar.metrics.logger import Logger, start_logger
+from ghar.metrics.runfolder import RunFolder
+from trainers.base import reader_of, start_model
+from trainers.evaluate import evaluate_system
+from trainers.report import conclude
+from trainers.rl.learner import sharing
+from trainers.rl.loop import reinforce
+from trainers.rl.workers import MakeWorkers, local
+from trainers.runs.distributed import main_first, on_main, rank, together
+from trainers.runs.machine import check_machine
+from trainers.runs.models import SFT, load_sft, make_actor, save_model, use_cores
+from trainers.runs.resume import hold, open_run
+from trainers.sft.distill import learn
+from trainers.sft.lessons import Lessons, read_lessons, write_lessons
+from trainers.sft.pairs import pairs_of, tokenised
+from trainers.sft.warmup import sample_references
+
+LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/lessons.py; SFT on its way
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training under way. seconds: by phase, of this start; what an earlier one has done is not counted."""
+
+    records: Records
+    system: System[Any]
+    folder: RunFolder
+    logger: Logger
+    resumed: bool
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Config:
+        return self.records.config
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder.path / "checkpoints"
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """A row of metrics.jsonl, to W&B too; a line on the screen where it is an evaluation."""
+        if rank() > 0:
+            return
+        self.folder.log(row)
+        self.logger.log(row)
+        if row["phase"] == "rl" and "eval/reward" in row:
+            shown = [(n, row.get(f"eval/{n}")) for n in ("reward", "accuracy", "retrieval_rate")]
+            numbers = [f"{name} {value:.3f}" for name, value in shown if value is not None]
+            print(f"update {row['step']:3d}  validation: {'  '.join(numbers)}", flush=True)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Count the seconds of a phase."""
+        start = time.monotonic()
+        yield
+        self.seconds[phase] = time.monotonic() - start
+
+
+def train(config: Config, make_workers: MakeWorkers = local) -> None:
+    """Run every phase into `config.run_dir`. A finished run is only reported, a killed one goes on where it was.
+
+    make_workers: who plays the episodes of RL, by default this process.
+    """
+    if make_workers is local and config.ray is not None and config.ray.max_staleness:
+        raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
+    path, finish = Path(config.run_dir), None
+    with ExitStack() as held, full_disk_told(path):
+        with together(sharing(config).stage):
+            use_cores(config.threads)
+            torch.manual_seed(config.seed)
+            on_main(lambda: hold(held, path))
+            on_main(lambda: check_machine(config))
+            opened = on_main(lambda: open_run(config))
+            if opened is not None:
+                finish = _train(config, *opened, make_workers)
+            first = rank() == 0
+        if finish is not None and first:  # alone: vLLM's engine, built beside a group, would wait for the others' ones
+            use_cores(config.threads)  # those of the others too
+            finish()
+
+
+def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeWorkers) -> Callable[[], None]:
+    """What all processes do together; returns what is left to do for the first one."""
+    start = time.monotonic()
+    records = Records(config)
+    system = main_first(lambda: systems.build(records))
+    run = Run(records, system, folder, _logger(config, system, folder), resumed, {"data": time.monotonic() - start})
+    on_main(lambda: print(banner(config, system)))
+    if on_main(lambda: not (run.checkpoints / SFT).is_dir()):
+        _warm_up(run)
+    else:
+        on_main(lambda: print("The warm-up was finished by an earlier start."))
+    on_main(lambda: shutil.rmtree(run.checkpoints / SFT_STEPS, ignore_errors=True))
+    if config.trainer.rl.updates:
+        _reinforce(run, make_workers)
+    return lambda: _finish(run)
+
+
+def banner(config: Config, system: System[Any]) -> str:
+    """What the run is about, and whose patients these are."""
+    parts = system.cases.train, system.cases.valid, system.cases.test
+    sizes = "/".join(str(len(part)) for part in parts)
+    line = f"{system.name} on {system.task.name}: {sizes} samples to train, validate and test"
+    if system.generated:
+        warning = "These patients are GENERATED (demo world); nothing below says anything about real ones."
+        return f"{warning}\n{line}"
+    return line
+
+
+def _warm_up(run: Run) -> None:
+    """Base model, lessons and SFT, into checkpoints/sft. What an earlier start has finished is not done again."""
+    config, kept = run.config, run.checkpoints / LESSONS
+    on_main(lambda: run.folder.rewind("base", -1))
+    with run.timed("base"):
+        model, tokenizer = start_model(run.system, run.records, run.checkpoints, run.log)
+    with run.timed("teacher"):
+        on_main(lambda: _teach(run, model, tokenizer, kept))
+        lessons = read_lessons(kept)
+    on_main(lambda: run.folder.rewind("sft", -1))
+    with run.timed("sft"):
+        result = learn(config, model, tokenizer, lessons, run.checkpoints / SFT_STEPS)
+        for row in result.curve:
+            loss = {"eval/loss": row["valid_loss"]} if "valid_loss" in row else {}
+            numbers = {"train/loss": row["loss"], "train/accuracy": row["accuracy"], **loss}
+            run.log({"phase": "sft", "step": int(row["step"]), **numbers})
+        on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT))
+
+
+def _teach(run: Run, model: Any, tokenizer: Any, kept: Path) -> None:
+    """The lessons, into the file `kept` unless an earlier start has written it."""
+    if not kept.is_file():
+        system = run.system.read_by(reader_of(tokenizer, model))
+        write_lessons(kept, _own_lessons(system, tokenizer) if system.pairs else _lessons(run, system, tokenizer))
+    about = read_lessons(kept).about
+    print("Lessons: " + ", ".join(f"{name} {number}" for name, number in about.items()))
+
+
+def _own_lessons(system: System[Any], tokenizer: Any) -> Lessons:
+    """What the system has written down itself."""
+    assert system.pairs is not None  # _teach asks
+    found = system.pairs(reader_of(tokenizer, None))
+    train, valid = pairs_of(tokenizer, found.train), pairs_of(tokenizer, found.valid)
+    return Lessons(train, valid, {}, {"pairs": len(train), **found.about})
+
+
+def _lessons(run: Run, system: System[Any], tokenizer: Any) -> Lessons:
+    """The right episodes of a teacher: a rule of the system, or a model."""
+    found = sample_references(system, run.config, _teacher(run.config, system))
+    pairs = [pair for _, pair in tokenised(tokenizer, found.accepted)]
+    return Lessons(pairs, (), found.references, {"samples answered rightly by the teacher": f"{found.rate:.1%}"})
+
+
+def _teacher(config: Config, system: System[Any]) -> Policy:
+    name = config.trainer.warmup.teacher
+    if name != "scripted":
+        model, tokenizer = load_pretrained(name, config.model.dtype)
+        return EnginePolicy(HFEngine(model, tokenizer, config.engine.max_batch), config.engine.temperature)
+    if system.teacher is None:
+        raise BadInput(
+            f"system {system.name} has no rule that could teach: set trainer.warmup.teacher to the folder or hub name "
+            "of a model."
+        )
+    return system.fixed[system.teacher]()
+
+
+def _reinforce(run: Run, make_workers: MakeWorkers) -> None:
+    """MAPPO from the policy after the warm-up, which every start reads from the same bytes."""
+    config = run.config
+    model, tokenizer = load_sft(config, run.checkpoints)
+    system = run.system.read_by(reader_of(tokenizer, model))
+    stage = stage_of(system, system.variants[system.main], config)
+    references = read_lessons(run.checkpoints / LESSONS).references
+    actor = make_actor(config, model)
+    with run.timed("rl"):
+        workers = make_workers(stage, system.credentialed, actor, tokenizer)
+        reinforce(system, config, actor, tokenizer, references, run.log, run.folder, workers)
+
+
+def _finish(run: Run) -> None:
+    """Evaluation and report."""
+    config = run.config
+    with run.timed("evaluation"):
+        summary = evaluate_system(run.system, config, run.folder, resume=True)
+    for name in summary["policies"] if config.logger.wandb != "disabled" else ():
+        run.logger.log_episodes(name, run.folder.episodes(name))
+    run.logger.finish()
+    lessons = dict(read_lessons(run.checkpoints / LESSONS).about)
+    about = {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": _commit()}
+    conclude(run.folder, {**summary, "lessons": lessons, **about})
+
+
+def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:
+    if rank() > 0:
+        return Logger()
+    return start_logger(
+        config.logger.wandb,
+        folder.path,
+        project=config.logger.project,
+        config=asdict(config),
+        credentialed=system.credentialed,
+        allow=config.privacy.allow,
+    )
+
+
+def _peak_memory() -> float:
+    """Peak resident memory of this process in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def _commit() -> str | None:
+    """The code's commit, where it is a git checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,80 @@
+"""The end of an evaluation: summary.json, the table that is printed, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from envs.system import room
+from ghar.errors import BadInput
+from ghar.metrics.look import Look, Section
+from ghar.metrics.report import write_report
+from ghar.metrics.runfolder import RunFolder
+
+COLUMNS = ("accuracy", "macro_f1", "f1", "auroc", "reward", "retrieval_rate", "iterations", "tokens")
+WIDTH = 100  # of a terminal
+
+
+def conclude(folder: RunFolder, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what an evaluation `found` into summary.json, print it and write the page.
+
+    Returns the whole summary; what else a training had written into it stays.
+    """
+    summary = {**(folder.summary() or {}), **found}
+    folder.write_summary(summary)
+    print(table(summary))
+    print(f"Report: {report(folder.path)}")
+    return summary
+
+
+def report(path: Path) -> Path:
+    """Write report.html of a run folder, with the sections of the system that its summary names."""
+    folder = RunFolder(path)
+    summary = folder.summary() or {}
+    titles = summary.get("titles") or {}
+    learns = any(row["phase"] == "rl" for row in folder.metrics())
+    look = Look(titles, summary.get("main"), summary.get("before"), learns, sections=sections(folder, summary))
+    return write_report(path, look)
+
+
+def sections(folder: RunFolder, summary: Mapping[str, Any]) -> Sequence[Section]:
+    """What the system's room adds to a page; nothing where it has no report.py."""
+    name = summary.get("system")
+    if name is None:
+        return ()
+    try:
+        return getattr(room(str(name), "sections"), "sections", lambda *_: ())(folder, summary)
+    except BadInput:  # the run of a user's own system, read where that module is not at hand
+        return ()
+
+
+def table(summary: Mapping[str, Any]) -> str:
+    """The variants' main numbers as text, at most as wide as a terminal."""
+    policies = summary["policies"]
+    columns = [name for name in COLUMNS if any(name in numbers for numbers in policies.values())]
+    first = max(len(name) for name in policies) + 2
+    fitting = max(1, (WIDTH - first) // 24)
+    lines = []
+    for start in range(0, len(columns), fitting):
+        some = columns[start : start + fitting]
+        lines.append(f"{'variant':{first}}" + "".join(f"{name:>24}" for name in some))
+        for name, numbers in policies.items():
+            lines.append(f"{name:{first}}" + "".join(f"{cell(numbers.get(c)):>24}" for c in some))
+    lines += [
+        f"{name}: unreadable replies: {', '.join(f'{error} {n}' for error, n in numbers['errors'].items())}"
+        for name, numbers in policies.items()
+        if numbers.get("errors")
+    ]
+    if summary.get("ceilings"):
+        lines.append("ceilings on accuracy: " + ", ".join(f"{k} {v:.3f}" for k, v in summary["ceilings"].items()))
+    if summary["generated"]:
+        lines.append("These patients are generated; the numbers say nothing about real ones.")
+    return "\n".join(lines)
+
+
+def cell(interval: Sequence[float | None] | None) -> str:
+    """A number with its interval."""
+    if interval is None or None in interval:
+        return "-"
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*interval)

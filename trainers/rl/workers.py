@@ -1,0 +1,71 @@
+"""Who plays the episodes of a training loop: this process, or others (trainers/ray/pool.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from envs.play import Stage, play
+from ghar.episode import Episode
+from ghar.llm.engines import AnyEngine, make_engine
+from ghar.llm.policy import EnginePolicy
+from trainers.engines import serving
+from trainers.rl.actor_critic import ActorCritic
+from trainers.rl.learner import Learner
+
+
+@dataclass(frozen=True)
+class Order:
+    """Episodes to play, one a case. seed: all their randomness; temperature: 0 takes the most probable token."""
+
+    cases: Sequence[Any]
+    seed: int
+    temperature: float
+    title: str
+
+
+class Workers(Protocol):
+    """ahead: how many batches may be on their way while an earlier one is trained on."""
+
+    ahead: int
+
+    def begin(self, order: Order, learner: Learner, version: int) -> Callable[[], list[Episode]]:
+        """Have `order` played by the weights that `learner` has now, which are number `version`.
+
+        Returns what waits for the episodes, in the order of the cases. Every training process must call it at the same
+        places, since gathering sharded weights takes them all.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give memory and processes back."""
+        ...
+
+
+MakeWorkers = Callable[[Stage, bool, ActorCritic, Any], Workers]  # stage, credentialed, actor, tokenizer
+
+
+class Local:
+    """This process plays, at once."""
+
+    ahead = 0
+
+    def __init__(self, stage: Stage, engine: AnyEngine) -> None:
+        self.stage, self.engine = stage, engine
+
+    def begin(self, order: Order, learner: Learner, version: int) -> Callable[[], list[Episode]]:
+        """See `Workers`."""
+        with learner.whole(), serving(self.engine, learner.actor, version):
+            policy = EnginePolicy(self.engine, order.temperature)
+            episodes = play(self.stage, order.cases, policy, seed=order.seed, title=order.title)
+        return lambda: episodes
+
+    def close(self) -> None:
+        """See `Workers`."""
+        self.engine.close()
+
+
+def local(stage: Stage, credentialed: bool, actor: ActorCritic, tokenizer: Any) -> Workers:
+    """The default: an engine in this process."""
+    return Local(stage, make_engine(stage.config, actor.model, tokenizer))

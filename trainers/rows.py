@@ -1,0 +1,102 @@
+"""Rows of episodes/<variant>.jsonl: one schema for every system (ghar.metrics.runfolder lists it)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from envs.system import System, Variant
+from ghar.episode import Act, Episode, Evidence, Reply
+from rewards.compose import EpisodeReward
+
+Row = dict[str, Any]
+Ranker = Callable[[Sequence[Episode]], Sequence[Sequence[float] | None]]
+
+
+def rows_of(
+    system: System[Any],
+    variant: Variant,
+    cases: Sequence[Any],
+    episodes: Sequence[Episode],
+    rewards: Sequence[EpisodeReward],
+    split: str,
+    ranker: Ranker | None = None,
+) -> list[Row]:
+    """Rows of episodes that have been played. ranker: gives the label probabilities of those that have none."""
+    ranked = ranker(episodes) if ranker is not None else [None] * len(episodes)
+    return [
+        episode_row(system, variant, case, episode, reward, split, shares)
+        for case, episode, reward, shares in zip(cases, episodes, rewards, ranked, strict=True)
+    ]
+
+
+def episode_row(
+    system: System[Any],
+    variant: Variant,
+    case: Any,
+    episode: Episode,
+    reward: EpisodeReward,
+    split: str,
+    shares: Sequence[float] | None = None,
+) -> Row:
+    """One row, with what the system adds to it. shares: label probabilities."""
+    prediction, history = episode.prediction, episode.prediction.history
+    shares = prediction.probabilities if prediction.probabilities is not None else shares
+    weighted: Counter[str] = Counter()
+    for turn in reward.per_turn:
+        weighted.update(turn)
+    return {
+        "policy": variant.name,
+        "split": split,
+        "sample_id": case.sample_id,
+        "subject_id": case.subject_id,
+        "patient": case.text,
+        "label": system.in_words(case, case.label),
+        "prediction": system.in_words(case, prediction.label),
+        "label_probabilities": None if shares is None else list(shares),
+        "correct": prediction.label == case.label,
+        "needs_retrieval": system.needs(case),
+        "retrieved": any(step.retrieved for step in history),
+        "iterations": len(history),
+        "rewards": dict(reward.terms),
+        "weighted": dict(weighted),
+        "reward": reward.total,
+        "errors": format_errors(episode),
+        "prompt_tokens": sum(turn.completion.tokens[0] for turn in episode.turns),
+        "completion_tokens": sum(turn.completion.tokens[1] for turn in episode.turns),
+        "lookups": sum(isinstance(record.result, Evidence) for record in episode.trace),
+        "seconds": episode.seconds,
+        "failure": episode.failure,
+        "turns": turn_rows(episode),
+        **system.row(episode, case, variant),
+    }
+
+
+def format_errors(episode: Episode) -> list[str]:
+    """The names of the format errors of an episode, in order."""
+    replies = [record.result for record in episode.trace if isinstance(record.result, Reply)]
+    return [reply.error for reply in replies if reply.error is not None]
+
+
+def turn_rows(episode: Episode) -> list[Row]:
+    """Who acted, on what, with which reply; `evidence` is what the prompt showed of what was found."""
+    acts: list[Any] = [record for record in episode.trace if isinstance(record.effect, Act)]
+    # a failed episode has answered acts whose effects were never completed: they have no record
+    return [
+        _turn_row(record.effect, record.result, turn.format_ok)
+        for record, turn in zip(acts, episode.turns, strict=False)
+    ]
+
+
+def _turn_row(act: Act, reply: Reply, format_ok: bool) -> Row:
+    evidence: Evidence | None = act.facts.get("evidence")
+    return {
+        "agent": act.agent,
+        "role": act.role,
+        "step": act.step,
+        "prompt": act.prompt,
+        "reply": reply.text,
+        "format_ok": format_ok,
+        "evidence": evidence.text if evidence is not None else None,
+    }

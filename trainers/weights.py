@@ -1,0 +1,150 @@
+"""Whose weights answer: the stages of a run (base, after the warm-up, after RL), a saved model, or a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from envs.system import WORDS, Reader, System
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.llm.engines import asking, make_engine
+from ghar.llm.models import load_pretrained, untrained
+from ghar.llm.policy import EnginePolicy
+from rewards.normalise import Running
+from trainers.base import BASE, reader_of
+from trainers.engines import serving
+from trainers.label_scores import label_probabilities
+from trainers.runs import checkpoint
+from trainers.runs.models import SFT, identity, load_sft, make_actor
+
+
+@dataclass(frozen=True)
+class Answering:
+    """A language model that answers. reader: how it reads; ranker: its label probabilities, None where it has none."""
+
+    policy: EnginePolicy
+    reader: Reader
+    ranker: Callable[..., Any] | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The stages that a run folder, or eval.checkpoint, holds. step: a checkpoint of RL; home: the folder it is in."""
+
+    home: Path
+    step: Path | None
+
+    @property
+    def sft(self) -> bool:
+        return (self.home / SFT / "config.json").is_file()
+
+    def names(self, who: str) -> str:
+        """The stage that `who` means here: "trained" is the newest there is."""
+        newest = "trained" if self.step is not None else "sft" if self.sft else "base"
+        if who == "sft" and not self.sft:
+            return "base"
+        return newest if who == "trained" else who
+
+
+def find(config: Config) -> Found:
+    """What there is to evaluate: eval.checkpoint, else the best of run_dir."""
+    checkpoints = Path(config.run_dir) / "checkpoints"
+    if config.eval.checkpoint is None:
+        return Found(checkpoints, checkpoint.find(checkpoints, "best"))
+    step = Path(config.eval.checkpoint)
+    if (step / "manifest.json").is_file() and (step.parent / SFT).is_dir():
+        return Found(step.parent, step)
+    if (step / "config.json").is_file():
+        return Found(checkpoints, None)  # a saved model, which stands in the base's place
+    raise BadInput(
+        f"eval.checkpoint={step} is no checkpoint: name a folder such as RUN/checkpoints/step-10, or of a saved model."
+    )
+
+
+def load_base(config: Config, system: System[Any], found: Found) -> tuple[Any, Any]:
+    """Model and tokenizer before any training: a saved one, the run's own base, or one that has learned nothing."""
+    path = config.eval.checkpoint if config.eval.checkpoint and found.step is None else config.model.path
+    if path is not None:
+        return load_pretrained(str(path), config.model.dtype)
+    if (found.home / BASE / "config.json").is_file():
+        return load_pretrained(str(found.home / BASE), config.model.dtype)
+    return untrained(config, list(system.texts()), (), config.data.world_seed)
+
+
+def running_of(system: System[Any]) -> Running | None:
+    """The normaliser that the system's reward asks for."""
+    return Running() if system.shaping is not None and system.shaping.running else None
+
+
+@contextmanager
+def answering(config: Config, system: System[Any], found: Found, stages: set[str]) -> Iterator[Callable[[str], Any]]:
+    """For the duration, a function from a stage among `stages` to a context manager of `Answering`.
+
+    "sft" and "trained" share one engine; "base" has its own, built when it is asked for. A server answers for all.
+    """
+    if config.engine.kind == "api":
+        address = str(config.model.path)
+        with asking(config, address, system.credentialed) as engine:
+            yield lambda stage: _given(Answering(EnginePolicy(engine, temperature=0), WORDS, None))
+        return
+    shared = _Shared(config, found) if stages & {"sft", "trained"} else None
+    try:
+        yield lambda stage: _base(config, system, found) if stage == "base" or shared is None else shared.stage(stage)
+    finally:
+        if shared is not None:
+            shared.engine.close()
+
+
+@contextmanager
+def _given(answers: Answering) -> Iterator[Answering]:
+    yield answers
+
+
+@contextmanager
+def _base(config: Config, system: System[Any], found: Found) -> Iterator[Answering]:
+    model, tokenizer = load_base(config, system, found)
+    engine = make_engine(config, model, tokenizer)
+    try:
+        with serving(engine, model, 0):
+            yield _answers(engine, tokenizer, model)
+    finally:
+        engine.close()
+
+
+class _Shared:
+    """An engine for a run's policy after the warm-up and after RL."""
+
+    def __init__(self, config: Config, found: Found) -> None:
+        self.config, self.found = config, found
+        self.model, self.tokenizer = load_sft(config, found.home)
+        self.engine: Any = make_engine(config, self.model, self.tokenizer)
+        self.actor: Any = None
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Answering]:
+        policy, version = self.model, 0
+        if name == "trained":
+            policy, version = self._trained(), 1
+        elif self.actor is not None:
+            raise RuntimeError("the policy after SFT must be asked before the one after RL, which changes it in place")
+        with serving(self.engine, policy, version):
+            yield _answers(self.engine, self.tokenizer, self.model)
+
+    def _trained(self) -> Any:
+        if self.actor is None:
+            assert self.found.step is not None  # Found.names gives "trained" only then
+            self.actor = make_actor(self.config, self.model)
+            kept = checkpoint.load(self.found.step, identity(self.config, self.actor, self.tokenizer))
+            self.actor.load_trainable_state(kept.weights)
+        return self.actor
+
+
+def _answers(engine: Any, tokenizer: Any, model: Any) -> Answering:
+    scored = hasattr(engine, "score")
+    ranker = partial(label_probabilities, engine, tokenizer) if scored else None
+    return Answering(EnginePolicy(engine, temperature=0), reader_of(tokenizer, model, engine), ranker)
