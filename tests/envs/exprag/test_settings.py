@@ -1,33 +1,52 @@
-"""The section exprag: presets, and values that contradict each other."""
+"""The keys of system=exprag: presets, values that contradict each other, and what a task or a source lacks."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from envs.exprag.settings import Settings
+from envs.records import Records
+from envs.system import build
 from ghar.errors import BadInput
 from launch.entry import load
 
 
+def settings(*overrides: str) -> Settings:
+    own = load(overrides).system
+    assert isinstance(own, Settings)
+    return own
+
+
 def test_the_papers_numbers_and_the_released_ranker() -> None:
-    paper, released = load(["policy=exprag"]).exprag, load(["policy=exprag_released"]).exprag
-    assert paper is not None and released is not None
+    paper, released = settings("system=exprag"), settings("system=exprag_released")
     assert (paper.top_k, paper.ranker, paper.retriever) == (15, "uniform", "auto_merging")
     assert released.ranker == "released" and released.top_k == 15
-    own = load(["+experiment=mimic4_dischargeqa", "data.root=tables", "exprag.notes=notes"])
-    assert own.exprag is not None and own.exprag.rows == (3, 40) and own.task.name == "dischargeqa_diagnosis"
-    assert load(["policy=exprag", "task=dischargeqa_medication"]).task.name == "dischargeqa_medication"
+    own = settings("+experiment=mimic4_dischargeqa", "data.root=tables", "system.notes=notes")
+    assert (own.fewest_rows, own.most_rows) == (3, 40)
+    assert load(["system=exprag"]).task.name == "dischargeqa_diagnosis"
+    assert load(["system=exprag", "task=dischargeqa_medication"]).task.name == "dischargeqa_medication"
 
 
-@pytest.mark.parametrize("overrides, said", [
-    (["policy=exprag", "task=los"], "policy=exprag does not answer task=los"),
-    (["task=dischargeqa_diagnosis"], "policy=ghar does not answer task=dischargeqa_diagnosis"),
-    (["policy=exprag", "exprag.rows=[4,2]"], "fewest rows first"),
-    (["policy=exprag", "exprag.policies=[]"], "at least one policy"),
-    (["policy=exprag", "exprag.retriever=flare"], "policy scripted is none"),
-    (["policy=exprag", "exprag.judged=3", "exprag.policies=[scripted]"], "needs a language model as judge"),
-    (["policy=exprag", "retriever=bm25"], "makes no vectors for exprag"),
-    (["policy=exprag", "exprag.retriever=colbert"], "exprag.retriever is"),
+@pytest.mark.parametrize("overrides, message", [
+    (["system.fewest_rows=4", "system.most_rows=2"], "system.fewest_rows=4 is above"),
+    (["retriever=bm25"], "makes no vectors for exprag"),
+    (["system.retriever=colbert"], "system.retriever is"),
 ])  # fmt: skip
-def test_contradictions_are_told(overrides: list[str], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
-        load(overrides)
+def test_contradictions_are_named(overrides: list[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load(["system=exprag", *overrides])
+
+
+@pytest.mark.parametrize("overrides, message", [
+    (["data=mimic4", "data.root=."], "system.notes is null"),
+    (["data=mimic3"], "data=mimic3 needs data.root"),
+    (["task=los", "system.retriever=flare"], "system.retriever=flare .* task=los asks for a label"),
+    (["task=los", "system.ranker=task_focused"], "system.ranker=task_focused .* task=los asks for a label"),
+    (["task=los", "system.judged=3"], "system.judged=3 .* task=los asks for a label"),
+    (["task=series_mortality"], "task=series_mortality shows no visits"),
+])  # fmt: skip
+def test_what_a_task_or_a_source_lacks(tmp_path: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        build(Records(load(["system=exprag", "data.patients=60", f"data.cache={tmp_path}", *overrides])))
