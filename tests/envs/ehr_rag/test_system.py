@@ -108,8 +108,7 @@ def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
     records = Records(load([*TINY, f"data.cache={cache}", *own]))
     n = len(system.task.labels)
     assert {case.label for case in everyone(system)} <= set(range(n))
-    if task in ("los", "read", "dec", "kare_mortality", "kare_readmission"):
-        assert [case.sample_id for case in system.cases.test] == [one.sample_id for one in records.splits.test]
+    assert [case.sample_id for case in system.cases.test] == [one.sample_id for one in records.splits.test]
     for case, episode in zip(system.cases.test, play(system, "scripted"), strict=True):
         assert episode.prediction.label in range(n)
         acts = {act.role: act for act in (r.effect for r in episode.trace) if isinstance(act, Act)}
