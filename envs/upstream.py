@@ -58,7 +58,8 @@ class _Upstream:
             return self.system.episode(case, variant)
         if case.sample_id not in self.examples:
             raise BadInput(
-                f"There are no examples by {self.name} for sample {case.sample_id}: choose them for this task and split."
+                f"There are no examples by {self.name} for sample {case.sample_id}: choose them for this task "
+                "and split."
             )
         return with_examples(self.system.episode(case, variant.spec.plain), self.examples[case.sample_id], self.roles)
 

@@ -22,11 +22,12 @@ COLORS = {"numbers": PALETTE[3], "support": PALETTE[0], "oppose": PALETTE[1], ""
 
 def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
     """The part about events, from the run's episodes by method; none where no method looked any up."""
-    names = in_order(run.episode_names(), TITLES)
+    titles = {**TITLES, **(summary.get("titles") or {})}
+    names = in_order(run.episode_names(), titles)
     content = _content({name: run.episodes(name) for name in names}, summary)
     if content is None:
         return []
-    shown_as = {name: TITLES.get(name, name) for name in [*names, *(summary.get("policies") or {})]}
+    shown_as = {name: titles.get(name, name) for name in [*names, *(summary.get("policies") or {})]}
     labels = (summary.get("task") or {}).get("labels") or []
     html = render_section("envs.ehr_rag", "report.html", shown_as=shown_as, labels=labels, **content)
     return [Section("Events looked up", html)]

@@ -10,6 +10,7 @@ from envs.graphwalker.exams import Exam, answer_scores
 from ghar.data.cohort import Task
 from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import policy_summary
+from ghar.metrics.rows import patients_of
 
 THRESHOLD = 0.5  # of F1: an evaluation plays test patients alone, so no one could choose another on validation
 
@@ -21,13 +22,13 @@ class ClinicalNumbers:
     task: Task
     exams: Mapping[str, Exam] | None = None
 
-    def numbers(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, int]) -> dict[str, Any]:
+    def numbers(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, Any]) -> dict[str, Any]:
         """`policy_summary`, and under "clinical" the paper's metrics as {name: [value, mean, deviation]}."""
         found = policy_summary(rows, self.task.labels, **draw)
         clinical = self.clinical(rows, draw)
         return {**found, "clinical": clinical, **({"threshold": THRESHOLD} if "f1" in clinical else {})}
 
-    def clinical(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, int]) -> dict[str, list[float]]:
+    def clinical(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, Any]) -> dict[str, list[float]]:
         """AUROC, AUPRC and F1 of two labels, ma-ROC and mi-ROC of several, likeness of answers to questions.
 
         Those that the labels leave undefined are left out, and all that rank where no one gave probabilities.
@@ -38,11 +39,11 @@ class ClinicalNumbers:
             return answer_scores(questions, [self._one_hot(row["prediction"]) for row in rows], draw)
         if all(row is None for row in shares):
             return {}
-        truth = [self.task.labels.index(row["label"]) for row in rows]
+        truth, patients = [self.task.labels.index(row["label"]) for row in rows], patients_of(rows)
         if len(self.task.labels) == 2:
-            spread = risk(truth, [None if row is None else row[1] for row in shares], THRESHOLD, **draw)
+            spread = risk(truth, [None if row is None else row[1] for row in shares], THRESHOLD, patients=patients, **draw)
         else:
-            spread = length_of_stay(truth, shares, len(self.task.labels), **draw)
+            spread = length_of_stay(truth, shares, len(self.task.labels), patients=patients, **draw)
         return {name: value.as_list() for name, value in spread.items()}
 
     def _one_hot(self, answer: str | None) -> tuple[float, ...] | None:

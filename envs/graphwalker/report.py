@@ -1,20 +1,19 @@
 """GraphWalker's part of the report: who was chosen for whom, what each pick gained, what it cost, one walk.
 
-selection.json in the run folder: selector, k, kind ("generated" or not), cost {name: number}, clinical {metric: [value,
+summary.json's `selection`: selector, k, kind ("generated" or not), cost {name: number}, clinical {metric: [value,
 mean, deviation]}, rows [{sample_id, label, prediction, scored, shots: [{sample_id, label, gain or null}]}], walk (null,
 or {"sample_id", "svg"}).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from ghar.metrics.look import Section, render_section
-from ghar.metrics.runfolder import RunFolder, write_whole
+from ghar.metrics.runfolder import RunFolder
 
-FILE, SHOWN = "selection.json", 30
+SHOWN = 30  # selections
 NAMES = {
     "auroc": "AUROC",
     "auprc": "AUPRC",
@@ -31,17 +30,11 @@ NAMES = {
 }
 
 
-def write_selection(folder: RunFolder, content: Mapping[str, Any]) -> None:
-    """Keep what a selection evaluation has to show."""
-    write_whole(folder.path / FILE, json.dumps(content, allow_nan=False) + "\n")
-
-
 def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
-    """The part about demonstrations, from selection.json; none where the run has not written it."""
-    path = run.path / FILE
-    if not path.exists():
+    """The part about demonstrations; none where the run has not written it."""
+    content = summary.get("selection")
+    if content is None:
         return []
-    content = json.loads(path.read_text())
     clinical = [
         (NAMES[name], f"{100 * value:.2f}", f"{100 * mean:.2f}±{100 * deviation:.2f}")
         for name, (value, mean, deviation) in content["clinical"].items()

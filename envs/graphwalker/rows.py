@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from ghar.metrics.cohort_chart import WalkPicture, cohort_chart, flatten
 
+from envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
 from envs.graphwalker.corpus import Examples
 from envs.graphwalker.episode import WalkerCase
 from envs.graphwalker.pool import Material

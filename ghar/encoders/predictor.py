@@ -19,8 +19,8 @@ def predictor_scores(
     valid, test = (
         found.probabilities[[row[sample.sample_id] for sample in part]] for part in (splits.valid, splits.test)
     )
-    labels = [sample.label for sample in splits.test]
+    labels, patients = [s.label for s in splits.test], [s.subject_id for s in splits.test]
     if len(task.labels) > 2:
-        return length_of_stay(labels, test.tolist(), len(task.labels), seed=seed, resamples=resamples)
+        return length_of_stay(labels, test.tolist(), len(task.labels), patients=patients, seed=seed, resamples=resamples)
     threshold = best_threshold([sample.label for sample in splits.valid], valid[:, 1].tolist())
-    return risk(labels, test[:, 1].tolist(), threshold, seed=seed, resamples=resamples)
+    return risk(labels, test[:, 1].tolist(), threshold, patients=patients, seed=seed, resamples=resamples)

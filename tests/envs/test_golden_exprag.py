@@ -1,8 +1,7 @@
 """EXPRAG's rules play the episodes that they played before its room was made (commit a156ecb): golden_exprag.json.
 
 An episode's digest is of its trace: every act with its reply, every look-up with what it found. Then there was no
-reward, so `terms` holds the scores of the sets of options. Keys of the configuration have new names; values are those of
-then.
+reward, so `terms` holds the scores of the sets of options. Keys of the configuration have new names; values are as they were.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs import check as contract
+from envs import check
 from envs.play import play, stage_of
 from envs.records import Records
 from envs.scene import scene_of
@@ -106,9 +106,9 @@ def test_views_keep_their_promises(built: tuple[System[Any], Config]):
     system, config = built
     few = replace(system, cases=Splits(system.cases.train[:3], system.cases.valid, system.cases.test))
     scene = scene_of(few)
-    contract.check(GymView(TextGame(scene)), episodes=1)
+    check(GymView(TextGame(scene)), episodes=1)
     _, tokenizer = untrained(config, [case.text for case in few.cases.train] or ["text"], (), 0)
-    contract.check(GymView(TokenGame(scene, codec_of(tokenizer), 1 << 15)), episodes=1)
+    check(GymView(TokenGame(scene, codec_of(tokenizer), 1 << 15)), episodes=1)
 
 
 def test_a_stage_can_be_sent_to_another_process(built: tuple[System[Any], Config]):

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from trainers.exprag import ExpragStudy, evaluate, play_questions, prepare
+from trainers.exprag_model import token_pieces
+from trainers.exprag_rankers import judge_rankers, sample_candidates
 
 from envs.exprag.episode import ExpragEpisodes
 from envs.exprag.rule import MajorityOfExperiences
@@ -17,9 +20,6 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.retrieval.reports import similarities
 from launch.entry import load
 from trainers import exprag, exprag_train
-from trainers.exprag import ExpragStudy, evaluate, play_questions, prepare
-from trainers.exprag_model import token_pieces
-from trainers.exprag_rankers import judge_rankers, sample_candidates
 
 TINY = (
     "policy=exprag", "data.patients=120", "model.hidden=32", "model.layers=1", "model.heads=2", "model.vocab=512",
