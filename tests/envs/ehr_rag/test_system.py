@@ -90,7 +90,7 @@ def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
     for name in (*scripted, "counts"):
         found = rows(system, name, play(system, name))
         for row in found:
-            for lookup in row["lookups"]:
+            for lookup in row["found"]:
                 assert all(passage["last"] < row["prediction_time"] for passage in lookup["passages"])
         assert system.numbers is not None
         numbers = system.numbers(found, DRAW)
@@ -281,7 +281,7 @@ def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> No
         assert len(found) == 12 and all(row["prediction"] is not None for row in found)
         for row in found:
             end = datetime.fromisoformat(row["prediction_time"])
-            for lookup in row["lookups"]:
+            for lookup in row["found"]:
                 assert len(lookup["passages"]) <= (10 if lookup["path"] == "numbers" else 5)
                 assert {p["kind"] for p in lookup["passages"]} <= {"chunks", "indicators"}
                 assert all(datetime.fromisoformat(p["last"]) < end for p in lookup["passages"])
