@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 def event_row(episode: Episode, case: EventCase, variant: Variant) -> dict[str, Any]:
-    """`prediction_time`, `found` (each look-up and its passages) and `arguments` of a row; an iteration is a look-up."""
+    """`prediction_time`, `found` (look-ups with their passages) and `arguments` of a row; an iteration is a look-up."""
     found = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
     return {
         "prediction_time": f"{case.prediction_time:{SECOND}}",
