@@ -55,23 +55,21 @@ class Kare:
 
     def read_by(self, reader: Reader) -> System[KareCase]:
         """The system with texts cut as `reader` counts tokens."""
-        records, own = self.records, self.own
-        config, task = records.config, records.task
-        player = self._player(reader)
-        cases = CutSplits(records.splits, Writer(self.near, config.env, reader.count))
-        rows = Rows(self.graph.index, task.labels)
-        learner = Learner(records, own, cases, player, self.corpus, self.learned)
-        advice = advise(considerations_of(task.name), "")
-        variants = variants_of(own, advice, self.corpus.papers is not None)
+        records, corpus = self.records, self.corpus
+        player, rows = self._player(reader), Rows(self.graph.index, records.task.labels)
+        cases = CutSplits(records.splits, Writer(self.near, records.config.env, reader.count))
+        learner = Learner(records, self.own, cases, player, corpus, self.learned)
+        advice = advise(considerations_of(records.task.name), "")
+        variants = variants_of(self.own, advice, corpus.papers is not None)
         return System(
             name="kare",
-            task=task,
+            task=records.task,
             agents=("top",),
             roles=ROLES,
             cases=cases,
             episode=player.episode,
-            corpus=self.corpus,
-            reward=partial(_reward, config.reward.eta),
+            corpus=corpus,
+            reward=partial(_reward, records.config.reward.eta),
             variants=variants,
             main="kare",
             listed=tuple(name for name in LISTED if name in variants),
