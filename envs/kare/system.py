@@ -25,7 +25,7 @@ from envs.kare.lessons import School
 from envs.kare.methods import LISTED, RULE, Player, look_up, variants_of
 from envs.kare.rows import Rows
 from envs.kare.rule import rule_of
-from envs.kare.settings import Settings, sizes
+from envs.kare.settings import Settings, contradictions, sizes
 from envs.records import Records
 from envs.system import WORDS, Pairs, Reader, System, words
 from ghar.data.tasks.considerations import considerations_of
@@ -139,6 +139,8 @@ def build(records: Records, settings: Settings) -> System[KareCase]:
     papers = abstracts_of(records, settings)
     if papers is None and "rag" in (config.eval.variants or ()):
         raise BadInput("Variant rag looks abstracts up: set system.abstracts to their folder, or leave rag out.")
+    for sentence in contradictions(config, settings):  # of another system's configuration, which asks these communities
+        raise BadInput(sentence)
     encoder = load_encoder(config.retriever.kind, ENCODED)
     graph = build_communities(records, settings, encoder)
     name_of, splits = Names(records.names), records.splits
