@@ -25,7 +25,7 @@ from envs.kare.lessons import School
 from envs.kare.methods import LISTED, RULE, Player, look_up, variants_of
 from envs.kare.rows import Rows
 from envs.kare.rule import rule_of
-from envs.kare.settings import Settings, sizes
+from envs.kare.settings import Settings, contradictions, sizes
 from envs.records import Records
 from envs.system import WORDS, Pairs, Reader, System, words
 from ghar.data.tasks.considerations import considerations_of
@@ -55,23 +55,21 @@ class Kare:
 
     def read_by(self, reader: Reader) -> System[KareCase]:
         """The system with texts cut as `reader` counts tokens."""
-        records, own = self.records, self.own
-        config, task = records.config, records.task
-        player = self._player(reader)
-        cases = CutSplits(records.splits, Writer(self.near, config.env, reader.count))
-        rows = Rows(self.graph.index, task.labels)
-        learner = Learner(records, own, cases, player, self.corpus, self.learned)
-        advice = advise(considerations_of(task.name), "")
-        variants = variants_of(own, advice, self.corpus.papers is not None)
+        records, corpus = self.records, self.corpus
+        player, rows = self._player(reader), Rows(self.graph.index, records.task.labels)
+        cases = CutSplits(records.splits, Writer(self.near, records.config.env, reader.count))
+        learner = Learner(records, self.own, cases, player, corpus, self.learned)
+        advice = advise(considerations_of(records.task.name), "")
+        variants = variants_of(self.own, advice, corpus.papers is not None)
         return System(
             name="kare",
-            task=task,
+            task=records.task,
             agents=("top",),
             roles=ROLES,
             cases=cases,
             episode=player.episode,
-            corpus=self.corpus,
-            reward=partial(_reward, config.reward.eta),
+            corpus=corpus,
+            reward=partial(_reward, records.config.reward.eta),
             variants=variants,
             main="kare",
             listed=tuple(name for name in LISTED if name in variants),
@@ -141,6 +139,8 @@ def build(records: Records, settings: Settings) -> System[KareCase]:
     papers = abstracts_of(records, settings)
     if papers is None and "rag" in (config.eval.variants or ()):
         raise BadInput("Variant rag looks abstracts up: set system.abstracts to their folder, or leave rag out.")
+    for sentence in contradictions(config, settings):  # of another system's configuration, which asks these communities
+        raise BadInput(sentence)
     encoder = load_encoder(config.retriever.kind, ENCODED)
     graph = build_communities(records, settings, encoder)
     name_of, splits = Names(records.names), records.splits

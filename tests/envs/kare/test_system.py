@@ -256,6 +256,12 @@ def test_what_does_not_fit_is_said(cache: Path, tmp_path: Path) -> None:
         load(["system=kare", "system.small=10"])  # the demo's other limit is 6
 
 
+def test_another_system_that_asks_communities_needs_vectors(cache: Path) -> None:
+    config = load(["system=ghar", "system.over=kare", "task=read", "data.patients=60", f"data.cache={cache}"])
+    with pytest.raises(BadInput, match="makes no vectors of summaries"):
+        build(Records(config))
+
+
 def test_credentialed_text_goes_nowhere_unasked() -> None:
     config = load(["system=kare", "data=mimic4", "data.root=x", "system.expert=gpt@https://example.org/v1"])
     server = "gpt@https://example.org/v1"
