@@ -1,48 +1,20 @@
-"""A scene to begin with: GHAR on generated patients, as `gymnasium.make("ghar/GHAR-v0")` plays it.
+"""Generated patients for the environments: what `gymnasium.make("ghar/GHAR-v0")` and the other ids play on.
 
-Runs take theirs from a configuration instead (trainers/study.py). These patients are generated: nothing that is
-learned on them says anything about real ones. The other systems' scenes: demo_communities.py,
-envs/ehr_rag/demo.py, demo_reports.py.
+Runs take theirs from a configuration instead (envs/records.py). Nothing that is learned on these patients says anything
+about real ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-from envs.case import Case, build_cases
-from envs.ghar.episode import GharEpisodes, GharSpec
-from envs.ghar.knowledge import exact_knowledge
-from envs.ghar.teacher import Knowledge
-from envs.rollout import Corpus
-from envs.scene import Scene
 from ghar.data.cohort import Cohort
 from ghar.data.demo.world import World, generate_world, world_folder
 from ghar.data.readers.mimic4 import read_mimic4
-from ghar.data.tasks.stays import make_samples
-from ghar.episode import Episode
-from ghar.kg.linking import link_codes
-from ghar.kg.metapaths import metapaths
-from ghar.kg.primekg import open_primekg
-from ghar.retrieval.build import build_retriever
-from rewards.compose import EpisodeReward, RewardSpec, score_episode
 
-AGENTS = ("top", "low")
-ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
-SPEC = GharSpec("compact", rewrites=3, max_iterations=3, max_paths=3, top_n=1, ablation="none")
-REWARDS = RewardSpec(5.0, 0.2, 3, "range", "sound", "shared", SPEC.max_iterations, SPEC.max_paths)
 PATIENTS, WORDS = 300, 48  # of the generated world; of a patient's text
-
-
-def ghar_scene(episodes: GharEpisodes, corpus: Corpus, cases: Sequence[Case], rewards: RewardSpec) -> Scene:
-    """GHAR's episode on `cases`, rewarded without R_rank (which needs a warm-up's references)."""
-    return Scene("GHAR", AGENTS, ROLES, cases, episodes.episode, corpus, partial(_reward, rewards))
-
-
-def _reward(rewards: RewardSpec, episode: Episode, case: Any) -> EpisodeReward:
-    return score_episode(episode, case.label, rewards)
+ETA = 5.0  # weight of the outcome, as in conf/reward
 
 
 @cache
@@ -51,20 +23,3 @@ def demo_cohort(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int
     root = world_folder(Path(folder), seed, patients)
     world = generate_world(root, seed=seed, patients=patients)
     return world, read_mimic4(root, Path(folder) / "cohorts", charts=False)
-
-
-@cache
-def demo_scene(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> tuple[Scene, Knowledge]:
-    """GHAR on the length of stay of `patients` generated ones, and what is true about them; made once a process.
-
-    The world is kept under `folder`, where runs look for theirs too.
-    """
-    world, cohort = demo_cohort(folder, patients, seed)
-    task, samples = make_samples(cohort, "los")
-    graph = open_primekg(world.root / "kg" / "kg.csv.gz", Path(folder) / "graphs")
-    links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
-    names = links.names_of(cohort.names(), graph)
-    cases = build_cases(samples, task, names, style="compact", budget=WORDS, count=lambda text: len(text.split()))
-    corpus = build_retriever(graph, "tfidf", cache=Path(folder) / "indexes")
-    scene = ghar_scene(GharEpisodes(SPEC, metapaths(graph)), corpus, cases, REWARDS)
-    return scene, exact_knowledge(world, names, task.name)

@@ -15,8 +15,8 @@ from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World, generate_world, load_world, world_folder
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import read_source
-from ghar.data.tasks.splits import S, Splits, split_by_patient
-from ghar.data.tasks.visits import visit_samples
+from ghar.data.tasks.splits import S, Splits
+from ghar.data.tasks.visits import TaskSamples, read_task
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, link_codes
@@ -62,17 +62,16 @@ class Records:
     @cached_property
     def task(self) -> Task:
         """The task of visits that task=... names."""
-        return self._samples[0]
+        return self._found.task
 
     @cached_property
-    def _samples(self) -> tuple[Task, list[Sample]]:
-        return visit_samples(self.cohort, self.config.task, self.config.data.leakage)
+    def _found(self) -> TaskSamples:
+        return read_task(self.cohort, self.config.data, self.config.task)
 
-    @cached_property
+    @property
     def splits(self) -> Splits[Sample]:
-        """Samples of visits, by patient."""
-        task = self.config.task
-        return self.limited(split_by_patient(self._samples[1], task.split, task.split_seed))
+        """Samples of visits by patient, as the data's own split has them or drawn; at most task.max_train and so on."""
+        return self._found.splits
 
     def limited(self, splits: Splits[S]) -> Splits[S]:
         """At most task.max_train, max_valid and max_test of them."""
@@ -163,6 +162,7 @@ class Records:
             "train samples": len(splits.train),
             "validation samples": len(splits.valid),
             "test samples": len(splits.test),
+            **self._found.counts,
             **{rule: n for rule, n in cohort.counts.items() if n and not rule.startswith("rows.")},
         }
 

@@ -20,13 +20,13 @@ from typing import Any, Literal
 
 import gymnasium
 
-from envs.demo import SPEC, demo_scene
-from envs.demo_communities import demo_communities
 from envs.ehr_rag.demo import demo_events
 from envs.exprag.demo import demo_questions
+from envs.ghar.demo import SPEC, demo_scene
 from envs.ghar.navigation import Chart, NavigationGame, navigation
 from envs.graphwalker.selection_game import SPEC as WALK
 from envs.graphwalker.selection_game import WalkGame, demo_walks
+from envs.kare.demo import demo_communities
 from envs.scene import Scene
 from envs.views.games import BYTES, Codec, Game, TextGame, TokenGame
 from envs.views.gym_view import GymView

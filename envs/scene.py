@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from envs.rollout import Corpus, derive_seed
+from envs.system import System, Variant
 from ghar.episode import (
     Act,
     Completion,
@@ -46,6 +48,17 @@ class Scene:
     corpus: Corpus
     reward: Callable[[Episode, Any], EpisodeReward]
     so_far: Callable[[Act], float] | None = None
+
+
+def scene_of(system: System[Any], variant: str | None = None) -> Scene:
+    """What the views play of a system: a variant (its main one) on the training cases."""
+    chosen = system.variants[variant or system.main]
+    episode = partial(_episode_of, system.episode, chosen)
+    return Scene(system.name, system.agents, system.roles, system.cases.train, episode, system.corpus, system.reward)
+
+
+def _episode_of(episode: Callable[[Any, Variant], EpisodeGenerator], variant: Variant, case: Any) -> EpisodeGenerator:
+    return episode(case, variant)
 
 
 @dataclass(eq=False)

@@ -81,10 +81,11 @@ def evaluate_system(
     rows = {name: list(folder.episodes(name)) for name in names if name in done}
     for name in rows:
         print(f"Episodes of {name}: finished by an earlier start.")
-    for name, made in played(system, config, found, [v for v in wanted if v.name not in rows]):
+    judged: dict[str, Any] = {}
+    for name, made in played(system, config, found, [v for v in wanted if v.name not in rows], judged):
         rows[name] = made
         folder.write_episodes(name, made)
-    return summary_of(system, config, {name: rows[name] for name in names}, _stages(found, wanted))
+    return summary_of(system, config, {name: rows[name] for name in names}, _stages(found, wanted)) | judged
 
 
 def _stages(found: Found, wanted: Sequence[Variant]) -> dict[str, str]:
@@ -93,9 +94,10 @@ def _stages(found: Found, wanted: Sequence[Variant]) -> dict[str, str]:
 
 
 def played(
-    system: System[Any], config: Config, found: Found, wanted: Sequence[Variant]
+    system: System[Any], config: Config, found: Found, wanted: Sequence[Variant], judged: dict[str, Any] | None = None
 ) -> Iterator[tuple[str, list[Row]]]:
-    """The rows of each variant, those of one stage of weights together."""
+    """The rows of each variant, those of one stage of weights together. judged: takes what the system asks the model of
+    its main variant at the end (`System.judged`)."""
     stage_for = {v.name: found.names(v.who) if v.who in STAGES else "" for v in wanted}
     running, stages = _running(system, config, found), set(stage_for.values()) - {""}
     if not stages:
@@ -112,6 +114,8 @@ def played(
                     ranker = partial(answers.ranker, labels=system.task.labels)
                 for variant in (v for v in wanted if stage_for[v.name] == stage):
                     yield variant.name, score(own, config, variant, answers.policy, "test", running, ranker)
+                if judged is not None and own.judged is not None and stage == max(stages, key=ORDER.index):
+                    judged |= own.judged(answers.policy)
 
 
 def _by_rules(
@@ -178,6 +182,7 @@ def summary_of(
         "data": dict(system.counts),
         "titles": {name: system.variants[name].title or name for name in rows},
         "main": main,
+        "before": next((name for name in rows if system.variants[name].who == "sft"), None),
         "answered_by": dict(stages),
         "policies": {name: summarise(system, found, **draw) for name, found in rows.items()},
         "differences": {f"{a} - {b}": compare(rows[a], rows[b], **draw) for a, b in pairs},

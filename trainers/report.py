@@ -8,7 +8,8 @@ from typing import Any
 
 from envs.system import room
 from ghar.errors import BadInput
-from ghar.metrics.report import Look, write_report
+from ghar.metrics.look import Look, Section
+from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 
 COLUMNS = ("accuracy", "macro_f1", "f1", "auroc", "reward", "retrieval_rate", "iterations", "tokens")
@@ -32,11 +33,12 @@ def report(path: Path) -> Path:
     folder = RunFolder(path)
     summary = folder.summary() or {}
     titles = summary.get("titles") or {}
-    learns = bool(folder.metrics())
-    return write_report(path, Look(titles, summary.get("main"), learns, sections(folder, summary)))
+    learns = any(row["phase"] == "rl" for row in folder.metrics())
+    look = Look(titles, summary.get("main"), learns, sections(folder, summary), before=summary.get("before"))
+    return write_report(path, look)
 
 
-def sections(folder: RunFolder, summary: Mapping[str, Any]) -> Sequence[Any]:
+def sections(folder: RunFolder, summary: Mapping[str, Any]) -> Sequence[Section]:
     """What the system's room adds to a page; nothing where it has no report.py."""
     name = summary.get("system")
     if name is None:

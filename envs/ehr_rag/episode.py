@@ -220,7 +220,9 @@ class EhrRagEpisodes:
             indicators=shown.numbers or NOTHING, evidence=shown.text or NOTHING,
             queries="\n".join(asked) or NOTHING, **fields,
         )  # fmt: skip
+        argued = tuple(fields[side] for side in ("support", "oppose") if side in fields)
         facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}
+        facts["arguments"] = argued
         return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts)
 
 

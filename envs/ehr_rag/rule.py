@@ -2,7 +2,8 @@
 
 What it knows is fitted to the training patients: how much more often each event, and each third of an indicator's last
 values, is found with a label than without it (naive Bayes, smoothed, of what can hardly be chance). It sees of a
-patient what the prompt shows and nothing else, so its answers are as good as what was retrieved.
+patient what the prompt shows and nothing else, so its answers are as good as what was retrieved. Of two arguments it
+weighs every piece of evidence that either names, also one that the budget left out of the prompt's record.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -28,6 +30,15 @@ VALUE = re.compile(rf"\(value: {NUMBER}(?: |\)$)")  # of a row; "0-2" is none
 LAST = re.compile(rf"\] {NUMBER}(?: [^;]*)?$")  # of a trajectory
 THIRDS = ("low", "middle", "high")
 Found = dict[str, tuple[str, np.ndarray]]  # feature -> where it stands in the prompt, and its weights
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A row or a trajectory that a prompt shows. name: of its code or indicator. number: how its value is found."""
+
+    name: str
+    line: str
+    number: re.Pattern[str]
 
 
 @dataclass(frozen=True)
@@ -103,14 +114,24 @@ class RuleReader:
         return json.dumps(order[: act.facts["keep"]])
 
     def _refine(self, act: Act) -> str:
-        """The most telling thing of the side that was neither shown nor asked for."""
+        """The most telling event of the side that was neither shown nor asked for; ENOUGH where none is left.
+
+        Thirds of an indicator are no words of any row, so that no search would find them.
+        """
         sign = -1.0 if act.facts["path"] == "oppose" else 1.0
         shown, asked = act.facts["shown"].text.lower(), set(act.facts["asked"])
-        for feature in sorted(self.rules.weights, key=lambda f: (-sign * _leaning(self.rules.weights[f]), f)):
+        leanings = {feature: sign * _leaning(self.rules.weights[feature]) for feature in self._events}
+        for feature in sorted(leanings, key=lambda f: (-leanings[f], f)):
             query = " ".join(feature.split()[:MOST_WORDS])
-            if query not in asked and feature.lower() not in shown:
+            if leanings[feature] > 0 and query not in asked and feature.lower() not in shown:
                 return query
         return "ENOUGH"
+
+    @cached_property
+    def _events(self) -> tuple[str, ...]:
+        """The features that a row has in words."""
+        thirds = {f"{indicator} {third}" for indicator in self.rules.cuts for third in THIRDS}
+        return tuple(feature for feature in self.rules.weights if feature not in thirds)
 
     def _support(self, act: Act) -> str:
         return self._argue(act.facts["shown"], 1.0)
@@ -125,7 +146,8 @@ class RuleReader:
         return "\n".join(lines) or "The evidence for this side is weak."
 
     def _weigh(self, act: Act) -> str:
-        found = self._found(act.facts["shown"])
+        argued = (line for argument in act.facts["arguments"] for line in argument.splitlines())
+        found = self._of(_piece(line) for line in argued) | self._found(act.facts["shown"])
         scores = self.rules.prior + sum((weight for _, weight in found.values()), np.zeros(len(self.rules.prior)))
         told = ", ".join(f"{score:.2f}" for score in scores)
         return f"Reasoning: {len(found)} pieces of evidence give the labels {told}.\nAnswer: {int(scores.argmax())}"
@@ -142,23 +164,32 @@ class RuleReader:
 
     def _found(self, shown: Shown) -> Found:
         """The features that a prompt shows, each with the last line that has it."""
+        rows = (Piece(self.rules.names.get(code, code), row, VALUE) for code, row in shown.rows.values())
+        return self._of((*rows, *(Piece(name, line, LAST) for name, line in shown.indicators)))
+
+    def _of(self, pieces: Iterable[Piece]) -> Found:
         found: Found = {}
         values: dict[str, tuple[str, float]] = {}
-        for code, row in shown.rows.values():
-            name, number = self.rules.names.get(code, code), VALUE.search(row)
-            if name in self.rules.cuts and number:
-                values[name] = row, float(number[1])
-            elif name in self.rules.weights:
-                found[name] = row, self.rules.weights[name]
-        for name, line in shown.indicators:
-            number = LAST.search(line)
-            if name in self.rules.cuts and number:
-                values[name] = line, float(number[1])
+        for piece in pieces:
+            number = piece.number.search(piece.line)
+            if piece.name in self.rules.cuts and number:
+                values[piece.name] = piece.line, float(number[1])
+            elif piece.name in self.rules.weights and piece.number is VALUE:
+                found[piece.name] = piece.line, self.rules.weights[piece.name]
         for name, (line, value) in values.items():
             feature = self.rules.feature(name, value)
             if feature in self.rules.weights:
                 found[feature] = line, self.rules.weights[feature]
         return found
+
+
+def _piece(line: str) -> Piece:
+    """A line of an argument, as `RuleReader._argue` writes it: a row or a trajectory, and its leaning."""
+    shown = line.rpartition(" (")[0]
+    if not shown.startswith("["):
+        return Piece(shown.partition(": [")[0], shown, LAST)
+    label = shown.partition(" - ")[2]
+    return Piece(label.rpartition(" (value: ")[0] or label, shown, VALUE)
 
 
 def _leaning(weight: np.ndarray) -> float:

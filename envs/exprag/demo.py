@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from pathlib import Path
 
-from envs.demo import PATIENTS, REWARDS, WORDS, demo_cohort
+from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
 from envs.exprag.corpus import rank_by_codes
 from envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
 from envs.scene import Scene
@@ -39,4 +39,4 @@ def demo_questions(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: 
         make_finder("auto_merging", tfidf),
         "stay {}".format,
     )
-    return exprag_scene(ExpragEpisodes(SPEC), corpus, questions, REWARDS.eta)
+    return exprag_scene(ExpragEpisodes(SPEC), corpus, questions, ETA)

@@ -16,11 +16,12 @@ LONGEST = 1_500  # characters of a piece that are shown
 
 def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
     """One patient's experience, from the run's episodes by policy; no part where no policy looked any up."""
-    names = in_order(run.episode_names(), TITLES)
+    titles = {**TITLES, **(summary.get("titles") or {})}
+    names = in_order(run.episode_names(), titles)
     content = _content({name: run.episodes(name) for name in names})
     if content is None:
         return []
-    shown_as = {name: TITLES.get(name, name) for name in names}
+    shown_as = {name: titles.get(name, name) for name in names}
     html = render_section("envs.exprag", "report.html", shown_as=shown_as, **content)
     return [Section("Experience", html)]
 

@@ -15,16 +15,19 @@ class Settings:
     3 to 40 rows a table; generated stays have 1 to 4."""
 
     name: str = "exprag"
-    notes: str | None = None  # folder of MIMIC-IV-Note, which holds note/discharge.csv.gz; null generates summaries
-    fewest_rows: Count = 1  # that a stay has in each table
+    # folder of MIMIC-IV-Note, which holds note/discharge.csv.gz; null generates summaries for generated patients, and
+    # for labels of real ones shows plain records of the stays
+    notes: str | None = None
+    fewest_rows: Count = 1  # DischargeQA: that a stay has in each table
     most_rows: Count = 40
-    # by codes, with the weights of Eq. 7 so named; released: a third from each modality's own list; by text
+    # by codes, with the weights of Eq. 7 so named (the middle two for DischargeQA only); released: a third from each
+    # modality's own list; by text
     ranker: Literal["uniform", "task_focused", "complementary", "released", "text"] = "uniform"
     top_k: Count = 15  # stays that are ranked
     retriever: Literal["auto_merging", "sentence_window", "bm25", "fusion", "dense", "flare"] = "auto_merging"
     excerpts: Count = 48  # pieces of their reports that are looked for
     words: Count = 600  # of those pieces in a prompt
-    judged: Natural = 0  # stays on which the rankers are held against the model as judge; the paper has 100
+    judged: Natural = 0  # DischargeQA: stays on which rankers are held against the model as judge; the paper has 100
 
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:

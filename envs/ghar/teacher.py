@@ -7,33 +7,16 @@ from what was imitated.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from envs.case import Case
-from ghar.data.demo.graph import DISPLAY, QUALIFIERS
+from envs.grades import Knowledge, finding, grade_in, grades_in
+from ghar.data.demo.graph import DISPLAY
 from ghar.episode import Act, Completion, Evidence, Step
 from ghar.kg.names import plain
-
-OTHER_FORM = "|".join(re.escape(plain(words)) for words in QUALIFIERS)  # after a name: another, look-alike disease
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What the teacher believes.
-
-    grades: topic -> grade of the topics it knows. doubted: known topics it looks up all the same.
-    relations: kind of topic ("disease", "drug") -> the graph relation that answers it.
-    label_of: highest grade -> label index.
-    """
-
-    grades: Mapping[str, int]
-    relations: Mapping[str, str]
-    label_of: Callable[[int], int]
-    doubted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -47,24 +30,6 @@ class Habits:
     go_on: float
     disorder: float
     guess: float
-
-
-def finding(topic: str, grade: int | None) -> str:
-    """How an intermediate answer is worded."""
-    return f"{topic} unknown" if grade is None else f"{topic} grade {grade} course"
-
-
-def grades_in(text: str) -> list[int]:
-    """Grades stated in a text."""
-    return [int(g) for g in re.findall(r"grade (\d) course", text)]
-
-
-def grade_in(name: str, context: str) -> int | None:
-    """The highest grade that a clause of `context` states of `name`. Clauses end at . ; or a line."""
-    own = re.compile(rf"(?<![a-z0-9]){re.escape(plain(name))}(?! (?:{OTHER_FORM}))(?![a-z0-9])")
-    clauses = (plain(clause) for clause in re.split(r"[.;\n]", context))
-    stated = [grade for clause in clauses if own.search(clause) for grade in grades_in(clause)]
-    return max(stated, default=None)
 
 
 class ScriptedTeacher:

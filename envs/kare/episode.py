@@ -7,13 +7,13 @@ Knowledge is looked up once for the patient; then the model reasons and predicts
     within   one reply that ends with the answer: zero-shot, few-shot, and the "two-in-one" ablation of Table 4
 
 What is looked up is not this file's business: `look_up` makes the request of a case (communities, abstracts, nothing),
-so every method is one episode. A case holds its label for rewards; no prompt is ever made from it.
+so every variant is one episode. A case holds its label for rewards; no prompt is ever made from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from envs.rollout import Corpus
@@ -36,9 +36,11 @@ NOTHING = "(none)"
 class KareCase:
     """One sample, ready to be asked about.
 
-    text: the record within its budget. similar: similar training patients with their outcomes, "" for none. topics:
-    "disease <name>" and "drug <name>" of the newest visit, for fixed rules. label: the truth; no policy sees it.
-    dropped: visits, and codes of the newest one, that the budget had no room for.
+    text: the record within its budget. similar: the similar training patients that the prompts show, "" for none.
+    topics: "disease <name>" and "drug <name>" of the newest visit, for fixed rules. label: the truth; no policy sees
+    it. dropped: visits, and codes of the newest one, that the budget had no room for.
+    neighbours: what `similar` is taken from: for each label its nearest patients' records with their outcome, nearest
+    first.
     """
 
     sample_id: str
@@ -50,6 +52,11 @@ class KareCase:
     task: Task
     label: int
     dropped: int = 0
+    neighbours: tuple[tuple[str, ...], ...] = ()
+
+    def showing(self, each: int) -> KareCase:
+        """The case whose prompts show `each` similar patients of each label."""
+        return replace(self, similar="\n".join(text for group in self.neighbours for text in group[:each]))
 
     @property
     def base(self) -> str:
@@ -79,7 +86,7 @@ class KarePrediction(Prediction):
 
 
 class KareEpisodes:
-    """Makes episodes of one method. count: tokens of a text, for the budget."""
+    """Makes episodes of one kind. count: tokens of a text, for the budget."""
 
     def __init__(self, spec: KareSpec, look_up: LookUp, count: Callable[[str], int]):
         self.spec = spec

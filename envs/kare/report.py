@@ -16,15 +16,16 @@ FACTORS = {  # as dgra.Factors names them: how they are shown
     "hits": "Hits", "decay": "Decay", "coherence": "Coherence", "recency": "Recency", "theme": "Theme",
     "relevance": "Relevance",
 }  # fmt: skip
-ROOM = ("found", "cut", "shortened")  # of method_summary in trainers/kare_rows.py
+ROOM = ("found", "cut", "shortened")  # of Rows.numbers
 CHAINED = ("kare", "scripted")  # methods that reason beside their answer, the most telling first
 
 
 def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
     """The part about communities, from the run's episodes by method and what its summary says of the build."""
-    names = in_order(run.episode_names(), TITLES)
+    titles = {**TITLES, **(summary.get("titles") or {})}
+    names = in_order(run.episode_names(), titles)
     content = _content({name: run.episodes(name) for name in names}, summary)
-    shown_as = {name: TITLES.get(name, name) for name in [*content["errors"], *content["guidelines"], *names]}
+    shown_as = {name: titles.get(name, name) for name in [*content["errors"], *content["guidelines"], *names]}
     html = render_section("envs.kare", "report.html", shown_as=shown_as, **content)
     return [Section("Communities", html)]
 

@@ -40,10 +40,28 @@ class Settings:
     tasks: Literal["multitask", "multitask_weighted", "two_in_one", "label_only"] = "multitask"
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers that null leaves to the scale: what the demo's small model can read, or the paper's (Table 6)."""
+
+    small: int
+    large: int
+    tokens: int
+
+
+def sizes(config: Config, own: Settings) -> Sizes:
+    """As configured, else by `scale`."""
+    demo = config.scale.name == "demo"
+    given = (own.small, own.large, own.tokens)
+    usual = (5, 6, 200) if demo else (20, 150, 2500)
+    return Sizes(*(usual[i] if value is None else value for i, value in enumerate(given)))
+
+
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
-    if own.small is not None and own.large is not None and own.small >= own.large:
-        yield f"system.small={own.small} must be below system.large={own.large}: correct them."
+    found = sizes(config, own)
+    if found.small >= found.large:
+        yield f"system.small={found.small} must be below system.large={found.large}: correct them."
     if own.alpha == 1 or own.beta == 0:
         yield f"Eq. 3 needs system.alpha={own.alpha} below 1 and system.beta={own.beta} above 0: correct them."
     if config.retriever.kind in ("tfidf", "bm25"):

@@ -23,17 +23,17 @@ class Section:
 @dataclass(frozen=True)
 class Look:
     """titles: variant -> what it is shown as, in the order of tables and charts; others follow by name.
-    main: the variant the run is about (None, or not evaluated: the first); before: the one that it was trained from.
-    learns: trained by RL, so that a run without learning curves is incomplete. samples: what is predicted for, in the
-    plural. sections: stand after the confusion matrices.
+    main: the variant the run is about (None, or not evaluated: the first). learns: trained by RL, so that a run without
+    learning curves is incomplete. sections: stand after the confusion matrices. before: the variant that the main one
+    was trained from. samples: what is predicted for, in the plural.
     """
 
     titles: Mapping[str, str] = field(default_factory=dict)
     main: str | None = None
-    before: str | None = None
     learns: bool = False
-    samples: str = "stays"
     sections: Sequence[Section] = ()
+    before: str | None = None
+    samples: str = "stays"
 
     def title(self, variant: str) -> str:
         """What a variant is shown as."""

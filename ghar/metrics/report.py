@@ -6,6 +6,7 @@ summary.json, every key optional so that a run killed early still has a report:
     task          {"name", "labels": [...]}
     ceilings      {"parametric", "retrieval"}: best possible accuracy without and with retrieval; null when unknown
     data          {count: number}, shown as it stands
+    titles        {policy: what it is shown as}; for whoever makes the Look, and for the sections of a system
     policies      {name: ghar.metrics.policy.policy_summary(...)}
     differences   {"a - b": ghar.metrics.policy.compare(...), ...}
     time          {phase: seconds}

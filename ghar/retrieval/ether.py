@@ -7,11 +7,11 @@ view, which is one way into its record:
     chunks       the best chunks by alpha * semantic + (1 - alpha) * time (Eqs. 2, 3), out of the most similar ones
     similar      the chunks most similar to the query, numbers in the rows: what the RAG baselines do
     newest       the newest rows, as one passage (direct generation)
-    frequent     the rows whose codes are most frequent in the record, as one passage (rule-based RAG)
-    uniform      random chunks (uniform RAG)
+    frequent     the rows whose codes are most frequent in the record, one passage a frequency (rule-based RAG)
+    uniform      random chunks (uniform RAG), drawn by patient and time
 
-`top_n` counts passages; for newest and frequent rows. Passages come best first. A chunk's time is that of its last row:
-what it knows of most recently, and the only choice that keeps the newest chunk of a sparse record recent.
+`top_n` counts passages; for newest and frequent it counts rows. Passages come best first. A chunk's time is that of its
+last row: what it knows of most recently, and the only choice that keeps the newest chunk of a sparse record recent.
 """
 
 from __future__ import annotations
@@ -133,20 +133,21 @@ class EventCorpus:
             return Evidence(tuple(self._indicators(record, query, place, request.top_n)))
         if not record.rows:
             return Evidence()
-        if view in ("newest", "frequent"):
-            rows = np.arange(record.rows)[-request.top_n :] if view == "newest" else _frequent(record, request.top_n)
-            return Evidence((_passage(record, rows, 0, view, place, 1.0),))
-        chunks, scores = self._chunks(record, query, view, place, request.top_n)
-        found = zip(chunks, scores, strict=True)
+        if view == "newest":
+            return Evidence((_passage(record, np.arange(record.rows)[-request.top_n :], 0, view, place, 1.0),))
+        if view == "frequent":
+            groups = enumerate(_frequent(record, request.top_n))
+            found = [(rows, i, count / record.rows) for i, (count, rows) in groups]
+            return Evidence(tuple(_passage(record, rows, i, view, place, share) for rows, i, share in found))
+        best_chunks = zip(*self._chunks(record, query, view, request.top_n), strict=True)
         return Evidence(
-            tuple(_passage(record, np.array(record.chunk_rows(c)), c, view, place, score) for c, score in found)
+            tuple(_passage(record, np.array(record.chunk_rows(c)), c, view, place, score) for c, score in best_chunks)
         )
 
-    def _chunks(
-        self, record: Record, query: np.ndarray, view: View, place: int, top_n: int
-    ) -> tuple[list[int], list[float]]:
+    def _chunks(self, record: Record, query: np.ndarray, view: View, top_n: int) -> tuple[list[int], list[float]]:
         if view == "uniform":
-            rng = np.random.default_rng(np.random.SeedSequence([self.seed, place]))
+            drawn_by = self.seed, int(record.store.subjects[record.place]), record.now
+            rng = np.random.default_rng(np.random.SeedSequence([number % 2**64 for number in drawn_by]))
             chunks = rng.permutation(record.chunks)[:top_n].tolist()
             return chunks, [0.0] * len(chunks)
         spec = self.spec
@@ -174,11 +175,19 @@ def _cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     return (vectors.astype(np.float64) * query).sum(axis=1)
 
 
-def _frequent(record: Record, most: int) -> np.ndarray:
-    """The rows of the most frequent codes, newest first among those of one frequency; in the order of time."""
+def _frequent(record: Record, most: int) -> list[tuple[int, np.ndarray]]:
+    """(frequency, rows in the order of time) of the most frequent codes, most frequent first; at most `most` rows, of
+    the last frequency the newest ones."""
     codes = record.row_codes()
     count = np.bincount(codes)[codes]
-    return np.sort(np.lexsort((-np.arange(len(codes)), -count))[:most])
+    groups: list[tuple[int, np.ndarray]] = []
+    for frequency in np.unique(count)[::-1].tolist():
+        rows = np.flatnonzero(count == frequency)[-most:]
+        groups.append((frequency, rows))
+        most -= len(rows)
+        if most <= 0:
+            break
+    return groups
 
 
 def _passage(record: Record, rows: np.ndarray, ident: int, view: View, place: int, score: float) -> EventPassage:

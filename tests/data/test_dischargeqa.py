@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_questions(generated: tuple[Cohort, Notes])
 
 
 def test_the_row_filter_is_named_when_nothing_is_left(generated: tuple[Cohort, Notes]) -> None:
-    with pytest.raises(BadInput, match=r"left_out\.rows .*widen exprag\.rows=\[30, 40\]"):
+    with pytest.raises(BadInput, match=r"left_out\.rows .*widen system\.fewest_rows=30, system\.most_rows=40"):
         build_questions(*generated, "diagnosis", rows=(30, 40), words=100, seed=0)
 
 

@@ -63,7 +63,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, rows: list[str], header:
 
 
 def test_a_folder_without_summaries_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no note/discharge\.csv\.gz: set exprag\.notes"):
+    with pytest.raises(BadInput, match=r"no note/discharge\.csv\.gz: set system\.notes"):
         read_notes(tmp_path, tmp_path / "cache")
 
 

@@ -150,7 +150,7 @@ def test_the_memory_answers_as_the_corpus_does() -> None:
 
 
 def test_the_memory_orders_as_the_retriever_does(tmp_path) -> None:
-    from envs.demo import demo_scene
+    from envs.ghar.demo import demo_scene
 
     scene, _ = demo_scene(str(tmp_path), patients=60)
     memory, rng = Memory(scene.corpus), np.random.default_rng(0)

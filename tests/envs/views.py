@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envs.demo import REWARDS, ghar_scene
+from envs.ghar.demo import REWARDS, ghar_scene
 from envs.ghar.episode import GharEpisodes, GharSpec
 from envs.ghar.navigation import Chart, NavigationGame, navigation
 from envs.ghar.teacher import Knowledge

@@ -99,7 +99,7 @@ def test_variants_are_shown_as_the_look_says(whole_run: RunFolder):
 
 def test_sections_stand_in_the_page_as_they_are(whole_run: RunFolder):
     parts = (Section("One & two", "<table><tr><td>3</td></tr></table>"), Section("Last", "<p>end</p>"))
-    page = write_report(whole_run.path, Look(sections=parts)).read_text()
+    page = write_report(whole_run.path, Look({}, "scripted", True, parts)).read_text()
     assert '<section id="section-1"><h2>One &amp; two</h2>\n<table><tr><td>3</td></tr></table>' in page
     assert '<a href="#section-2">Last</a>' in page
 

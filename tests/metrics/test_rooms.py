@@ -73,6 +73,12 @@ def test_the_patient_shown_was_answered_rightly_with_communities_and_a_chain(tmp
     assert "<script>" not in part.html and "alert(1)" in part.html
 
 
+def test_a_section_calls_variants_what_the_run_calls_them(tmp_path: Path) -> None:
+    folder = run_of(tmp_path, {"kare": [told("a")]})
+    (part,) = kare.sections(folder, {**BUILT, "titles": {"kare": "Trained"}})
+    assert "as method Trained saw it" in words(part.html)
+
+
 def test_no_method_was_shown_communities(tmp_path: Path) -> None:
     (part,) = kare.sections(run_of(tmp_path, {"zero_shot": [told("a", found=False)]}), BUILT)
     assert "No method of this run was shown communities." in part.html and "Concepts" in part.html
@@ -118,7 +124,7 @@ def argued(sample_id: str, correct: bool, used: dict[str, list[str]], found: boo
                for side in ("numbers", "support", "oppose")]  # fmt: skip
     return {
         "sample_id": sample_id, "patient": "a patient", "label": "yes", "prediction": "yes" if correct else None,
-        "correct": correct, "prediction_time": "2150-02-01 00:00:00", "lookups": lookups,
+        "correct": correct, "prediction_time": "2150-02-01 00:00:00", "found": lookups,
         "arguments": {"support": "heparin was given", "oppose": "weak"},
     }  # fmt: skip
 

@@ -131,7 +131,14 @@ def test_the_views_of_the_baselines(corpus: EventCorpus) -> None:
     assert newest.numbers == tuple(range(newest.numbers[-1] - 6, newest.numbers[-1] + 1))
     [frequent] = ask(corpus, "frequent", top_n=30)
     assert Counter(frequent.codes) == {"LAB/sodium": 30}
+    groups = ask(corpus, "frequent", top_n=1000)
+    often = Counter(code for passage in groups for code in passage.codes)
+    assert [passage.score for passage in groups] == sorted({n / often.total() for n in often.values()}, reverse=True)
+    assert all(often[code] == often.total() * passage.score for passage in groups for code in passage.codes)
+    assert sorted(n for passage in groups for n in passage.numbers) == list(range(often.total()))
     drawn = [tuple(p.ident for p in ask(corpus, "uniform", top_n=4)) for _ in range(2)]
     assert drawn[0] == drawn[1] and len(set(drawn[0])) == 4
+    again = EventCorpus([(2, START), (1, START + 40 * DAY)], SPEC, ENCODER, corpus.apart, corpus.whole, seed=3)
+    assert tuple(p.ident for p in ask(again, "uniform", top_n=4, place=1)) == drawn[0]  # wherever the case stands
     similar = ask(corpus, "similar", "heart", 1)[0]
     assert any("heart" in code for code in similar.codes)

@@ -42,8 +42,9 @@ class Librarian:
         if self.task is None:  # there is no event loop before the first call
             self.task = asyncio.create_task(self.batcher.run())
         check = getattr(self.corpus, "check", None)
-        for request in requests if check is not None else ():  # before it is batched: others must not fail with it
-            check(request)
+        if check is not None:
+            for request in requests:  # before it is batched: others must not fail with it
+                check(request)
         return await self.batcher.ask(requests)
 
     async def ready(self) -> None:

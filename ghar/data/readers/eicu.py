@@ -41,6 +41,7 @@ from ghar.data.readers.events import (
     code_table,
     drug_code,
     event,
+    finite,
     in_order,
     stacked,
     through_cache,
@@ -182,7 +183,8 @@ def _labs(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
         "no_time": first.is_null() & revised.is_null(),
     }
     repairs = {"no_result_time": first.is_null(), "revised_before_result": revised < first}
-    value, text = pl.col("labresult"), pl.col("labresulttext")
+    repairs |= {"not_finite": ~pl.col("labresult").is_finite()}
+    value, text = finite(pl.col("labresult")), pl.col("labresulttext")
     code, known = pl.concat_str(pl.lit("LAB/"), name), at(pl.max_horizontal(first, revised))
     result = event(at(pl.coalesce(first, revised)), code, known, value, words(text, value), "patientunitstayid")
     return sift_large(table, with_stay(table.rows, stays), drops, repairs, result, work)

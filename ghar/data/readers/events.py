@@ -51,6 +51,11 @@ def words(value: pl.Expr, number: pl.Expr) -> pl.Expr:
     return pl.when((value.cast(pl.Float64, strict=False) != number).fill_null(True)).then(value)
 
 
+def finite(number: pl.Expr) -> pl.Expr:
+    """The number, null where it is NaN or infinite."""
+    return pl.when(number.is_finite()).then(number)
+
+
 def stacked(parts: Sequence[pl.DataFrame | pl.LazyFrame]) -> pl.LazyFrame:
     """All events, part by part, unread where they are on disk."""
     return pl.concat([part.lazy() for part in parts])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.data.readers.events import F64, I64, TEXT, TIME, Found, FoundLarge, event, words
+from ghar.data.readers.events import F64, I64, TEXT, TIME, Found, FoundLarge, event, finite, words
 from ghar.data.readers.tables import Table, open_table, sift, sift_large
 from ghar.errors import BadInput
 
@@ -101,7 +101,8 @@ def read_labs(
     """Laboratory results; `stored`: the table says when a result became known (trap 4), else it is when drawn."""
     columns = {**KEYS, "itemid": I64, "charttime": TIME, "value": TEXT, "valuenum": F64}
     table = open_table(root, name, columns | ({"storetime": TIME} if stored else {}))
-    drawn, value, number = (pl.col(c) for c in ("charttime", "value", "valuenum"))
+    drawn, value = pl.col("charttime"), pl.col("value")
+    number = finite(pl.col("valuenum"))
     known_at = pl.col("storetime") if stored else drawn
     drops = {
         "unknown_patient": pl.col("known").is_null(),
@@ -110,7 +111,8 @@ def read_labs(
         "no_time": drawn.is_null() & known_at.is_null(),
     }
     late = {"no_storetime": known_at.is_null(), "stored_before_drawn": known_at < drawn}
-    repairs = {"no_charttime": drawn.is_null()} | (late if stored else {})
+    repairs = {"no_charttime": drawn.is_null(), "not_finite": ~pl.col("valuenum").is_finite()}
+    repairs |= late if stored else {}
     code = pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String))
     result = event(pl.coalesce(drawn, known_at), code, pl.max_horizontal(known_at, drawn), number, words(value, number))
     known = patients.lazy().select("subject_id", known=True)

@@ -6,9 +6,11 @@ file, row and column) and no row disappears without a count.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +18,13 @@ import polars as pl
 
 from ghar.errors import BadInput
 
-SUFFIXES = (".csv.gz", ".csv", ".parquet")
+SUFFIXES = (".csv.gz", ".csv", ".csv.zst", ".parquet")
 HELD = 2_000_000  # rows of one table in memory: 140 MB of events
+PEEK = 1 << 17  # bytes of a table that are looked at before it is read
 ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
-LAYOUT = 3  # of a cohort on disk (cache.py); part of the cache key
+LAYOUT = 4  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
+YEARS = (1800, 2500)  # of every source, its shifts into the future and (MIMIC-III's oldest) the past included
+STRANGE = "_strange_date"  # column of `Table.rows`: whether a date of that row is outside of YEARS
 
 
 @dataclass(frozen=True)
@@ -33,21 +38,59 @@ class Table:
 
 
 def find_table(root: Path, name: str) -> Path | None:
-    """File of the table `name` ("hosp/admissions") as csv.gz, csv or parquet, in any letter case; None if absent."""
+    """File of the table `name` ("hosp/admissions") as csv.gz, csv, csv.zst or parquet, in any letter case.
+
+    None where it is absent; BadInput where it is there in two forms, which may differ.
+    """
     folder, _, stem = name.rpartition("/")
-    here = {p.name.lower(): p for p in (root / folder).iterdir()} if (root / folder).is_dir() else {}
-    return next((here[stem + suffix] for suffix in SUFFIXES if stem + suffix in here), None)
+    here = {p.name.lower(): p for p in _files(root, folder)}
+    found = [here[stem + suffix] for suffix in SUFFIXES if stem + suffix in here]
+    if len(found) > 1:
+        names = " and ".join(path.name for path in found)
+        raise BadInput(f"{found[0].parent} holds the table {name} more than once, as {names}: keep one of them there.")
+    return found[0] if found else None
+
+
+def _files(root: Path, folder: str) -> list[Path]:
+    """What lies in `folder` below root, whatever the case of its letters; nothing where there is no such folder."""
+    if not root.is_dir():
+        return []
+    places = [root] if not folder else [p for p in root.iterdir() if p.name.lower() == folder and p.is_dir()]
+    return [path for place in places for path in place.iterdir()]
+
+
+def _root_nearby(root: Path, name: str) -> Path | None:
+    """The folder one or two levels off that has the table: the parent of root=hosp, a version's folder below root."""
+    below = _folders(root)
+    deeper = [path for folder in below for path in _folders(folder)]
+    return next((place for place in (root.absolute().parent, *below, *deeper) if _has(place, name)), None)
+
+
+def _folders(place: Path) -> list[Path]:
+    try:
+        return sorted(path for path in place.iterdir() if path.is_dir())
+    except OSError:  # absent, or not ours to look into
+        return []
+
+
+def _has(place: Path, name: str) -> bool:
+    try:
+        return find_table(place, name) is not None
+    except (BadInput, OSError):  # this is only a look for a better place
+        return False
 
 
 def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Table:
-    """Open a table lazily with exactly `columns` (lower case), in the given types; nothing but the header is read.
+    """Open a table lazily with `columns` (lower case), in the given types; nothing but the header is read.
 
-    Empty fields are null, dates without a time are midnight. Raises BadInput for a table or column that is absent.
+    Empty fields, quoted or not, are null; dates without a time are midnight; a date outside of YEARS is null, and its
+    row marked in the further column STRANGE. Raises BadInput for a table or column that is absent.
     """
     path = find_table(root, name)
     if path is None:
-        kinds = ", ".join(SUFFIXES)
-        raise BadInput(f"{root} has no table {name} ({kinds}): point data.root to the folder that contains it.")
+        kinds, better = ", ".join(SUFFIXES), _root_nearby(root, name)
+        mend = "point data.root to the folder that contains it" if better is None else f"set data.root to {better}"
+        raise BadInput(f"{root} has no table {name} ({kinds}): {mend}.")
     spelling = {column.lower().strip(): column for column in _header(path)}
     absent = [column for column in columns if column not in spelling]
     if absent:
@@ -56,10 +99,39 @@ def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Tab
         scan = pl.scan_parquet(path)
     else:
         numbers = {spelling[c]: kind for c, kind in columns.items() if kind.is_numeric()}
-        scan = pl.scan_csv(path, schema_overrides=numbers, infer_schema=False)
+        written = _written_as_decimals(path, [name for name, kind in numbers.items() if kind.is_integer()])
+        kinds = {name: kind for name, kind in numbers.items() if name not in written}
+        scan = pl.scan_csv(path, schema_overrides=kinds, infer_schema=False)
     source = scan.collect_schema()
-    rows = scan.select(_typed(spelling[c], source[spelling[c]], kind).alias(c) for c, kind in columns.items())
-    return Table(name.rpartition("/")[2], path, dict(columns), rows)
+    rows = scan.select(_typed(pl.col(spelling[c]), source[spelling[c]], kind).alias(c) for c, kind in columns.items())
+    return Table(name.rpartition("/")[2], path, dict(columns), _sound_dates(rows, columns))
+
+
+def _written_as_decimals(path: Path, names: Sequence[str]) -> set[str]:
+    """The columns of whole numbers that begin with cells such as 22595853.0, as pandas writes a column with gaps.
+
+    Only these are read as text and then as numbers, which takes longer; a later such cell elsewhere is refused.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            lines = file.read(PEEK).rpartition(b"\n")[0]
+        frame = pl.read_csv(lines, columns=list(names), infer_schema=False, truncate_ragged_lines=True)
+    except (pl.exceptions.PolarsError, OSError, EOFError, zlib.error):
+        return set()  # empty, damaged or packed otherwise: who reads it says so
+    return {name for name in names if frame[name].str.contains(r"^\s*[0-9]+\.0*\s*$").any()}
+
+
+def _sound_dates(rows: pl.LazyFrame, columns: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+    """Dates outside of YEARS as null, and the column STRANGE, where the table has dates."""
+    dates = [pl.col(name) for name, kind in columns.items() if kind == pl.Datetime]
+    if not dates:
+        return rows
+    first, last = (pl.datetime(year, 1, 1) for year in (YEARS[0], YEARS[1] + 1))
+    sound = [date.is_between(first, last, closed="left") for date in dates]
+    return rows.with_columns(
+        *(pl.when(fine).then(date) for date, fine in zip(dates, sound, strict=True)),
+        pl.any_horizontal(~fine for fine in sound).fill_null(False).alias(STRANGE),
+    )
 
 
 def sift(
@@ -112,6 +184,8 @@ def _sift(
     keep: Callable[[pl.DataFrame], None],
 ) -> dict[str, int]:
     """Give the rows to `keep`, batch by batch (an empty one first), and return the counts."""
+    if STRANGE in rows.collect_schema():
+        repairs = {**repairs, "date_out_of_range": pl.col(STRANGE)}
     broken = [pl.when(rule.fill_null(False)).then(pl.lit(i, pl.Int8)) for i, rule in enumerate(drops.values())]
     reason = pl.coalesce(*broken).alias("_reason") if broken else pl.lit(None, pl.Int8).alias("_reason")
     flags = {f"_repair{i}": rule.fill_null(False) for i, rule in enumerate(repairs.values())}
@@ -149,15 +223,25 @@ def _header(path: Path) -> list[str]:
         raise BadInput(f"{path} cannot be read ({_first_line(error)}): copy the table again.") from error
 
 
-def _typed(name: str, source: pl.DataType, kind: pl.DataType) -> pl.Expr:
-    """The column as `kind`; a text that does not parse is an error of the query."""
-    column = pl.col(name)
-    if not (kind == pl.Datetime and source == pl.String):
+def _typed(column: pl.Expr, source: pl.DataType, kind: pl.DataType, *, strict: bool = True) -> pl.Expr:
+    """The column as `kind`; a text that does not parse is an error of the query, or null where it is not `strict`."""
+    if source != pl.String:
         return column.cast(kind)
-    # Explicit formats: six times faster than polars' inference, and 02/09/2137 is refused instead of guessed.
-    full = column.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False)
-    rest = pl.when(full.is_null()).then(column).str.to_date("%Y-%m-%d", strict=True)
-    return pl.coalesce(full, rest.cast(kind))
+    # First what nearly every cell is; the other forms are tried on the few that are left.
+    if kind == pl.Datetime:
+        # Explicit formats: six times faster than polars' inference, and 02/09/2137 is refused instead of guessed.
+        full = column.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False)
+        rest = pl.when(full.is_null() & (column != "")).then(column.str.replace("T", " ", literal=True))
+        fine = rest.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", strict=False)
+        dates = pl.when(fine.is_null()).then(rest).str.to_date("%Y-%m-%d", strict=strict)
+        return pl.coalesce(full, fine, dates.cast(kind))
+    if kind.is_integer():
+        whole = column.cast(kind, strict=False)
+        rest = pl.when(whole.is_null()).then(column.str.strip_chars().str.replace(r"\.0*$", ""))
+        return pl.coalesce(whole, pl.when(rest != "").then(rest).cast(kind, strict=strict))
+    if kind.is_float():
+        return pl.when(column != "").then(column).cast(kind, strict=strict)
+    return pl.when(column != "").then(column)
 
 
 def _explain(table: Table, error: Exception) -> BadInput:
@@ -177,14 +261,10 @@ def _first_bad_cell(path: Path, column: str, kind: pl.DataType) -> tuple[int, st
     scan = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path, infer_schema=False)
     name = next(n for n in scan.collect_schema().names() if n.lower().strip() == column)
     text = pl.col("text")
-    if kind == pl.Datetime:
-        times = [text.str.to_datetime(f, strict=False) for f in ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S")]
-        parsed = pl.coalesce(*times, text.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime))
-    else:
-        parsed = text.str.strip_chars_start().cast(kind, strict=False)
+    parsed = _typed(text, pl.String(), kind, strict=False)
     cells = scan.select(pl.col(name).cast(pl.String).alias("text")).with_row_index("row", offset=1)
     try:
-        bad = cells.filter(text.is_not_null() & parsed.is_null()).head(1).collect()
+        bad = cells.filter((text.str.strip_chars() != "") & parsed.is_null()).head(1).collect()
     except (pl.exceptions.PolarsError, OSError):
         return None
     return bad.row(0) if bad.height else None

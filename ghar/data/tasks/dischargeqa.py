@@ -144,8 +144,8 @@ def build_questions(
     if not questions:
         told = ", ".join(f"{rule} {n}" for rule, n in counts.items() if rule.startswith("left_out."))
         raise BadInput(
-            f"No stay of the {cohort.name} makes a {kind} question ({told}): widen the {list(rows)} rows that a stay must "
-            "have in each table (system.fewest_rows, system.most_rows)."
+            f"No stay of the {cohort.name} makes a {kind} question ({told}): widen system.fewest_rows={rows[0]}, "
+            f"system.most_rows={rows[1]}."
         )
     return questions, dict(counts)
 

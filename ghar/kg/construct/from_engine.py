@@ -21,7 +21,7 @@ from ghar.llm.prompts import load_prompts
 from ghar.progress import track
 from ghar.retrieval.abstract_corpus import AbstractCorpus
 
-PROMPTS, KINDS = "kare_triples", ("abstract", "concepts")
+PROMPTS, KINDS = "triples", ("abstract", "concepts")
 ABSTRACTS, MOST, HOPS, TRIES = 3, 10, 3, 3  # n = 3, at most 10 triples a text (B.2), 3 hops (B.3); tries are ours
 CHUNK = 1_024  # concept sets whose abstracts are looked for at once
 

@@ -25,7 +25,7 @@ MOST = re.compile(r"At most (\d+) facts")
 
 
 def scripted_extractor(graph: KnowledgeGraph) -> Callable[[str], str]:
-    """The reply to a prompt of prompts/kare_triples; ValueError for another prompt."""
+    """The reply to a prompt of prompts/triples; ValueError for another prompt."""
     facts, phenotypes = _facts(graph)
 
     def reply(prompt: str) -> str:

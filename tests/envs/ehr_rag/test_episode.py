@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ehr_rag.context import fit, merge
+from envs.ehr_rag.context import Shown, fit, merge
 from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, EventPrediction, ehr_rag_scene
-from envs.ehr_rag.rule import RuleReader, fit_rules
+from envs.ehr_rag.rule import EventRules, RuleReader, fit_rules
 from envs.rollout import Job, rollout
 from envs.together import together
 from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, EhrshotTask
 from ghar.episode import Act, Completion, Episode, Reply, Retrieve
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.ether import EtherSpec, EventCorpus, EventPassage
+from ghar.retrieval.ether import EtherSpec, EventCorpus, EventPassage, EventQuery
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout
 from tests.data.small import DAY, HOUR, START, small_cohort
@@ -193,6 +193,16 @@ def test_fitting_against_a_direct_walk(scores: list[int], rows: int, tokens: int
     assert list(shown.rows) == sorted(kept)
 
 
+def test_on_overflow_the_most_frequent_rows_stay(corpus: EventCorpus) -> None:
+    """Each of the three measurements comes 50 times, each of the nine drugs 5 or 6 times, about as lately."""
+    [found] = corpus.retrieve([EventQuery("any", top_n=1000, place=0, view="frequent")])
+    assert [len(passage.text.splitlines()) for passage in found.passages] == [150, 30, 20]
+    episode, _ = play(corpus, Says(), episodes("rule", rows=160, tokens=900), case())
+    [act] = [r.effect for r in episode.trace if isinstance(r.effect, Act)]
+    shown = [code for code, _ in act.facts["shown"].rows.values()]
+    assert len(shown) > 100 and all(code.startswith("LAB/") for code in shown)
+
+
 def test_together_returns_what_each_returns() -> None:
     def counting(n: int):
         total = 0
@@ -253,3 +263,54 @@ def test_the_rule_finds_what_decides(tmp_path: Path) -> None:
         assert np.mean(right) > 0.9
     _, found = play(corpus, rule, episodes(), case(labels.index(1, 160)))
     assert "bad" in found.arguments["support"] or "sodium" in found.arguments["support"]
+
+
+def test_the_rule_gains_from_searching_on(tmp_path: Path) -> None:
+    """What decides stands once in 60 rows, and no task query is like it: the first retrieval misses it, a search for it
+    by name does not. So no_air, which may not search on, answers otherwise."""
+    rng, encoder = np.random.default_rng(0), HashingEncoder(2048)
+    events, labels = [], []
+    for subject in range(1, 161):
+        labels.append(int(rng.random() < 0.5))
+        rows = [f"DRUG/noise {rng.integers(9)}" for _ in range(60)]
+        rows[int(rng.integers(20, 40))] = "DRUG/vitriol" if labels[-1] else "DRUG/honey"
+        events += [(subject, None, row, START + i * HOUR) for i, row in enumerate(rows)]
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], events)
+    store = build_event_store(cohort, tmp_path, encoder, Layout(5, 0, True, "time"))
+    keys = [(subject, NOW) for subject in range(1, 161)]
+    corpus = EventCorpus(keys, EtherSpec(0.9, 180, 3650, 100, 5), encoder, store, None, seed=0)
+    records = [corpus.record(i, "chunks") for i in range(120)]
+    rule = RuleReader(fit_rules(records, labels[:120], 2, cohort.names()))
+    right: dict[str, list[bool]] = {"ehr_rag": [], "no_air": []}
+    for method, found in right.items():
+        spec = EhrRagSpec("full", method, 3, 1, 30, 2, 4, 60, 10_000)  # type: ignore[arg-type]
+        made = EhrRagEpisodes(spec, lambda text: len(text.split()))
+        found += [play(corpus, rule, made, case(place))[1].label == labels[place] for place in range(120, 160)]
+    assert np.mean(right["ehr_rag"]) > 0.9 > 0.7 > np.mean(right["no_air"])
+
+
+def test_the_rule_weighs_what_either_argument_names() -> None:
+    """Each path's evidence fits the budget, both together do not: what was cut still counts, by its argument."""
+    weights = {"bad": np.array([-1.0, 1.0]), "worse": np.array([-1.0, 1.5]), "good": np.array([4.0, -1.0])}
+    names = {f"DRUG/{name}": name for name in weights}
+    rule = RuleReader(
+        EventRules(np.zeros(2), weights | {"sodium high": np.array([0.0, 9.0])}, {"sodium": (1, 2)}, names)
+    )
+
+    def shown(*some: str) -> Shown:
+        return Shown({i: (f"DRUG/{name}", f"[2150-01-0{i} 00:00:00] drug - {name}") for i, name in enumerate(some, 1)})
+
+    def act(role: str, what: Shown, arguments: tuple[str, ...] = ()) -> Act:
+        return Act("top", role, "", facts={"shown": what, "arguments": arguments, "names": (), "keep": 1})
+
+    def said(one: Act) -> str:
+        return rule.answer([one], [0])[0].text
+
+    support, oppose = said(act("support", shown("bad", "worse"))), said(act("oppose", shown("bad", "good")))
+    assert "worse (+2.50)" in support and "good (-5.00)" in oppose and "bad" not in oppose
+    assert said(act("weigh", shown("bad"), ("", ""))).endswith("Answer: 1")
+    assert said(act("weigh", shown("bad"), (support, oppose))).endswith("Answer: 0")
+    assert said(act("weigh", shown("bad"), (support, ""))).startswith("Reasoning: 2 pieces")
+    number = Shown({}, (("sodium", "sodium: [2150-01-01 00:00:00] 1; [2150-01-02 00:00:00] 3 mmol/l"),))
+    assert "sodium: [" in said(act("support", number))
+    assert said(act("weigh", shown("good"), (said(act("support", number)), ""))).endswith("Answer: 1")

@@ -1,0 +1,53 @@
+"""GHAR on generated patients, as `gymnasium.make("ghar/GHAR-v0")` plays it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from envs.case import Case, build_cases
+from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
+from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec
+from envs.ghar.knowledge import exact_knowledge
+from envs.ghar.teacher import Knowledge
+from envs.rollout import Corpus
+from envs.scene import Scene
+from envs.system import words
+from ghar.data.tasks.stays import make_samples
+from ghar.episode import Episode
+from ghar.kg.linking import link_codes
+from ghar.kg.metapaths import metapaths
+from ghar.kg.primekg import open_primekg
+from ghar.retrieval.build import build_retriever
+from rewards.compose import EpisodeReward, RewardSpec, score_episode
+
+SPEC = GharSpec("compact", rewrites=3, max_iterations=3, max_paths=3, top_n=1, ablation="none")
+REWARDS = RewardSpec(ETA, 0.2, 3, "range", "sound", "shared", SPEC.max_iterations, SPEC.max_paths)
+
+
+def ghar_scene(episodes: GharEpisodes, corpus: Corpus, cases: Sequence[Case], rewards: RewardSpec) -> Scene:
+    """GHAR's episode on `cases`, rewarded without R_rank (which needs a warm-up's references)."""
+    return Scene("GHAR", AGENTS, ROLES, cases, episodes.episode, corpus, partial(_reward, rewards))
+
+
+def _reward(rewards: RewardSpec, episode: Episode, case: Any) -> EpisodeReward:
+    return score_episode(episode, case.label, rewards)
+
+
+@cache
+def demo_scene(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> tuple[Scene, Knowledge]:
+    """GHAR on the length of stay of `patients` generated ones, and what is true about them; made once a process.
+
+    The world is kept under `folder`, where runs look for theirs too.
+    """
+    world, cohort = demo_cohort(folder, patients, seed)
+    task, samples = make_samples(cohort, "los")
+    graph = open_primekg(world.root / "kg" / "kg.csv.gz", Path(folder) / "graphs")
+    links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
+    names = links.names_of(cohort.names(), graph)
+    cases = build_cases(samples, task, names, style="compact", budget=WORDS, count=words)
+    corpus = build_retriever(graph, "tfidf", cache=Path(folder) / "indexes")
+    scene = ghar_scene(GharEpisodes(SPEC, metapaths(graph)), corpus, cases, REWARDS)
+    return scene, exact_knowledge(world, names, task.name)

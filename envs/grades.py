@@ -1,0 +1,105 @@
+"""What fixed rules know of severities: grades 0 to 9 of conditions and drugs, how texts state them, which label they
+lead to.
+
+In the demo world outcomes follow from the highest grade of a visit (ghar/data/demo/story.py). Rules of any system read
+and word grades alike, so these few lines stand beside the rooms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ghar.data.demo import story
+from ghar.data.demo.graph import QUALIFIERS
+from ghar.data.demo.world import World
+from ghar.kg.names import plain
+
+OTHER_FORM = "|".join(re.escape(plain(words)) for words in QUALIFIERS)  # after a name: another, look-alike disease
+# highest grade from which a task's positive label is the more probable; the next visit's death does not follow from it
+POSITIVE_FROM = {
+    "dec": story.DEATH_FROM_ACUITY,
+    "read": story.READ_FROM_ACUITY,
+    "kare_readmission": story.READ_FROM_ACUITY,
+    "kare_mortality": story.GRADES,
+}
+RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a rule believes.
+
+    grades: topic -> grade of the topics it knows. doubted: known topics it looks up all the same.
+    relations: kind of topic ("disease", "drug") -> the graph relation that answers it.
+    label_of: highest grade -> label index.
+    """
+
+    grades: Mapping[str, int]
+    relations: Mapping[str, str]
+    label_of: Callable[[int], int]
+    doubted: frozenset[str] = frozenset()
+
+
+def finding(topic: str, grade: int | None) -> str:
+    """How an intermediate answer is worded."""
+    return f"{topic} unknown" if grade is None else f"{topic} grade {grade} course"
+
+
+def grades_in(text: str) -> list[int]:
+    """Grades stated in a text."""
+    return [int(g) for g in re.findall(r"grade (\d) course", text)]
+
+
+def grade_in(name: str, context: str) -> int | None:
+    """The highest grade that a clause of `context` states of `name`. Clauses end at . ; or a line."""
+    own = re.compile(rf"(?<![a-z0-9]){re.escape(plain(name))}(?! (?:{OTHER_FORM}))(?![a-z0-9])")
+    clauses = (plain(clause) for clause in re.split(r"[.;\n]", context))
+    stated = [grade for clause in clauses if own.search(clause) for grade in grades_in(clause)]
+    return max(stated, default=None)
+
+
+def topic_of(code: str, name: str) -> str:
+    """How a sub-query names a code."""
+    return f"{'drug' if code.startswith('DRUG/') else 'disease'} {name}"
+
+
+def follows(task: str) -> bool:
+    """Whether the demo world's law says a task's label by the highest grade (`task`: as in conf/task)."""
+    return task == "los" or task in POSITIVE_FROM
+
+
+def label_rule(task: str) -> Callable[[int], int]:
+    """The label index that the highest grade of a visit makes most probable in the demo world."""
+    return LabelRule(POSITIVE_FROM.get(task))
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """The grade itself, or whether it is high enough."""
+
+    threshold: int | None
+
+    def __call__(self, grade: int) -> int:
+        return grade if self.threshold is None else int(grade >= self.threshold)
+
+
+@dataclass(frozen=True)
+class SpreadRule:
+    """Grades spread evenly over the labels 0 to `top`, where no law says which grade leads to which."""
+
+    top: int
+
+    def __call__(self, grade: int) -> int:
+        return round(grade * self.top / (story.GRADES - 1))
+
+
+def exact_knowledge(world: World, names: Mapping[str, str], task: str) -> Knowledge:
+    """The true grade of every common entity and of no rare one."""
+    grades = {
+        topic_of(code, names[code]): world.severity[code]
+        for code, tier in world.tier.items()
+        if tier == "common" and code in names
+    }
+    return Knowledge(grades, RELATIONS, label_rule(task))

@@ -1,0 +1,252 @@
+"""KARE's knowledge, step by step (Section 3.1): concept graphs, clusters, communities, summaries, index.
+
+Each step lies in a folder of its own below data.cache, named by a fingerprint of all that it depends on, written whole
+or not at all. What an engine answered is kept beside them as it comes, so a build that was stopped goes on where it
+stopped, and one that changes a later step pays for no answer twice. Only training patients are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envs.kare.settings import Settings, sizes
+from envs.records import Records
+from ghar.config import Config
+from ghar.data.readers.abstracts import Abstracts, read_abstracts
+from ghar.errors import BadInput
+from ghar.kg.clusters import THRESHOLDS, Clusters, cluster, rewrite
+from ghar.kg.communities import Communities, detect
+from ghar.kg.construct.build import ConstructSpec, construct
+from ghar.kg.construct.concepts import ConceptSets, concept_sets
+from ghar.kg.construct.scripted import scripted_extractor
+from ghar.kg.graph import KnowledgeGraph
+from ghar.kg.paths import path_graph_of
+from ghar.kg.scripted_summaries import reply as scripted_summary
+from ghar.kg.storage import new_folder
+from ghar.kg.summaries import summarise
+from ghar.kg.themes import Theme, theme_of
+from ghar.kg.triples import ConceptGraphs
+from ghar.kg.umls import Umls
+from ghar.llm.engines import engine_key, named_engine
+from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
+from ghar.retrieval.community_index import FORMAT as INDEX_FORMAT
+from ghar.retrieval.community_index import CommunityIndex, build_index
+from ghar.retrieval.encoders import Encoder, HashingEncoder
+from ghar.retrieval.patient_graph import ConceptNodes, concept_nodes
+
+FORMAT = 2  # raise it when a step would give something else from the same inputs
+BATCH = 4096  # names encoded at once
+WORDS_ALONE = (0.01, 0.02, 0.03, 0.04, 0.05)  # thresholds of an encoder that knows no meaning, and so no synonyms
+REPORT = "report.json"
+
+
+@dataclass(frozen=True, eq=False)
+class KareGraph:
+    """index: what is retrieved from. nodes: of each concept. report: step -> its counts and costs."""
+
+    index: CommunityIndex
+    nodes: ConceptNodes
+    report: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Build:
+    records: Records
+    own: Settings
+    encoder: Encoder
+    report: dict[str, dict[str, Any]]
+
+    @property
+    def config(self) -> Config:
+        return self.records.config
+
+    @property
+    def root(self) -> Path:
+        return Path(self.config.data.cache) / "kare"
+
+    @property
+    def answers(self) -> Path:
+        """Where the expert's answers are kept; a rule's answers depend on the graph that it reads."""
+        rule = f"-{self.records.primekg.fingerprint[:12]}-{FORMAT}" if self.own.expert == "scripted" else ""
+        return self.root / "answers" / f"{engine_key(self.config, self.own.expert)}{rule}"
+
+    @property
+    def seed(self) -> int:
+        """The split's: runs that differ in nothing but their seed share what is built."""
+        return self.config.task.split_seed
+
+    @property
+    def thresholds(self) -> Sequence[float]:
+        """Cosine distances among which the silhouette chooses."""
+        return WORDS_ALONE if isinstance(self.encoder, HashingEncoder) else THRESHOLDS
+
+    def step(self, name: str, inputs: Sequence[object], build: Callable[[Path], dict[str, Any]]) -> Path:
+        """The folder of a step, made by `build` where it is not there yet; what `build` returns is its report."""
+        digest = hashlib.sha256(repr((FORMAT, *inputs)).encode()).hexdigest()[:16]
+        folder = self.root / f"{name}-{digest}"
+        if not (folder / REPORT).exists():
+            began = time.perf_counter()
+            with new_folder(folder) as half:
+                report = build(half)
+                report["seconds"] = round(time.perf_counter() - began, 3)
+                (half / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+        try:
+            self.report[name] = json.loads((folder / REPORT).read_text())
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{folder / REPORT} cannot be read ({error}): delete {folder}, it is made again.") from None
+        return folder
+
+
+def build_communities(records: Records, own: Settings, encoder: Encoder) -> KareGraph:
+    """The knowledge of a configuration, from `data.cache` as far as it is there. BadInput for a task without a theme
+    and for whatever a step cannot use."""
+    theme = theme_of(records.task.name)
+    build = _Build(records, own, encoder, {})
+    graphs_folder = _graphs(build)
+    graphs = ConceptGraphs.read(graphs_folder / "graphs")
+    clusters_folder = _clusters(build, graphs_folder, graphs)
+    entities, rewritten = Clusters.read(clusters_folder / "entities"), ConceptGraphs.read(clusters_folder / "graphs")
+    communities_folder = _communities(build, clusters_folder, rewritten)
+    communities = Communities.read(communities_folder / "communities")
+    index = CommunityIndex.load(_index(build, communities_folder, communities, theme) / "index")
+    return KareGraph(index, concept_nodes(rewritten, entities, communities.entities), build.report)
+
+
+def abstracts_of(records: Records, own: Settings) -> Abstracts | None:
+    """The corpus: system.abstracts, in the demo world generated ones; None for real patients without a folder."""
+    cache = Path(records.config.data.cache) / "abstracts"
+    if own.abstracts is not None:
+        return read_abstracts(Path(own.abstracts), cache)
+    if records.world is None:
+        return None
+    from ghar.data.demo.abstracts import write_abstracts  # only where patients are generated
+
+    folder = records.world.root.with_name(f"{records.world.root.name}-abstracts")
+    write_abstracts(records.world.root, folder)
+    return read_abstracts(folder, cache)
+
+
+def indexed(abstracts: Abstracts, encoder: Encoder, config: Config) -> AbstractCorpus:
+    """The corpus, ready to be searched."""
+    return index_abstracts(abstracts, encoder, Path(config.data.cache) / "indexes")
+
+
+def _graphs(build: _Build) -> Path:
+    """Section 3.1.1: the graph of every concept, from three sources."""
+    records, own = build.records, build.own
+    sets = concept_sets(records.splits.train, records.name_of)
+    spec = ConstructSpec(own.concepts, own.path_length, own.path_count, own.path_nodes)
+    links, abstracts, graph = sorted(records.links.nodes.items()), abstracts_of(records, own), records.graph
+    papers = None if abstracts is None else (abstracts.fingerprint, build.encoder.key)
+    inputs = (_digest(sets), _fingerprint(graph), links, papers, build.answers.name, spec, build.seed)
+
+    def make(folder: Path) -> dict[str, Any]:
+        extractor = scripted_extractor(records.primekg) if own.expert == "scripted" else str
+        credentialed = records.cohort.credentialed
+        with named_engine(build.config, own.expert, extractor, credentialed, lambda: list(sets.names)) as engine:
+            graphs, report = construct(
+                sets,
+                spec,
+                graph=graph.graph if isinstance(graph, Umls) else path_graph_of(graph),
+                nodes=records.links.nodes,
+                corpus=None if abstracts is None else indexed(abstracts, build.encoder, build.config),
+                engine=engine,
+                folder=build.answers,
+                seed=build.seed,
+            )
+        graphs.write(folder / "graphs")
+        return report.as_dict()
+
+    return build.step("graphs", inputs, make)
+
+
+def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
+    """Section 3.1.2: names that mean the same become one."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        names = {
+            "entities": sorted({name for triple in graphs.triples for name in (triple.head, triple.tail)}),
+            "relations": sorted({triple.relation for triple in graphs.triples}),
+        }
+        if not graphs.triples:
+            raise BadInput("No source knows any of the patients' concepts, so there is no graph: check kg.path.")
+        found = {
+            what: cluster(some, _encoded(build.encoder, some), seed=build.seed, thresholds=build.thresholds, what=what)
+            for what, some in names.items()
+        }
+        rewritten = rewrite(graphs, found["entities"], found["relations"])
+        found["entities"].write(folder / "entities")
+        rewritten.graphs.write(folder / "graphs")
+        counts = {f"{what} before": len(some) for what, some in names.items()}
+        counts |= {f"{what} after": len(np.unique(found[what].representative)) for what in names}
+        thresholds = {f"threshold of {what}": clusters.threshold for what, clusters in found.items()}
+        loops = {"self-loops dropped": rewritten.loops, "triples that became one": rewritten.merged}
+        return {**counts, **thresholds, **loops, "triples after": len(rewritten.graphs.triples)}
+
+    return build.step("clusters", (before.name, build.encoder.key, tuple(build.thresholds), build.seed), make)
+
+
+def _communities(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
+    """Section 3.1.3: the hierarchy of communities, from several runs."""
+    runs, largest = build.own.leiden_runs, build.own.cluster_size
+
+    def make(folder: Path) -> dict[str, Any]:
+        found = detect(graphs, runs=runs, max_cluster=largest, seed=build.seed)
+        found.write(folder / "communities")
+        levels = {f"level {level}": n for level, n in enumerate(np.bincount(found.level).tolist())}
+        dropped = {"dropped, no triple inside": found.empty, "dropped, found before": found.repeated}
+        return {"communities": len(found), **levels, **dropped}
+
+    return build.step("communities", (before.name, runs, largest, build.seed), make)
+
+
+def _index(build: _Build, before: Path, communities: Communities, theme: Theme) -> Path:
+    """Summaries, and the index over them; the index alone is kept, the answers make the summaries again."""
+    own, credentialed = build.own, build.records.cohort.credentialed
+    limits = sizes(build.config, own)
+    small, large = limits.small, limits.large
+
+    def make(folder: Path) -> dict[str, Any]:
+        names = communities.entities
+        with named_engine(build.config, own.expert, scripted_summary, credentialed, lambda: names) as engine:
+            store = build.answers / "summaries.jsonl"
+            found = summarise(communities, engine, store, theme, small=small, large=large, seed=build.seed)
+        index = build_index(communities, found, theme, build.encoder, folder / "index")
+        about = sum(bool(text) for text in found.theme)
+        return {**index.counts, **found.missing, f"about {theme.name}": about, **asdict(found.cost)}
+
+    inputs = (INDEX_FORMAT, before.name, theme, small, large, build.answers.name, build.encoder.key, build.seed)
+    return build.step("summaries", inputs, make)
+
+
+def _encoded(encoder: Encoder, names: Sequence[str]) -> np.ndarray:
+    """f32[n, d]."""
+    parts = [encoder.passages(names[at : at + BATCH]) for at in range(0, len(names), BATCH)]
+    return np.concatenate([np.empty((0, encoder.dimension), np.float32), *parts])
+
+
+def _fingerprint(graph: KnowledgeGraph | Umls) -> str:
+    """What the biomedical graph is, in short."""
+    if not isinstance(graph, Umls):
+        return graph.fingerprint
+    own, digest = graph.graph, hashlib.sha256()
+    for array in (own.head, own.tail, own.relation):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(repr((list(graph.cuis), list(own.names), list(own.relations))).encode())
+    return digest.hexdigest()
+
+
+def _digest(sets: ConceptSets) -> str:
+    """What the concept sets are, in short."""
+    digest = hashlib.sha256(repr((sets.names, sorted(sets.codes.items()))).encode())
+    for array in (sets.start, sets.concept, sets.patient):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,121 @@
+"""Cases from samples: the record and the similar patients, each cut to a budget, as whoever reads them counts tokens.
+
+Vectors of base contexts are made once for all readers; texts are cut again for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+
+import numpy as np
+
+from envs.case import topics_of
+from envs.kare.corpus import Names
+from envs.kare.episode import KareCase
+from ghar.config import Env
+from ghar.data.cohort import Sample, Task
+from ghar.data.tasks.splits import Splits
+from ghar.data.views.context import base_context
+from ghar.data.views.visits import TextView, visit_lists
+from ghar.retrieval.encoders import Encoder
+from ghar.retrieval.similar import SimilarPatients
+
+ASKED = 256  # patients whose contexts are encoded together
+UNCUT = 10**9  # tokens: an encoder cuts its text itself
+EACH = 2  # similar patients of a label that a case knows: few-shot prompts with N = 4 show them all
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """Similar training patients of any sample of the splits. Nothing reads the label of who is asked about."""
+
+    splits: Splits[Sample]
+    task: Task
+    name_of: Names
+    encoder: Encoder
+
+    def of(self, samples: Sequence[Sample]) -> list[tuple[tuple[Sample, ...], ...]]:
+        """For each sample its `EACH` nearest training patients of each label, by label, nearest first."""
+        found = []
+        for sample, vector in zip(samples, self.vectors(samples), strict=True):
+            nearest = self.trained.find(sample.subject_id, vector, each=EACH)
+            found.append(tuple(tuple(group) for _, group in groupby(nearest, key=lambda other: other.label)))
+        return found
+
+    @cached_property
+    def trained(self) -> SimilarPatients:
+        return SimilarPatients(self.splits.train, self._encoded(self.splits.train))
+
+    def vectors(self, samples: Sequence[Sample]) -> np.ndarray:
+        """f32[n, d]: embeddings of the base contexts without similar patients."""
+        return self.trained.vectors if samples is self.splits.train else self._encoded(samples)
+
+    def _encoded(self, samples: Sequence[Sample]) -> np.ndarray:
+        parts = [np.empty((0, self.encoder.dimension), np.float32)]
+        for at in range(0, len(samples), ASKED):
+            some = samples[at : at + ASKED]
+            texts = [base_context(sample, self.task, self.name_of, budget=UNCUT, count=len).text for sample in some]
+            parts.append(self.encoder.passages(texts))
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Writer:
+    """Puts samples into words that fit into env.history_tokens as `count` counts them."""
+
+    near: Neighbourhood
+    env: Env
+    count: Callable[[str], int]
+
+    def cases(self, samples: Sequence[Sample]) -> tuple[KareCase, ...]:
+        """The cases, in order; `similar` shows one patient of each label."""
+        texts, groups = self._views(samples), self.near.of(samples)
+        shown = list({id(other): other for each in groups for group in each for other in group}.values())
+        ended = self._with_outcomes(shown)
+        return tuple(
+            KareCase(
+                sample.sample_id, sample.subject_id, sample.visit_id, view.text, "",
+                topics_of(sample, self.near.name_of), self.near.task, sample.label,
+                view.dropped_visits + view.dropped_codes,
+                tuple(tuple(ended[id(other)] for other in group) for group in each),
+            ).showing(1)
+            for sample, view, each in zip(samples, texts, groups, strict=True)
+        )  # fmt: skip
+
+    def _with_outcomes(self, samples: Sequence[Sample]) -> dict[int, str]:
+        """id() of a training sample -> its record and outcome, put into words once however many cases show it."""
+        views, labels = self._views(samples), self.near.task.labels
+        return {
+            id(sample): f"{view.text}\noutcome: {labels[sample.label]}"
+            for sample, view in zip(samples, views, strict=True)
+        }
+
+    def _views(self, samples: Sequence[Sample]) -> Iterator[TextView]:
+        style, budget = self.env.prompts, self.env.history_tokens
+        return visit_lists(samples, self.near.name_of, style=style, budget=budget, count=self.count)
+
+
+class CutSplits(Splits[KareCase]):
+    """Cases by split, each split put into words when it is first read: an evaluation reads the test patients alone."""
+
+    _samples: Splits[Sample]
+    _writer: Writer
+
+    def __init__(self, samples: Splits[Sample], writer: Writer):
+        object.__setattr__(self, "_samples", samples)
+        object.__setattr__(self, "_writer", writer)
+
+    @cached_property
+    def train(self) -> tuple[KareCase, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._writer.cases(self._samples.train)
+
+    @cached_property
+    def valid(self) -> tuple[KareCase, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._writer.cases(self._samples.valid)
+
+    @cached_property
+    def test(self) -> tuple[KareCase, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._writer.cases(self._samples.test)

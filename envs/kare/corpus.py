@@ -1,0 +1,102 @@
+"""What KARE looks things up in: communities chosen for a patient, communities by likeness, or abstracts (classic RAG).
+
+One corpus answers all three, so every variant is played against the same object, and GHAR's agents can ask it too
+(system=ghar system.over=kare): a plain `Retrieve` finds summaries by likeness and needs no patient's graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+from envs.kare.settings import Settings
+from ghar.data.cohort import Visit
+from ghar.data.readers.abstracts import Abstracts
+from ghar.episode import Evidence, Retrieve
+from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
+from ghar.retrieval.community_corpus import CommunityCorpus
+from ghar.retrieval.community_index import CommunityIndex
+from ghar.retrieval.dgra import DgraSettings, Term
+from ghar.retrieval.patient_graph import ConceptNodes, PatientGraph, patient_graph
+
+
+@dataclass(frozen=True)
+class SearchAbstracts(Retrieve):
+    """Ask for the `top_n` abstracts nearest to the query."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Text of a code; the code itself where no one describes it."""
+
+    texts: Mapping[str, str]
+
+    def __call__(self, code: str) -> str:
+        return self.texts.get(code, code)
+
+
+@dataclass(frozen=True, eq=False)
+class PatientGraphs(Mapping[str, PatientGraph]):
+    """G_p by sample id, each made when it is first asked for."""
+
+    histories: Mapping[str, Sequence[Visit]]
+    name_of: Names
+    nodes: ConceptNodes
+    _made: dict[str, PatientGraph] = field(default_factory=dict)
+
+    def __getitem__(self, sample_id: str) -> PatientGraph:
+        if sample_id not in self._made:
+            self._made[sample_id] = patient_graph(self.histories[sample_id], self.name_of, self.nodes)
+        return self._made[sample_id]
+
+    def __contains__(self, sample_id: object) -> bool:
+        return sample_id in self.histories
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.histories)
+
+    def __len__(self) -> int:
+        return len(self.histories)
+
+
+@dataclass(frozen=True, eq=False)
+class KareCorpus:
+    """communities: answers `SelectCommunities` and plain requests. papers: None where there are no abstracts; they are
+    indexed below `cache` when one is first looked up."""
+
+    communities: CommunityCorpus
+    papers: Abstracts | None
+    cache: Path
+
+    @property
+    def index(self) -> CommunityIndex:
+        return self.communities.index
+
+    @cached_property
+    def _abstracts(self) -> AbstractCorpus:
+        if self.papers is None:
+            raise ValueError("there are no abstracts to look up")
+        return index_abstracts(self.papers, self.communities.encoder, self.cache)
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        """One evidence a request, in order. ValueError as `CommunityCorpus` and `AbstractCorpus` raise it."""
+        found: list[Evidence] = [Evidence()] * len(requests)
+        papers = [i for i, request in enumerate(requests) if isinstance(request, SearchAbstracts)]
+        others = [i for i, request in enumerate(requests) if not isinstance(request, SearchAbstracts)]
+        for corpus, places in ((self._abstracts if papers else None, papers), (self.communities, others)):
+            if corpus is not None and places:
+                answers = corpus.retrieve([requests[i] for i in places])
+                for i, evidence in zip(places, answers, strict=True):
+                    found[i] = evidence
+        return found
+
+
+def equations(own: Settings) -> DgraSettings:
+    """The equations' numbers; variant: the released code's decay and theme relevance, or one term left out."""
+    released = own.variant == "released"
+    without = () if own.variant in ("paper", "released") else (cast(Term, own.variant.removeprefix("no_")),)
+    decay_over, theme_by = ("all", "summary") if released else ("direct", "nodes")
+    return DgraSettings(own.alpha, own.beta, own.coherence, own.recency, own.theme, decay_over, theme_by, without)

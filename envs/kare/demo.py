@@ -1,0 +1,93 @@
+"""KARE on generated patients, as `gymnasium.make("ghar/KARE-v0")` plays it.
+
+Its communities are found in the demo world's knowledge graph alone, around the patients' conditions and drugs, and put
+into words by a rule; runs build theirs from all three sources of the paper (envs/kare/build.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from envs.case import topics_of
+from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
+from envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
+from envs.scene import Scene
+from envs.system import words
+from ghar.data.cohort import Sample
+from ghar.data.tasks.next_visit import kare_samples
+from ghar.data.views.visits import visit_lists
+from ghar.kg.clusters import Clusters
+from ghar.kg.communities import detect
+from ghar.kg.graph import KnowledgeGraph
+from ghar.kg.linking import link_codes
+from ghar.kg.primekg import open_primekg
+from ghar.kg.scripted_summaries import reply
+from ghar.kg.summaries import summarise
+from ghar.kg.themes import READMISSION
+from ghar.kg.triples import ConceptGraphs, Triple, concept_name, make_triple, union
+from ghar.llm.scripted import ScriptedEngine
+from ghar.retrieval.community_corpus import CommunityCorpus, SelectCommunities
+from ghar.retrieval.community_index import build_index
+from ghar.retrieval.dgra import PAPER
+from ghar.retrieval.encoders import HashingEncoder
+from ghar.retrieval.patient_graph import concept_nodes, patient_graph
+
+SPEC = KareSpec("compact", "beside", tokens=96)
+SAMPLES, TOP_N, RUNS, LARGEST, WIDTH = 64, 3, 2, 5, 64  # cases, communities a patient, runs of Leiden, its end, vectors
+
+
+@cache
+def demo_communities(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> Scene:
+    """Readmission (KARE's) of 64 stays of a generated world."""
+    world, cohort = demo_cohort(folder, patients, seed)
+    task, samples = kare_samples(cohort, "readmission")
+    samples = samples[:SAMPLES]
+    graph = open_primekg(world.root / "kg" / "kg.csv.gz", Path(folder) / "graphs")
+    links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
+    names = links.names_of(cohort.names(), graph)
+    concepts = _concept_graphs(samples, names, dict(links.nodes), graph)
+    communities = detect(concepts, runs=RUNS, max_cluster=LARGEST, seed=seed)
+    kept, encoder = Path(folder) / "kare-views", HashingEncoder(WIDTH)
+    kept.mkdir(parents=True, exist_ok=True)
+    found = summarise(communities, ScriptedEngine(reply), kept / f"{world.root.name}.jsonl", READMISSION, seed=seed)
+    index = build_index(communities, found, READMISSION, encoder, kept / world.root.name)
+    entities = sorted({name for triple in concepts.triples for name in (triple.head, triple.tail)})
+    own = Clusters(tuple(entities), np.arange(len(entities), dtype=np.int32), 0.0)  # every name is its own cluster
+    nodes = concept_nodes(concepts, own, communities.entities)
+    graphs = {sample.sample_id: patient_graph(sample.history, names.__getitem__, nodes) for sample in samples}
+    texts = visit_lists(samples, names.__getitem__, style="compact", budget=WORDS, count=words)
+    cases = [
+        KareCase(s.sample_id, s.subject_id, s.visit_id, view.text, "", topics_of(s, names.__getitem__), task, s.label)
+        for s, view in zip(samples, texts, strict=True)
+    ]
+    episodes = KareEpisodes(SPEC, lambda case: SelectCommunities(case.base, None, TOP_N, case.sample_id), words)
+    return kare_scene(episodes, CommunityCorpus(index, encoder, graphs, PAPER), cases, ETA)
+
+
+def _concept_graphs(
+    samples: Sequence[Sample], names: dict[str, str], linked: dict[str, int], graph: KnowledgeGraph
+) -> ConceptGraphs:
+    """What the graph says of each condition and drug: the edges at its node."""
+    found: dict[str, list[Triple]] = {}
+    for sample in samples:
+        for visit in sample.history:
+            for code in (*visit.diagnoses, *visit.medications):
+                concept = concept_name(names[code])
+                if code in linked and concept not in found:
+                    found[concept] = _edges(graph, linked[code])
+    return union({"graph": found})
+
+
+def _edges(graph: KnowledgeGraph, node: int) -> list[Triple]:
+    found = []
+    for edge in graph.edges_of(node).tolist():
+        head, tail = int(graph.head[edge]), int(graph.tail[edge])
+        relation = graph.displays[int(graph.display[edge])]
+        triple = make_triple(graph.names[head], relation, graph.names[tail])
+        if triple is not None:
+            found.append(triple)
+    return found

@@ -1,0 +1,74 @@
+"""EHR-CoAgent's rounds before a variant is played (`System.prepare`): guidelines for the policy that will answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from envs.kare.coagent import CoagentSpec, Guidelines, learn_guidelines
+from envs.kare.episode import KareCase
+from envs.kare.methods import Player, method_of
+from envs.kare.scripted_critic import reply as scripted_critic
+from envs.kare.settings import Settings
+from envs.play import Stage, play
+from envs.records import Records
+from envs.rollout import Corpus
+from envs.system import Variant
+from ghar.data.tasks.considerations import considerations_of
+from ghar.data.tasks.splits import Splits
+from ghar.episode import Episode
+from ghar.llm.engines import engine_key, named_engine
+from ghar.llm.policy import Policy
+
+ROUNDS = CoagentSpec()
+
+
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """Learns on the training patients. learned: by variant, what it has learned, for the summary."""
+
+    records: Records
+    own: Settings
+    cases: Splits[KareCase]
+    player: Player
+    corpus: Corpus
+    learned: dict[str, Guidelines] = field(default_factory=dict)
+
+    def prepare(self, variant: Variant, policy: Policy) -> Variant:
+        """The variant with what it has to know; one that learns nothing comes back as it is."""
+        method = method_of(variant)
+        if method.learns == "no":
+            return variant
+        self.learned[variant.name] = self._learn(variant, policy)
+        advice = self.learned[variant.name].advice
+        return replace(variant, spec=replace(method, advice=advice, learns="no"))
+
+    def _learn(self, variant: Variant, policy: Policy) -> Guidelines:
+        config, cohort, expert = self.records.config, self.records.cohort, self.own.expert
+        learns = method_of(variant).learns
+        store = Path(config.run_dir) / "coagent" / f"{engine_key(config, expert)}-{learns}.jsonl"
+        first, cases = considerations_of(self.records.task.name), self.cases.train
+        texts, rounds = [case.text for case in cases], partial(self._play, variant, policy)
+        with named_engine(config, expert, scripted_critic, cohort.credentialed, lambda: texts) as critic:
+            regulated = learns == "regulated"
+            return learn_guidelines(rounds, critic, cases, first, store, ROUNDS, regulated=regulated, seed=config.seed)
+
+    def _play(
+        self, variant: Variant, policy: Policy, some: Sequence[KareCase], advice: str, number: int
+    ) -> list[Episode]:
+        """One round's predictions with the guidelines so far."""
+        config = self.records.config
+        advised = replace(variant, spec=replace(method_of(variant), advice=advice, learns="no"))
+        stage = Stage(config, ("top",), self.player.episode, advised, self.corpus)
+        title = f"{variant.title}, round {number + 1}"
+        return play(stage, some, policy, seed=config.seed, title=title, attempt=number)
+
+    def guidelines(self) -> dict[str, Any]:
+        """The guidelines and their price, by variant."""
+        return {
+            name: {"advice": found.advice, "rounds": [asdict(r) for r in found.rounds], "cost": asdict(found.cost)}
+            for name, found in self.learned.items()
+        }

@@ -1,0 +1,111 @@
+"""KARE, its ablations and its language-model baselines (Table 2) as variants of one episode.
+
+variant            looks up      similar patients  reasoning         whose answers
+kare               communities   1 of each label   as system.tasks   the trained model's
+no_reasoning       communities   1 of each label   none              the trained model's
+backbone           communities   1 of each label   none              the model's before any training
+kare_zero_shot     communities   no                in one reply      the same; the prompt says what to weigh
+zero_shot          nothing       no                in one reply      ... base context only
+few_shot           nothing       1 of each label   in one reply      ... N = 2; few_shot_4: N = 4
+rag                abstracts     no                in one reply      ... classic RAG
+coagent            nothing       1 of each label   in one reply      ... the prompt says what EHR-CoAgent's critic has
+                                                                     learned, and how rare each outcome is;
+                                                                     coagent_unregulated: not how rare
+scripted           communities   1 of each label   beside            a fixed rule's, which knows common grades
+scripted_base      nothing       1 of each label   beside            the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from envs.kare.corpus import SearchAbstracts
+from envs.kare.episode import KareCase, KareEpisodes, KareSpec, Prompts, Reasoning
+from envs.kare.settings import Settings
+from envs.system import Variant
+from ghar.episode import EpisodeGenerator, Retrieve
+from ghar.retrieval.community_corpus import SelectCommunities
+
+LooksUp = Literal["communities", "abstracts", "nothing"]
+RULE = "rule"  # of System.fixed
+REASONING: dict[str, Reasoning] = {
+    "multitask": "beside", "multitask_weighted": "beside", "two_in_one": "within", "label_only": "none"
+}  # fmt: skip
+LISTED = ("kare", "no_reasoning", "zero_shot", "kare_zero_shot", "few_shot", "rag", "scripted", "scripted_base")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of the table above. similar: patients shown of each label. advice: what its prompts begin with.
+
+    learns: whether EHR-CoAgent's critic has still to write the advice, and with the shares of the outcomes or without
+    (`System.prepare`).
+    """
+
+    looks_up: LooksUp
+    similar: int
+    reasoning: Reasoning
+    advice: str = ""
+    learns: Literal["no", "regulated", "unregulated"] = "no"
+
+
+def variants_of(own: Settings, advice: str, abstracts: bool) -> dict[str, Variant]:
+    """All variants, in the order of tables. advice: for prompts to an untrained model. abstracts: there are some."""
+    found = {
+        "kare": Variant("kare", "KARE", Method("communities", 1, REASONING[own.tasks])),
+        "no_reasoning": Variant("no_reasoning", "KARE without reasoning", Method("communities", 1, "none")),
+        "backbone": Variant("backbone", "backbone in KARE's context", Method("communities", 1, "none"), "base"),
+        "kare_zero_shot": _asked("kare_zero_shot", "zero-shot with communities", "communities", 0, advice),
+        "zero_shot": _asked("zero_shot", "zero-shot", "nothing", 0, advice),
+        "few_shot": _asked("few_shot", "few-shot, N=2", "nothing", 1, advice),
+        "few_shot_4": _asked("few_shot_4", "few-shot, N=4", "nothing", 2, advice),
+        "rag": _asked("rag", "classic RAG", "abstracts", 0, advice),
+        "coagent": _learning("coagent", "EHR-CoAgent", "regulated"),
+        "coagent_unregulated": _learning("coagent_unregulated", "EHR-CoAgent, unregulated", "unregulated"),
+        "scripted": Variant("scripted", "rule with communities", Method("communities", 1, "beside"), RULE),
+        "scripted_base": Variant("scripted_base", "rule without communities", Method("nothing", 1, "beside"), RULE),
+    }
+    return {name: variant for name, variant in found.items() if abstracts or name != "rag"}
+
+
+def _asked(name: str, title: str, looks_up: LooksUp, similar: int, advice: str) -> Variant:
+    return Variant(name, title, Method(looks_up, similar, "within", advice), "base")
+
+
+def _learning(name: str, title: str, learns: Literal["regulated", "unregulated"]) -> Variant:
+    return Variant(name, title, Method("nothing", 1, "within", learns=learns), "base")
+
+
+def method_of(variant: Variant) -> Method:
+    """What a variant of this system holds."""
+    assert isinstance(variant.spec, Method)
+    return variant.spec
+
+
+def look_up(what: LooksUp, top_n: int, case: KareCase) -> Retrieve | None:
+    """The request of a case: Algorithm 1's, the nearest abstracts, or none."""
+    if what == "communities":
+        return SelectCommunities(case.base, None, top_n, case.sample_id)
+    return SearchAbstracts(case.base, None, top_n) if what == "abstracts" else None
+
+
+@dataclass(frozen=True)
+class Player:
+    """Makes the episodes of all variants. tokens: of looked-up knowledge in a prompt; top_n: passages asked for."""
+
+    prompts: Prompts
+    tokens: int
+    top_n: int
+    count: Callable[[str], int]
+
+    def episode(self, case: KareCase, variant: Variant) -> EpisodeGenerator:
+        """ValueError for a variant whose advice has still to be learned."""
+        method = method_of(variant)
+        if method.learns != "no":
+            raise ValueError(f"variant {variant.name} has no guidelines yet: System.prepare learns them")
+        spec = KareSpec(self.prompts, method.reasoning, self.tokens, method.advice)
+        episodes = KareEpisodes(spec, partial(look_up, method.looks_up, self.top_n), self.count)
+        return episodes.episode(case.showing(method.similar))

@@ -1,0 +1,61 @@
+"""What KARE adds to a row of episodes/*.jsonl, with why each community was chosen, and to the numbers of a variant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from envs.kare.episode import KareCase, KarePrediction
+from envs.kare.methods import method_of
+from envs.system import Variant
+from ghar.episode import Episode, Passage
+from ghar.metrics.policy import policy_summary
+from ghar.retrieval.community_corpus import ChosenCommunity
+from ghar.retrieval.community_index import CommunityIndex
+
+NAMED = 12  # concepts of a community that are listed
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Reads episodes. index: of the communities. labels: of the task."""
+
+    index: CommunityIndex
+    labels: tuple[str, ...]
+
+    def row(self, episode: Episode, case: KareCase, variant: Variant) -> dict[str, Any]:
+        """The similar patients that were shown, the reasoning chain, and `found`: what was looked up, also where a
+        failed or unreadable episode rests on nothing. dropped: see `KareCase`."""
+        prediction = episode.prediction
+        rests_on = prediction if isinstance(prediction, KarePrediction) else KarePrediction(None)
+        passages = rests_on.evidence.passages
+        found = [self._found(passage, i < rests_on.shown) for i, passage in enumerate(passages)]
+        return {
+            "similar": case.showing(method_of(variant).similar).similar,
+            "dropped": case.dropped,
+            "chain": rests_on.chain,
+            "found": found,
+        }
+
+    def _found(self, passage: Passage, shown: bool) -> dict[str, Any]:
+        """A passage, and whether the prompt had room for it; of a community also its concepts and Eq. 3's factors."""
+        row: dict[str, Any] = {
+            "kind": passage.kind, "ident": passage.ident, "score": passage.score, "text": passage.text, "shown": shown
+        }  # fmt: skip
+        if isinstance(passage, ChosenCommunity):
+            names = self.index.names(passage.ident)
+            row |= {"names": names[:NAMED], "size": len(names), "factors": asdict(passage.factors)}
+        return row
+
+    def numbers(self, rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
+        """`policy_summary`, "errors" {format error: count}, how many passages were "found" and had no room ("cut"),
+        and of how many patients the record had none ("shortened")."""
+        passages = [passage["shown"] for row in rows for passage in row["found"]]
+        return policy_summary(rows, self.labels, **draw) | {
+            "errors": dict(Counter(error for row in rows for error in row["errors"]).most_common()),
+            "found": len(passages),
+            "cut": passages.count(False),
+            "shortened": sum(row["dropped"] > 0 for row in rows),
+        }

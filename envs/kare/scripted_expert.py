@@ -1,0 +1,81 @@
+"""The demo's expert for KARE's chains: a fixed rule that stands where the paper has Claude 3.5 Sonnet.
+
+It knows the grades of the common conditions and drugs, as a large model would, reads those of the others in the
+retrieved knowledge, and reasons by the demo world's own law (ghar/data/demo/story.py): the highest grade decides. Its
+confidence falls where the context does not state a grade that it needs, and where its law and the label disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from envs.grades import Knowledge, finding, grade_in
+
+SECTION = re.compile(r"(?m)^# (.+)$")
+
+
+def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[str], str]:
+    """Replies to `envs.kare.expert_chains.expert_prompt`.
+
+    threshold: highest grade from which the second of two labels is the more probable; None where labels are grades.
+    """
+
+    def reply(prompt: str) -> str:
+        parts = SECTION.split(prompt)
+        given = dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
+        labels = re.findall(r"one of: (.+)\.", given["Task"])[0].split(", ")
+        topics = topics_in(given["Patient"])
+        grades = {topic: _grade(topic, knowledge, given["Medical knowledge"]) for topic in topics}
+        truth = labels.index(given["Real ending"].split("\n")[0])
+        outcomes = re.findall(rf"(?m)^outcome: ({'|'.join(map(re.escape, labels))})$", given["Similar patients"])
+        return _written(grades, outcomes, truth, labels, knowledge, threshold)
+
+    return reply
+
+
+def topics_in(record: str) -> tuple[str, ...]:
+    """The newest visit's topics, "disease <name>" and "drug <name>", from either style of `ghar.data.views.visits`."""
+    newest = record.splitlines()[-1] if record else ""
+    if newest.startswith("now: "):
+        return tuple(topic for topic in newest.removeprefix("now: ").split("; ") if " " in topic)
+    found: list[str] = []
+    for kind, title in (("disease", "Conditions"), ("drug", "Medications")):
+        for names in re.findall(rf"{title}: (.+?)\.(?: [A-Z]|$)", newest):
+            found += [f"{kind} {name}" for name in names.split("; ")]
+    return tuple(found)
+
+
+def _grade(topic: str, knowledge: Knowledge, context: str) -> int | None:
+    """What the expert knows, else what the context states of this very name; None for neither."""
+    if topic in knowledge.grades:
+        return knowledge.grades[topic]
+    return grade_in(topic.split(" ", 1)[1], context)
+
+
+def _written(
+    grades: Mapping[str, int | None],
+    outcomes: Sequence[str],
+    truth: int,
+    labels: Sequence[str],
+    knowledge: Knowledge,
+    threshold: int | None,
+) -> str:
+    """Chain and confidence. It is given the label, so what it concludes is the label, whatever its law says."""
+    highest = max((grade for grade in grades.values() if grade is not None), default=None)
+    agrees = highest is not None and knowledge.label_of(highest) == truth
+    complete = bool(grades) and None not in grades.values()
+    law = "" if threshold is None else f", {labels[1]} from {threshold} on"
+    reasoning = "no grade is stated" if highest is None else f"highest grade {highest} course{law}"
+    if highest is not None and not agrees:
+        reasoning += ", an exception"
+    lines = (
+        f"1. {'; '.join(grades) or 'nothing recorded'}",
+        f"2. {'; '.join(finding(topic, grade) for topic, grade in grades.items()) or 'nothing applies'}",
+        f"3. {', '.join(outcomes) or 'none'}",
+        f"4. {reasoning}",
+        f"5. {labels[truth]}",
+    )
+    sure = {(True, True): "very confident", (False, True): "confident", (True, False): "not confident"}
+    confidence = sure.get((complete, agrees), "very not confident")
+    return "# Chain\n" + "\n".join(lines) + f"\n\n# Confidence\n{confidence}"

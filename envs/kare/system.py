@@ -1,0 +1,152 @@
+"""KARE as a `System`: records, communities, similar patients and variants, put together without a model.
+
+records -> envs/kare/build.py      communities of a graph made from three sources (Section 3.1)
+        -> envs/kare/cases.py      records and similar patients as prompts show them
+        -> envs/kare/corpus.py     what is looked up (Algorithm 1, or by likeness)
+        -> envs/kare/methods.py    variants, each an episode (envs/kare/episode.py)
+        -> envs/kare/lessons.py    what a model is distilled on (Section 3.3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from envs.kare.build import KareGraph, abstracts_of, build_communities
+from envs.kare.cases import CutSplits, Neighbourhood, Writer
+from envs.kare.coagent import Guidelines, advise
+from envs.kare.corpus import KareCorpus, Names, PatientGraphs, equations
+from envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
+from envs.kare.learner import Learner
+from envs.kare.lessons import School
+from envs.kare.methods import LISTED, RULE, Player, look_up, variants_of
+from envs.kare.rows import Rows
+from envs.kare.rule import rule_of
+from envs.kare.settings import Settings, contradictions, sizes
+from envs.records import Records
+from envs.system import WORDS, Pairs, Reader, System, words
+from ghar.data.tasks.considerations import considerations_of
+from ghar.episode import Episode
+from ghar.errors import BadInput
+from ghar.kg.themes import theme_of
+from ghar.retrieval.community_corpus import CommunityCorpus
+from ghar.retrieval.community_index import partitions
+from ghar.retrieval.encoders import load_encoder
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
+
+ENCODED = 64  # texts a sentence encoder sees at once
+EXAMPLES = 50  # patients whose prompts the demo's tokenizer is made from
+
+
+@dataclass(frozen=True, eq=False)
+class Kare:
+    """What all readers of one configuration share. learned: see `Learner`."""
+
+    records: Records
+    own: Settings
+    graph: KareGraph
+    corpus: KareCorpus
+    near: Neighbourhood
+    learned: dict[str, Guidelines] = field(default_factory=dict)
+
+    def read_by(self, reader: Reader) -> System[KareCase]:
+        """The system with texts cut as `reader` counts tokens."""
+        records, corpus = self.records, self.corpus
+        player, rows = self._player(reader), Rows(self.graph.index, records.task.labels)
+        cases = CutSplits(records.splits, Writer(self.near, records.config.env, reader.count))
+        learner = Learner(records, self.own, cases, player, corpus, self.learned)
+        advice = advise(considerations_of(records.task.name), "")
+        variants = variants_of(self.own, advice, corpus.papers is not None)
+        return System(
+            name="kare",
+            task=records.task,
+            agents=("top",),
+            roles=ROLES,
+            cases=cases,
+            episode=player.episode,
+            corpus=corpus,
+            reward=partial(_reward, records.config.reward.eta),
+            variants=variants,
+            main="kare",
+            listed=tuple(name for name in LISTED if name in variants),
+            read_by=self.read_by,
+            fixed={RULE: partial(rule_of, records)},
+            teacher=RULE,
+            texts=self.texts,
+            practice="ghar",
+            pairs=self.pairs,
+            row=rows.row,
+            numbers=rows.numbers,
+            summary=partial(self._summary, learner),
+            pairs_of=(("scripted", "scripted_base"), ("kare", "no_reasoning")),
+            prepare=learner.prepare,
+            partitions=partitions(self.graph.index),
+            counts=self.counts,
+            generated=records.cohort.generated,
+            credentialed=records.cohort.credentialed,
+        )
+
+    def texts(self) -> list[str]:
+        """Prompts of some training patients, whose words the demo's tokenizer knows whole."""
+        player, prompts = self._player(WORDS), self.records.config.env.prompts
+        cases = Writer(self.near, self.records.config.env, words).cases(self.records.splits.train[:EXAMPLES])
+        requests = [request for case in cases if (request := look_up("communities", player.top_n, case)) is not None]
+        return [
+            reason_prompt(case, knowledge_text(evidence, player.tokens, words), prompts)
+            for case, evidence in zip(cases, self.corpus.retrieve(requests), strict=True)
+        ]
+
+    def pairs(self, reader: Reader) -> Pairs:
+        """What a model is distilled on."""
+        cases = CutSplits(self.records.splits, Writer(self.near, self.records.config.env, reader.count))
+        return School(self.records, self.own, cases, self._player(reader), self.corpus).pairs()
+
+    def _player(self, reader: Reader) -> Player:
+        config = self.records.config
+        tokens = sizes(config, self.own).tokens
+        return Player(config.env.prompts, tokens, config.retriever.top_n, reader.count)
+
+    @cached_property
+    def counts(self) -> dict[str, Any]:
+        """What was read and linked."""
+        graphs = self.corpus.communities.graphs
+        unknown = sum(bool(graphs[sample.sample_id].unknown) for sample in self.records.splits.test)
+        counts = self.records.counts() | self.records.graph_counts()
+        return {**counts, "test samples with a concept that has no node": unknown}
+
+    def _summary(self, learner: Learner, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+        """What each step of the build did, and what EHR-CoAgent has learned."""
+        return {
+            "kare": f"{self.own.variant}, expert {self.own.expert}",
+            "build": self.graph.report,
+            "guidelines": {name: found for name, found in learner.guidelines().items() if name in rows},
+        }
+
+
+def _reward(eta: float, episode: Episode, case: KareCase) -> EpisodeReward:
+    return score_outcome(episode, case.label, eta)
+
+
+def build(records: Records, settings: Settings) -> System[KareCase]:
+    """Build or open the communities. BadInput, before anything costly, for a task without a theme, for variant rag
+    without abstracts, and for whatever a step of the build cannot use."""
+    config = records.config
+    theme_of(records.task.name)
+    papers = abstracts_of(records, settings)
+    if papers is None and "rag" in (config.eval.variants or ()):
+        raise BadInput("Variant rag looks abstracts up: set system.abstracts to their folder, or leave rag out.")
+    for sentence in contradictions(config, settings):  # of another system's configuration, which asks these communities
+        raise BadInput(sentence)
+    encoder = load_encoder(config.retriever.kind, ENCODED)
+    graph = build_communities(records, settings, encoder)
+    name_of, splits = Names(records.names), records.splits
+    histories = {sample.sample_id: sample.history for sample in (*splits.train, *splits.valid, *splits.test)}
+    graphs = PatientGraphs(histories, name_of, graph.nodes)
+    communities = CommunityCorpus(graph.index, encoder, graphs, equations(settings))
+    corpus = KareCorpus(communities, papers, Path(config.data.cache) / "indexes")
+    near = Neighbourhood(splits, records.task, name_of, encoder)
+    return Kare(records, settings, graph, corpus, near).read_by(WORDS)

@@ -1,0 +1,204 @@
+"""EXPRAG as a system on DischargeQA: its variants, rows, rewards, rankers, and the study of rankers."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.exprag.flare import token_pieces
+from envs.exprag.rankers import RankerStudy, judge_rankers, sample_candidates
+from envs.records import Records
+from envs.rollout import Job, rollout
+from envs.system import Reader, System, build
+from ghar.data.tasks.dischargeqa import LETTERS, Question, letters
+from ghar.episode import Act, Completion, Episode
+from ghar.errors import BadInput
+from ghar.llm.policy import Policy
+from ghar.retrieval.report_corpus import ReportCorpus
+from ghar.retrieval.reports import similarities
+from launch.entry import load
+
+TINY = (
+    "system=exprag", "data.patients=120", "system.words=60", "system.excerpts=6", "env.history_tokens=30",
+    "task.max_test=12", "eval.bootstrap=50",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("exprag")
+
+
+def made(cache: Path, *overrides: str) -> System[Question]:
+    return build(Records(load([*TINY, f"data.cache={cache}", *overrides])))
+
+
+@pytest.fixture(scope="module")
+def system(cache: Path) -> System[Question]:
+    return made(cache)
+
+
+def play(system: System[Question], name: str, policy: Policy | None = None) -> list[Episode]:
+    variant = system.variants[name]
+    policy = policy or system.fixed[variant.who]()
+    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in system.cases.test]
+    return rollout(jobs, {"top": policy}, system.corpus, seed=0, in_flight=8, steady=True)
+
+
+def rows_of(system: System[Question], name: str) -> list[dict[str, Any]]:
+    """With the columns that every system's rows have and that EXPRAG's numbers read."""
+    rows = []
+    for case, episode in zip(system.cases.test, play(system, name), strict=True):
+        right = episode.prediction.label == case.label
+        base = {
+            "sample_id": case.sample_id, "subject_id": case.subject_id, "correct": right, "errors": [], "seconds": 0.0,
+            "retrieved": episode.prediction.history[0].retrieved, "prompt_tokens": 0, "completion_tokens": 0,
+            "failure": episode.failure, "turns": episode.turns,
+        }  # fmt: skip
+        rows.append({**base, **system.row(episode, case, system.variants[name])})
+    return rows
+
+
+class Says:
+    """The same reply to everything."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(self.text) for _ in acts]
+
+
+def test_what_a_floor_above_reads(system: System[Question]) -> None:
+    assert system.listed == ("direct", "exprag", "scripted_direct", "scripted") and system.main == "exprag"
+    assert all(name in system.variants for name in system.listed) and system.generated and not system.credentialed
+    assert [system.variants[name].who for name in system.listed] == ["trained", "trained", "rule", "rule"]
+    case = system.cases.test[0]
+    assert system.in_words(case, 0b101) == "AC" and case.menu in case.text and case.background in case.text
+    assert system.counts["test questions"] == 12 and system.counts["reports that can be ranked"] > 0
+    prompts = system.texts()
+    assert prompts and all("answer:" in prompt for prompt in prompts)
+
+
+def test_a_row_tells_what_was_ranked_found_and_chosen(system: System[Question]) -> None:
+    row = rows_of(system, "scripted")[0]
+    case = system.cases.test[0]
+    assert len(row["experience"]["ranked"]) == 15 and row["experience"]["found"]
+    assert {o["letter"] for o in row["experience"]["options"] if o["right"]} == set(letters(case.answer))
+    assert [o["letter"] for o in row["experience"]["options"]] == list(LETTERS[: len(case.options)])
+    assert rows_of(system, "scripted_direct")[0]["experience"]["ranked"] == []
+
+
+def test_only_variants_with_experience_look_up(system: System[Question]) -> None:
+    direct, exprag = play(system, "direct", Says("A")), play(system, "exprag", Says("A"))
+    assert not any(e.prediction.history[0].retrieved for e in direct)
+    assert all(e.prediction.history[0].retrieved for e in exprag)
+    assert all(system.reward(e, c).total > 0 for e, c in zip(exprag, system.cases.test, strict=True))
+
+
+@pytest.mark.parametrize("task", ["dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction"])
+def test_experience_helps_the_fixed_rule(cache: Path, task: str) -> None:
+    """The habits of the generated hospital stand in the reports of other patients alone."""
+    whole = made(cache, "system.excerpts=48", f"task={task}", "task.max_test=null")
+    rows = {name: rows_of(whole, name) for name in ("scripted_direct", "scripted")}
+    better = whole.summary(rows)["set_differences"]["scripted - scripted_direct"]
+    assert whole.numbers is not None
+    found = {name: whole.numbers(own, {"seed": 0, "resamples": 50}) for name, own in rows.items()}
+    assert better["accuracy"][0] > 0.1 and found["scripted"]["f1"][0] > found["scripted_direct"]["f1"][0]
+    assert found["scripted_direct"]["retrieval_rate"][0] == 0 and found["scripted"]["retrieval_rate"][0] == 1
+
+
+@pytest.mark.parametrize("overrides", [
+    ("system.ranker=released",), ("system.ranker=text",), ("system.ranker=text", "retriever.kind=hashing"),
+    ("system.ranker=complementary", "system.retriever=fusion"), ("system.retriever=sentence_window",),
+    ("data.leakage=strict", "system.retriever=bm25"), ("system.retriever=flare",),
+    ("retriever=bm25", "system.retriever=bm25"),
+])  # fmt: skip
+def test_other_rankers_and_retrievers_play(cache: Path, overrides: tuple[str, ...]) -> None:
+    other = made(cache, "task.max_test=4", *overrides)
+    # as an actor of Ray gets it
+    other = replace(other, corpus=pickle.loads(pickle.dumps(other.corpus)))
+    played = play(other, "scripted")
+    assert all(e.failure is None and e.prediction.label for e in played)
+    assert any(e.prediction.history[0].retrieved for e in played)
+
+
+def test_strict_asks_training_patients_alone(cache: Path, system: System[Question]) -> None:
+    strict = made(cache, "data.leakage=strict")
+    train = {question.subject_id for question in strict.cases.train}
+    assert set(corpus_of(strict).index.subject_id.tolist()) <= train
+    assert len(corpus_of(strict).index) < len(corpus_of(system).index)
+
+
+def corpus_of(system: System[Question]) -> ReportCorpus:
+    assert isinstance(system.corpus, ReportCorpus)
+    return system.corpus
+
+
+class Letters:
+    """A tokenizer of characters."""
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        return "".join(map(chr, ids))
+
+
+class Unsure:
+    """Answers everything, sure of nothing."""
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        ids = tuple(map(ord, "A."))
+        return [Completion("A.", ids, ids, (-0.5, -0.5)) for _ in acts]
+
+
+def test_flare_asks_its_reader_how_sure_it_is(cache: Path) -> None:
+    flare = made(cache, "system.retriever=flare", "task.max_test=2").read_by(Reader(tokenizer=Letters()))
+    for episode in play(flare, "exprag", Unsure()):
+        roles = [turn.role for turn in episode.turns]
+        assert roles[-1] == "predict" and "answer" in roles and episode.prediction.label == 1
+    assert flare.taught is not None and not flare.taught.spec.spec.flare
+    with pytest.raises(BadInput, match="log-probabilities"):
+        token_pieces(Letters(), Completion("said by a person"))
+
+
+class Alike:
+    """A judge that sees what the ranker sees, in thirds of ten."""
+
+    def __init__(self, corpus: ReportCorpus):
+        self.corpus = corpus
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(self._says(act)) for act in acts]
+
+    def _says(self, act: Act) -> str:
+        index = self.corpus.index
+        own = similarities(index, self.corpus.queries[act.facts["first"]], (1 / 3, 1 / 3, 1 / 3))
+        score = own[index.visit_id.tolist().index(act.facts["second"])]
+        return "nothing" if act.facts["second"] % 10 == 0 else f"{10 * score:.4f}, {10 * score:.4f}, {10 * score:.4f}"
+
+
+def test_a_judge_that_thinks_like_a_ranker_agrees_with_it(cache: Path) -> None:
+    judging = made(cache, "system.judged=3")
+    assert judging.judged is not None
+    found = judging.judged(Alike(corpus_of(judging)))["rankers"]
+    ehr, text = found["rankers"]["ehr"], found["rankers"]["text"]
+    assert ehr["pearson"][0] > 0.999 and ehr["spearman"][0] > 0.99 and ehr["patients"] == 3
+    assert text["pearson"][0] < ehr["pearson"][0]
+    assert 0 < found["unreadable"] < found["pairs"] <= 300
+
+
+def test_candidates_are_other_patients(cache: Path, system: System[Question]) -> None:
+    assert system.judged is None
+    study = made(cache, "system.judged=1").judged
+    assert isinstance(study, RankerStudy) and len(study.questions) == 1
+    question = study.questions[0]
+    rows = sample_candidates(study, question)
+    assert 20 <= len(rows) <= 100 and len(set(rows.tolist())) == len(rows)
+    assert question.subject_id not in study.corpus.index.subject_id[rows]
+    assert rows.tolist() == sample_candidates(study, question).tolist()
+    assert judge_rankers(study, Says("no idea"))["unreadable"] == len(rows)

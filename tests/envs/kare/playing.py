@@ -1,0 +1,39 @@
+"""A small KARE, and its variants played by a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from envs.kare.episode import KareCase
+from envs.records import Records
+from envs.rollout import Job, rollout
+from envs.system import System, Variant, build
+from ghar.episode import Episode
+from ghar.llm.policy import Policy
+from launch.entry import load
+from trainers.rows import rows_of
+
+TINY = (
+    "+experiment=kare_demo", "data.patients=60", "system.leiden_runs=5", "task.max_test=4", "eval.bootstrap=20",
+)  # fmt: skip
+
+
+def built(*overrides: str) -> System[KareCase]:
+    return build(Records(load(overrides)))
+
+
+def played(
+    system: System[KareCase], variant: Variant, policy: Policy, cases: Sequence[KareCase] | None = None
+) -> list[Episode]:
+    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases or system.cases.test]
+    return rollout(jobs, {"top": policy}, system.corpus, seed=0, in_flight=64)
+
+
+def rows_as_reported(system: System[KareCase], name: str) -> list[dict[str, Any]]:
+    """Rows of a variant that a fixed rule plays."""
+    variant, cases = system.variant(name), system.cases.test
+    episodes = played(system, variant, system.fixed[variant.who]())
+    rewards = [system.reward(episode, case) for episode, case in zip(episodes, cases, strict=True)]
+    return rows_of(system, variant, cases, episodes, rewards, "test")

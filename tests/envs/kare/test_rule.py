@@ -1,0 +1,45 @@
+"""The fixed rule: what it knows, what it reads, and what it makes of it."""
+
+from __future__ import annotations
+
+from envs.grades import Knowledge
+from envs.kare.episode import KareCase
+from envs.kare.rule import GradeRule, Seen, rule_belief
+from ghar.data.cohort import Task
+from ghar.data.tasks.considerations import considerations_of
+from ghar.episode import Act
+
+TASK = Task("kare-readmission", "Back soon?", ("no", "yes"))
+CASE = KareCase("s", 1, 1, "now: disease gout; drug iron", "", ("disease gout", "drug iron"), TASK, 1)
+RULE = GradeRule(Knowledge({"drug iron": 2}, {}, lambda grade: int(grade >= 5)))
+
+
+def said(role: str, told: str) -> str:
+    act = Act("top", role, "", facts={"case": CASE, "knowledge": told})
+    return RULE.answer([act], [0])[0].text
+
+
+def test_the_highest_grade_decides() -> None:
+    assert said("predict", "- gout phenotype present grade 7 course of gout.") == "yes"
+    assert said("predict", "- gout phenotype present grade 4 course of gout.") == "no"
+    assert said("predict", "- asthma phenotype present grade 9 course of asthma.") == "no"
+    assert said("predict", "- iron leads to a grade 9 course.") == "no", "what it knows it does not look up"
+    assert said("predict", "") == "no"
+
+
+def test_the_chain_names_every_topic() -> None:
+    told = "gout takes a grade 7 course"
+    assert said("reason", told) == "disease gout grade 7 course; drug iron grade 2 course"
+    assert said("both", told).endswith("answer: yes") and "disease gout unknown" in said("reason", "")
+
+
+def test_every_task_with_a_theme_has_considerations() -> None:
+    for task in ("los", "dec", "read", "kare_mortality", "kare-readmission"):
+        assert len(considerations_of(task)) >= 3
+
+
+def test_of_real_patients_it_knows_the_mean_label_of_a_topic() -> None:
+    seen = [Seen(("disease gout",), 1), Seen(("disease gout", "drug aspirin"), 0), Seen(("drug aspirin",), 0)]
+    found = rule_belief(None, {}, "read", 2, seen)
+    assert found.knowledge.grades == {"disease gout": 4, "drug aspirin": 0} and found.threshold is None
+    assert [found.knowledge.label_of(grade) for grade in (0, 4, 5, 9)] == [0, 0, 1, 1]
