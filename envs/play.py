@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from envs.rollout import Corpus, Job, rollout
 from envs.system import System, Variant
@@ -28,6 +28,15 @@ class Stage:
     corpus: Corpus
 
 
+@runtime_checkable
+class Listening(Protocol):
+    """A corpus that asks a language model itself: the one that answers, with the weights it has at the time."""
+
+    def beside(self, policy: Policy, variant: Variant) -> Corpus:
+        """The same corpus beside that policy. BadInput where the variant asks what this policy's engine cannot tell."""
+        ...
+
+
 def stage_of(system: System[Any], variant: Variant, config: Config) -> Stage:
     """A system as one of its variants plays it."""
     return Stage(config, system.agents, system.episode, variant, system.corpus)
@@ -48,11 +57,14 @@ def play(
     jobs = [Job(case.sample_id, attempt, partial(stage.episode, case, stage.variant)) for case in cases]
     config, forced = stage.config, stage.variant.forced
     answering = ForcedPolicy(policy, forced) if forced else policy
+    asked = corpus or stage.corpus
+    if isinstance(asked, Listening):
+        asked = asked.beside(policy, stage.variant)
     with progress(len(jobs), title) as advance:
         return rollout(
             jobs,
             dict.fromkeys(stage.agents, answering),
-            corpus or stage.corpus,
+            asked,
             seed=seed,
             in_flight=config.env.in_flight,
             on_done=advance,

@@ -27,7 +27,7 @@ from trainers.weights import find
 COSTS = {
     "calls": lambda row: len(row["turns"]),
     "tokens": lambda row: row["prompt_tokens"] + row["completion_tokens"],
-    "lookups": lambda row: row["lookups"],
+    "lookups": lambda row: row["retrievals"],
     "seconds": lambda row: row["seconds"],
 }
 SAME = ("data", "task", "seed")  # sections of a run that must be those of the comparison: they make its split

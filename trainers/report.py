@@ -34,7 +34,7 @@ def report(path: Path) -> Path:
     summary = folder.summary() or {}
     titles = summary.get("titles") or {}
     learns = any(row["phase"] == "rl" for row in folder.metrics())
-    look = Look(titles, summary.get("main"), summary.get("before"), learns, sections=sections(folder, summary))
+    look = Look(titles, summary.get("main"), learns, sections(folder, summary), before=summary.get("before"))
     return write_report(path, look)
 
 

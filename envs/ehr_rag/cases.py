@@ -15,7 +15,6 @@ from envs.records import Records
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.tasks.cards import TaskCard, card_of
 from ghar.data.tasks.splits import Splits
-from ghar.data.tasks.visits import read_task
 from ghar.data.views.events import event_label
 from ghar.errors import BadInput
 from ghar.retrieval.event_build import clock_of
@@ -51,17 +50,17 @@ def event_cases(records: Records, clock: Clock) -> EventCases:
     Raises BadInput for a task without visits, and for a source whose hospital stays have no order.
     """
     _check_order(records.cohort)
-    read = read_task(records.cohort, records.config.data, records.config.task)
-    known, card = _known(records.charted, clock), card_of(read.task)
+    task, samples = records.task, records.splits
+    known, card = _known(records.charted, clock), card_of(task)
     places = count()
 
     def cases(part: Sequence[Sample]) -> tuple[EventCase, ...]:
-        return tuple(_case(sample, next(places), known[sample.subject_id], read.task, card) for sample in part)
+        return tuple(_case(sample, next(places), known[sample.subject_id], task, card) for sample in part)
 
-    found = EventCases(read.task, Splits(*map(cases, (read.splits.train, read.splits.valid, read.splits.test))), {})
+    found = EventCases(task, Splits(*map(cases, (samples.train, samples.valid, samples.test))), {})
     firsts = [(known[case.subject_id].first, case.prediction_time) for case in found.all]
     empty = sum(first is None or first >= at for first, at in firsts)
-    return replace(found, counts={**read.counts, "samples without an earlier event": empty})
+    return replace(found, counts={"samples without an earlier event": empty})
 
 
 def _check_order(cohort: Cohort) -> None:

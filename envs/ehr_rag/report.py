@@ -41,7 +41,7 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
     """
     order = list(summary.get("policies") or episodes)
     rows = {name: list(episodes[name]) for name in order if name in episodes}
-    found = [(name, row) for name in rows for row in rows[name] if any(p["passages"] for p in row.get("lookups", ()))]
+    found = [(name, row) for name in rows for row in rows[name] if any(p["passages"] for p in row.get("found", ()))]
     shots = _shots_chart(summary)
     if not found:
         return {"policy": None, "shots": shots} if shots else None
@@ -54,7 +54,7 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
     ]  # fmt: skip
     return {
         "policy": name, "sample_id": row["sample_id"], "patient": shorten(row["patient"]), "label": row["label"],
-        "prediction_time": row["prediction_time"], "lookups": [_shown(lookup) for lookup in row["lookups"]],
+        "prediction_time": row["prediction_time"], "lookups": [_shown(lookup) for lookup in row["found"]],
         "arguments": {PATHS[side]: shorten(said) for side, said in row["arguments"].items()},
         "answers": answers, "timeline": _timeline(row), "shots": shots,
         "class_f1": {method: numbers.get("class_f1") or {} for method, numbers in policies.items()},
@@ -64,7 +64,7 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
 
 def _worth(row: Row) -> int:
     """How much a patient shows: two arguments, both resting on something, a right answer."""
-    used = {side for lookup in row["lookups"] for passage in lookup["passages"] for side in passage["used"]}
+    used = {side for lookup in row["found"] for passage in lookup["passages"] for side in passage["used"]}
     return 2 * bool(row["arguments"]) + len(used) + bool(row["correct"])
 
 
@@ -82,7 +82,7 @@ def _timeline(row: Row) -> str:
 
     A filled dot stands at the end of what an argument used, a ring at the end of what it did not.
     """
-    lookups: Sequence[Row] = [lookup for lookup in row["lookups"] if lookup["passages"]]
+    lookups: Sequence[Row] = [lookup for lookup in row["found"] if lookup["passages"]]
     end = datetime.fromisoformat(row["prediction_time"])
     with drawing("What was retrieved, and when", height=1.1 + 0.34 * len(lookups)) as (_, axes, svg):
         for line, lookup in enumerate(reversed(lookups)):

@@ -20,13 +20,13 @@ Row = Mapping[str, Any]
 
 
 def event_row(episode: Episode, case: EventCase, variant: Variant) -> dict[str, Any]:
-    """`prediction_time`, `lookups` and `arguments` of a row (ghar.metrics.lookups); an iteration is a look-up."""
+    """`prediction_time`, `found` (look-ups with their passages) and `arguments` of a row; an iteration is a look-up."""
     found = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
     return {
         "prediction_time": f"{case.prediction_time:{SECOND}}",
         "retrieved": bool(found.lookups),
         "iterations": len(found.lookups),
-        "lookups": [_lookup(lookup, found.arguments) for lookup in found.lookups],
+        "found": [_lookup(lookup, found.arguments) for lookup in found.lookups],
         "arguments": dict(found.arguments),
     }
 

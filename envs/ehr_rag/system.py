@@ -75,7 +75,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         numbers=partial(variant_numbers, labels),
         summary=partial(shots, fitted, config.eval.bootstrap),
         pairs_of=[("scripted", f"scripted_{name}") for name in METHODS if name != MAIN],
-        counts=cases.counts,
+        counts=records.counts() | cases.counts,
         generated=records.cohort.generated,
         credentialed=records.cohort.credentialed,
     )

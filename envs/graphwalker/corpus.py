@@ -1,24 +1,28 @@
 """Demonstration selectors as a corpus: asked for one patient's examples, it plays `ghar.selectors.NAME` and answers.
 
-A selection is made once for each selector and patient and kept, for as long as the model that was asked about it stays
-the same. All patients of validation or of test are chosen for together, so that their prompts share beginnings, and
-nothing else is asked of the engine meanwhile: every episode in flight waits for the same answer.
+Selectors that ask a language model ask the one that predicts (`ExamplesCorpus.beside`), or the reader's. A selection is
+made once for each selector and patient and kept for as long as that model's weights stay the same. All patients of
+validation or of test are chosen for together, so that their prompts share beginnings, and nothing else is asked of the
+engine meanwhile: every episode in flight waits for the same answer.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import Any, Literal, cast
+from weakref import ref
 
 from envs.graphwalker.pool import Walkers
-from envs.system import Reader
+from envs.system import Variant
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.engine import Engine
+from ghar.llm.policy import Policy
 from ghar.progress import progress
 from ghar.selectors.drive import Scorer, drive
 from ghar.selectors.prompt import END, example_text
@@ -72,39 +76,62 @@ class Examples(Evidence):
     cost: Cost = field(default_factory=Cost)
 
 
+class Kept:
+    """Examples by selector and sample id. weights: of the model they were chosen with."""
+
+    def __init__(self) -> None:
+        self.weights: object = None
+        self.found: dict[tuple[Name, str], Examples] = {}
+        self.lock = Lock()  # a look-up that took too long is still at work when it is asked for again
+
+    def forget(self, engine: Engine | None) -> None:
+        """What was chosen with other weights than the engine's, which numbers those it has."""
+        model = getattr(engine, "model", engine)
+        weights = None if engine is None else (ref(engine), engine.version, ref(model))
+        if weights != self.weights:
+            self.weights = weights
+            self.found = {key: kept for key, kept in self.found.items() if key[0] not in NEEDS}
+
+
 class ExamplesCorpus:
     """Answers `SelectExamples`. in_flight: patients under way at once.
 
-    scorer: in place of the reader's engine, for tests. It can be sent to another process, where selectors that ask a
-    model do not work: the engine stays here.
+    scorer: in place of an engine, for tests. It can be sent to another process, without its engine and what is kept.
     """
 
-    def __init__(self, walkers: Walkers, reader: Reader, in_flight: int, scorer: Scorer | None = None):
+    def __init__(self, walkers: Walkers, engine: Engine | None, in_flight: int, scorer: Scorer | None = None):
         self.walkers = walkers
-        self.engine: Engine | None = reader.engine
+        self.engine = engine
         self.in_flight = in_flight
         self.given = scorer
-        self._weights: object = None
-        self._found: dict[tuple[Name, str], Examples] = {}
-        self._lock = Lock()  # a look-up that took too long is still at work when it is asked for again
+        self.kept = Kept()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"engine": None, "_weights": None, "_lock": None}
+        return self.__dict__ | {"engine": None, "kept": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ = state | {"_lock": Lock()}
+        self.__dict__ = state | {"kept": Kept()}
+
+    def beside(self, policy: Policy, variant: Variant) -> ExamplesCorpus:
+        """The same, asking the policy's engine where it has one. BadInput where that cannot tell what is needed."""
+        found = copy(self)  # what is kept stays shared
+        found.engine = getattr(policy, "engine", None) or self.engine
+        selector = getattr(variant.spec, "selector", None)
+        if selector is not None and (refused := found.refused(selector)):
+            raise BadInput(refused)
+        return found
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """The examples of each patient. TypeError for what is no `SelectExamples`."""
         asked = [request for request in requests if isinstance(request, SelectExamples)]
         if len(asked) < len(requests):
             raise TypeError(f"a corpus of examples answers SelectExamples, not {requests!r}")
-        with self._lock:
-            self._forget()
+        with self.kept.lock:
+            self.kept.forget(self.engine)
             selectors: list[Name] = list(dict.fromkeys(request.selector for request in asked))
             for selector in selectors:
                 self._choose(selector, [request.sample_id for request in asked if request.selector == selector])
-            return [self._found[request.selector, request.sample_id] for request in asked]
+            return [self.kept.found[request.selector, request.sample_id] for request in asked]
 
     def refused(self, selector: Name) -> str | None:
         """Why this selector cannot be played with this reader, None where it can."""
@@ -124,20 +151,13 @@ class ExamplesCorpus:
             )
         return None
 
-    def _forget(self) -> None:
-        """What was chosen with other weights; an engine numbers those it has."""
-        weights = None if self.engine is None else (self.engine.version, id(getattr(self.engine, "model", None)))
-        if weights != self._weights:
-            self._weights = weights
-            self._found = {key: kept for key, kept in self._found.items() if key[0] not in NEEDS}
-
     def _choose(self, selector: Name, ids: Iterable[str]) -> None:
         """Choose for those of `ids` that nothing was chosen for yet, and for all others of their evaluation split."""
         walkers = self.walkers
-        wanted = dict.fromkeys(name for name in ids if (selector, name) not in self._found)
+        wanted = dict.fromkeys(name for name in ids if (selector, name) not in self.kept.found)
         for split in {walkers.split_of[name] for name in wanted} - {"train"}:
             wanted |= dict.fromkeys(patient.sample_id for patient in walkers.by_split[split])
-        queries = [walkers.query(name) for name in wanted if (selector, name) not in self._found]
+        queries = [walkers.query(name) for name in wanted if (selector, name) not in self.kept.found]
         if not queries:
             return
         if refused := self.refused(selector):
@@ -146,7 +166,7 @@ class ExamplesCorpus:
         selections = choose(pool, queries, scorer, self.in_flight)
         cost = _cost(scorer, len(queries))
         for query, selection in zip(queries, selections, strict=True):
-            self._found[selector, query.patient.sample_id] = examples(pool, selection, cost)
+            self.kept.found[selector, query.patient.sample_id] = examples(pool, selection, cost)
 
     def _scorer(self, selector: Name) -> Scorer:
         if self.given is not None:

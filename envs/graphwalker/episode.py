@@ -14,7 +14,6 @@ from envs.system import Variant
 from envs.upstream import with_examples
 from ghar.data.cohort import Task
 from ghar.episode import Act, EpisodeGenerator, Prediction, Reply
-from ghar.errors import BadInput
 from ghar.llm.parsing import parse_label
 from ghar.selectors.prompt import END, asked_text
 from ghar.selectors.protocol import Name
@@ -38,6 +37,13 @@ class WalkerCase:
 
 
 @dataclass(frozen=True)
+class SelectorSpec:
+    """`Variant.spec`: who chooses the examples."""
+
+    selector: Name
+
+
+@dataclass(frozen=True)
 class ExampleSpec:
     """opening: text before all examples. k: examples at most. usual: the most frequent label, for fixed rules.
 
@@ -56,23 +62,17 @@ class ExampleSpec:
 
 
 class ExampleEpisodes:
-    """Makes episodes. refused: selector -> why it cannot be played with this reader."""
+    """Makes episodes."""
 
-    def __init__(self, spec: ExampleSpec, refused: Mapping[str, str]):
+    def __init__(self, spec: ExampleSpec):
         self.spec = spec
-        self.refused = refused
 
     def episode(self, case: WalkerCase, variant: Variant) -> EpisodeGenerator:
-        """The predicted label; `variant.spec` names the selector. BadInput at once for one that was refused."""
-        if variant.spec in self.refused:
-            raise BadInput(self.refused[variant.spec])
-        return self._played(case, variant.spec)
-
-    def _played(self, case: WalkerCase, selector: Name) -> EpisodeGenerator:
-        found = Examples()
+        """The predicted label; `variant.spec` is a `SelectorSpec`."""
+        found, selector = Examples(), variant.spec.selector
         if selector != "zero_shot":
             found = yield SelectExamples(case.text, None, self.spec.k, sample_id=case.sample_id, selector=selector)
-        facts = {"case": case, "labels": self.spec.task.labels, "usual": self.spec.usual, "examples": found}
+        facts = {"case": case, "labels": self.spec.task.labels, "usual": self.spec.usual, "evidence": found}
         if self.spec.inference == "react":
             return (yield from self._react(case, found, facts))
         return (yield from self._direct(case, found, facts))

@@ -22,28 +22,29 @@ class ClinicalNumbers:
     task: Task
     exams: Mapping[str, Exam] | None = None
 
-    def numbers(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, Any]) -> dict[str, Any]:
+    def numbers(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, int]) -> dict[str, Any]:
         """`policy_summary`, and under "clinical" the paper's metrics as {name: [value, mean, deviation]}."""
         found = policy_summary(rows, self.task.labels, **draw)
         clinical = self.clinical(rows, draw)
         return {**found, "clinical": clinical, **({"threshold": THRESHOLD} if "f1" in clinical else {})}
 
-    def clinical(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, Any]) -> dict[str, list[float]]:
+    def clinical(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, int]) -> dict[str, list[float]]:
         """AUROC, AUPRC and F1 of two labels, ma-ROC and mi-ROC of several, likeness of answers to questions.
 
         Those that the labels leave undefined are left out, and all that rank where no one gave probabilities.
         """
         shares = [row["label_probabilities"] for row in rows]
+        resampling: dict[str, Any] = {**draw, "patients": patients_of(rows)}
         if self.exams is not None:
             questions = [self.exams[row["sample_id"]].question for row in rows]
-            return answer_scores(questions, [self._one_hot(row["prediction"]) for row in rows], draw)
+            return answer_scores(questions, [self._one_hot(row["prediction"]) for row in rows], resampling)
         if all(row is None for row in shares):
             return {}
-        truth, patients = [self.task.labels.index(row["label"]) for row in rows], patients_of(rows)
+        truth = [self.task.labels.index(row["label"]) for row in rows]
         if len(self.task.labels) == 2:
-            spread = risk(truth, [None if row is None else row[1] for row in shares], THRESHOLD, patients=patients, **draw)
+            spread = risk(truth, [None if row is None else row[1] for row in shares], THRESHOLD, **resampling)
         else:
-            spread = length_of_stay(truth, shares, len(self.task.labels), patients=patients, **draw)
+            spread = length_of_stay(truth, shares, len(self.task.labels), **resampling)
         return {name: value.as_list() for name, value in spread.items()}
 
     def _one_hot(self, answer: str | None) -> tuple[float, ...] | None:

@@ -20,7 +20,7 @@ class MajorityOfExamples:
 def _reply(act: Act) -> str:
     if act.role == "predict":
         labels, usual = act.facts["labels"], act.facts["usual"]
-        found = shares(act.facts["examples"], len(labels), usual)
+        found = shares(act.facts["evidence"], len(labels), usual)
         return labels[found.index(max(found))]
     return "answer" if "answer" in act.choices else THOUGHT
 

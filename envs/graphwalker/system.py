@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from envs.graphwalker.corpus import ExamplesCorpus, SelectExamples, earlier
-from envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, WalkerCase
+from envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, SelectorSpec, WalkerCase
 from envs.graphwalker.exams import MEDQA, Exam, exams_material
 from envs.graphwalker.numbers import ClinicalNumbers
 from envs.graphwalker.pool import Material, Walkers, cut_to, everyone
@@ -29,7 +29,7 @@ from rewards.outcome import score_outcome
 NAME, MAIN, RULE = "graphwalker", "graphwalker", "majority"
 LISTED = (MAIN, "zero_shot", "random_choice", "semantic_emb")
 SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "zero_shot")  # ask nothing of a model
-TAUGHT = "scripted_semantic_emb"
+TAUGHT, USUAL = "scripted_semantic_emb", "usual label of the training patients"
 
 
 def build(records: Records, settings: Settings) -> System[WalkerCase]:
@@ -46,31 +46,29 @@ def assemble(material: Material[Any], config: Config, reader: Reader) -> System[
     """The system as one reader has it. BadInput for a context, or a pool, too small for k."""
     walkers = cut_to(material, reader)
     walkers.check()
-    corpus = ExamplesCorpus(walkers, reader, config.env.in_flight)
+    corpus = ExamplesCorpus(walkers, reader.engine, config.env.in_flight)
     task, settings = material.task, material.settings
     spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference)
-    refused = {name: why for name in material.selectors if (why := corpus.refused(name)) is not None}
     variants = variants_of(material.selectors)
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
     clinical = ClinicalNumbers(task, cast("Mapping[str, Exam] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
     return System(
-        NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec, refused).episode, corpus,
+        NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec).episode, corpus,
         partial(_reward, config.reward.eta), variants, MAIN, LISTED, partial(assemble, material, config),
         fixed={RULE: MajorityOfExamples}, teacher=RULE, taught=variants[TAUGHT], texts=material.texts, row=rows.row,
         numbers=clinical.numbers, summary=partial(_summary, rows, clinical, variants, config),
-        counts=counts(material), generated=material.generated, credentialed=material.credentialed,
+        measures=True, counts=counts(material), generated=material.generated, credentialed=material.credentialed,
     )  # fmt: skip
 
 
 def variants_of(selectors: Sequence[Name]) -> dict[str, Variant]:
     """One variant a selector, answered by the model, and those that a fixed rule answers."""
-    learned = {name: Variant(name, TITLES[name], spec=name) for name in selectors}
-    ruled = {f"scripted_{name}": f"majority of: {TITLES[name]}" for name in SCRIPTED}
-    ruled |= {"scripted_zero_shot": "usual label of the training patients"}
-    return learned | {
-        name: Variant(name, title, spec=name.removeprefix("scripted_"), who=RULE) for name, title in ruled.items()
-    }
+    learned: dict[str, Variant] = {name: Variant(name, TITLES[name], spec=SelectorSpec(name)) for name in selectors}
+    for name in SCRIPTED:
+        title = USUAL if name == "zero_shot" else f"majority of: {TITLES[name]}"
+        learned[f"scripted_{name}"] = Variant(f"scripted_{name}", title, spec=SelectorSpec(name), who=RULE)
+    return learned
 
 
 TITLES = {
@@ -103,12 +101,10 @@ def examples(
 
     system: this one, `read_by` whoever reads the prompts. BadInput for a selector that this reader does not allow.
     """
-    variant = system.variant(selector)
+    system.variant(selector)  # BadInput for one that this task has not
     found: dict[str, str] = {}
     for split in splits:
         cases = getattr(system.cases, split)
-        for case in cases:
-            system.episode(case, variant)  # refuses what cannot be played
         asked = [SelectExamples(case.text, sample_id=case.sample_id, selector=selector) for case in cases]
         for case, evidence in zip(cases, system.corpus.retrieve(asked), strict=True):
             found[case.sample_id] = earlier(getattr(evidence, "shown", ()), system.task.labels)
@@ -145,4 +141,8 @@ def _summary(
         return {}
     name = own[0]
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    return {"selection": rows.content(name, variants[name].spec, played[name], clinical.clinical(played[name], draw))}
+    return {
+        "selection": rows.content(
+            name, variants[name].spec.selector, played[name], clinical.clinical(played[name], draw)
+        )
+    }

@@ -16,6 +16,7 @@ from envs.case import topics_of
 from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
 from envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
 from envs.scene import Scene
+from envs.system import words
 from ghar.data.cohort import Sample
 from ghar.data.tasks.next_visit import kare_samples
 from ghar.data.views.visits import visit_lists
@@ -58,17 +59,13 @@ def demo_communities(folder: str = ".cache/ghar", patients: int = PATIENTS, seed
     own = Clusters(tuple(entities), np.arange(len(entities), dtype=np.int32), 0.0)  # every name is its own cluster
     nodes = concept_nodes(concepts, own, communities.entities)
     graphs = {sample.sample_id: patient_graph(sample.history, names.__getitem__, nodes) for sample in samples}
-    texts = visit_lists(samples, names.__getitem__, style="compact", budget=WORDS, count=_words)
+    texts = visit_lists(samples, names.__getitem__, style="compact", budget=WORDS, count=words)
     cases = [
         KareCase(s.sample_id, s.subject_id, s.visit_id, view.text, "", topics_of(s, names.__getitem__), task, s.label)
         for s, view in zip(samples, texts, strict=True)
     ]
-    episodes = KareEpisodes(SPEC, lambda case: SelectCommunities(case.base, None, TOP_N, case.sample_id), _words)
+    episodes = KareEpisodes(SPEC, lambda case: SelectCommunities(case.base, None, TOP_N, case.sample_id), words)
     return kare_scene(episodes, CommunityCorpus(index, encoder, graphs, PAPER), cases, ETA)
-
-
-def _words(text: str) -> int:
-    return len(text.split())
 
 
 def _concept_graphs(

@@ -13,15 +13,15 @@ from envs.kare.episode import KareCase
 from envs.kare.methods import Player, method_of
 from envs.kare.scripted_critic import reply as scripted_critic
 from envs.kare.settings import Settings
+from envs.play import Stage, play
 from envs.records import Records
-from envs.rollout import Corpus, Job, rollout
+from envs.rollout import Corpus
 from envs.system import Variant
 from ghar.data.tasks.considerations import considerations_of
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Episode
 from ghar.llm.engines import engine_key, named_engine
 from ghar.llm.policy import Policy
-from ghar.progress import progress
 
 ROUNDS = CoagentSpec()
 
@@ -51,10 +51,10 @@ class Learner:
         learns = method_of(variant).learns
         store = Path(config.run_dir) / "coagent" / f"{engine_key(config, expert)}-{learns}.jsonl"
         first, cases = considerations_of(self.records.task.name), self.cases.train
-        texts, play = [case.text for case in cases], partial(self._play, variant, policy)
+        texts, rounds = [case.text for case in cases], partial(self._play, variant, policy)
         with named_engine(config, expert, scripted_critic, cohort.credentialed, lambda: texts) as critic:
             regulated = learns == "regulated"
-            return learn_guidelines(play, critic, cases, first, store, ROUNDS, regulated=regulated, seed=config.seed)
+            return learn_guidelines(rounds, critic, cases, first, store, ROUNDS, regulated=regulated, seed=config.seed)
 
     def _play(
         self, variant: Variant, policy: Policy, some: Sequence[KareCase], advice: str, number: int
@@ -62,17 +62,9 @@ class Learner:
         """One round's predictions with the guidelines so far."""
         config = self.records.config
         advised = replace(variant, spec=replace(method_of(variant), advice=advice, learns="no"))
-        jobs = [Job(case.sample_id, number, partial(self.player.episode, case, advised)) for case in some]
-        with progress(len(jobs), f"{variant.title}, round {number + 1}") as advance:
-            return rollout(
-                jobs,
-                {"top": policy},
-                self.corpus,
-                seed=config.seed,
-                in_flight=config.env.in_flight,
-                on_done=advance,
-                steady=config.engine.kind == "hf",
-            )
+        stage = Stage(config, ("top",), self.player.episode, advised, self.corpus)
+        title = f"{variant.title}, round {number + 1}"
+        return play(stage, some, policy, seed=config.seed, title=title, attempt=number)
 
     def guidelines(self) -> dict[str, Any]:
         """The guidelines and their price, by variant."""

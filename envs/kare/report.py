@@ -16,7 +16,7 @@ FACTORS = {  # as dgra.Factors names them: how they are shown
     "hits": "Hits", "decay": "Decay", "coherence": "Coherence", "recency": "Recency", "theme": "Theme",
     "relevance": "Relevance",
 }  # fmt: skip
-ROOM = ("found", "cut", "shortened")  # of method_summary in trainers/kare_rows.py
+ROOM = ("found", "cut", "shortened")  # of Rows.numbers
 CHAINED = ("kare", "scripted")  # methods that reason beside their answer, the most telling first
 
 

@@ -35,7 +35,6 @@ class Rows:
         return {
             "similar": case.showing(method_of(variant).similar).similar,
             "dropped": case.dropped,
-            "retrieved": bool(found),
             "chain": rests_on.chain,
             "found": found,
         }

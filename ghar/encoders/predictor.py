@@ -21,6 +21,7 @@ def predictor_scores(
     )
     labels, patients = [s.label for s in splits.test], [s.subject_id for s in splits.test]
     if len(task.labels) > 2:
-        return length_of_stay(labels, test.tolist(), len(task.labels), patients=patients, seed=seed, resamples=resamples)
+        draw = {"seed": seed, "resamples": resamples}
+        return length_of_stay(labels, test.tolist(), len(task.labels), patients=patients, **draw)
     threshold = best_threshold([sample.label for sample in splits.valid], valid[:, 1].tolist())
     return risk(labels, test[:, 1].tolist(), threshold, patients=patients, seed=seed, resamples=resamples)

@@ -22,7 +22,8 @@ from launch.bench.learning import t_interval
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = "+experiment=kare_demo"
-PLAIN = ("kare.tasks=label_only", "kare.tokens=1")  # no community fits into one token
+KARE = ("eval.variants=[no_reasoning,backbone]",)
+PLAIN = ("eval.variants=[no_reasoning]", "system.tasks=label_only", "system.tokens=1")  # no community fits in one token
 METRICS = ("accuracy", "macro_f1", "sensitivity", "specificity")
 
 
@@ -42,52 +43,37 @@ def distill(folder: Path, seeds: int, overrides: Sequence[str], timeout: float) 
 
 def _run(folder: Path, seed: int, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
     """Both trainings of a seed, and what each model answers. Seconds are of this machine."""
-    from launch.entry import load
-    from trainers.kare import Method
-    from trainers.kare_study import prepare
-
     found: dict[str, Any] = {"seed": seed}
-    for name, own in (("kare", ()), ("plain", PLAIN)):
-        settings = [DEMO, "kare.methods=[no_reasoning]", f"seed={seed}", *overrides, *own]
-        settings += [f"run_dir={folder / f'{name}-seed{seed}'}"]
-        command = [sys.executable, str(ROOT / "launch" / "train_kare.py"), *settings]
+    for name, own in (("kare", KARE), ("plain", PLAIN)):
+        run_dir = folder / f"{name}-seed{seed}"
+        settings = [DEMO, f"seed={seed}", *overrides, *own, f"run_dir={run_dir}"]
+        command = [sys.executable, str(ROOT / "launch" / "train.py"), *settings]
         print(" ".join(command), flush=True)
         subprocess.run(command, check=True, timeout=timeout)
-        study = prepare(load(settings))
-        looks_up = "communities" if name == "kare" else "nothing"
-        found[name] = _answers(study, Method(looks_up, True, "none", "distilled"))
+        summary = json.loads((run_dir / "summary.json").read_text())
+        answers = {of: _numbers(numbers) for of, numbers in summary["policies"].items()}
+        found[name] = answers["no_reasoning"]
         if name == "kare":
-            found["backbone"] = _answers(study, Method("communities", True, "none", "backbone"))
-            found["majority"] = _majority(study)
-        summary = json.loads((folder / f"{name}-seed{seed}" / "summary.json").read_text())
+            found |= {"backbone": answers["backbone"], "majority": _majority(settings)}
         found[f"seconds, {name}"] = sum(summary["time"].values())
     return found
 
 
-def _majority(study: Any) -> dict[str, Any]:
+def _numbers(numbers: dict[str, Any]) -> dict[str, Any]:
+    return {name: numbers[name] for name in (*METRICS, "n")}
+
+
+def _majority(settings: Sequence[str]) -> dict[str, Any]:
     """What a guess is worth, with bootstrap intervals over patients."""
+    from envs.records import Records
     from ghar.metrics.scores import classification
+    from launch.entry import load
 
-    config, records = study.config, study.records
-    usual = Counter(sample.label for sample in records.splits.train).most_common(1)[0][0]
-    truth = [sample.label for sample in records.splits.test]
+    records = Records(load(settings))
+    config, splits = records.config, records.splits
+    usual = Counter(sample.label for sample in splits.train).most_common(1)[0][0]
+    truth = [sample.label for sample in splits.test]
     draws, guesses = config.eval.bootstrap, [usual] * len(truth)
-    found = classification(truth, guesses, len(records.task.labels), seed=config.seed, resamples=draws)
+    patients, labels = [sample.subject_id for sample in splits.test], len(records.task.labels)
+    found = classification(truth, guesses, labels, patients=patients, seed=config.seed, resamples=draws)
     return {name: found[name].as_list() for name in METRICS}
-
-
-def _answers(study: Any, method: Any) -> dict[str, Any]:
-    """Metrics of one model on the test patients, with bootstrap intervals over patients."""
-    from ghar.llm.policy import EnginePolicy
-    from trainers.kare import play_cases
-    from trainers.kare_model import language_model
-    from trainers.kare_rows import kare_row, method_summary
-
-    with language_model(study, distilled=method.who == "distilled") as (engine, count):
-        cases = study.cases(study.records.splits.test, count)
-        played = play_cases(study, cases, method, EnginePolicy(engine, temperature=0), count, title=method.who)
-    rows = [
-        kare_row(case, episode, method.who, 1.0, study.graph.index) for case, episode in zip(cases, played, strict=True)
-    ]
-    found = method_summary(rows, study.records.task.labels, study.config)
-    return {name: found[name] for name in (*METRICS, "n")}

@@ -20,10 +20,11 @@ STEPS = 20_000
 
 def navigation(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Steps a second, and what each seed reached."""
-    from launch.entry import load
     from trainers.rllib.navigate import best_rule, chart_of, game_of
-    from trainers.runs.models import use_cores
     from trainers.study import prepare
+
+    from launch.entry import load
+    from trainers.runs.models import use_cores
 
     config = load(["+experiment=navigation", *overrides])
     use_cores(config.threads)
@@ -48,6 +49,7 @@ def navigation(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
 def _reach(config: Any, study: Any, chart: Any, game: Any, valid: Any, optimum: float) -> dict[str, Any]:
     """Train until SHARE of the optimum is reached or SECONDS have passed; evaluations count."""
     from trainers.rllib.navigate import reward
+
     from trainers.rllib.ppo import algorithm, learn, policy_of
 
     curve: list[tuple[float, float]] = []
@@ -73,9 +75,10 @@ def _reach(config: Any, study: Any, chart: Any, game: Any, valid: Any, optimum: 
 
 def _never(study: Any, chart: Any, cases: Any) -> float:
     """What the rules reach that look nothing up: the floor below the share."""
+    from trainers.rllib.navigate import navigator, reward
+
     from envs.ghar.navigator import rules
     from ghar.llm.policy import ForcedPolicy
-    from trainers.rllib.navigate import navigator, reward
 
     inner = navigator(chart, rules(chart, study.episodes.metapaths)[0])
     return reward(study, cases, ForcedPolicy(inner, {"retrieve": "no", "continue": "terminate"}))

@@ -75,11 +75,12 @@ Loop = Callable[[Sequence[Job], "Watched", Corpus, int], float]
 
 def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Both loops with every delay under seeds 0..seeds-1."""
+    from trainers.study import prepare
+
     from ghar.llm.engines import make_engine
     from launch.entry import load
     from trainers.engines import serving
     from trainers.runs.models import load_sft, use_cores
-    from trainers.study import prepare
 
     given = ["+experiment=mimic4_los", f"retriever.workers={LOOKUPS}", *overrides]
     config = load(given)

@@ -39,7 +39,7 @@ def test_the_same_examples_are_chosen_as_before_the_move(name: str, cache: Path)
     assert isinstance(config.system, Settings)
     walkers = cut_to(series_material(Records(config), config.system), WORDS)
     assert [patient.sample_id for patient in walkers.by_split["test"]] == GOLDEN["samples"]
-    corpus = ExamplesCorpus(walkers, WORDS, config.env.in_flight, HashScorer())
+    corpus = ExamplesCorpus(walkers, None, config.env.in_flight, HashScorer())
     selector = golden["selector"]
     found = corpus.retrieve([SelectExamples("", sample_id=one, selector=selector) for one in GOLDEN["samples"]])
     ids, labels = walkers.material.train_ids, walkers.material.task.labels

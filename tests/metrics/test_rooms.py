@@ -125,7 +125,7 @@ def argued(sample_id: str, correct: bool, used: dict[str, list[str]], found: boo
                for side in ("numbers", "support", "oppose")]  # fmt: skip
     return {
         "sample_id": sample_id, "patient": "a patient", "label": "yes", "prediction": "yes" if correct else None,
-        "correct": correct, "prediction_time": "2150-02-01 00:00:00", "lookups": lookups,
+        "correct": correct, "prediction_time": "2150-02-01 00:00:00", "found": lookups,
         "arguments": {"support": "heparin was given", "oppose": "weak"},
     }  # fmt: skip
 

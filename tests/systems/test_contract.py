@@ -22,8 +22,10 @@ from envs.views.games import TextGame, TokenGame, codec_of
 from envs.views.gym_view import GymView
 from ghar.config import Config
 from ghar.data.tasks.splits import Splits
+from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from launch.entry import load
+from trainers.base import reader_of
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "examples"))
@@ -39,7 +41,7 @@ OWN = {"kare": ["system.leiden_runs=2", "system.concepts=4", "system.path_count=
 ROW = {
     "policy", "split", "sample_id", "subject_id", "patient", "label", "prediction", "label_probabilities", "correct",
     "needs_retrieval", "retrieved", "iterations", "rewards", "weighted", "reward", "errors", "prompt_tokens",
-    "completion_tokens", "lookups", "seconds", "failure", "turns",
+    "completion_tokens", "retrievals", "seconds", "failure", "turns",
 }  # fmt: skip
 
 
@@ -104,10 +106,12 @@ def test_rules_play_the_same_episodes_whatever_the_schedule(built: tuple[System[
 
 def test_views_keep_their_promises(built: tuple[System[Any], Config]):
     system, config = built
+    model, tokenizer = untrained(config, list(system.texts()) or [case.text for case in system.cases.train], (), 0)
+    if system.measures:  # its corpus asks a language model
+        system = system.read_by(reader_of(tokenizer, model, HFEngine(model, tokenizer, 16)))
     few = replace(system, cases=Splits(system.cases.train[:3], system.cases.valid, system.cases.test))
     scene = scene_of(few)
     check(GymView(TextGame(scene)), episodes=1)
-    _, tokenizer = untrained(config, [case.text for case in few.cases.train] or ["text"], (), 0)
     check(GymView(TokenGame(scene, codec_of(tokenizer), 1 << 15)), episodes=1)
 
 

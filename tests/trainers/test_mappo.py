@@ -17,6 +17,7 @@ from tests.trainers.tiny import VOCAB, perturb, tiny_model
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.mappo import MappoConfig, prepare, update
 from trainers.rl.trajectory import Trajectories, build
+from trainers.runs.distributed import share
 
 CONFIG = MappoConfig(
     epochs=2,
@@ -66,10 +67,13 @@ def sample(actor: ActorCritic, prompt: list[int], choices: tuple, length: int, r
     return Completion("", tuple(prompt), tuple(ids), tuple(logprobs), choices)
 
 
-def play(actor: ActorCritic, episodes: int, rng: np.random.Generator, truncated: bool = False) -> Trajectories:
+def play(
+    actor: ActorCritic, episodes: int, rng: np.random.Generator, truncated: bool = False, attempts: int = 1
+) -> Trajectories:
     """Two turns: Agent-Top picks a choice, Agent-Low says a word or two.
 
     Reward for the second choice and for a first word of the first quarter. truncated: the first episode was cut short.
+    attempts: how many episodes in a row are of one sample.
     """
     played, rewards = [], []
     for i in range(episodes):
@@ -77,19 +81,20 @@ def play(actor: ActorCritic, episodes: int, rng: np.random.Generator, truncated:
         second = sample(actor, [4, *first.token_ids, 8][: 2 + i % 3], (), 1 + i % 2, rng)
         cut = truncated and i == 0
         turns = (Turn("top", "retrieve", 0, 0, first, True), Turn("low", "summarise", 1, 0, second, True))
-        played.append(Episode(f"s{i}", 0, Prediction(None if cut else 0), turns, cut=cut))
+        played.append(Episode(f"s{i // attempts}", i % attempts, Prediction(None if cut else 0), turns, cut=cut))
         orm = 0.3 * (first.token_ids == CHOICES[1]) + 1.0 * (second.token_ids[0] in WANTED)
         rewards.append(EpisodeReward({}, orm, ({}, {"orm": orm}), "shared"))
     return build(played, rewards)
 
 
-def bandit(actor: ActorCritic, pulls: int, rng: np.random.Generator) -> tuple[Trajectories, float]:
+def bandit(actor: ActorCritic, pulls: int, rng: np.random.Generator, group: int = 1) -> tuple[Trajectories, float]:
     """One prompt, one free word, reward 1 for a wanted one; and the probability of a wanted one before the update."""
     with torch.no_grad():
         p = actor.model(input_ids=torch.tensor([[1, 2, 3]])).logits[0, -1].double().softmax(0).numpy()
     words = rng.choice(VOCAB, pulls, p=p / p.sum())
     said = [Completion("", (1, 2, 3), (int(w),), (float(np.log(p[w])),)) for w in words]
-    played = [Episode(str(i), 0, Prediction(0), (Turn("top", "predict", 0, 0, c, True),)) for i, c in enumerate(said)]
+    turns = [(Turn("top", "predict", 0, 0, completion, True),) for completion in said]
+    played = [Episode(str(i // group), i % group, Prediction(0), turn) for i, turn in enumerate(turns)]
     rewards = [EpisodeReward({}, float(w in WANTED), ({"orm": float(w in WANTED)},), "shared") for w in words]
     return build(played, rewards), float(p[WANTED].sum())
 
@@ -108,6 +113,23 @@ def test_update_raises_the_probability_of_what_is_rewarded(finetune, lr):
     assert "entropy/low" not in report and np.isfinite(list(report.values())).all()
 
 
+@pytest.mark.parametrize("estimator", ["grpo", "rloo", "reinforce_pp", "turn_group"])
+def test_without_a_critic_it_learns_as_well_and_leaves_the_critic_alone(estimator):
+    actor = make_actor()
+    optimizer = adam(actor, 1e-2)
+    rng = np.random.default_rng(0)
+    config = replace(CONFIG, micro_tokens=999, estimator=estimator)
+    seen = []
+    for _ in range(8):
+        traj, probability = bandit(actor, 64, rng, group=8)
+        seen.append(probability)
+        report = update(actor, optimizer, traj, config, rng)
+    assert seen[0] < 0.4 and seen[-1] > 0.8
+    assert not any(p.any() for p in actor.heads.parameters())
+    assert not report.keys() & {"loss/value", "value/mean", "explained_variance"}
+    assert np.isfinite(list(report.values())).all()
+
+
 @pytest.mark.parametrize("finetune", ["full", "lora"])
 def test_first_minibatch_has_ratio_one_and_no_mismatch(finetune):
     actor = perturb(make_actor(finetune))
@@ -118,9 +140,17 @@ def test_first_minibatch_has_ratio_one_and_no_mismatch(finetune):
     assert report["ratio/max"] > 1.0
 
 
-def run(micro_tokens: int, seed: int = 1, **changes) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+def own_rows(whole: Trajectories) -> Trajectories:
+    """Of this process's episodes."""
+    mine = set(share(range(len(whole.sample_ids))))
+    return whole.select([row.index for row in whole.rows() if int(whole.segments.episode[2 * row.index]) in mine])
+
+
+def run(
+    micro_tokens: int, seed: int = 1, part=lambda whole: whole, **changes
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     actor = perturb(make_actor("lora"))
-    traj = play(actor, 8, np.random.default_rng(0), truncated=True)
+    traj = part(play(actor, 8, np.random.default_rng(0), truncated=True, attempts=3))
     config = replace(CONFIG, micro_tokens=micro_tokens, kl=0.1, entropy=0.01, **changes)
     # SGD: Adam's first step is the sign of the gradient, which would turn rounding of tiny entries into whole steps
     optimizer = torch.optim.SGD(actor.trainable_parameters(), lr=0.1)
@@ -131,7 +161,11 @@ def run(micro_tokens: int, seed: int = 1, **changes) -> tuple[dict[str, torch.Te
 
 @pytest.mark.parametrize(
     "changes",
-    [{"credit": "token"}, {"credit": "turn"}, {"credit": "bilevel"}, {"aggregate": "turn"}, {"aggregate": "sequence"}],
+    [
+        *({"credit": credit} for credit in ("token", "turn", "bilevel")),
+        *({"aggregate": aggregate} for aggregate in ("turn", "sequence")),
+        *({"estimator": estimator} for estimator in ("grpo", "rloo", "reinforce_pp", "turn_group")),
+    ],
 )
 def test_micro_batch_budget_changes_nothing(changes):
     small, report_small = run(1, **changes)
@@ -182,6 +216,41 @@ def test_one_process_under_torch_distributed_gives_the_same_numbers(tmp_path):
     process.start()
     process.join(120)
     assert process.exitcode == 0
+
+
+SHARED_OUT = [
+    {"aggregate": "token"},
+    {"aggregate": "turn"},
+    {"aggregate": "sequence", "estimator": "turn_group"},
+    {"estimator": "grpo"},
+    {"estimator": "rloo", "per_agent": True},
+    {"estimator": "reinforce_pp"},
+]
+
+
+def one_of_two(rank: int, rendezvous: str, out: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    results = [run(64, part=own_rows, **changes) for changes in SHARED_OUT]
+    dist.destroy_process_group()
+    if rank == 0:
+        torch.save(results, out)
+
+
+def test_two_processes_give_the_numbers_of_one(tmp_path):
+    """Whatever counts alike and whatever advantages are compared with; the second sample's attempts lie in both."""
+    context = get_context("spawn")
+    given = [(rank, str(tmp_path / "rendezvous"), str(tmp_path / "out")) for rank in range(2)]
+    processes = [context.Process(target=one_of_two, args=arguments) for arguments in given]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(240)
+    assert [process.exitcode for process in processes] == [0, 0]
+    for changes, (weights, report) in zip(SHARED_OUT, torch.load(tmp_path / "out"), strict=True):
+        alone, expected = run(64, **changes)
+        assert all(torch.allclose(alone[n], weights[n], atol=1e-5) for n in alone), changes
+        assert report == pytest.approx(expected, abs=1e-4), changes
 
 
 def test_literal_forms_of_equations_16_and_17_run_and_differ():

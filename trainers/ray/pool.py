@@ -20,7 +20,7 @@ import ray
 import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
-from envs.play import Stage, play
+from envs.play import Listening, Stage, play
 from ghar.config import Config
 from ghar.episode import Act, Episode, as_text
 from ghar.errors import BadInput
@@ -123,7 +123,9 @@ class Pool:
         _check_privacy(self.config, credentialed)
         self.ahead = self.own.max_staleness
         self.retrieval = librarians(self.config, self.own.retrieval_actors)
-        self._stage = ray.put(replace(stage, corpus=RayRetriever(self.retrieval)))
+        # a corpus that asks the model goes where the model is
+        corpus = stage.corpus if isinstance(stage.corpus, Listening) else RayRetriever(self.retrieval)
+        self._stage = ray.put(replace(stage, corpus=corpus))
         self.actors = [self._hire() for _ in range(self.own.rollout_actors)]
         self._weights: Weights | None = None
         self._await_start()

@@ -21,12 +21,13 @@ from ghar.llm.canary import WrongWeights
 from trainers.rl import losses
 from trainers.rl.actor_critic import ActorCritic, Scores
 from trainers.rl.credit import credit, episode_rewards, whiten
+from trainers.rl.estimators import Estimator, estimate
 from trainers.rl.learner import Learner, Plain
 from trainers.rl.rows import micro_batches
 from trainers.rl.trajectory import Array, Row, Trajectories, spans
-from trainers.runs.distributed import gather, rank, world
+from trainers.runs.distributed import gather, gather_rows, rank, world
 
-PARTS = ("loss/total", "loss/policy", "loss/value", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
+PARTS = ("loss/total", "loss/policy", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class MappoConfig:
     mismatch_limit: mean |trainer's - engine's log-prob| in nats above which an update stops the run, None: never.
     aggregate: what counts alike in every loss term and diagnostic, see `losses.token_weights`. Episodes are as long as
     they are in the batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`.
+    estimator: "gae" (`trainers.rl.credit`), or one of `trainers.rl.estimators`, which need no critic: there is then no
+    value loss, and value_clip, gamma, lam, credit, per_agent, critic_target and value_coef mean nothing.
     """
 
     epochs: int
@@ -62,11 +65,17 @@ class MappoConfig:
     mismatch_limit: float | None
     aggregate: losses.Aggregate = "token"
     kl_estimator: losses.Kl = "k3"
+    estimator: Literal["gae"] | Estimator = "gae"
 
     @property
     def needs_reference(self) -> bool:
         """Whether an update reads the reference policy (with full fine-tuning: whether to keep a copy of it)."""
         return self.kl > 0 or self.ratio == "reference"
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether advantages rest on values, which are then trained."""
+        return self.estimator == "gae"
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,8 @@ def improve(
     first = sum(counts[: rank()])  # number of this process's first row among all
     if not any(counts):
         raise ValueError("a batch without trainable tokens: every episode failed or was played by fixed policies")
-    _start_critic(learner, traj, cfg)
+    if cfg.has_critic:
+        _start_critic(learner, traj, cfg)
     with learner.whole():
         targets, report = prepare(learner.actor, rows, traj, cfg, version)
     sizes = np.array([len(row.tokens) - row.prompt for row in rows], np.int64)
@@ -179,34 +189,39 @@ def prepare(
     reference = actor.reference_logp(rows, cfg.micro_tokens) if cfg.needs_reference else None
     values = np.zeros(len(traj.tokens), np.float32)
     values[index] = old.values.cpu().numpy()
-    advantages, returns = credit(
-        traj,
-        values,
-        mode=cfg.credit,
-        per_agent=cfg.per_agent,
-        gamma=cfg.gamma,
-        lam=cfg.lam,
-        bootstrap=_bootstrap(actor, rows, traj, cfg),
-    )
-    if cfg.critic_target == "reward":
-        returns = episode_rewards(traj, per_agent=cfg.per_agent)
+    advantages, returns = _credited(actor, rows, traj, values, cfg)
     device = actor.device
     behaviour = torch.as_tensor(traj.logprobs[index], device=device)
     agree = _agreement(old.logp - behaviour, _sampled_by(version, rows, traj), cfg.mismatch_limit)
-    whitened = torch.as_tensor(whiten(advantages, traj, reduce=_sum_array)[index], device=device)
+    weighed = torch.as_tensor(advantages[index], device=device)
     if cfg.importance_cap is not None:
-        whitened = whitened * losses.truncated_importance(old.logp, behaviour, cfg.importance_cap)
+        weighed = weighed * losses.truncated_importance(old.logp, behaviour, cfg.importance_cap)
     targets = Targets(
         old=behaviour if cfg.importance_cap is None else old.logp,
         reference=reference,
         values=old.values,
-        advantages=whitened,
+        advantages=weighed,
         returns=torch.as_tensor(returns[index], device=device),
         weights=_weights(rows, traj, cfg.aggregate).to(device),
         spread=max(1.0, float(_gather(returns[index][None].astype(np.float64)).var())),
     )
     agents = _per_token([row.agent for row in rows], rows)
-    return targets, agree | _report(old, targets, agents, traj)
+    return targets, agree | _report(old, targets, agents, traj, cfg)
+
+
+def _credited(
+    actor: ActorCritic, rows: Sequence[Row], traj: Trajectories, values: Array, cfg: MappoConfig
+) -> tuple[Array, Array]:
+    """Advantages as the policy loss takes them, and returns, float32 [T]."""
+    if cfg.estimator != "gae":
+        return estimate(traj, cfg.estimator, gather_rows, _sum_array)
+    after = _bootstrap(actor, rows, traj, cfg)
+    advantages, returns = credit(
+        traj, values, mode=cfg.credit, per_agent=cfg.per_agent, gamma=cfg.gamma, lam=cfg.lam, bootstrap=after
+    )
+    if cfg.critic_target == "reward":
+        returns = episode_rewards(traj, per_agent=cfg.per_agent)
+    return whiten(advantages, traj, reduce=_sum_array), returns
 
 
 def _weights(rows: Sequence[Row], traj: Trajectories, aggregate: losses.Aggregate) -> Tensor:
@@ -279,7 +294,7 @@ def _step(learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cf
     device = learner.actor.device
     own = float(sum(targets.weights.double().sum() for _, targets in batches))
     weight = float(_sum(torch.tensor(own, device=device, dtype=torch.float64)))
-    names = PARTS + (("kl_reference",) if cfg.needs_reference else ())
+    names = PARTS + (("loss/value",) if cfg.has_critic else ()) + (("kl_reference",) if cfg.needs_reference else ())
     sums = {name: torch.zeros((), device=device) for name in names}  # the same in a process without rows
     ratio_max = torch.zeros((), device=device)
     passes = max(gather(len(batches))) if learner.even else len(batches)
@@ -318,11 +333,16 @@ def total_loss(scores: Scores, targets: Targets, weight: float, cfg: MappoConfig
     base = targets.old if cfg.ratio == "behaviour" else targets.reference
     assert base is not None
     policy, parts = losses.policy_loss(scores.logp, base, targets.advantages, weights, weight, cfg.clip)
-    clip = cfg.value_clip if cfg.critic_target == "returns" else None
-    value = losses.value_loss(scores.values, targets.values, targets.returns, weights, weight, clip) / targets.spread
     entropy = losses.weighted(scores.entropy, weights, weight)
-    total = policy + cfg.value_coef * value - cfg.entropy * entropy
-    parts |= {"loss/policy": policy, "loss/value": value, "entropy": entropy}
+    parts |= {"loss/policy": policy, "entropy": entropy}
+    if cfg.has_critic:
+        clip = cfg.value_clip if cfg.critic_target == "returns" else None
+        value = losses.value_loss(scores.values, targets.values, targets.returns, weights, weight, clip)
+        parts["loss/value"] = value / targets.spread
+        total = policy + cfg.value_coef * parts["loss/value"]
+    else:
+        total = policy + 0.0 * scores.values.sum()  # ZeRO wants every weight in the graph
+    total = total - cfg.entropy * entropy
     if targets.reference is not None:
         kl = losses.reference_kl(scores.logp, targets.reference, weights, weight, cfg.kl_estimator)
         parts["kl_reference"] = kl
@@ -330,22 +350,21 @@ def total_loss(scores: Scores, targets: Targets, weight: float, cfg: MappoConfig
     return total, parts | {"loss/total": total}
 
 
-def _report(old: Scores, targets: Targets, agents: Array, traj: Trajectories) -> dict[str, float]:
+def _report(old: Scores, targets: Targets, agents: Array, traj: Trajectories, cfg: MappoConfig) -> dict[str, float]:
     """What else is known before the first step, over all processes.
 
-    explained_variance is left out where all returns are equal, an agent's entropy where it did not act.
+    explained_variance is left out where all returns are equal, an agent's entropy where it did not act, and values
+    where there is no critic.
     """
     table = (old.values, targets.returns, old.entropy)
     here = np.concatenate([np.stack([c.cpu().double().numpy() for c in table]), agents[None]])
     values, returns, entropy, agent = _gather(here)
-    report = {
-        "value/mean": float(values.mean()),
-        "return/mean": float(returns.mean()),
-        "tokens": float(len(values)),
-    }
-    explained = losses.explained_variance(torch.as_tensor(values), torch.as_tensor(returns))
-    if np.isfinite(explained):
-        report["explained_variance"] = explained
+    report = {"return/mean": float(returns.mean()), "tokens": float(len(values))}
+    if cfg.has_critic:
+        report["value/mean"] = float(values.mean())
+        explained = losses.explained_variance(torch.as_tensor(values), torch.as_tensor(returns))
+        if np.isfinite(explained):
+            report["explained_variance"] = explained
     for i, name in enumerate(traj.agents):
         if (agent == i).any():
             report[f"entropy/{name}"] = float(entropy[agent == i].mean())

@@ -90,7 +90,7 @@ def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
     for name in (*scripted, "counts"):
         found = rows(system, name, play(system, name))
         for row in found:
-            for lookup in row["lookups"]:
+            for lookup in row["found"]:
                 assert all(passage["last"] < row["prediction_time"] for passage in lookup["passages"])
         assert system.numbers is not None
         numbers = system.numbers(found, DRAW)
@@ -108,8 +108,7 @@ def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
     records = Records(load([*TINY, f"data.cache={cache}", *own]))
     n = len(system.task.labels)
     assert {case.label for case in everyone(system)} <= set(range(n))
-    if task in ("los", "read", "dec", "kare_mortality", "kare_readmission"):
-        assert [case.sample_id for case in system.cases.test] == [one.sample_id for one in records.splits.test]
+    assert [case.sample_id for case in system.cases.test] == [one.sample_id for one in records.splits.test]
     for case, episode in zip(system.cases.test, play(system, "scripted"), strict=True):
         assert episode.prediction.label in range(n)
         acts = {act.role: act for act in (r.effect for r in episode.trace) if isinstance(act, Act)}
@@ -282,7 +281,7 @@ def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> No
         assert len(found) == 12 and all(row["prediction"] is not None for row in found)
         for row in found:
             end = datetime.fromisoformat(row["prediction_time"])
-            for lookup in row["lookups"]:
+            for lookup in row["found"]:
                 assert len(lookup["passages"]) <= (10 if lookup["path"] == "numbers" else 5)
                 assert {p["kind"] for p in lookup["passages"]} <= {"chunks", "indicators"}
                 assert all(datetime.fromisoformat(p["last"]) < end for p in lookup["passages"])

@@ -13,6 +13,7 @@ from envs.system import System, Variant, build
 from ghar.episode import Episode
 from ghar.llm.policy import Policy
 from launch.entry import load
+from trainers.rows import rows_of
 
 TINY = (
     "+experiment=kare_demo", "data.patients=60", "system.leiden_runs=5", "task.max_test=4", "eval.bootstrap=20",
@@ -26,23 +27,13 @@ def built(*overrides: str) -> System[KareCase]:
 def played(
     system: System[KareCase], variant: Variant, policy: Policy, cases: Sequence[KareCase] | None = None
 ) -> list[Episode]:
-    cases = system.cases.test if cases is None else cases
-    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases]
+    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases or system.cases.test]
     return rollout(jobs, {"top": policy}, system.corpus, seed=0, in_flight=64)
 
 
-def rows_of(system: System[KareCase], name: str) -> list[dict[str, Any]]:
-    """Rows of a variant that a fixed rule plays: what every system has in them, as far as numbers need it, and what
-    KARE adds."""
-    variant, labels = system.variant(name), system.task.labels
-    found = []
-    for case, episode in zip(system.cases.test, played(system, variant, system.fixed[variant.who]()), strict=True):
-        label, reward = episode.prediction.label, system.reward(episode, case)
-        found.append({
-            "policy": name, "sample_id": case.sample_id, "subject_id": case.subject_id, "label": labels[case.label],
-            "prediction": None if label is None else labels[label], "correct": label == case.label,
-            "label_probabilities": None, "needs_retrieval": None, "iterations": 1, "reward": reward.total,
-            "prompt_tokens": 0, "completion_tokens": 0, "seconds": 0.0, "failure": None, "errors": [],
-            "turns": [{"format_ok": turn.format_ok} for turn in episode.turns],
-        } | system.row(episode, case, variant))  # fmt: skip
-    return found
+def rows_as_reported(system: System[KareCase], name: str) -> list[dict[str, Any]]:
+    """Rows of a variant that a fixed rule plays."""
+    variant, cases = system.variant(name), system.cases.test
+    episodes = played(system, variant, system.fixed[variant.who]())
+    rewards = [system.reward(episode, case) for episode, case in zip(episodes, cases, strict=True)]
+    return rows_of(system, variant, cases, episodes, rewards, "test")

@@ -18,7 +18,7 @@ from ghar.kg.scripted_summaries import reply as scripted_summary
 from ghar.kg.umls import Umls
 from ghar.llm.scripted import ScriptedEngine
 from launch.entry import load
-from tests.envs.kare.playing import built, rows_of
+from tests.envs.kare.playing import built, rows_as_reported
 from tests.kg.test_umls import name, relation
 
 PATHS = ("system.path_length=3", "system.path_count=5", "system.path_nodes=500", "system.leiden_runs=2")
@@ -115,7 +115,7 @@ def test_real_tables(shared_data: Path, tmp_path: Path) -> None:
         built(*tables, "eval.variants=[rag]")
     system = built(*tables)
     assert not system.generated and "rag" not in system.variants
-    rows = rows_of(system, "scripted")
+    rows = rows_as_reported(system, "scripted")
     assert len(rows) == 4 and any(row["retrieved"] for row in rows)
     report = system.summary({})["build"]["graphs"]
     assert report["without_node"] and report["triples"]["corpus"] == 0

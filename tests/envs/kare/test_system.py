@@ -29,7 +29,7 @@ from ghar.llm.scripted import ScriptedEngine
 from ghar.retrieval.community_corpus import ChosenCommunity, SelectCommunities
 from ghar.retrieval.patient_graph import patient_graph
 from launch.entry import load
-from tests.envs.kare.playing import TINY, built, played, rows_of
+from tests.envs.kare.playing import TINY, built, played, rows_as_reported
 
 BUILT = ("graphs", "clusters", "communities", "summaries")
 
@@ -67,7 +67,7 @@ class Asked(ScriptedEngine):
 
 
 def test_the_rules_rows_say_what_was_found_and_why(system: System[KareCase]) -> None:
-    rows = {name: rows_of(system, name) for name in ("scripted", "scripted_base")}
+    rows = {name: rows_as_reported(system, name) for name in ("scripted", "scripted_base")}
     assert not any(row["retrieved"] for row in rows["scripted_base"]) and any(row["found"] for row in rows["scripted"])
     row = next(row for row in rows["scripted"] if row["found"])
     assert row["chain"] and row["similar"].count("outcome: ") == 2
@@ -221,7 +221,10 @@ def test_a_patients_graph_is_made_when_it_is_asked_for(system: System[KareCase])
     assert graphs[sample.sample_id] is graphs[sample.sample_id] and list(graphs) == [sample.sample_id]
 
 
-@pytest.mark.parametrize("task", ["los", "read", "dec", "kare_mortality"])
+TASKS = ("los", "read", "dec", "kare_mortality", "guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
+
+
+@pytest.mark.parametrize("task", TASKS)
 def test_every_task_of_visits_can_be_put_to_it(cache: Path, task: str) -> None:
     """Samples are those of the records, so that systems can be compared on one patient."""
     records = Records(configured(cache, f"task={task}", "task.max_train=40", "task.max_valid=4"))
