@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from envs.system import C, Reader, System, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator
 from ghar.errors import BadInput
+from ghar.llm.policy import Policy
 
 PREDICT = "predict"
 
@@ -45,29 +46,35 @@ class _Shown:
 
 @dataclass(frozen=True, eq=False)
 class _Upstream:
-    """One system, and examples by sample id that stand before the prompts of `roles`."""
+    """Episodes and rows of a system with examples by sample id before the prompts of `roles`; plain: those without."""
 
-    system: System[Any]
+    plain: Callable[[Any, Variant], EpisodeGenerator]
+    plain_row: Callable[[Episode, Any, Variant], dict[str, Any]]
     name: str
     examples: Mapping[str, str]
     roles: tuple[str, ...]
 
     def episode(self, case: Any, variant: Variant) -> EpisodeGenerator:
         """BadInput for a case that no one chose examples for."""
-        if not self._mine(variant):
-            return self.system.episode(case, variant)
+        if not self.mine(variant):
+            return self.plain(case, variant)
         if case.sample_id not in self.examples:
             raise BadInput(
+<<<<<<< HEAD
                 f"There are no examples by {self.name} for sample {case.sample_id}: choose them for this task "
                 "and split."
+=======
+                f"There are no examples by {self.name} for sample {case.sample_id}: choose them for this task and "
+                "these splits."
+>>>>>>> room-walk
             )
-        return with_examples(self.system.episode(case, variant.spec.plain), self.examples[case.sample_id], self.roles)
+        return with_examples(self.plain(case, variant.spec.plain), self.examples[case.sample_id], self.roles)
 
     def row(self, episode: Episode, case: Any, variant: Variant) -> dict[str, Any]:
         """The system's own columns."""
-        return self.system.row(episode, case, variant.spec.plain if self._mine(variant) else variant)
+        return self.plain_row(episode, case, variant.spec.plain if self.mine(variant) else variant)
 
-    def _mine(self, variant: Variant) -> bool:
+    def mine(self, variant: Variant) -> bool:
         return isinstance(variant.spec, _Shown) and variant.spec.name == self.name
 
 
@@ -87,7 +94,7 @@ def with_demonstrations(
     missing = sorted(set(roles) - set(system.roles))
     if missing:
         raise BadInput(f"system {system.name} has no role {missing[0]}: choose among {', '.join(system.roles)}.")
-    upstream = _Upstream(system, name, examples, tuple(roles))
+    upstream = _Upstream(system.episode, system.row, name, examples, tuple(roles))
     plain = [system.variant(one) for one in of or (system.main,)]
     more = {f"{one.name}_with_{name}": one for one in plain}
     if taken := sorted(more.keys() & system.variants.keys()):
@@ -103,10 +110,21 @@ def with_demonstrations(
         variants={**system.variants, **variants},
         listed=(*system.listed, *more),
         pairs_of=(*system.pairs_of, *((new, one.name) for new, one in more.items())),
-        read_by=partial(_read_by, upstream, tuple(of) if of else None),
+        prepare=partial(_prepare, system.prepare, upstream) if system.prepare is not None else None,
+        read_by=partial(_read_by, system.read_by, upstream, tuple(of) if of else None),
     )
 
 
-def _read_by(upstream: _Upstream, of: tuple[str, ...] | None, reader: Reader) -> System[Any]:
-    again = upstream.system.read_by(reader)
-    return with_demonstrations(again, upstream.examples, upstream.name, of=of, roles=upstream.roles)
+def _prepare(
+    plain: Callable[[Variant, Policy], Variant], upstream: _Upstream, variant: Variant, policy: Policy
+) -> Variant:
+    """What the variant without examples learns, the one with them knows too."""
+    if not upstream.mine(variant):
+        return plain(variant, policy)
+    return replace(variant, spec=_Shown(plain(variant.spec.plain, policy), upstream.name))
+
+
+def _read_by(
+    plain: Callable[[Reader], System[Any]], upstream: _Upstream, of: tuple[str, ...] | None, reader: Reader
+) -> System[Any]:
+    return with_demonstrations(plain(reader), upstream.examples, upstream.name, of=of, roles=upstream.roles)

@@ -57,7 +57,7 @@ class SelectionRows:
         return columns
 
     def content(self, variant: str, selector: str, rows: Sequence[Row], clinical: Row) -> dict[str, Any]:
-        """What the report shows of a variant's selections (schema: ghar.metrics.selection), from its rows."""
+        """What the report shows of a variant's selections (schema: envs/graphwalker/report.py), from its rows."""
         keys = ("sample_id", "label", "prediction", "scored", "shots")
         cost = Counter[str]()
         for row in rows:

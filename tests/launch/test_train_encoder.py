@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from envs.graphwalker import series
 from ghar.encoders.train import PUBLISHED
 from ghar.errors import BadInput
 from launch.bench import patient_graph as bench_patient_graph
 from launch.bench.result import tell
 from launch.entry import load
 from launch.train_encoder import run
-from trainers import demonstrations
 
 
 @pytest.mark.parametrize("task, expected", [
@@ -27,11 +27,11 @@ def test_the_demo_world(
     task: str, expected: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = replace(PUBLISHED["adacare"], hidden=16, epochs=2)
-    monkeypatch.setattr(demonstrations, "prepare", partial(demonstrations.prepare, training=short))
+    monkeypatch.setattr(series, "series_material", partial(series.series_material, training=short))
     before = torch.get_num_threads()
     run(load([
-        "policy=graphwalker", f"task={task}", "data.patients=120", f"data.cache={tmp_path}/cache", "eval.bootstrap=20",
-        "selector.encoder=adacare", "threads=1", f"run_dir={tmp_path}/run",
+        "system=graphwalker", f"task={task}", "data.patients=120", f"data.cache={tmp_path}/cache", "eval.bootstrap=20",
+        "system.encoder=adacare", "threads=1", f"run_dir={tmp_path}/run",
     ]))  # fmt: skip
     torch.set_num_threads(before)
     found = json.loads((tmp_path / "run/encoder.json").read_text())
@@ -42,7 +42,7 @@ def test_the_demo_world(
 
 
 def test_another_system_has_no_encoder() -> None:
-    with pytest.raises(BadInput, match="policy=graphwalker"):
+    with pytest.raises(BadInput, match="system=graphwalker"):
         run(load([]))
 
 

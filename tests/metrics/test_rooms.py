@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -175,8 +174,7 @@ def test_who_was_chosen_for_whom(tmp_path: Path) -> None:
                "walk": {"sample_id": "s1", "svg": walk}}  # fmt: skip
     folder = RunFolder.open(tmp_path)
     assert graphwalker.sections(folder, {}) == []
-    graphwalker.write_selection(folder, content)
-    (part,) = graphwalker.sections(folder, {})
+    (part,) = graphwalker.sections(folder, {"selection": content})
     text = words(part.html)
     assert "AUROC 50.00 52.00±10.00" in text and "s9 (lived; +0.12500), s8 (died)" in text
     assert "The first 30 of 31 patients" in text and "<svg" in part.html and "<script>" not in part.html
@@ -190,10 +188,8 @@ def test_a_room_s_part_stands_in_the_page_of_its_run(room: Any, tmp_path: Path) 
         "iterations": 1, "prompt_tokens": 1, "completion_tokens": 1, "seconds": 0.1, "turns": [], **rows,
     }  # fmt: skip
     folder = run_of(tmp_path, {"main": [row]})
-    (tmp_path / "selection.json").write_text(json.dumps(
-        {"selector": "s", "k": 1, "cost": {}, "clinical": {}, "rows": [], "walk": None}
-    ))  # fmt: skip
-    parts = room.sections(folder, {})
+    nobody = {"selector": "s", "k": 1, "cost": {}, "clinical": {}, "rows": [], "walk": None}
+    parts = room.sections(folder, {"selection": nobody})
     page = write_report(tmp_path, Look(sections=parts)).read_text()
     for number, part in enumerate(parts, 1):
         assert f'<section id="section-{number}"><h2>{part.title}</h2>' in page and part.html in page
