@@ -60,13 +60,8 @@ class _Upstream:
             return self.plain(case, variant)
         if case.sample_id not in self.examples:
             raise BadInput(
-<<<<<<< HEAD
-                f"There are no examples by {self.name} for sample {case.sample_id}: choose them for this task "
-                "and split."
-=======
                 f"There are no examples by {self.name} for sample {case.sample_id}: choose them for this task and "
                 "these splits."
->>>>>>> room-walk
             )
         return with_examples(self.plain(case, variant.spec.plain), self.examples[case.sample_id], self.roles)
 

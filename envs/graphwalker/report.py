@@ -1,14 +1,8 @@
 """GraphWalker's part of the report: who was chosen for whom, what each pick gained, what it cost, one walk.
 
-<<<<<<< HEAD
-summary.json's `selection`: selector, k, kind ("generated" or not), cost {name: number}, clinical {metric: [value,
-mean, deviation]}, rows [{sample_id, label, prediction, scored, shots: [{sample_id, label, gain or null}]}], walk (null,
-or {"sample_id", "svg"}).
-=======
 "selection" in summary.json (`envs.graphwalker.rows`): variant, selector, k, cost {name: number}, clinical {metric:
 [value, mean, deviation]}, rows [{sample_id, label, prediction, scored, shots: [{sample_id, label, gain or null}]}],
 walk (null, or {"sample_id", "svg"}).
->>>>>>> room-walk
 """
 
 from __future__ import annotations
@@ -19,11 +13,7 @@ from typing import Any
 from ghar.metrics.look import Section, render_section
 from ghar.metrics.runfolder import RunFolder
 
-<<<<<<< HEAD
-SHOWN = 30  # selections
-=======
 SHOWN = 30
->>>>>>> room-walk
 NAMES = {
     "auroc": "AUROC",
     "auprc": "AUPRC",
@@ -41,11 +31,7 @@ NAMES = {
 
 
 def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
-<<<<<<< HEAD
-    """The part about demonstrations; none where the run has not written it."""
-=======
     """The part about demonstrations; none where the evaluation chose none."""
->>>>>>> room-walk
     content = summary.get("selection")
     if content is None:
         return []

@@ -1,12 +1,7 @@
 """Whom each selector chooses, against what commit a156ecb chose, where answers are hashes and tokens are words.
 
-<<<<<<< HEAD
-An "episode" is [shots, gains (6 digits), anchors, the examples' text], shots and anchors as sample ids.
-golden_graphwalker.json: the group of the old file with overrides under their new names.
-=======
 An "episode" is [shots, gains (6 digits), anchors, the examples' text], shots and anchors as sample ids. Nothing
 differs. golden_graphwalker.json: the group of the old file, its overrides under their new names.
->>>>>>> room-walk
 """
 
 from __future__ import annotations
