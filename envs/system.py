@@ -170,7 +170,6 @@ class System(Generic[C]):
     summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
     ceilings: best possible accuracies on some cases, None where nobody knows them.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
-    measures: whether its corpus asks the reader's engine how probable texts are.
     partitions: of the corpus, where it has some (another system may ask it: system.over). decisions: as numbers.
     judged: what it adds to summary.json by asking a language model once all variants have been played: the policy of
         `main`, or of another variant that was played by a language model. None where there is nothing to ask.
@@ -203,7 +202,6 @@ class System(Generic[C]):
     pairs_of: Sequence[tuple[str, str]] = ()
     ceilings: Callable[[Sequence[C]], Mapping[str, float] | None] = lambda cases: None
     prepare: Callable[[Variant, Policy], Variant] | None = None
-    measures: bool = False
     partitions: Sequence[Any] = ()
     decisions: Callable[[], Decisions] | None = None
     judged: Callable[[Policy], dict[str, Any]] | None = None

@@ -201,25 +201,13 @@ def _reinforce(run: Run, make_workers: MakeWorkers) -> None:
     """MAPPO from the policy after the warm-up, which every start reads from the same bytes."""
     config = run.config
     model, tokenizer = load_sft(config, run.checkpoints)
-    system = run.system.read_by(_reader(run, model, tokenizer))
+    system = run.system.read_by(reader_of(tokenizer, model))
     stage = stage_of(system, system.variants[system.main], config)
     references = read_lessons(run.checkpoints / LESSONS).references
     actor = make_actor(config, model)
     with run.timed("rl"):
         workers = make_workers(stage, system.credentialed, actor, tokenizer)
         reinforce(system, config, actor, tokenizer, references, run.log, run.folder, workers)
-
-
-def _reader(run: Run, model: Any, tokenizer: Any) -> systems.Reader:
-    """Who reads during RL. A corpus that measures texts does so with the policy after the warm-up, in a model of its
-    own: what it answers must not change while the policy is trained."""
-    if not run.system.measures:
-        return reader_of(tokenizer, model)
-    config = run.config
-    if config.ray is not None:
-        raise BadInput(f"system {run.system.name} asks an engine while it retrieves, which Ray's actors do not have.")
-    own, _ = load_sft(config, run.checkpoints)
-    return reader_of(tokenizer, own, HFEngine(own, tokenizer, config.engine.max_batch))
 
 
 def _finish(run: Run) -> None:
@@ -232,7 +220,7 @@ def _finish(run: Run) -> None:
     run.logger.finish()
     lessons = dict(read_lessons(run.checkpoints / LESSONS).about)
     about = {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": _commit()}
-    conclude(run.folder, {**summary, "lessons": lessons, **about})
+    conclude(run.folder, {**summary, **lessons.pop("summary", {}), "lessons": lessons, **about})
 
 
 def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:

@@ -61,8 +61,9 @@ def judge_rankers(study: RankerStudy, judge: Policy) -> dict[str, Any]:
         judged.append(np.array([given[i] for i in readable], dtype=float))
         for name, ranker in rankers.items():
             scores[name].append(ranker(question)[rows[readable]])
+    patients = [question.subject_id for question in study.questions]
     draw = {"seed": study.config.seed, "resamples": study.config.eval.bootstrap}
-    return {"rankers": agreement(scores, judged, **draw), "pairs": pairs, "unreadable": unreadable}
+    return {"rankers": agreement(scores, judged, patients=patients, **draw), "pairs": pairs, "unreadable": unreadable}
 
 
 def _rankers(study: RankerStudy) -> dict[str, Callable[[Question], np.ndarray]]:

@@ -58,7 +58,7 @@ def assemble(material: Material[Any], config: Config, reader: Reader) -> System[
         partial(_reward, config.reward.eta), variants, MAIN, LISTED, partial(assemble, material, config),
         fixed={RULE: MajorityOfExamples}, teacher=RULE, taught=variants[TAUGHT], texts=material.texts, row=rows.row,
         numbers=clinical.numbers, summary=partial(_summary, rows, clinical, variants, config),
-        measures=True, counts=counts(material), generated=material.generated, credentialed=material.credentialed,
+        counts=counts(material), generated=material.generated, credentialed=material.credentialed,
     )  # fmt: skip
 
 

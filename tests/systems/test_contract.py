@@ -107,8 +107,7 @@ def test_rules_play_the_same_episodes_whatever_the_schedule(built: tuple[System[
 def test_views_keep_their_promises(built: tuple[System[Any], Config]):
     system, config = built
     model, tokenizer = untrained(config, list(system.texts()) or [case.text for case in system.cases.train], (), 0)
-    if system.measures:  # its corpus asks a language model
-        system = system.read_by(reader_of(tokenizer, model, HFEngine(model, tokenizer, 16)))
+    system = system.read_by(reader_of(tokenizer, model, HFEngine(model, tokenizer, 16)))  # for a corpus that asks it
     few = replace(system, cases=Splits(system.cases.train[:3], system.cases.valid, system.cases.test))
     scene = scene_of(few)
     check(GymView(TextGame(scene)), episodes=1)
