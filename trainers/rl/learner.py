@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ghar.config import Config, Deepspeed
+from ghar.config import Deepspeed
 from trainers.rl.actor_critic import ActorCritic, Scores
 from trainers.rl.trajectory import Row
 from trainers.runs.distributed import load_deepspeed, world
@@ -23,11 +23,6 @@ from trainers.runs.distributed import load_deepspeed, world
 ALONE = Deepspeed(stage=None, offload=False, checkpointing=False)
 # never looked at, but where DeepSpeed expects an accumulation it also adds up what is offloaded
 ACCUMULATE = 2
-
-
-def sharing(config: Config) -> Deepspeed:
-    """The section `deepspeed`; systems without one share nothing out."""
-    return config.deepspeed or ALONE
 
 
 def zero_config(deepspeed: Deepspeed, dtype: str, max_grad_norm: float) -> dict[str, Any]:
