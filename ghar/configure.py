@@ -186,7 +186,7 @@ def contradictions(c: Config) -> Iterator[str]:
         )
     rl = c.trainer.rl
     if rl.estimator in ("grpo", "rloo", "turn_group") and rl.attempts < 2:
-        yield f"trainer.rl.estimator={rl.estimator} compares a patient's attempts: set trainer.rl.attempts to 2 or more."
+        yield f"trainer.rl.estimator={rl.estimator} compares a patient's attempts: set trainer.rl.attempts above 1."
     if rl.attempts > rl.episodes:
         yield f"trainer.rl.attempts={rl.attempts} is more than trainer.rl.episodes={rl.episodes}: lower the first."
     named = c.eval.variants

@@ -60,7 +60,8 @@ class Local:
         """See `Workers`."""
         with learner.whole(), serving(self.engine, learner.actor, version):
             policy = EnginePolicy(self.engine, order.temperature)
-            episodes = play(self.stage, order.cases, policy, seed=order.seed, title=order.title, attempts=order.attempts)
+            own = {"seed": order.seed, "title": order.title, "attempts": order.attempts}
+            episodes = play(self.stage, order.cases, policy, **own)
         return lambda: episodes
 
     def close(self) -> None:
