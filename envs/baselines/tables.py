@@ -23,9 +23,10 @@ from envs.baselines.features import (
 from ghar.data.cohort import Sample
 
 STRENGTHS = tuple(10.0**power for power in range(-3, 4))  # C of scikit-learn
-STEPS = 1_000  # of its solver at most
+STEPS, TOLERANCE = 1_000, 1e-3  # of its solver
 NEIGHBOURS = (1, 3, 5, 10, 20, 50, 100)
 PRIOR = 0.5  # what the training shares count beside neighbours whose weights are their likeness, at most 1
+LEAVES = (20, 5)  # samples that a leaf of boosting holds at least: small ones can follow rare codes
 AT_ONCE = 256  # samples that look for neighbours together
 
 
@@ -70,10 +71,11 @@ def fit_regression(known: Known) -> Regression:
     inputs, judged = scaler.transform(inputs), scaler.transform(_counted(known.valid, place))
     best, reached = None, -np.inf
     for strength in STRENGTHS:
-        fitted = LogisticRegression(C=strength, max_iter=STEPS).fit(inputs, known.labels)
+        fitted = LogisticRegression(C=strength, max_iter=STEPS, tol=TOLERANCE).fit(inputs, known.labels)
         found = likelihood(all_shares(fitted, judged, known.classes), labels_of(known.valid))
-        if found > reached:
-            best, reached = Regression(place, scaler, fitted, known.classes, {"C": strength}), found
+        if found <= reached:
+            break  # weaker penalties fit the training samples only closer
+        best, reached = Regression(place, scaler, fitted, known.classes, {"C": strength}), found
     assert best is not None
     return best
 
@@ -103,18 +105,26 @@ class Boosting:
 
 
 def fit_boosting(known: Known) -> Boosting:
-    """Stopped when the validation loss has stopped falling."""
+    """Stopped when the validation loss no longer falls, with the leaves that make the validation labels most likely."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     own, seen = known.settings, set(known.labels.tolist())
     place = vocabulary(known.train, own.codes)
     judged = [sample for sample in known.valid if sample.label in seen]  # scikit-learn takes no label it has not seen
-    model = HistGradientBoostingClassifier(
-        max_iter=own.rounds, early_stopping=bool(judged), n_iter_no_change=own.patience, random_state=known.seed
-    )
     held_out = {"X_val": _dense(judged, place), "y_val": labels_of(judged)} if judged else {}
-    model.fit(_dense(known.train, place), known.labels, **held_out)
-    return Boosting(place, model, known.classes, {"rounds": int(model.n_iter_)})
+    inputs, best, reached = _dense(known.train, place), None, -np.inf
+    for leaf in LEAVES:
+        stop = {"early_stopping": bool(judged), "n_iter_no_change": own.patience}
+        fitted = HistGradientBoostingClassifier(
+            max_iter=own.rounds, min_samples_leaf=leaf, random_state=known.seed, **stop
+        )
+        fitted.fit(inputs, known.labels, **held_out)
+        model = Boosting(place, fitted, known.classes, {"rounds": int(fitted.n_iter_), "leaf": leaf})
+        found = known.likelihood(model)
+        if found > reached:
+            best, reached = model, found
+    assert best is not None
+    return best
 
 
 def _dense(samples: Sequence[Sample], place: Mapping[str, int]) -> np.ndarray:
