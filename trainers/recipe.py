@@ -117,6 +117,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     start = time.monotonic()
     records = Records(config)
     system = main_first(lambda: systems.build(records))
+    require_agents(system)
     run = Run(records, system, folder, _logger(config, system, folder), resumed, {"data": time.monotonic() - start})
     on_main(lambda: print(banner(config, system)))
     if on_main(lambda: not (run.checkpoints / SFT).is_dir()):
@@ -127,6 +128,15 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     if config.trainer.rl.updates:
         _reinforce(run, make_workers)
     return lambda: _finish(run)
+
+
+def require_agents(system: System[Any]) -> None:
+    """BadInput for a system in which no one acts, such as the baselines."""
+    if not system.agents:
+        raise BadInput(
+            f"system {system.name} has no agents, so there is nothing to train: start launch/evaluate.py "
+            f"system={system.name}, which fits it, or put it into launch/compare.py."
+        )
 
 
 def banner(config: Config, system: System[Any]) -> str:
