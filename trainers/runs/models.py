@@ -24,6 +24,7 @@ from trainers.runs import checkpoint
 # mean |trainer's - engine's log-prob| in nats: rounding stays far below, weights one update behind do not (in bfloat16
 # rounding alone was measured at 0.002 to 0.011)
 MISMATCH_LIMIT = {"float32": 1e-3, "bfloat16": 0.1}
+VALUE_CLIP = 5.0  # how far one update may move a value, in units of reward
 ABANDONED = 3600.0  # seconds; writing a model takes less
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
 
@@ -122,7 +123,7 @@ def mappo_config(config: Config) -> MappoConfig:
         minibatches=rl.minibatches,
         micro_tokens=rl.micro_tokens,
         clip=rl.clip,
-        value_clip=rl.value_clip,
+        value_clip=VALUE_CLIP,
         gamma=rl.gamma,
         lam=rl.lam,
         credit=rl.credit,
