@@ -56,7 +56,7 @@ def start_model(system: System[Any], records: Records, checkpoints: Path, log: L
     practice = practice_of(system, records)
     if practice is None:
         texts = on_main(lambda: list(system.texts()))
-        model, tokenizer = untrained(config, texts, (), config.data.world_seed)
+        model, tokenizer = untrained(config, texts, (), base_seed(config))
     else:
         kept = Path(config.data.cache) / "bases" / base_key(config, practice)
         if on_main(lambda: kept.is_dir()):
@@ -83,6 +83,12 @@ def practice_of(system: System[Any], records: Records) -> Practice | None:
     raise BadInput(f"system {system.name} practises as {name} does, which has no practice of its own.")
 
 
+def base_seed(config: Config) -> int:
+    """Of the base model's weights and exercises."""
+    own = config.trainer.base.seed
+    return config.data.world_seed if own is None else own
+
+
 def base_key(config: Config, practice: Practice) -> str:
     """A name for the base model that changes with everything it is made from."""
     model = config.model
@@ -93,9 +99,10 @@ def base_key(config: Config, practice: Practice) -> str:
 def build_base(config: Config, practice: Practice, log: Log) -> tuple[Any, Any]:
     """Tokenizer and base model, trained for `trainer.base.steps` steps. Returns (model, tokenizer).
 
-    Its randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
+    Its randomness is the world's where `trainer.base.seed` is null: runs of different seeds then start from one base,
+    as they would from a downloaded one.
     """
-    base, seed = config.trainer.base, config.data.world_seed
+    base, seed = config.trainer.base, base_seed(config)
     made = practice.exercises(base.steps * base.batch, seed)
     texts = [text for episode in made.episodes[:TEXTS] for text in _texts(episode)]
     model, tokenizer = untrained(config, texts, made.names, seed)

@@ -117,7 +117,7 @@ def reinforce(
     rng = np.random.default_rng(derive_seed(config.seed, "rl"))
     loop = _Loop(_learner(config, actor), rng, running_of(system))
     model, checkpoints = identity(config, actor, tokenizer), folder.path / "checkpoints"
-    keep = checkpoint.Keep(config.keep_last, config.keep_best)
+    keep = checkpoint.Keep(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)
     if found is not None:
         on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}."))

@@ -31,6 +31,7 @@ from trainers.runs.distributed import gather, gather_rows, rank, world
 # mean |trainer's - engine's log-prob| in nats: rounding stays far below, weights one update behind do not (in bfloat16
 # rounding alone was measured at 0.002 to 0.011)
 MISMATCH_LIMIT = {"float32": 1e-3, "bfloat16": 0.1}
+VALUE_CLIP = 5.0  # how far one update may move a value, in units of reward
 PARTS = ("loss/total", "loss/policy", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
@@ -90,7 +91,7 @@ def settings_of(config: Config) -> MappoConfig:
         minibatches=rl.minibatches,
         micro_tokens=rl.micro_tokens,
         clip=rl.clip,
-        value_clip=rl.value_clip,
+        value_clip=VALUE_CLIP,
         gamma=rl.gamma,
         lam=rl.lam,
         credit=rl.credit,
