@@ -1,4 +1,4 @@
-"""Playing a system's cases: how many calls of the retriever are under way at once (tests/envs/test_lookups.py plays)."""
+"""Playing cases: how many calls of the retriever are under way at once (tests/envs/test_lookups.py plays)."""
 
 from __future__ import annotations
 
