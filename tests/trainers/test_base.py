@@ -17,6 +17,7 @@ from ghar.llm.hf import HFEngine
 from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy
 from ghar.llm.tokens import encode_prompt
+from ghar.metrics.runfolder import RunFolder
 from trainers.base import base_key, build_base, reader_of, start_model
 from trainers.runs.models import SFT, load_sft, save_model
 
@@ -66,10 +67,10 @@ def test_a_base_is_made_once_and_shared_by_whoever_would_make_the_same(small_rec
     for name in ("first", "second"):
         rows: list[dict] = []
         own = Records(replace(config, seed=len(told)))  # a run of another seed starts from the same base
-        start_model(small_system, own, tmp_path / name, rows.append)
+        start_model(small_system, own, RunFolder.open(tmp_path / name), rows.append)
         told.append([row["step"] for row in rows])
     assert told == [[1], []] and len(list((tmp_path / "cache" / "bases").iterdir())) == 1
-    weights = [(tmp_path / name / "base" / "model.safetensors").read_bytes() for name in ("first", "second")]
+    weights = [(tmp_path / name / "checkpoints" / "base" / "model.safetensors").read_bytes() for name in ("first", "second")]
     assert weights[0] == weights[1]
     keys = [base_key(tiny(small_records.config, steps), small_system.practice) for steps in (0, 1)]
     assert keys[0] != keys[1] == base_key(config, small_system.practice)
