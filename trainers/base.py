@@ -18,6 +18,7 @@ from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.models import load_pretrained, untrained
 from ghar.llm.tokens import Tokenizer, encode_prompt
+from ghar.metrics.runfolder import RunFolder
 from ghar.progress import track
 from trainers.runs.distributed import main_first, on_main
 from trainers.runs.models import save_model
@@ -47,8 +48,11 @@ class TokenCount:
         return len(encode_prompt(self.tokenizer, text))
 
 
-def start_model(system: System[Any], records: Records, checkpoints: Path, log: Log) -> tuple[Any, Any]:
-    """What training starts from. The demo's is made once in a cache; a copy goes to checkpoints/base."""
+def start_model(system: System[Any], records: Records, folder: RunFolder, log: Log) -> tuple[Any, Any]:
+    """What training starts from. The demo's is made once in a cache; a copy goes to checkpoints/base of the run.
+
+    Where it is there already, the run's rows of how it was made stay: an earlier start of this run may have made it.
+    """
     config = records.config
     if config.model.kind == "pretrained":
         assert config.model.path is not None  # ghar.configure asks for it
@@ -62,11 +66,12 @@ def start_model(system: System[Any], records: Records, checkpoints: Path, log: L
         if on_main(lambda: kept.is_dir()):
             on_main(lambda: print(f"Base model of an earlier run: {kept}"))
         else:
+            on_main(lambda: folder.rewind("base", -1))
             kept.parent.mkdir(parents=True, exist_ok=True)
             made = build_base(config, practice, log)
             on_main(lambda: save_model(*made, kept))
         model, tokenizer = load_pretrained(str(kept), config.model.dtype)
-    on_main(lambda: save_model(model, tokenizer, checkpoints / BASE))
+    on_main(lambda: save_model(model, tokenizer, folder.path / "checkpoints" / BASE))
     return model, tokenizer
 
 

@@ -153,9 +153,8 @@ def banner(config: Config, system: System[Any]) -> str:
 def _warm_up(run: Run) -> None:
     """Base model, lessons and SFT, into checkpoints/sft. What an earlier start has finished is not done again."""
     config, kept = run.config, run.checkpoints / LESSONS
-    on_main(lambda: run.folder.rewind("base", -1))
     with run.timed("base"):
-        model, tokenizer = start_model(run.system, run.records, run.checkpoints, run.log)
+        model, tokenizer = start_model(run.system, run.records, run.folder, run.log)
     with run.timed("teacher"):
         on_main(lambda: _teach(run, model, tokenizer, kept))
         lessons = read_lessons(kept)
