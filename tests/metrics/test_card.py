@@ -14,7 +14,7 @@ CONFIG = {
 
 
 def card(counts: dict[str, int], best: bool = True) -> str:
-    """As trainers.runs.export renders it."""
+    """As trainers.export renders it."""
     pages = Environment(
         loader=PackageLoader("ghar.metrics"), undefined=StrictUndefined, trim_blocks=True, autoescape=False
     )

@@ -23,8 +23,8 @@ from ghar.metrics.ceilings import in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
 from trainers.rl.actor_critic import ActorCritic
 from trainers.runs import checkpoint
-from trainers.runs.models import SFT, identity, load_sft, make_actor, save_model, use_cores
-from trainers.weights import find
+from trainers.runs.models import SFT, load_sft, save_model, use_cores
+from trainers.weights import find, identity, make_actor
 
 METRICS = ("accuracy", "macro_f1", "reward", "retrieval_rate", "when_f1", "iterations")
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank may be (vLLM 0.32)
