@@ -154,6 +154,7 @@ class Rl:
 
     updates: Natural
     episodes: Count  # per update: the one definition of a batch
+    attempts: Count  # times each patient of a batch is played; estimators by group compare them
     epochs: Count  # passes over a batch
     minibatches: Count
     lr: Positive  # of the policy
@@ -164,7 +165,11 @@ class Rl:
     lam: Fraction
     credit: Literal["token", "turn", "bilevel"]
     per_agent: bool  # GAE within each agent's own turns
+    # advantages: gae with a critic; grpo, rloo, turn_group against a patient's other attempts; reinforce_pp whitened
+    estimator: Literal["gae", "grpo", "rloo", "reinforce_pp", "turn_group"]
+    aggregate: Literal["token", "turn", "sequence"]  # what counts alike in the losses
     kl: NotNegative  # weight of the KL term to the reference
+    kl_estimator: Literal["k1", "k2", "k3"]  # of that term; k3's gradient is that of the reverse KL
     ratio: Literal["behaviour", "reference"]  # reference: Eq. 16 as printed
     critic_target: Literal["returns", "reward"]  # reward: Eq. 17 as printed
     value_coef: NotNegative

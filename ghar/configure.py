@@ -184,6 +184,11 @@ def contradictions(c: Config) -> Iterator[str]:
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
             f"{c.trainer.rl.episodes}: every minibatch needs an episode, so lower the first or raise the second."
         )
+    rl = c.trainer.rl
+    if rl.estimator in ("grpo", "rloo", "turn_group") and rl.attempts < 2:
+        yield f"trainer.rl.estimator={rl.estimator} compares a patient's attempts: set trainer.rl.attempts above 1."
+    if rl.attempts > rl.episodes:
+        yield f"trainer.rl.attempts={rl.attempts} is more than trainer.rl.episodes={rl.episodes}: lower the first."
     named = c.eval.variants
     if named is not None and (not named or len(set(named)) < len(named)):
         yield "eval.variants must name at least one variant and each only once: correct the list."

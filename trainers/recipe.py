@@ -37,7 +37,6 @@ from ghar.metrics.runfolder import RunFolder
 from trainers.base import reader_of, start_model
 from trainers.evaluate import evaluate_system
 from trainers.report import conclude
-from trainers.rl.learner import sharing
 from trainers.rl.loop import reinforce
 from trainers.rl.workers import MakeWorkers, local
 from trainers.runs.distributed import main_first, on_main, rank, together
@@ -99,7 +98,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     path, finish = Path(config.run_dir), None
     with ExitStack() as held, full_disk_told(path):
-        with together(sharing(config).stage):
+        with together(config.deepspeed.stage):
             use_cores(config.threads)
             torch.manual_seed(config.seed)
             on_main(lambda: hold(held, path))

@@ -85,4 +85,4 @@ def answer_scores(
     """{measure: [value, mean, deviation]} of the words of the most probable option against the right one's."""
     given = [None if p is None else q.options[int(np.argmax(p))] for q, p in zip(questions, found, strict=True)]
     right = [question.options[question.answer] for question in questions]
-    return {name: value.as_list() for name, value in text_scores(given, right, patients=None, **draw).items()}
+    return {name: value.as_list() for name, value in text_scores(given, right, **draw).items()}
