@@ -57,7 +57,7 @@ def fit_severities(known: Known) -> Severities:
 
 def grades_of(codes: csr_array, table: np.ndarray) -> np.ndarray:
     """i64[samples]: the highest severity of each; 0 of a sample without codes."""
-    grades = np.zeros(np.shape(codes)[0], dtype=np.int64)
+    grades = np.zeros(_size(codes)[0], dtype=np.int64)
     rows, columns = codes.nonzero()
     np.maximum.at(grades, rows, table[columns])
     return grades
@@ -65,7 +65,7 @@ def grades_of(codes: csr_array, table: np.ndarray) -> np.ndarray:
 
 def first_table(codes: csr_array, labels: np.ndarray, start: float | None) -> np.ndarray:
     """i64[codes]: where the climb begins. Without noise a severity is at most the lowest label of its samples."""
-    table = np.zeros(np.shape(codes)[1], dtype=np.int64)
+    table = np.zeros(_size(codes)[1], dtype=np.int64)
     if start is not None:
         for code, rows in enumerate(_rows_of(codes)):
             if len(rows):
@@ -80,7 +80,7 @@ def climb(
     rows_of = _rows_of(codes)
     order = np.argsort([-len(rows) for rows in rows_of], kind="stable")
     table, grades = table.copy(), np.arange(classes)
-    tally = np.zeros((np.shape(codes)[0], classes), dtype=np.int64)  # how many codes of a sample have each severity
+    tally = np.zeros((_size(codes)[0], classes), dtype=np.int64)  # how many codes of a sample have each severity
     tally[:, 0] = 1  # so that a sample without codes has grade 0
     rows, columns = codes.nonzero()
     np.add.at(tally, (rows, table[columns]), 1)
@@ -107,10 +107,15 @@ def law_of(grades: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
     return law / law.sum(axis=1, keepdims=True)
 
 
+def _size(codes: Any) -> tuple[int, int]:
+    """(samples, codes)"""
+    return codes.shape
+
+
 def _rows_of(codes: csr_array) -> list[np.ndarray]:
     """The samples that show each code."""
     rows, columns = codes.nonzero()
-    ends = np.cumsum(np.bincount(columns, minlength=np.shape(codes)[1]))
+    ends = np.cumsum(np.bincount(columns, minlength=_size(codes)[1]))
     return np.split(rows[np.argsort(columns, kind="stable")], ends[:-1])
 
 
