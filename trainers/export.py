@@ -93,10 +93,10 @@ def card(config: Config, summary: Mapping[str, Any], step: Path) -> str:
         loader=PackageLoader("ghar.metrics"), undefined=StrictUndefined, trim_blocks=True, autoescape=False
     )
     pages.filters["interval"] = _interval
+    pages.filters["in_words"] = lambda ceilings: in_words({"ceilings": ceilings})
     rank = next((r for r in VLLM_RANKS if r >= config.model.lora_rank), None)
     return pages.get_template("card.md").render(
         summary={"commit": None, "ceilings": None, **summary, "task": {"question": None, **summary["task"]}},
-        ceilings=in_words(summary),
         config=asdict(config),
         lora=lora,
         base_model=config.model.path or "a small Qwen2 built by GHAR's demo",
