@@ -50,11 +50,17 @@ def play(
     seed: int,
     title: str,
     attempt: int = 0,
+    attempts: Sequence[int] = (),
     corpus: Corpus | None = None,
 ) -> list[Episode]:
     """One episode a case, in their order; every agent is answered by `policy` (they share parameters, Section IV of
-    GHAR's paper). corpus: in place of the stage's own."""
-    jobs = [Job(case.sample_id, attempt, partial(stage.episode, case, stage.variant)) for case in cases]
+    GHAR's paper). attempt: which one this is of every case, or of each of them (`attempts`). corpus: in place of the
+    stage's own."""
+    which = attempts or [attempt] * len(cases)
+    jobs = [
+        Job(case.sample_id, number, partial(stage.episode, case, stage.variant))
+        for case, number in zip(cases, which, strict=True)
+    ]
     config, forced = stage.config, stage.variant.forced
     answering = ForcedPolicy(policy, forced) if forced else policy
     asked = corpus or stage.corpus

@@ -14,8 +14,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from envs.rollout import Corpus
-from ghar.data.cohort import Task
-from ghar.data.tasks.splits import Splits
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
@@ -23,6 +21,8 @@ from rewards.compose import EpisodeReward
 
 if TYPE_CHECKING:
     from envs.records import Records
+    from ghar.data.cohort import Task
+    from ghar.data.tasks.splits import Splits
 
 STAGES = ("trained", "sft", "base")  # whose weights a variant can ask for
 

@@ -33,7 +33,6 @@ NotNegative = Annotated[float, Range(0)]
 Fraction = Annotated[float, Range(0, 1)]
 
 
-
 @dataclass(frozen=True)
 class Scale:
     name: Literal["demo", "full"]  # demo: two cores, generated patients; full: the paper's setting
@@ -64,10 +63,10 @@ class Task:
     window_days: Count  # read, kare_readmission: readmission within so many days
     legacy_order: bool  # visits by id and not by time, as PyHealth 1.1 has them; to reproduce published numbers only
     split: tuple[Fraction, Fraction, Fraction]  # shares of train, valid, test; by patient
-    split_seed: Natural
+    split_seed: Natural  # of the drawing by patient
     max_train: Count | None  # at most so many samples, null for all
-    max_valid: Count | None
-    max_test: Count | None
+    max_valid: Count | None  # the same of validation
+    max_test: Count | None  # the same of the test
 
 
 @dataclass(frozen=True)
@@ -84,22 +83,24 @@ class Retriever:
     service: str | None  # address of launch/serve_retrieval.py, like http://127.0.0.1:8077; null retrieves in process
     workers: Count  # service: processes that answer, and calls a run has under way
     batch: Count  # service, Ray: requests answered together
-    wait_ms: NotNegative  # service, Ray: how long the first request of a batch waits for others
 
 
 @dataclass(frozen=True)
 class Model:
     kind: Literal["demo", "pretrained"]  # demo: a small Qwen2 built on the spot
     path: str | None  # pretrained: folder or hub name
-    dtype: Literal["float32", "bfloat16"]
-    finetune: Literal["lora", "full"]
-    lora_rank: Count
-    lora_alpha: Count
+    dtype: Literal["float32", "bfloat16"]  # of weights and computation
+    finetune: Literal["lora", "full"]  # what is trained: low-rank adapters, or all weights
+    lora_rank: Count  # of the adapters; their alpha is twice as much
     critic: Literal["head", "adapter"]  # value heads on the shared trunk, or on an adapter of their own
-    hidden: Count | None  # demo: width, layers, heads; null for a pretrained model
-    layers: Count | None
-    heads: Count | None
+    hidden: Count | None  # demo: width; null for a pretrained model, here and below
+    layers: Count | None  # demo: layers
+    heads: Count | None  # demo: attention heads of a layer
     vocab: Annotated[int, Range(256)] | None  # demo: size limit of its tokenizer
+
+    @property
+    def lora_alpha(self) -> int:
+        return 2 * self.lora_rank
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,10 @@ class Reward:
 class Base:
     """Gives the demo model its parametric knowledge."""
 
-    steps: Natural
-    batch: Count
-    lr: Positive
+    steps: Natural  # of training; 0 leaves it untrained, and is what a pretrained model needs
+    batch: Count  # exercises a step
+    lr: Positive  # learning rate
+    seed: Natural | None  # of its weights and exercises; null is data.world_seed, so that runs share one base model
 
 
 @dataclass(frozen=True)
@@ -142,38 +144,42 @@ class Warmup:
     teacher: str  # "scripted", or the folder or hub name of a model
     samples: Count  # training samples put to the teacher
     attempts: Count  # per sample, until one is correct
-    epochs: Count
-    batch: Count
+    epochs: Count  # passes over the lessons
+    batch: Count  # lessons a step
     micro_batch: Count  # replies a forward pass, here and in the base stage; changes memory and time, not results
-    lr: Positive
+    lr: Positive  # learning rate
 
 
 @dataclass(frozen=True)
 class Rl:
     """Multi-agent PPO (Eqs. 16-18)."""
 
-    updates: Natural
+    updates: Natural  # of the policy; 0 leaves it as the warm-up made it
     episodes: Count  # per update: the one definition of a batch
+    attempts: Count  # times each patient of a batch is played; estimators by group compare them
     epochs: Count  # passes over a batch
-    minibatches: Count
-    lr: Positive  # of the policy
-    value_lr: Positive  # of the value heads
+    minibatches: Count  # steps a pass over a batch
+    lr: Positive  # learning rate of the policy
+    value_lr: Positive  # learning rate of the value heads
     clip: Positive  # epsilon of Eq. 16
-    value_clip: Positive
-    gamma: Fraction
-    lam: Fraction
-    credit: Literal["token", "turn", "bilevel"]
+    gamma: Fraction  # discount of later rewards
+    lam: Fraction  # lambda of GAE: 1 takes whole returns, 0 one step
+    credit: Literal["token", "turn", "bilevel"]  # what has an advantage of its own; bilevel: turns, then tokens
     per_agent: bool  # GAE within each agent's own turns
+    # advantages: gae with a critic; grpo, rloo, turn_group against a patient's other attempts; reinforce_pp whitened
+    estimator: Literal["gae", "grpo", "rloo", "reinforce_pp", "turn_group"]
+    aggregate: Literal["token", "turn", "sequence"]  # what counts alike in the losses
     kl: NotNegative  # weight of the KL term to the reference
+    kl_estimator: Literal["k1", "k2", "k3"]  # of that term; k3's gradient is that of the reverse KL
     ratio: Literal["behaviour", "reference"]  # reference: Eq. 16 as printed
     critic_target: Literal["returns", "reward"]  # reward: Eq. 17 as printed
-    value_coef: NotNegative
-    entropy: NotNegative
+    value_coef: NotNegative  # weight of the value loss
+    entropy: NotNegative  # weight of the entropy bonus
     micro_tokens: Count  # tokens per forward and backward pass; changes memory, not results
-    max_grad_norm: Positive
+    max_grad_norm: Positive  # longer gradients are cut to this norm
     eval_every: Count  # updates
     save_every: Count  # updates between checkpoints; an evaluation always saves one
-    eval_samples: Count
+    eval_samples: Count  # validation samples an evaluation plays, at most
     patience: Count | None  # evaluations without a better one before stopping; null never stops early
 
 
@@ -184,7 +190,6 @@ class Rllib:
     policies: Literal["shared", "separate"]  # one for all agents, or one for each
     hidden: Count  # width of its layers
     runners: Natural  # processes that sample; 0 samples in the process that learns
-    timeout: Positive  # seconds that sampling a batch may take
     checkpoint: str | None  # of launch/train_rllib.py: its policy is a variant of an evaluation, rllib
 
 
@@ -232,7 +237,7 @@ class Named(Protocol):
 
 @dataclass(frozen=True)
 class Logger:
-    wandb: Literal["disabled", "offline", "online"]
+    wandb: Literal["disabled", "offline", "online"]  # Weights & Biases: off, files for a later sync, or sent at once
     project: str  # entity and group: W&B's own variables WANDB_ENTITY and WANDB_RUN_GROUP
 
 
@@ -245,12 +250,11 @@ class Privacy:
 class Config:
     """Everything a run was told; `dataclasses.asdict` gives it back as plain values."""
 
-    seed: Natural
-    threads: Count
-    run_dir: str
+    seed: Natural  # of all that is drawn in training and sampling; the demo world has data.world_seed
+    threads: Count  # processor threads of a process
+    run_dir: str  # folder of the run: configuration, metrics, checkpoints, episodes, report
     resume: Literal["auto", "never"]  # an unfinished run of the same configuration in run_dir: go on, or start over
-    keep_last: Count  # newest checkpoints that are kept; two or more survive a damaged one
-    keep_best: Count  # and those with the highest validation reward
+    keep_last: Count  # newest checkpoints kept, besides the best one; two or more survive a damaged one
     scale: Scale
     data: Data
     task: Task

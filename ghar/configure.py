@@ -69,6 +69,37 @@ def section_keys(cls: type = Config, prefix: str = "") -> list[str]:
     return names
 
 
+def schema_of(cls: type) -> dict[str, tuple[Any, type | None]]:
+    """Field name -> its annotation, and the schema class where it is a section."""
+    return {name: (kind, _schema(kind)) for name, kind in _types(cls).items()}
+
+
+def key_types(settings: type, cls: type = Config, prefix: str = "") -> dict[str, Any]:
+    """Full name -> annotation of every key, in the schema's order."""
+    found: dict[str, Any] = {}
+    for name, (kind, schema) in schema_of(cls).items():
+        section = settings if kind is Named else schema
+        found |= key_types(settings, section, f"{prefix}{name}.") if section else {prefix + name: kind}
+    return found
+
+
+class _Nothing:
+    """A value that no annotation takes, and that no name is like."""
+
+    def __str__(self) -> str:
+        return ""
+
+
+def allowed(kind: Any) -> str:
+    """What a key must be, in words."""
+    args = [a for a in get_args(kind) if a is not type(None)]
+    if get_origin(kind) in (Union, types.UnionType):
+        return f"{allowed(args[0])}, or null"
+    if get_origin(kind) is tuple:
+        return f"{_value(kind, _Nothing())[1]}, each {allowed(args[0])}"
+    return _value(kind, _Nothing())[1]
+
+
 NEAR = 0.6  # likeness from which on a name is worth guessing
 
 
@@ -184,6 +215,11 @@ def contradictions(c: Config) -> Iterator[str]:
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
             f"{c.trainer.rl.episodes}: every minibatch needs an episode, so lower the first or raise the second."
         )
+    rl = c.trainer.rl
+    if rl.estimator in ("grpo", "rloo", "turn_group") and rl.attempts < 2:
+        yield f"trainer.rl.estimator={rl.estimator} compares a patient's attempts: set trainer.rl.attempts above 1."
+    if rl.attempts > rl.episodes:
+        yield f"trainer.rl.attempts={rl.attempts} is more than trainer.rl.episodes={rl.episodes}: lower the first."
     named = c.eval.variants
     if named is not None and (not named or len(set(named)) < len(named)):
         yield "eval.variants must name at least one variant and each only once: correct the list."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from envs.system import settings_of
 from ghar.config import Config
 from ghar.configure import build, leaf_keys, nearest, section_keys, unknown_key
 from ghar.errors import BadInput
+from launch import help as helping
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 # Names of earlier versions, and what stands in their place: a key that ends in a dot stands for all below it.
@@ -45,8 +47,10 @@ def launch(job: Callable[[Config], None]) -> None:
     """Read the command line and call `job` with the checked configuration, once or (--multirun) once a combination."""
     _find_own()
     try:
+        if _answered(sys.modules["__main__"].__doc__ or ""):
+            return
         arguments = get_args_parser().parse_args()
-        if not (arguments.help or arguments.hydra_help or arguments.shell_completion):
+        if not (arguments.hydra_help or arguments.shell_completion):
             check(arguments.overrides, sweep=arguments.multirun)
         _hand_over(arguments.overrides)
     except BadInput as error:
@@ -65,14 +69,43 @@ def launch(job: Callable[[Config], None]) -> None:
 
 def plainly(job: Callable[[], None], usage: str) -> None:
     """Call `job`, whose command line is not Hydra's alone; `usage` is what --help prints."""
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        print(usage)
-        return
     _find_own()
     try:
-        job()
+        if not _answered(usage):
+            job()
     except BadInput as error:
         _stop(error)
+
+
+def _answered(usage: str) -> bool:
+    """Print what --help or --version asks for; False where neither stands there. BadInput for other dashes."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `--help | head` is no error
+    arguments = sys.argv[1:]
+    if "--version" in arguments:
+        print(helping.version())
+        return True
+    wanted = helping.wish(arguments)
+    if wanted is None:
+        if wrong := helping.misplaced(arguments, [*leaf_keys(), *groups()]):
+            raise BadInput("\n".join(wrong))
+        return False
+    own = [text for text in arguments if "=" in text and not text.startswith("-")]
+    overrides, settings = _own_system(own)
+    if settings is None:
+        settings = settings_of(_system_of(own))
+    taken = {group: choices(group) for group in groups()}
+    if wanted:
+        print(helping.about(wanted, taken, settings, lambda: _compose(overrides)))
+    else:
+        print(helping.overview(usage, taken, settings))
+    return True
+
+
+def _system_of(overrides: Sequence[str]) -> str:
+    """The name of the system that these overrides lead to."""
+    if not any(text.lstrip("+").startswith(("system=", "experiment=")) for text in overrides):
+        return "ghar"  # conf/config.yaml's; composing takes longer
+    return str(_compose(_own_system(overrides)[0])["system"]["name"])
 
 
 def _hand_over(overrides: Sequence[str]) -> None:

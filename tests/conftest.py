@@ -1,11 +1,19 @@
 """Fixtures shared by all tests."""
 
+from __future__ import annotations
+
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:  # the fixtures import what they need: most tests need none of it
+    from envs.records import Records
+    from envs.system import System
+    from ghar.config import Config
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
@@ -28,3 +36,33 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared data at {folder} (set GHAR_SHARED)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def world_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the small generated world of many tests is made, once."""
+    return tmp_path_factory.mktemp("small-world")
+
+
+@pytest.fixture(scope="session")
+def small_config(world_cache: Path) -> Callable[..., Config]:
+    """A configuration of the small world, with further overrides."""
+    from launch.entry import load
+
+    small = ("data.patients=150", "trainer.warmup.samples=60", "env.in_flight=32")
+    return lambda *overrides: load([*small, f"data.cache={world_cache}", *overrides])
+
+
+@pytest.fixture(scope="session")
+def small_records(small_config: Callable[..., Config]) -> Records:
+    from envs.records import Records
+
+    return Records(small_config())
+
+
+@pytest.fixture(scope="session")
+def small_system(small_records: Records) -> System[Any]:
+    """GHAR on the small world, as one that counts words reads it."""
+    from envs.system import build
+
+    return build(small_records)

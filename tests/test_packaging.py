@@ -42,10 +42,10 @@ def test_every_folder_with_code_is_a_package() -> None:
 
 
 def test_every_data_file_is_installed() -> None:
-    globs = settings()["options.package_data"]["ghar"].split()
-    installed = {file for pattern in globs for file in (ROOT / "ghar").glob(pattern)}
+    data = settings()["options.package_data"]
+    installed = {file for name in data for pattern in data[name].split() for file in (ROOT / name).glob(pattern)}
     listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True).stdout.split()
-    missing = [f for f in listed if not f.endswith(".py") and (ROOT / f) not in installed]
+    missing = [f for f in listed if not f.endswith((".py", "/README.md")) and (ROOT / f) not in installed]
     assert not missing, f"not in package_data of setup.cfg: {missing}"
 
 

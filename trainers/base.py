@@ -18,6 +18,7 @@ from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.models import load_pretrained, untrained
 from ghar.llm.tokens import Tokenizer, encode_prompt
+from ghar.metrics.runfolder import RunFolder
 from ghar.progress import track
 from trainers.runs.distributed import main_first, on_main
 from trainers.runs.models import save_model
@@ -47,8 +48,11 @@ class TokenCount:
         return len(encode_prompt(self.tokenizer, text))
 
 
-def start_model(system: System[Any], records: Records, checkpoints: Path, log: Log) -> tuple[Any, Any]:
-    """What training starts from. The demo's is made once in a cache; a copy goes to checkpoints/base."""
+def start_model(system: System[Any], records: Records, folder: RunFolder, log: Log) -> tuple[Any, Any]:
+    """What training starts from. The demo's is made once in a cache; a copy goes to checkpoints/base of the run.
+
+    Where it is there already, the run's rows of how it was made stay: an earlier start of this run may have made it.
+    """
     config = records.config
     if config.model.kind == "pretrained":
         assert config.model.path is not None  # ghar.configure asks for it
@@ -56,17 +60,18 @@ def start_model(system: System[Any], records: Records, checkpoints: Path, log: L
     practice = practice_of(system, records)
     if practice is None:
         texts = on_main(lambda: list(system.texts()))
-        model, tokenizer = untrained(config, texts, (), config.data.world_seed)
+        model, tokenizer = untrained(config, texts, (), base_seed(config))
     else:
         kept = Path(config.data.cache) / "bases" / base_key(config, practice)
         if on_main(lambda: kept.is_dir()):
             on_main(lambda: print(f"Base model of an earlier run: {kept}"))
         else:
+            on_main(lambda: folder.rewind("base", -1))
             kept.parent.mkdir(parents=True, exist_ok=True)
             made = build_base(config, practice, log)
             on_main(lambda: save_model(*made, kept))
         model, tokenizer = load_pretrained(str(kept), config.model.dtype)
-    on_main(lambda: save_model(model, tokenizer, checkpoints / BASE))
+    on_main(lambda: save_model(model, tokenizer, folder.path / "checkpoints" / BASE))
     return model, tokenizer
 
 
@@ -83,6 +88,12 @@ def practice_of(system: System[Any], records: Records) -> Practice | None:
     raise BadInput(f"system {system.name} practises as {name} does, which has no practice of its own.")
 
 
+def base_seed(config: Config) -> int:
+    """Of the base model's weights and exercises."""
+    own = config.trainer.base.seed
+    return config.data.world_seed if own is None else own
+
+
 def base_key(config: Config, practice: Practice) -> str:
     """A name for the base model that changes with everything it is made from."""
     model = config.model
@@ -93,9 +104,10 @@ def base_key(config: Config, practice: Practice) -> str:
 def build_base(config: Config, practice: Practice, log: Log) -> tuple[Any, Any]:
     """Tokenizer and base model, trained for `trainer.base.steps` steps. Returns (model, tokenizer).
 
-    Its randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
+    Its randomness is the world's where `trainer.base.seed` is null: runs of different seeds then start from one base,
+    as they would from a downloaded one.
     """
-    base, seed = config.trainer.base, config.data.world_seed
+    base, seed = config.trainer.base, base_seed(config)
     made = practice.exercises(base.steps * base.batch, seed)
     texts = [text for episode in made.episodes[:TEXTS] for text in _texts(episode)]
     model, tokenizer = untrained(config, texts, made.names, seed)

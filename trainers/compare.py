@@ -73,7 +73,13 @@ def compare(entries: Sequence[Entry], runs: Sequence[Path], wanted: Sequence[str
     check_patients({name: system for name, (system, _, _) in built.items()})
     for name, (system, config, trained) in built.items():
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
-        parts[name] = _part(system, config, _chosen(system, wanted, trained))
+        chosen = _chosen(system, wanted, trained)
+        if chosen:
+            parts[name] = _part(system, config, chosen)
+        else:
+            left_out[name] = f"it has none of the variants named, only {', '.join(system.variants)}."
+    if not parts:
+        raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
     return _conclude(parts, left_out, folder)
 
 
@@ -138,7 +144,8 @@ def _chosen(system: System[Any], wanted: Sequence[str], trained: bool) -> list[V
         return [system.variants[name] for name in system.listed]
     listed = [system.variants[name] for name in system.listed]
     rules = [v for v in listed if v.who not in STAGES] or [v for v in system.variants.values() if v.who in system.fixed]
-    return [*rules, system.variants[system.main]]
+    main = system.variants[system.main]
+    return rules if main in rules else [*rules, main]
 
 
 def _part(system: System[Any], config: Config, variants: Sequence[Variant]) -> Part:
@@ -177,6 +184,7 @@ def _conclude(parts: Mapping[str, Part], left_out: Mapping[str, str], folder: Pa
         "samples": len(shared),
         "patients": len({row["subject_id"] for row in one}),
         "main": main,
+        "ceilings": _ceilings(parts, shared),
         "answered_by": {f"{n}.{v}": who for n, part in parts.items() for v, who in part.answered.items()},
         "policies": {
             name: summarise(part.system, kept[name], **draw) | _costs(kept[name], **draw)
@@ -190,6 +198,15 @@ def _conclude(parts: Mapping[str, Part], left_out: Mapping[str, str], folder: Pa
     print(comparison.table(summary))
     print(f"Report: {target.path / 'report.html'}")
     return summary
+
+
+def _ceilings(parts: Mapping[str, Part], shared: set[str]) -> dict[str, float] | None:
+    """Best possible accuracies on the samples that all systems have, of the first system that knows them."""
+    for part in parts.values():
+        found = part.system.ceilings([case for case in part.system.cases.test if case.sample_id in shared])
+        if found is not None:
+            return dict(found)
+    return None
 
 
 def _main(parts: Mapping[str, Part]) -> str:

@@ -16,15 +16,15 @@ from envs.system import STAGES, System, Variant
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
-from ghar.metrics.policy import compare, policy_summary
+from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from rewards.normalise import Running
 from trainers.report import conclude
-from trainers.rows import Ranker, Row, rows_of
+from trainers.rows import Ranker, Row, reward_of, rows_of, running_of, summarise
 from trainers.runs import checkpoint
 from trainers.runs.models import use_cores
 from trainers.runs.resume import as_yaml
-from trainers.weights import Found, answering, find, running_of
+from trainers.weights import Found, answering, find
 
 ORDER = ("", "base", "sft", "trained")  # the policy after RL is made from the one after SFT, in place
 
@@ -145,20 +145,6 @@ def score(
     episodes = play(stage, cases, policy, seed=config.seed, title=f"Evaluating {variant.name}")
     rewards = [reward_of(system, e, case, running) for e, case in zip(episodes, cases, strict=True)]
     return rows_of(system, variant, cases, episodes, rewards, split, ranker)
-
-
-def reward_of(system: System[Any], episode: Any, case: Any, running: Running | None) -> Any:
-    """The reward of an episode outside training: without references, costs as `running` has them."""
-    if system.shaping is None or running is None:
-        return system.reward(episode, case)
-    return system.shaping.reward(episode, case, None, running)
-
-
-def summarise(system: System[Any], rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Any]:
-    """The numbers of one variant."""
-    if system.numbers is not None:
-        return system.numbers(rows, {"seed": seed, "resamples": resamples})
-    return policy_summary(rows, system.task.labels, seed=seed, resamples=resamples)
 
 
 def summary_of(

@@ -37,7 +37,6 @@ from ghar.metrics.runfolder import RunFolder
 from trainers.base import reader_of, start_model
 from trainers.evaluate import evaluate_system
 from trainers.report import conclude
-from trainers.rl.learner import sharing
 from trainers.rl.loop import reinforce
 from trainers.rl.workers import MakeWorkers, local
 from trainers.runs.distributed import main_first, on_main, rank, together
@@ -99,7 +98,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     path, finish = Path(config.run_dir), None
     with ExitStack() as held, full_disk_told(path):
-        with together(sharing(config).stage):
+        with together(config.deepspeed.stage):
             use_cores(config.threads)
             torch.manual_seed(config.seed)
             on_main(lambda: hold(held, path))
@@ -118,6 +117,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     start = time.monotonic()
     records = Records(config)
     system = main_first(lambda: systems.build(records))
+    require_agents(system)
     run = Run(records, system, folder, _logger(config, system, folder), resumed, {"data": time.monotonic() - start})
     on_main(lambda: print(banner(config, system)))
     if on_main(lambda: not (run.checkpoints / SFT).is_dir()):
@@ -128,6 +128,15 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     if config.trainer.rl.updates:
         _reinforce(run, make_workers)
     return lambda: _finish(run)
+
+
+def require_agents(system: System[Any]) -> None:
+    """BadInput for a system in which no one acts, such as the baselines."""
+    if not system.agents:
+        raise BadInput(
+            f"system {system.name} has no agents, so there is nothing to train: start launch/evaluate.py "
+            f"system={system.name}, which fits it, or put it into launch/compare.py."
+        )
 
 
 def banner(config: Config, system: System[Any]) -> str:
@@ -144,9 +153,8 @@ def banner(config: Config, system: System[Any]) -> str:
 def _warm_up(run: Run) -> None:
     """Base model, lessons and SFT, into checkpoints/sft. What an earlier start has finished is not done again."""
     config, kept = run.config, run.checkpoints / LESSONS
-    on_main(lambda: run.folder.rewind("base", -1))
     with run.timed("base"):
-        model, tokenizer = start_model(run.system, run.records, run.checkpoints, run.log)
+        model, tokenizer = start_model(run.system, run.records, run.folder, run.log)
     with run.timed("teacher"):
         on_main(lambda: _teach(run, model, tokenizer, kept))
         lessons = read_lessons(kept)

@@ -8,6 +8,7 @@ from typing import Any
 
 from envs.system import room
 from ghar.errors import BadInput
+from ghar.metrics.ceilings import in_words
 from ghar.metrics.look import Look, Section
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
@@ -66,8 +67,7 @@ def table(summary: Mapping[str, Any]) -> str:
         for name, numbers in policies.items()
         if numbers.get("errors")
     ]
-    if summary.get("ceilings"):
-        lines.append("ceilings on accuracy: " + ", ".join(f"{k} {v:.3f}" for k, v in summary["ceilings"].items()))
+    lines += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     if summary["generated"]:
         lines.append("These patients are generated; the numbers say nothing about real ones.")
     return "\n".join(lines)

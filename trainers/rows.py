@@ -1,4 +1,4 @@
-"""Rows of episodes/<variant>.jsonl: one schema for every system (ghar.metrics.runfolder lists it)."""
+"""Rows of episodes/<variant>.jsonl, one schema for every system (see ghar.metrics.runfolder), and their numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 from envs.system import System, Variant
 from ghar.episode import Act, Episode, Evidence, Reply
+from ghar.metrics.policy import policy_summary
 from rewards.compose import EpisodeReward
+from rewards.normalise import Running
 
 Row = dict[str, Any]
 Ranker = Callable[[Sequence[Episode]], Sequence[Sequence[float] | None]]
@@ -100,3 +102,22 @@ def _turn_row(act: Act, reply: Reply, format_ok: bool) -> Row:
         "format_ok": format_ok,
         "evidence": evidence.text if evidence is not None else None,
     }
+
+
+def running_of(system: System[Any]) -> Running | None:
+    """The normaliser that the system's reward asks for."""
+    return Running() if system.shaping is not None and system.shaping.running else None
+
+
+def reward_of(system: System[Any], episode: Any, case: Any, running: Running | None) -> Any:
+    """The reward of an episode outside training: without references, costs as `running` has them."""
+    if system.shaping is None or running is None:
+        return system.reward(episode, case)
+    return system.shaping.reward(episode, case, None, running)
+
+
+def summarise(system: System[Any], rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Any]:
+    """The numbers of one variant."""
+    if system.numbers is not None:
+        return system.numbers(rows, {"seed": seed, "resamples": resamples})
+    return policy_summary(rows, system.task.labels, seed=seed, resamples=resamples)

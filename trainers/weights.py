@@ -15,8 +15,7 @@ from ghar.errors import BadInput
 from ghar.llm.engines import asking, make_engine
 from ghar.llm.models import load_pretrained, untrained
 from ghar.llm.policy import EnginePolicy
-from rewards.normalise import Running
-from trainers.base import BASE, reader_of
+from trainers.base import BASE, base_seed, reader_of
 from trainers.engines import serving
 from trainers.label_scores import label_probabilities
 from trainers.runs import checkpoint
@@ -73,12 +72,7 @@ def load_base(config: Config, system: System[Any], found: Found) -> tuple[Any, A
         return load_pretrained(str(path), config.model.dtype)
     if (found.home / BASE / "config.json").is_file():
         return load_pretrained(str(found.home / BASE), config.model.dtype)
-    return untrained(config, list(system.texts()), (), config.data.world_seed)
-
-
-def running_of(system: System[Any]) -> Running | None:
-    """The normaliser that the system's reward asks for."""
-    return Running() if system.shaping is not None and system.shaping.running else None
+    return untrained(config, list(system.texts()), (), base_seed(config))
 
 
 @contextmanager

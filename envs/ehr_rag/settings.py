@@ -13,15 +13,15 @@ class Settings:
     """EHR-RAG as the paper has it (Appendix A): 100 rows a chunk, 5 of 100 candidates, 30 indicators down to 10, three
     retrievals a path. Of its 128,000 tokens a prompt shows as many as model and budget allow."""
 
-    name: str = "ehr_rag"
+    name: str = "ehr_rag"  # of the room, or a dotted module of your own
     iterations: Count = 3  # retrievals a path
     chunk_rows: Count = 100  # rows of a chunk
     chunk_overlap: Natural = 5  # and how many of them the next one repeats
     candidates: Count = 100  # chunks by similarity
     chunks: Count = 5  # kept a query
     alpha: Fraction = 0.75  # of Eq. 3: similarity against time
-    recent_days: Positive = 180.0  # windows of Eq. 2
-    early_days: Positive = 3650.0
+    recent_days: Positive = 180.0  # windows of Eq. 2: days that count as recent
+    early_days: Positive = 3650.0  # the longer of the two
     indicators: Count = 30  # candidates by name
     indicators_kept: Count = 10  # by the model
     recent_values: Count = 5  # of each

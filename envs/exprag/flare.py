@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from ghar.data.tasks.sections import sentences
+from ghar.data.sections import sentences
 from ghar.episode import Act, Completion, Evidence, Reply
 from ghar.errors import BadInput
 from ghar.retrieval.report_corpus import FindExcerpts

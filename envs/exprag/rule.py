@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ghar.data.sections import HEAD, sentences, split_sections
 from ghar.data.tasks.discharge_items import essence
 from ghar.data.tasks.dischargeqa import ASKED, Question, letters
-from ghar.data.tasks.sections import HEAD, sentences, split_sections
 from ghar.episode import Act, Completion, Evidence
 from ghar.retrieval.reports import DECIMALS
 

@@ -14,16 +14,17 @@ class Settings:
     """EXPRAG as the paper has it: three equal weights, 15 stays, auto-merging (Section 5.1). The paper keeps stays with
     3 to 40 rows a table; generated stays have 1 to 4."""
 
-    name: str = "exprag"
+    name: str = "exprag"  # of the room, or a dotted module of your own
     # folder of MIMIC-IV-Note, which holds note/discharge.csv.gz; null generates summaries for generated patients, and
     # for labels of real ones shows plain records of the stays
     notes: str | None = None
     fewest_rows: Count = 1  # DischargeQA: that a stay has in each table
-    most_rows: Count = 40
+    most_rows: Count = 40  # and at most
     # by codes, with the weights of Eq. 7 so named (the middle two for DischargeQA only); released: a third from each
     # modality's own list; by text
     ranker: Literal["uniform", "task_focused", "complementary", "released", "text"] = "uniform"
     top_k: Count = 15  # stays that are ranked
+    # how excerpts of the ranked stays' reports are found
     retriever: Literal["auto_merging", "sentence_window", "bm25", "fusion", "dense", "flare"] = "auto_merging"
     excerpts: Count = 48  # pieces of their reports that are looked for
     words: Count = 600  # of those pieces in a prompt

@@ -13,7 +13,7 @@ class Settings:
     """K=3 rewrites, at most 3 meta-paths and the rewards' form are the paper's; the number of iterations it leaves
     open."""
 
-    name: str = "ghar"
+    name: str = "ghar"  # of the room, or a dotted module of your own
     rewrites: Count = 3  # queries that fill the queue at the start, K
     max_iterations: Count | None = None  # I of Algorithm 1; null is 6, and 3 at scale=demo
     max_paths: Count = 3  # meta-paths per retrieval

@@ -13,7 +13,7 @@ from ghar.config import Config, Count
 class Settings:
     """GraphWalker with the paper's numbers (Appendix G). Its selectors are variants: eval.variants=[cone,ids]."""
 
-    name: str = "graphwalker"
+    name: str = "graphwalker"  # of the room, or a dotted module of your own
     k: Count = 3  # examples at most, K
     # of the patient graph; null: smart for time series, text for all else, which only text can encode
     encoder: Literal["smart", "concare", "adacare", "text"] | None = None

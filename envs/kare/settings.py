@@ -14,7 +14,7 @@ class Settings:
     """KARE as the paper has it (Appendices B.1 and D, Table 6); how many tokens of summaries a prompt shows it leaves
     open. conf/system/kare_released.yaml has the released code's numbers."""
 
-    name: str = "kare"
+    name: str = "kare"  # of the room, or a dotted module of your own
     # who extracts triples, summarises, writes reasoning chains and criticises: scripted (fixed rules, for generated
     # patients), engine (the model of this configuration), or the address of a server, like model@http://host:8000/v1
     expert: str = "scripted"

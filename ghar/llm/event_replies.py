@@ -8,32 +8,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from ghar.episode import Parsed
+from ghar.llm.parsing import answer_line, denied, parse_label
 
 MOST_WORDS = 15  # of a search (Fig. 5, EHR-RAG)
 MARKS = " \t\n*_`\"'()[]<>."
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+ACTION = r"(search|answer)[*_`]{0,3}[ \t]{0,3}:(.*)"
+# at the start of a line first: a thought may speak of searching, too
+ACTIONS = (re.compile(rf"^[^\w\n]*{ACTION}", re.I | re.M | re.A), re.compile(rf"\b{ACTION}", re.I | re.A))
+PLACE = re.compile(r"[0-9]{1,6}")
+MARKER = re.compile(r"\s*(?:[-*]|[0-9]+[.)])\s+")
 
 
 def parse_label_number(reply: str, n_labels: int) -> Parsed:
-    """The label number after the last "answer:", or the whole reply where it is a number.
+    """The label number after the last "answer:", or the whole reply where it is a number; see `parse_label`.
 
     Errors: "empty"; "no_answer", nothing says what the answer is; "ambiguous_label", several numbers;
     "outside_labels", an answer that is none of 0..n_labels-1.
     """
-    text = reply.strip()
+    text = reply.strip().lower()
     if not text:
         return Parsed(None, "empty")
-    _, marker, tail = text.lower().rpartition("answer:")
-    line = tail.strip().split("\n", 1)[0].strip(MARKS)
-    if not marker and not re.fullmatch(r"-?\d+(\.\d+)?", line):
+    line = answer_line(text)
+    if not line and (line is not None or NUMBER.fullmatch(text.strip(MARKS)) is None):
         return Parsed(None, "no_answer")
-    if not line:
-        return Parsed(None, "no_answer")
-    if re.match(r"\d+\s*(?:or|and|to|,|/|-)\s*\d", line):
-        return Parsed(None, "ambiguous_label")
-    found = re.match(r"(\d{1,9})(?![\d.]*\d)", line)
-    if found is None or int(found[1]) >= n_labels:
-        return Parsed(None, "outside_labels")
-    return Parsed(int(found[1]))
+    label = parse_label(reply, [str(i) for i in range(n_labels)])
+    return Parsed(None, "outside_labels") if label.error == "no_label" else label
 
 
 def parse_search(reply: str, asked: Sequence[str]) -> Parsed:
@@ -69,10 +69,12 @@ def parse_items(reply: str, names: Sequence[str], keep: int) -> Parsed:
     for item in _items(reply):
         text = str(item).strip().strip("\"'").casefold()
         at = place.get(text)
-        if at is None and re.fullmatch(r"\d{1,6}", text) and int(text) < len(names):
+        if at is None and PLACE.fullmatch(text) and int(text) < len(names):
             at = int(text)
         if at is not None and at not in found:
             found.append(at)
+        if len(found) >= keep:
+            break
     return Parsed(tuple(found[:keep]), None if found else "no_item")
 
 
@@ -83,10 +85,8 @@ def parse_move(reply: str, n_labels: int, asked: Sequence[str]) -> Parsed:
     """
     if not reply.strip():
         return Parsed(None, "empty")
-    # at the start of a line first: a thought may speak of searching, too
-    actions = (re.search(rf"{begin}(search|answer)\s*:(.*)", reply, re.I | re.M) for begin in (r"^\W*", r"\b"))
-    action = next((action for action in actions if action is not None), None)
-    if action is None:
+    action = next(filter(None, (begin.search(reply) for begin in ACTIONS)), None)
+    if action is None or denied(reply[: action.start()]):
         return Parsed(None, "no_action")
     if action[1].lower() == "answer":
         label = parse_label_number(f"answer:{action[2]}", n_labels)
@@ -106,5 +106,6 @@ def _items(reply: str) -> list[Any]:
             listed = None
         if isinstance(listed, list):
             return listed
-    lines = [re.sub(r"^\s*(?:[-*]|\d+[.)])\s+", "", line) for line in re.split(r"[;\n]", reply.strip("[] \n"))]
-    return lines if len(lines) > 1 else [*lines, *reply.split()]
+    lines = re.split(r"[;\n]", reply.strip("[] \n"))
+    items = [line[marker.end() :] if (marker := MARKER.match(line)) else line for line in lines if line]
+    return items if len(lines) > 1 else [*items, *reply.split()]

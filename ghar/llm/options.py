@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from ghar.data.tasks.dischargeqa import LETTERS
 from ghar.episode import Parsed
 
 SEPARATOR = re.compile(r"(?:[\s,;&/+().\[\]*\"'`-]|\band\b|\boptions?\b)+")
 NAMED = re.compile(r"(?:^|[\s,;(])([A-Za-z])[.):](?=\s|$)")
-SCORE = re.compile(r"(?<![\w.])(?:10|\d)(?:\.\d+)?(?![\w.]*\d)")
+WORD = re.compile(r"[\w.]+")
+SCORE = re.compile(r"((?:10|[0-9])(?:\.[0-9]+)?)[^0-9]*")
 RESPECTS = 3
 
 
@@ -55,5 +57,6 @@ def parse_scores(reply: str) -> Parsed:
     """The mean of the three similarities a judge gives, 0 to 10. Errors: "empty", "no_scores" (not three numbers)."""
     if not reply.strip():
         return Parsed(None, "empty")
-    found = [float(number) for number in SCORE.findall(reply)]
+    scores = filter(None, (SCORE.fullmatch(word[0]) for word in WORD.finditer(reply)))
+    found = [float(score[1]) for score in islice(scores, RESPECTS + 1)]
     return Parsed(sum(found) / RESPECTS) if len(found) == RESPECTS else Parsed(None, "no_scores")

@@ -84,10 +84,10 @@ def line_chart(name: str, lines: Sequence[Line], *, x_label: str, y_label: str, 
                 axes.fill_between(line.x, line.low, line.high, color=line.color, alpha=0.14, linewidth=0)
             if line.mark_first:
                 _ring(axes, line)
-        for level in levels:
+        for i, level in enumerate(levels):  # their names side by side, since levels may lie close to each other
             axes.axhline(level.value, color=QUIET, linewidth=1.1, linestyle=(0, (5, 3)))
-            place = {"xy": (1, level.value), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-            axes.annotate(level.label, xytext=(0, 3), ha="right", color=QUIET, fontsize=7.5, **place)
+            axes.annotate(level.label, (1 - i / len(levels), level.value), xycoords=("axes fraction", "data"),
+                          xytext=(0, 3), textcoords="offset points", ha="right", color=QUIET, fontsize=7.5)  # fmt: skip
         if levels:
             axes.margins(y=0.12)
         axes.set(xlabel=x_label, ylabel=y_label)
@@ -98,20 +98,21 @@ def line_chart(name: str, lines: Sequence[Line], *, x_label: str, y_label: str, 
 
 def dot_chart(name: str, dots: Sequence[Dot], *, x_label: str, levels: Sequence[Level] = ()) -> str:
     """SVG with one row per dot, first on top, and its interval as a bar."""
-    with drawing(name, height=1.0 + 0.3 * len(dots)) as (_, axes, svg):
+    top = len(dots) - 0.35 + 0.35 * len(levels)  # the names of levels stand below each other, over the first row
+    with drawing(name, height=1.0 + 0.3 * (top + 0.35)) as (_, axes, svg):
         for row, dot in enumerate(reversed(dots)):
             axes.plot([dot.low, dot.high], [row, row], color=dot.color, linewidth=5, alpha=0.28, solid_capstyle="butt")
             axes.plot(dot.value, row, "o", color=dot.color, markersize=6)
             axes.annotate(f"{dot.value:.3f}", (dot.value, row), xytext=(0, 6), textcoords="offset points",
                           ha="center", fontsize=7.5)  # fmt: skip
-        for level in levels:
+        for i, level in enumerate(levels):
             axes.axvline(level.value, color=QUIET, linewidth=1.1, linestyle=(0, (5, 3)))
-            axes.annotate(level.label, (level.value, len(dots) - 0.35), ha="right", va="center", xytext=(-4, 0),
+            axes.annotate(level.label, (level.value, top - 0.35 * (i + 1)), ha="right", va="center", xytext=(-4, 0),
                           textcoords="offset points", color=QUIET, fontsize=7.5)  # fmt: skip
         axes.set_yticks(range(len(dots)), [dot.label for dot in reversed(dots)], color=INK)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
-        axes.set(xlabel=x_label, ylim=(-0.6, len(dots) - 0.1 if levels else len(dots) - 0.4))
+        axes.set(xlabel=x_label, ylim=(-0.6, top - 0.1 if levels else top - 0.05))
     return svg[0]
 
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ghar.metrics.ceilings import in_words
+
 Row = Mapping[str, Any]
 COLUMNS = {
     "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "macro_f1": "macro-F1", "auroc": "AUROC",
@@ -35,6 +37,7 @@ def table(summary: Row) -> str:
         cells = "".join(f"{cell(found.get(c), digits[c]):>24}" for c in PRINTED)
         lines.append(f"{name:{first}}{cells}  {summary['answered_by'][name]}")
     lines += [f"{pair}: accuracy {cell(found['accuracy'])}" for pair, found in summary["differences"].items()]
+    lines += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     lines += [f"left out: {name}: {reason}" for name, reason in summary["left_out"].items()]
     if summary["generated"]:
         lines.append("These patients are generated; the numbers say nothing about real ones.")
@@ -52,7 +55,7 @@ def page(summary: Row, rows: Mapping[str, Sequence[Row]]) -> str:
     pages.filters["cell"] = cell
     html = pages.get_template("comparison.html").render(
         summary=summary, columns=COLUMNS, small=("accuracy", "balanced_accuracy", "macro_f1", "auroc"),
-        traces=_as_script(_traces(rows)),
+        ceilings=in_words(summary), traces=_as_script(_traces(rows)),
     )  # fmt: skip
     return html.encode("utf-8", "replace").decode()
 

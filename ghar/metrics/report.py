@@ -4,7 +4,7 @@ summary.json, every key optional so that a run killed early still has a report:
     generated     true when the patients are generated (demo world)
     scale, experiment, seed, commit
     task          {"name", "labels": [...]}
-    ceilings      {"parametric", "retrieval"}: best possible accuracy without and with retrieval; null when unknown
+    ceilings      {name: best possible accuracy on the test cases}, as ghar.metrics.ceilings words them, or null
     data          {count: number}, shown as it stands
     titles        {policy: what it is shown as}; for whoever makes the Look, and for the sections of a system
     policies      {name: ghar.metrics.policy.policy_summary(...)}
@@ -22,6 +22,7 @@ from typing import Any
 
 from ghar.errors import BadInput
 from ghar.metrics import curves, traces
+from ghar.metrics.ceilings import in_words, known
 from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.look import Look, in_order, pages
 from ghar.metrics.runfolder import RunFolder, write_whole
@@ -115,6 +116,7 @@ def _content(
         "colors": colors,
         "agents": agents,
         "other": OTHER,
+        "ceilings": in_words(summary),
         "table": _table(policies),
         "differences": _differences(summary.get("differences") or {}, about),
         "comparison": _comparison_charts(policies, _ceilings(summary), about, colors),
@@ -156,9 +158,7 @@ def _missing(content: Mapping[str, Any]) -> list[str]:
 
 
 def _ceilings(summary: Mapping[str, Any]) -> list[Level]:
-    ceilings = summary.get("ceilings") or {}
-    return [Level(f"{name} ceiling {ceilings[name]:.3f}", ceilings[name])
-            for name in ("parametric", "retrieval") if ceilings.get(name) is not None]  # fmt: skip
+    return [Level(f"{name} ceiling {value:.3f}", value) for name, value in known(summary).items()]
 
 
 def _table(policies: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str] | None]]]]:

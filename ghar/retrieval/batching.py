@@ -10,6 +10,8 @@ from ghar.episode import Evidence, Retrieve
 Answer = Callable[[Sequence[Retrieve]], list[Evidence]]
 Waiting = tuple[list[Retrieve], asyncio.Future[list[Evidence]]]
 
+WAIT = 0.002  # seconds that the first request of a batch waits for others
+
 
 class MicroBatcher:
     """Collects what callers ask until `batch` requests wait or the first has waited `wait` seconds, then answers.
@@ -17,7 +19,7 @@ class MicroBatcher:
     While a batch is computed (on a thread) the next one collects. An exception goes to every caller of its batch.
     """
 
-    def __init__(self, answer: Answer, batch: int, wait: float):
+    def __init__(self, answer: Answer, batch: int, wait: float = WAIT):
         self._answer = answer
         self._batch = batch
         self._wait = wait

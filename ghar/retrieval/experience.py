@@ -20,7 +20,7 @@ from functools import partial
 
 import numpy as np
 
-from ghar.data.tasks.sections import split_sections
+from ghar.data.sections import split_sections
 from ghar.retrieval.matching import Matcher, bm25, fused, top
 
 CHUNK, LEAF, BRANCHES, LEVELS = 800, 100, 4, 2

@@ -32,14 +32,13 @@ LONGEST = 60.0  # seconds an answer may take before its caller gets an error
 
 @dataclass(frozen=True)
 class Settings:
-    """graph: folder of a saved graph. kind, probes, cache: as for `build_retriever`. batch, wait_ms: `MicroBatcher`."""
+    """graph: folder of a saved graph. kind, probes, cache: as for `build_retriever`. batch: `MicroBatcher`."""
 
     graph: str
     kind: str
     cache: str
     probes: int | None
     batch: int
-    wait_ms: float
 
 
 class Wish(BaseModel):
@@ -57,9 +56,9 @@ class Wishes(BaseModel):
     requests: list[Wish]
 
 
-def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, wait_ms: float) -> FastAPI:
+def create_app(retriever: PartitionRetriever, version: Version, *, batch: int) -> FastAPI:
     """The application around a retriever."""
-    batcher = MicroBatcher(retriever.retrieve, batch, wait_ms / 1000)
+    batcher = MicroBatcher(retriever.retrieve, batch)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -102,7 +101,7 @@ def worker_app() -> FastAPI:
     settings = Settings(**json.loads(os.environ[ENVIRONMENT]))
     retriever = _open(settings)
     version = Version(retriever.graph.fingerprint, settings.kind, settings.probes)
-    return create_app(retriever, version, batch=settings.batch, wait_ms=settings.wait_ms)
+    return create_app(retriever, version, batch=settings.batch)
 
 
 def serve(url: str, settings: Settings, workers: int) -> None:

@@ -181,4 +181,4 @@ def settings_of(graph_folder: Path, kind: str, cache: Path, retriever: Partition
     from launch.entry import load
 
     own = load().retriever
-    return Settings(str(graph_folder), kind, str(cache), retriever.probes, own.batch, own.wait_ms)
+    return Settings(str(graph_folder), kind, str(cache), retriever.probes, own.batch)

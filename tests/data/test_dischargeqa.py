@@ -12,9 +12,9 @@ from ghar.data.demo.notes import write_notes
 from ghar.data.demo.world import generate_world
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import Notes, read_notes
+from ghar.data.sections import PARTS, split_sections
 from ghar.data.tasks.discharge_items import diagnoses, instructions, medications, same
 from ghar.data.tasks.dischargeqa import LETTERS, SHOWN, Kind, Question, build_questions, letters
-from ghar.data.tasks.sections import PARTS, split_sections
 from ghar.errors import BadInput
 
 KINDS: tuple[Kind, ...] = ("diagnosis", "medication", "instruction")

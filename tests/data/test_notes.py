@@ -12,8 +12,8 @@ import pytest
 from ghar.data.demo.notes import write_notes
 from ghar.data.demo.world import generate_world
 from ghar.data.readers.notes import read_notes
+from ghar.data.sections import split_sections
 from ghar.data.tasks.discharge_items import diagnoses, instructions, medications
-from ghar.data.tasks.sections import split_sections
 from ghar.errors import BadInput
 
 HEADER = "note_id,subject_id,hadm_id,note_type,note_seq,charttime,storetime,text"

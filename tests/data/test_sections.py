@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.data.tasks.sections import (
+from ghar.data.sections import (
     HEAD,
     HEADINGS,
     PARTS,

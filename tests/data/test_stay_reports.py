@@ -13,7 +13,7 @@ from ghar.data.demo.notes import write_notes
 from ghar.data.demo.world import generate_world
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import NEVER, Notes, read_notes
-from ghar.data.tasks.sections import split_sections
+from ghar.data.sections import split_sections
 from ghar.data.views.reports import PLAIN, stay_reports
 from ghar.kg.storage import Strings
 from ghar.retrieval.report_build import index_reports

@@ -47,6 +47,8 @@ def test_nothing_raises(reply: str, single: bool) -> None:
 
 @pytest.mark.parametrize("reply, value, error", [
     ("diagnoses: 6, procedures: 0, medications: 3", 3.0, None), ("10 10 10", 10.0, None), ("1.5, 2, 2.5", 2.0, None),
+    ("6/10", None, "no_scores"), ("6., 0pts 3.", 3.0, None), ("6.5.1 1 2", None, "no_scores"),
+    ("11 1 2", None, "no_scores"),
     ("", None, "empty"), ("very alike", None, "no_scores"), ("6, 7", None, "no_scores"), ("1 2 3 4", None, "no_scores"),
 ])  # fmt: skip
 def test_a_judges_scores(reply: str, value: float | None, error: str | None) -> None:

@@ -1,6 +1,7 @@
 """Whatever a model says is read as a value or as a named error; nothing raises."""
 
 import re
+import time
 from itertools import pairwise
 
 import pytest
@@ -8,9 +9,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ghar.episode import as_text
+from ghar.llm.event_replies import parse_items, parse_label_number, parse_move, parse_search
+from ghar.llm.options import parse_options, parse_scores
 from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 
 STAYS = tuple(str(i) for i in range(10))
+READERS = {
+    "label": lambda reply: parse_label(reply, STAYS),
+    "yes or no": lambda reply: parse_label(reply, ("no", "yes")),
+    "paths": lambda reply: parse_path_ids(reply, 10, 3),
+    "queries": lambda reply: parse_queries(reply, 3),
+    "choice": lambda reply: parse_choice(reply, ("yes", "no")),
+    "number": lambda reply: parse_label_number(reply, 2),
+    "search": lambda reply: parse_search(reply, ["a"]),
+    "items": lambda reply: parse_items(reply, ["a", "b"], 2),
+    "move": lambda reply: parse_move(reply, 2, ["a"]),
+    "options": lambda reply: parse_options(reply, 5, single=False),
+    "scores": parse_scores,
+}
 NAMED = {"empty", "no_label", "ambiguous_label", "no_ids", "no_valid_id", "no_query", "not_a_choice"}
 ANYTHING = st.one_of(
     st.text(max_size=60),
@@ -52,10 +68,35 @@ def test_any_text_is_a_value_or_a_named_error(reply, n_paths, limit):
     ("It is 3 days on paper, but 7 codes.\nAnswer: 4", 4, None),
     ("answer: 3\nOn reflection, answer: 4", 4, None),
     ("answer: class 4, a long stay", 4, None),
-    ("I would say 4", 4, None),
+    ("answer: 3\n\nBecause 2 drugs", 3, None),
+    ("answer: 3 because of 2 drugs", 3, None),
+    ("answer: 3, 2 drugs speak for it", 3, None),
+    ("answer: 3 (2 to 4 days)", 3, None),
+    ("answer: 4 - a long stay", 4, None),
+    ("Answer:\n**4**", 4, None),
+    ("The final answer is: <4>.", 4, None),
+    ('{"reason": "7 codes", "answer": 4, "confidence": 0.9}', 4, None),
+    ("class 4", 4, None),
     ("4 or 5", None, "ambiguous_label"),
+    ("4\n5", None, "ambiguous_label"),
     ("answer: 4 to 5", None, "ambiguous_label"),
+    ("answer: 4 | 5", None, "ambiguous_label"),
+    ("answer: 4–5", None, "ambiguous_label"),
+    ("answer: 4, 5", None, "ambiguous_label"),
+    ("answer: 4 (or 5)", None, "ambiguous_label"),
+    ("answer: 4 (5)", None, "ambiguous_label"),
+    ("answer: 4, no wait, 5 I think", None, "ambiguous_label"),
     ("answer: 14", None, "no_label"),
+    ("answer: -1", None, "no_label"),
+    ("answer: 4.5", None, "no_label"),
+    ("answer: >4", None, "no_label"),
+    ("answer: 4?", None, "no_label"),
+    ("answer: not 4", None, "no_label"),
+    ("answer: 3 days", None, "no_label"),
+    ("I cannot answer: 3", None, "no_label"),
+    ("I cannot answer: the stay was 3 days", None, "no_label"),
+    ("I would say 4", None, "no_label"),
+    ("The patient has 3 prior visits", None, "no_label"),
     ("answer:", None, "no_label"),
     ("soon", None, "no_label"),
     (" \n\t", None, "empty"),
@@ -63,6 +104,69 @@ def test_any_text_is_a_value_or_a_named_error(reply, n_paths, limit):
 def test_labels(reply, value, error):
     found = parse_label(reply, STAYS)
     assert (found.value, found.error) == (value, error)
+
+
+@pytest.mark.parametrize("reply, value, error", [
+    ("Yes.", 1, None),
+    ("no", 0, None),
+    ("answer: yes, no doubt", 1, None),
+    ("answer: yes. There is no doubt.", 1, None),
+    ("Answer: no - nothing speaks for it", 0, None),
+    ("First I thought answer: yes. No.\nAnswer: no", 0, None),
+    ('{"answer": "yes"}', 1, None),
+    ('{"answer": {"yes": false}}', None, "no_label"),
+    ("answer: not yes", None, "no_label"),
+    ("answer: no doubt the patient dies", None, "no_label"),
+    ("answer: yes/no", None, "ambiguous_label"),
+    ("answer: yes, but no", None, "ambiguous_label"),
+    ("There is no history of", None, "no_label"),
+    ("No data available", None, "no_label"),
+    ("I have no idea", None, "no_label"),
+    ("There is no doubt: the patient dies", None, "no_label"),
+])  # fmt: skip
+def test_words_that_are_labels_name_none_in_prose(reply, value, error):
+    found = parse_label(reply, ("no", "yes"))
+    assert (found.value, found.error) == (value, error)
+
+
+def test_labels_of_several_words():
+    labels = ("heart rate", "heart rate variability", "a+b")
+    for i, label in enumerate(labels):
+        assert parse_label(label.title(), labels).value == parse_label(f"Answer: **{label}**.", labels).value == i
+    assert parse_label("answer: heart rate or a+b", labels).error == "ambiguous_label"
+    assert parse_label("answer: 1", ()).error == "no_label"
+
+
+PROSE = st.lists(st.sampled_from([*STAYS, "no", "yes", "the", "patient", "has", "days", "visits", "of"]), min_size=2)
+
+
+@given(PROSE, st.sampled_from(["no", "yes"]), st.sampled_from(STAYS))
+def test_prose_is_never_a_label_and_an_answer_after_it_is(words, label, stay):
+    text = " ".join(words)
+    assert parse_label(text, STAYS).value is parse_label(text, ("no", "yes")).value is None
+    assert parse_label(f"{text}\nanswer: {label}\n{text}", ("no", "yes")).value == ("no", "yes").index(label)
+    assert parse_label(f"{text}\nAnswer: {stay}.\n{text}", STAYS).value == int(stay)
+
+
+PIECES = (
+    "\n", " ", "\t", "\x0b", "\u2028", "*", "*\n", "**Answer", "- ", "-;", ";", "a;", "1", "1.", "1 ", "1.1", "9", "0 ",
+    "answer", "answer ", "answer:", "answer:\n", "answer: 1 ", "answer: 1, ", "answer: (", "not answer: ", "search",
+    "search ", "search:\n", "[", "]", '["a"', "[]", '"', "(", "A ", "AB", "and ", "option ", "no ", "yes ", ".", "é",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_hostile_reply_takes_no_time(piece):
+    """100,000 characters of one shape, in 10 ms or less on an idle machine; a quadratic reader takes minutes."""
+    count = 100_000 // len(piece)
+    replies = [piece * count, f"answer: 1{piece * count}", f"{piece * count}answer: 1", f"1.{piece * count}x"]
+    for name, read in READERS.items():
+        seconds = []
+        for reply in replies:
+            start = time.process_time()
+            read(reply)
+            seconds.append(time.process_time() - start)
+        assert max(seconds) < 0.25, (name, seconds)
 
 
 def test_a_label_inside_a_word_is_no_label():
@@ -128,6 +232,12 @@ def test_joined_queries_come_back_in_order(queries):
         found = parse_queries(joined, 3).value
         assert found == tuple(queries[:3])
         assert all(queries.index(a) < queries.index(b) for a, b in pairwise(found))
+
+
+def test_many_sub_queries_are_read_up_to_the_limit():
+    many = [f"q{i}" for i in range(1000)]
+    assert parse_queries(";".join(many), 3).value == ("q0", "q1", "q2")
+    assert parse_queries(";".join(many), 2000).value == tuple(many)
 
 
 def test_choices():

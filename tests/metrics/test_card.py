@@ -8,7 +8,7 @@ import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 CONFIG = {
-    "model": {"path": None, "lora_rank": 8, "lora_alpha": 16}, "data": {"name": "demo", "leakage": "paper"},
+    "model": {"path": None, "lora_rank": 8}, "data": {"name": "demo", "leakage": "paper"},
     "trainer": {"warmup": {"teacher": "scripted", "epochs": 1}, "rl": {"updates": 3}},
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.data.tasks.sections import VISIT_HEADINGS
+from ghar.data.sections import VISIT_HEADINGS
 from ghar.retrieval.experience import (
     chunk_finder,
     chunks,

@@ -57,7 +57,7 @@ def version_of(graph: KnowledgeGraph) -> Version:
 @contextmanager
 def serving(retriever: PartitionRetriever) -> Iterator[str]:
     """The address of a service in this process; it is gone when the block ends."""
-    app = create_app(retriever, version_of(retriever.graph), batch=8, wait_ms=1)
+    app = create_app(retriever, version_of(retriever.graph), batch=8)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -194,11 +194,11 @@ def test_a_stopped_service_is_named(retriever: PartitionRetriever):
 @pytest.mark.parametrize("url", ["127.0.0.1:8077", "http://127.0.0.1", "https://127.0.0.1:1", "http://127.0.0.1:99999"])
 def test_an_address_that_is_none(url: str):
     with pytest.raises(BadInput, match=r"retriever\.service=.* is no address to serve at"):
-        serve(url, Settings("", "tfidf", "", None, 1, 0), 1)
+        serve(url, Settings("", "tfidf", "", None, 1), 1)
 
 
 def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(BadInput, match=rf"{url}: the address cannot be taken .*another port"):
-            serve(url, Settings("", "tfidf", "", None, 1, 0), 1)
+            serve(url, Settings("", "tfidf", "", None, 1), 1)

@@ -22,15 +22,20 @@ from envs.views.games import TextGame, TokenGame, codec_of
 from envs.views.gym_view import GymView
 from ghar.config import Config
 from ghar.data.tasks.splits import Splits
+from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from launch.entry import load
 from trainers.base import reader_of
+from trainers.evaluate import NoOne
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "examples"))
 ROOMS = sorted(p.parent.name for p in (ROOT / "envs").glob("*/system.py"))
+PUBLISHED = ["ehr_rag", "exprag", "ghar", "graphwalker", "kare"]
+WITHOUT_AGENTS = ["baselines"]  # no one acts in them, so there is nothing to view and nothing to train
 SYSTEMS = [*ROOMS, "mine.searcher"]
+ACTING = [name for name in SYSTEMS if name not in WITHOUT_AGENTS]
 SMALL = [
     "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2", "model.heads=2", "model.vocab=1600",
     "trainer.base.steps=1", "trainer.base.batch=16", "trainer.warmup.samples=24", "trainer.warmup.epochs=1",
@@ -61,12 +66,13 @@ def built(request: pytest.FixtureRequest, cache: Path) -> tuple[System[Any], Con
     return build(Records(config)), config
 
 
-def test_the_rooms_are_the_five_published_systems():
-    assert ROOMS == ["ehr_rag", "exprag", "ghar", "graphwalker", "kare"]
+def test_the_rooms_are_the_five_published_systems_and_the_baselines():
+    assert sorted(ROOMS) == sorted([*PUBLISHED, *WITHOUT_AGENTS])
 
 
 def test_a_system_says_what_others_need_to_know(built: tuple[System[Any], Config]):
-    system, _ = built
+    system, config = built
+    assert bool(system.agents) == bool(system.roles) == (config.system.name not in WITHOUT_AGENTS)
     assert system.main in system.variants and set(system.listed) <= set(system.variants)
     assert system.teacher is None or system.teacher in system.fixed
     for name, variant in system.variants.items():
@@ -88,10 +94,10 @@ def test_every_system_has_the_same_samples_of_a_task_of_visits(built: tuple[Syst
 
 def test_rules_play_the_same_episodes_whatever_the_schedule(built: tuple[System[Any], Config]):
     system, config = built
-    rules = [v for v in system.variants.values() if v.who in system.fixed]
+    rules = [v for v in system.variants.values() if v.who in system.fixed or not (v.who or system.agents)]
     assert rules, "a system needs at least one variant that can be played without a language model"
     for variant in rules[:4]:
-        policy = system.fixed[variant.who]()
+        policy = system.fixed[variant.who]() if variant.who else NoOne()
         told = []
         for in_flight in (1, 16):
             own = replace(config, env=replace(config.env, in_flight=in_flight))
@@ -106,6 +112,8 @@ def test_rules_play_the_same_episodes_whatever_the_schedule(built: tuple[System[
 
 def test_views_keep_their_promises(built: tuple[System[Any], Config]):
     system, config = built
+    if not system.agents:
+        pytest.skip("no one acts in this system, so there is nothing to view")
     model, tokenizer = untrained(config, list(system.texts()) or [case.text for case in system.cases.train], (), 0)
     system = system.read_by(reader_of(tokenizer, model, HFEngine(model, tokenizer, 16)))  # for a corpus that asks it
     few = replace(system, cases=Splits(system.cases.train[:3], system.cases.valid, system.cases.test))
@@ -121,7 +129,7 @@ def test_a_stage_can_be_sent_to_another_process(built: tuple[System[Any], Config
     assert sent[2].sample_id == system.cases.test[0].sample_id
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ACTING)
 def test_the_recipe_trains_it_from_tables_to_report(name: str, cache: Path, tmp_path: Path):
     from trainers.evaluate import evaluate
     from trainers.recipe import train
@@ -145,7 +153,7 @@ def test_the_recipe_trains_it_from_tables_to_report(name: str, cache: Path, tmp_
     assert again["policies"][main]["accuracy"] == summary["policies"][main]["accuracy"]
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ACTING)
 def test_a_killed_training_goes_on_with_the_same_numbers(name: str, cache: Path, tmp_path: Path):
     from trainers.recipe import train
 
@@ -179,11 +187,37 @@ def numbers(run: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith(clock)} for row in rows]
 
 
+@pytest.mark.parametrize("name", WITHOUT_AGENTS)
+def test_a_system_without_agents_is_evaluated_but_not_trained(name: str, cache: Path, tmp_path: Path):
+    from trainers.evaluate import evaluate
+    from trainers.recipe import train
+
+    with pytest.raises(BadInput, match=f"system {name} has no agents, so there is nothing to train"):
+        train(config_of(name, cache, tmp_path / "trained"))
+    summary = evaluate(config_of(name, cache, tmp_path / "run", "eval.variants=[usual,severities,memory]"))
+    assert set(summary["policies"]) == {"usual", "severities", "memory"}
+    for variant in summary["policies"]:
+        lines = (tmp_path / "run" / "episodes" / f"{variant}.jsonl").read_text().splitlines()
+        assert len(lines) == 8 and set(json.loads(lines[0])) == ROW
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_compare_leaves_out_a_system_without_any_of_the_variants_named(cache: Path, tmp_path: Path):
+    from trainers.compare import Entry, compare
+
+    entries = [Entry(name, config_of(name, cache, tmp_path / name), "") for name in ("mine.searcher", "baselines")]
+    found = compare(entries, [], ["usual"], tmp_path / "compared")
+    assert list(found["policies"]) == ["baselines.usual"]
+    assert "none of the variants named" in found["left_out"]["mine.searcher"]
+    with pytest.raises(BadInput, match="none of the variants named"):
+        compare(entries, [], ["scripte"], tmp_path / "nothing")
+
+
 def test_compare_puts_all_systems_into_one_table(cache: Path, tmp_path: Path):
     from trainers.compare import Entry, compare
 
     entries = [Entry(name, config_of(name, cache, tmp_path / name), "") for name in SYSTEMS]
-    found = compare(entries, [], ["scripted", "scripted_semantic_emb"], tmp_path / "compared")
+    found = compare(entries, [], ["scripted", "scripted_semantic_emb", "severities"], tmp_path / "compared")
     assert set(found["systems"]) == set(SYSTEMS) and not found["left_out"]
     assert found["samples"] == 8 and found["patients"] <= 8
     for numbers in found["policies"].values():

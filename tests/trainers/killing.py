@@ -14,7 +14,7 @@ from typing import Any
 import trl.trainer.sft_trainer  # noqa: F401 (the training imports it late: here it is loaded once for all starts)
 
 from launch.entry import load
-from trainers.ghar import train
+from trainers.recipe import train
 from trainers.sft import run as sft
 
 WRITES = ("fsync", "rename", "replace")  # of os: whatever must survive goes through these

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ghar.episode import Completion, Episode, Prediction, Turn
+from ghar.episode import Act, Completion, Episode, Prediction, Record, Reply, Turn
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.hf import HFEngine
 from ghar.llm.tokens import encode_prompt, encode_reply
@@ -34,9 +34,14 @@ def engine(tokenizer: Any) -> HFEngine:
     return HFEngine(model, tokenizer, max_batch=4)
 
 
-def answered(tokenizer: Any, reply: str, label: int | None, role: str = "predict") -> Episode:
+def episode_of(said: Completion, value: Any, label: int | None) -> Episode:
+    turn = Turn("top", "predict", 0, 0, said, value is not None)
+    return Episode("s", 0, Prediction(label), (turn,), (Record(Act("top", "predict", PROMPT), Reply(said, value)),))
+
+
+def answered(tokenizer: Any, reply: str, label: int | None) -> Episode:
     said = Completion(reply, tuple(encode_prompt(tokenizer, PROMPT)), tuple(encode_reply(tokenizer, reply)))
-    return Episode("s", 0, Prediction(label), (Turn("top", role, 0, 0, said, label is not None),))
+    return episode_of(said, label, label)
 
 
 def directly(engine: HFEngine, tokenizer: Any, before: str, labels: tuple[str, ...], end: bool) -> list[float]:
@@ -69,8 +74,16 @@ def test_probabilities_are_those_of_each_label_in_the_same_place(
 
 def test_no_probabilities_without_a_label_or_a_language_model(engine: HFEngine, tokenizer: Any) -> None:
     unread = answered(tokenizer, "cannot say", None)
-    scripted = Episode("s", 0, Prediction(0), (Turn("top", "predict", 0, 0, Completion("2"), True),))
+    scripted = episode_of(Completion("2"), 0, 0)
     read = answered(tokenizer, "2", 0)
     found = label_probabilities(engine, tokenizer, [unread, read, scripted], ("2", "3"))
     assert found[0] is None and found[2] is None and found[1] is not None
     assert label_probabilities(engine, tokenizer, [scripted], ("2", "3")) == [None]
+
+
+def test_only_a_reply_that_was_read_as_the_prediction_counts(engine: HFEngine, tokenizer: Any) -> None:
+    """Not one that speaks of a label but was read as something else, nor one that was outvoted."""
+    read = answered(tokenizer, "2", 0)
+    text = episode_of(read.turns[0].completion, "2", 0)
+    outvoted = episode_of(read.turns[0].completion, 0, 1)
+    assert label_probabilities(engine, tokenizer, [text, outvoted], ("2", "3")) == [None, None]

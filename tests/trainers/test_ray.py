@@ -17,6 +17,9 @@ pytest.importorskip("ray", reason="launch/train_ray.py needs the extra ray")
 import ray
 from ray.exceptions import ActorDiedError
 
+from envs.play import stage_of
+from envs.records import Records
+from envs.system import build
 from ghar.config import Config
 from ghar.episode import Retrieve
 from ghar.errors import BadInput
@@ -27,22 +30,22 @@ from launch.entry import load
 from tests.trainers.mortal import Mortal
 from tests.trainers.test_resume import TINY, kept, metrics
 from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
-from trainers.ghar import train
-from trainers.players import Here, Order
+from trainers.base import reader_of
 from trainers.ray import pool as ray_pool
 from trainers.ray import train as ray_train
 from trainers.ray.pool import Pool, Weights, pool, take_over
 from trainers.ray.retrieval import RayRetriever
 from trainers.ray.start import check_resources, on_ray, start_ray
+from trainers.recipe import train
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.learner import Plain
+from trainers.rl.workers import Local, Order
 from trainers.runs.models import load_sft, make_actor
-from trainers.study import Study, prepare
 
 pytestmark = pytest.mark.timeout(900)  # half a dozen processes that all load torch, on a machine that may be busy
 LIMIT = 800
 ROOT = Path(__file__).resolve().parents[2]
-RAY = ["ray.workers=1", "ray.rollout_actors=1", "ray.retrieval_actors=1", "ray.timeout_s=200"]
+RAY = ["ray=cluster", "ray.workers=1", "ray.rollout_actors=1", "ray.retrieval_actors=1", "ray.timeout_s=200"]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Config:
     """A run without Ray."""
     run = tmp_path_factory.mktemp("whole") / "run"
-    config = load([*TINY, "eval.policies=[ghar_rl]", f"run_dir={run}", f"data.cache={cache}"])
+    config = load([*TINY, "eval.variants=[ghar_rl]", f"run_dir={run}", f"data.cache={cache}"])
     train(config)
     return config
 
@@ -66,7 +69,7 @@ def trained(run: Path) -> list[dict[str, Any]]:
 
 def test_a_run_on_ray_has_the_numbers_and_weights_of_one_without(tmp_path: Path, cache: Path, whole: Config):
     run = tmp_path / "run"
-    arguments = [*TINY, *RAY, "eval.policies=[ghar_rl]", f"run_dir={run}", f"data.cache={cache}"]
+    arguments = [*TINY, *RAY, "eval.variants=[ghar_rl]", f"run_dir={run}", f"data.cache={cache}"]
     command = [sys.executable, str(ROOT / "launch" / "train_ray.py"), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=tmp_path, env=environment)
@@ -83,41 +86,44 @@ def cluster() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def study(whole: Config) -> Study:
-    return prepare(replace(whole, ray=replace(on_ray(whole), timeout_s=200.0)))
+def config(whole: Config) -> Config:
+    """That run's, for a pool."""
+    return replace(whole, ray=on_ray(load(RAY)))
 
 
 def test_a_lost_actors_episodes_are_played_again_and_each_counts_once(
-    cluster: None, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: None, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     """The actor's process ends in the middle of its first order; then the pool's retrieval actors answer like the
     retriever in this process, also after one of them was lost."""
-    model, tokenizer = load_sft(study.config, Path(study.config.run_dir) / "checkpoints")
-    learner = Plain(make_actor(study.config, model), None, 1.0)  # type: ignore[arg-type]
-    order = Order(study.cases(study.splits.train, tokenizer)[:12], 5, 1.0, "Rollout")
-    here = Here(replace(study, retriever=Mortal()), HFEngine(model, tokenizer, study.config.engine.max_batch))
-    expected = here.begin(order, learner, 3)()
+    model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
+    learner = Plain(make_actor(config, model), None, 1.0)  # type: ignore[arg-type]
+    system = build(Records(config)).read_by(reader_of(tokenizer, model))
+    stage = stage_of(system, system.variants[system.main], config)
+    order = Order(system.cases.train[:12], 5, 1.0, "Rollout")
+    local = Local(replace(stage, corpus=Mortal()), HFEngine(model, tokenizer, config.engine.max_batch))
+    expected = local.begin(order, learner, 3)()
     assert any(step.retrieved for episode in expected for step in episode.prediction.history)
 
     monkeypatch.setattr(ray_pool, "RayRetriever", lambda actors: Mortal(tmp_path / "died"))
-    players = Pool(study)
-    first = players.actors[0]
-    found = players.begin(order, learner, 3)()
-    assert (tmp_path / "died").exists() and players.actors[0] is not first
+    workers = Pool(stage, system.credentialed)
+    first = workers.actors[0]
+    found = workers.begin(order, learner, 3)()
+    assert (tmp_path / "died").exists() and workers.actors[0] is not first
     assert "Rollout actor 0 is lost" in capsys.readouterr().out
     assert [episode.sample_id for episode in found] == [case.sample_id for case in order.cases]
     assert [episode.turns for episode in found] == [episode.turns for episode in expected]
 
     requests = [Retrieve(case.topics[0], (0, 1), 2) for case in order.cases[:5]]
-    remote = RayRetriever(players.retrieval)
-    assert remote.retrieve(requests) == study.retriever.retrieve(requests)
-    ray.kill(players.retrieval[0], no_restart=False)
-    assert remote.retrieve(requests) == study.retriever.retrieve(requests)
-    players.close()
+    remote = RayRetriever(workers.retrieval)
+    assert remote.retrieve(requests) == system.corpus.retrieve(requests)
+    ray.kill(workers.retrieval[0], no_restart=False)
+    assert remote.retrieve(requests) == system.corpus.retrieve(requests)
+    workers.close()
 
 
 def test_weights_that_play_are_never_older_than_allowed(cluster: None, tmp_path: Path, cache: Path):
-    more = ["ray.max_staleness=2", "trainer.rl.updates=5", "trainer.rl.eval_every=5", "eval.policies=[ghar_rl]"]
+    more = ["ray.max_staleness=2", "trainer.rl.updates=5", "trainer.rl.eval_every=5", "eval.variants=[ghar_rl]"]
     train(load([*TINY, *RAY, *more, f"run_dir={tmp_path / 'run'}", f"data.cache={cache}"]), pool)
     updates = [row for row in metrics(tmp_path / "run") if row["phase"] == "rl" and row["step"] > 0]
     assert [row["train/staleness"] for row in updates] == [0, 1, 2, 2, 2]
@@ -147,10 +153,10 @@ def test_a_worker_that_lost_another_one_is_no_error_of_its_own():
 
 def test_what_ray_train_cannot_use_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(BadInput, match=r"retriever\.service=null"):
-        ray_train.train(load(["retriever.service=http://127.0.0.1:1"]))
+        ray_train.train(load(["ray=cluster", "retriever.service=http://127.0.0.1:1"]))
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     with pytest.raises(BadInput, match="run_dir=runs/a means another folder"):
-        ray_train.train(load(["run_dir=runs/a"]))
+        ray_train.train(load(["ray=cluster", "run_dir=runs/a"]))
 
 
 def test_an_engine_takes_over_merged_weights_and_the_canary_sees_others():

@@ -37,9 +37,9 @@ TINY = [
     "trainer.rl.eval_every=2",
     "trainer.rl.save_every=1",
     "trainer.rl.eval_samples=2",
-    "reward.normalise=running",
+    "system.normalise=running",
     "task.max_test=2",
-    "eval.policies=[scripted,ghar_rl]",
+    "eval.variants=[scripted,ghar_rl]",
     "eval.bootstrap=50",
 ]
 CLOCK = ("time/", "train/tokens_per_second", "eval/seconds")

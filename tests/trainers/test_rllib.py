@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,23 @@ pytest.importorskip("ray", reason="RLlib needs the extra ray")
 
 import torch
 
+from envs.records import Records
+from envs.system import build
 from envs.views.gym_view import GymView
 from ghar.errors import BadInput
 from trainers.evaluate import evaluate
 from trainers.rllib.module import MaskedModule
-from trainers.rllib.navigate import best_rule, chart_of, game_of, navigator, reward
-from trainers.rllib.ppo import FOLDER, SIDE_BY_SIDE, algorithm, load_policy, returns_at_random, train
-from trainers.study import prepare
+from trainers.rllib.ppo import (
+    FOLDER,
+    SIDE_BY_SIDE,
+    algorithm,
+    best_rule,
+    decisions_of,
+    load_policy,
+    returns_at_random,
+    reward,
+    train,
+)
 
 SHORT = ("trainer.rl.updates=2", "trainer.rl.episodes=32", "trainer.rl.epochs=2", "trainer.rl.minibatches=2")
 SHORTER = ("trainer.rl.eval_samples=20", "trainer.rl.eval_every=2", "task.max_test=30", "eval.bootstrap=50")
@@ -26,7 +37,7 @@ SHORTER = ("trainer.rl.eval_samples=20", "trainer.rl.eval_every=2", "task.max_te
 @pytest.mark.parametrize("policies", ["shared", "separate"])
 def test_it_trains_and_evaluation_takes_its_checkpoint(small_config, tmp_path: Path, policies: str) -> None:
     where = f"run_dir={tmp_path}/run"
-    config = small_config("+experiment=navigation", *SHORT, *SHORTER, where, f"trainer.rllib.policies={policies}")
+    config = small_config("+experiment=navigation", *SHORT, *SHORTER, where, f"rllib.policies={policies}")
     train(config)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2] and "eval/reward" in rows[1] and "eval/reward" not in rows[0]
@@ -34,18 +45,18 @@ def test_it_trains_and_evaluation_takes_its_checkpoint(small_config, tmp_path: P
     assert modules == ({"shared"} if policies == "shared" else {"top_0", "low_0"})
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     checkpoint = tmp_path / "run" / "checkpoints" / FOLDER
-    study = prepare(config)
-    again = reward(study, study.cases(study.splits.test, None), load_policy(checkpoint, study))
+    system = build(Records(config))
+    again = reward(system, config, system.cases.test, load_policy(checkpoint, decisions_of(system)))
     assert again == pytest.approx(summary["rllib"]) and summary["optimum"] > summary["rllib"] - 1
-    names = ("eval.policies=[scripted,rllib]", f"eval.navigation={checkpoint}", f"run_dir={tmp_path}/evaluated")
+    names = ("eval.variants=[scripted,rllib]", f"rllib.checkpoint={checkpoint}", f"run_dir={tmp_path}/evaluated")
     found = evaluate(small_config("+experiment=navigation", *SHORT, *SHORTER, *names))
     assert found["policies"]["rllib"]["reward"][0] == pytest.approx(summary["rllib"])
     assert (tmp_path / "evaluated" / "episodes" / "rllib.jsonl").exists()
 
 
-def test_every_batch_is_of_other_patients(small_config, small_study) -> None:
+def test_every_batch_is_of_other_patients(small_config, small_system) -> None:
     """RLlib can be set so that it seeds its environments anew before each batch: then it learns from few patients."""
-    game = game_of(small_study, chart_of(small_study), small_study.cases(small_study.splits.train, None))
+    game = decisions_of(small_system).game(small_system.cases.train)
     with algorithm(small_config("+experiment=navigation", *SHORT, *SHORTER), game) as algo:
         batches = [
             {
@@ -61,10 +72,9 @@ def test_every_batch_is_of_other_patients(small_config, small_study) -> None:
     assert len(batches[0] & batches[1]) < 0.7 * min(map(len, batches))
 
 
-def test_values_are_learned_in_units_of_random_play(small_study) -> None:
+def test_values_are_learned_in_units_of_random_play(small_system) -> None:
     """Before any update they lie where random episodes do, whatever a reward's size."""
-    cases = small_study.cases(small_study.splits.train, None)
-    game = game_of(small_study, chart_of(small_study), cases)
+    game = decisions_of(small_system).game(small_system.cases.train)
     mean, spread = returns_at_random(game, 0)
     assert (mean, spread) == returns_at_random(game, 0) and spread > 0
     seen, acted = game.spaces()
@@ -78,18 +88,23 @@ def test_values_are_learned_in_units_of_random_play(small_study) -> None:
     assert (logits.softmax(-1).detach().numpy() > 0).tolist() == (observed["action_mask"] == 1).tolist()
 
 
-def test_a_folder_that_is_no_checkpoint_is_named(small_study, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_checkpoint_is_named(small_system, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is no checkpoint of launch/train_rllib"):
-        load_policy(tmp_path, small_study)
+        load_policy(tmp_path, decisions_of(small_system))
 
 
-def test_a_policy_without_its_checkpoint_is_refused_before_anything_is_read(small_config) -> None:
-    with pytest.raises(BadInput, match=r"set eval\.navigation"):
-        small_config("eval.policies=[rllib]")
+def test_a_policy_without_its_checkpoint_is_refused_before_anything_is_played(small_config, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no variant rllib"):
+        evaluate(small_config("eval.variants=[rllib]", f"run_dir={tmp_path}/run"))
 
 
-def test_the_best_rule_beats_the_others(small_study) -> None:
-    chart = chart_of(small_study)
-    cases = small_study.cases(small_study.splits.valid, None)
-    rule, best = best_rule(small_study, chart, cases)
-    assert reward(small_study, cases, navigator(chart, rule)) == best
+def test_a_system_without_decisions_as_numbers_is_named(small_system) -> None:
+    with pytest.raises(BadInput, match="shows its decisions as text alone"):
+        decisions_of(replace(small_system, decisions=None))
+
+
+def test_the_best_rule_beats_the_others(small_system, small_records) -> None:
+    own, cases = decisions_of(small_system), small_system.cases.valid
+    rule, best = best_rule(small_system, own, small_records.config, cases)
+    found = [reward(small_system, small_records.config, cases, own.policy(other)) for other in own.rules]
+    assert reward(small_system, small_records.config, cases, own.policy(rule)) == best == max(found) > min(found)

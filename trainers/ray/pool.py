@@ -75,7 +75,7 @@ class Player:
             take_over(self.engine, parcels, weights)
             self.version = weights.version
         policy = EnginePolicy(self.engine, order.temperature)
-        episodes = play(self.stage, order.cases, policy, seed=order.seed, title=order.title)
+        episodes = play(self.stage, order.cases, policy, seed=order.seed, title=order.title, attempts=order.attempts)
         return [without_parsers(episode) for episode in episodes]
 
 
@@ -137,8 +137,9 @@ class Pool:
         count, cases = len(self.actors), order.cases
         shares = []
         for i, actor in enumerate(self.actors):
-            part = cases[len(cases) * i // count : len(cases) * (i + 1) // count]
-            shares.append(_Share(replace(order, cases=part), self._weights, i))
+            own = slice(len(cases) * i // count, len(cases) * (i + 1) // count)
+            part = replace(order, cases=cases[own], attempts=order.attempts[own])
+            shares.append(_Share(part, self._weights, i))
             shares[-1].hand_to(actor)
         return lambda: [episode for share in shares for episode in self._wait(share)]
 

@@ -34,7 +34,7 @@ class Librarian:
     def __init__(self, config: Config) -> None:
         own = config.retriever
         self.corpus = systems.build(Records(config)).corpus
-        self.batcher = MicroBatcher(self.corpus.retrieve, own.batch, own.wait_ms / 1000)
+        self.batcher = MicroBatcher(self.corpus.retrieve, own.batch)
         self.task: asyncio.Task[None] | None = None
 
     async def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:

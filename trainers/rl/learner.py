@@ -15,36 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ghar.config import Config, Deepspeed
+from ghar.config import Deepspeed
 from trainers.rl.actor_critic import ActorCritic, Scores
 from trainers.rl.trajectory import Row
 from trainers.runs.distributed import load_deepspeed, world
-
-ALONE = Deepspeed(stage=None, offload=False, checkpointing=False)
-# never looked at, but where DeepSpeed expects an accumulation it also adds up what is offloaded
-ACCUMULATE = 2
-
-
-def sharing(config: Config) -> Deepspeed:
-    """The section `deepspeed`; systems without one share nothing out."""
-    return config.deepspeed or ALONE
-
-
-def zero_config(deepspeed: Deepspeed, dtype: str, max_grad_norm: float) -> dict[str, Any]:
-    """DeepSpeed's own configuration. Weights and communication are of `dtype`, the optimiser works in float32."""
-    zero: dict[str, Any] = {"stage": deepspeed.stage}
-    if deepspeed.offload:
-        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
-    return {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": ACCUMULATE,
-        "zero_optimization": zero,
-        "bf16": {"enabled": dtype == "bfloat16"},
-        "gradient_clipping": max_grad_norm,
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW, as everywhere: the same numbers and nothing to compile
-        "steps_per_print": None,
-    }
+from trainers.runs.zero import zero_config
 
 
 class Plain:

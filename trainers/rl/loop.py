@@ -27,18 +27,16 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
 from rewards.compose import EpisodeReward, Reference
 from rewards.normalise import Running
-from trainers.evaluate import reward_of, summarise
 from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.learner import Learner, Plain, Sharded, sharing
-from trainers.rl.mappo import improve
+from trainers.rl.learner import Learner, Plain, Sharded
+from trainers.rl.mappo import improve, settings_of
 from trainers.rl.trajectory import build
 from trainers.rl.workers import Order, Workers
-from trainers.rows import rows_of
+from trainers.rows import reward_of, rows_of, running_of, summarise
 from trainers.runs import checkpoint
 from trainers.runs.checkpoint import Checkpoint, Keep
 from trainers.runs.distributed import gather, gather_rows, on_main, rank, share, to_main
-from trainers.runs.models import identity, mappo_config
-from trainers.weights import running_of
+from trainers.runs.models import identity
 
 CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
 
@@ -119,7 +117,7 @@ def reinforce(
     rng = np.random.default_rng(derive_seed(config.seed, "rl"))
     loop = _Loop(_learner(config, actor), rng, running_of(system))
     model, checkpoints = identity(config, actor, tokenizer), folder.path / "checkpoints"
-    keep = checkpoint.Keep(config.keep_last, config.keep_best)
+    keep = checkpoint.Keep(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)
     if found is not None:
         on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}."))
@@ -153,9 +151,9 @@ def _step(about: Learned, loop: _Loop, workers: Workers) -> tuple[dict[str, Any]
 def _learner(config: Config, actor: ActorCritic) -> Learner:
     rl = config.trainer.rl
     optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
-    if sharing(config).stage is None:
+    if config.deepspeed.stage is None:
         return Plain(actor, optimizer, rl.max_grad_norm)
-    return Sharded(actor, optimizer, sharing(config), config.model.dtype, rl.max_grad_norm)
+    return Sharded(actor, optimizer, config.deepspeed, config.model.dtype, rl.max_grad_norm)
 
 
 def _newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | None:
@@ -183,8 +181,8 @@ def _update(about: Learned, loop: _Loop, workers: Workers) -> dict[str, float]:
     rewards = _reward(about, episodes, cases, loop.running)
     traj = build(episodes, rewards, about.system.agents, about.system.roles)
     with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
-        report = improve(loop.learner, traj, mappo_config(config), loop.rng, advance, step - 1)
-    del loop.upcoming[: min(rl.episodes, len(about.system.cases.train))]
+        report = improve(loop.learner, traj, settings_of(config), loop.rng, advance, step - 1)
+    del loop.upcoming[: min(_patients(config), len(about.system.cases.train))]
     if workers.ahead:
         report["staleness"] = _staleness(episodes, step - 1)
     return {
@@ -206,9 +204,17 @@ def _order(about: Learned, loop: _Loop, workers: Workers) -> None:
         step = loop.step + ahead
         if step > config.trainer.rl.updates:
             return
-        batch = share(_batch(loop, about.system.cases.train, config.trainer.rl.episodes, ahead))
-        order = Order(batch, derive_seed(config.seed, "rollout", step), config.engine.temperature, f"Rollout {step}")
+        patients = share(_batch(loop, about.system.cases.train, _patients(config), ahead))
+        times = config.trainer.rl.attempts
+        batch = [case for case in patients for _ in range(times)]
+        attempts, seed = tuple(range(times)) * len(patients), derive_seed(config.seed, "rollout", step)
+        order = Order(batch, seed, config.engine.temperature, f"Rollout {step}", attempts)
         loop.under_way.append((batch, workers.begin(order, loop.learner, loop.step - 1)))
+
+
+def _patients(config: Config) -> int:
+    """Cases of a batch, each of which is played trainer.rl.attempts times."""
+    return max(1, config.trainer.rl.episodes // config.trainer.rl.attempts)
 
 
 def _batch(loop: _Loop, cases: Sequence[Any], size: int, ahead: int) -> list[Any]:

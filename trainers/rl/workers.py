@@ -17,12 +17,14 @@ from trainers.rl.learner import Learner
 
 @dataclass(frozen=True)
 class Order:
-    """Episodes to play, one a case. seed: all their randomness; temperature: 0 takes the most probable token."""
+    """Episodes to play, one a case. seed: all their randomness; temperature: 0 takes the most probable token;
+    attempts: which one of its case each is, () for the first of all."""
 
     cases: Sequence[Any]
     seed: int
     temperature: float
     title: str
+    attempts: tuple[int, ...] = ()
 
 
 class Workers(Protocol):
@@ -58,7 +60,8 @@ class Local:
         """See `Workers`."""
         with learner.whole(), serving(self.engine, learner.actor, version):
             policy = EnginePolicy(self.engine, order.temperature)
-            episodes = play(self.stage, order.cases, policy, seed=order.seed, title=order.title)
+            own = {"seed": order.seed, "title": order.title, "attempts": order.attempts}
+            episodes = play(self.stage, order.cases, policy, **own)
         return lambda: episodes
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ ENV = "navigation"
 FOLDER = "rllib"  # of the best update's checkpoint, below RUN/checkpoints
 STEPS = 6  # decisions an episode takes, about: RLlib counts steps where we count episodes
 SIDE_BY_SIDE = 32  # episodes that one forward pass serves
+LONGEST = 300.0  # seconds that sampling a batch may take
 RANDOM_PLAY = 256  # episodes that tell what returns are like
 
 
@@ -174,7 +175,7 @@ def ppo(config: Config, game: Game) -> Any:
             # With whole episodes RLlib seeds anew before each SIDE_BY_SIDE of them, always the same patients, and drops
             # those under way, which are the long ones.
             batch_mode="truncate_episodes",
-            sample_timeout_s=rllib.timeout,
+            sample_timeout_s=LONGEST,
         )
         .learners(num_learners=0)
         .multi_agent(policies=set(names), policy_mapping_fn=_mapping(shared))

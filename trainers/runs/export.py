@@ -19,6 +19,7 @@ from typing import Any
 from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
+from ghar.metrics.ceilings import in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
 from trainers.rl.actor_critic import ActorCritic
 from trainers.runs import checkpoint
@@ -95,6 +96,7 @@ def card(config: Config, summary: Mapping[str, Any], step: Path) -> str:
     rank = next((r for r in VLLM_RANKS if r >= config.model.lora_rank), None)
     return pages.get_template("card.md").render(
         summary={"commit": None, "ceilings": None, **summary, "task": {"question": None, **summary["task"]}},
+        ceilings=in_words(summary),
         config=asdict(config),
         lora=lora,
         base_model=config.model.path or "a small Qwen2 built by GHAR's demo",

@@ -16,7 +16,6 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
 from trainers.rl.head import CHUNK, FROZEN_CHUNK
-from trainers.rl.learner import sharing
 from trainers.runs.distributed import world
 
 LEAST_TOKENS = 2048  # no advice to make micro-batches smaller than a long prompt
@@ -77,7 +76,7 @@ def shape_of(config: Config) -> Shape | None:
 
 def estimate(config: Config, shape: Shape, processes: int) -> dict[str, float]:
     """Bytes one process needs on its device, by purpose."""
-    model, shared = config.model, sharing(config)
+    model, shared = config.model, config.deepspeed
     stage = shared.stage or 0
     item = 4 if model.dtype == "float32" else 2
     lora = model.finetune == "lora"
@@ -137,8 +136,8 @@ def _savings(config: Config, processes: int) -> Iterator[tuple[str, Config]]:
         said.append(text)
         return " ".join(said), config
 
-    if not sharing(config).checkpointing:
-        config = replace(config, deepspeed=replace(sharing(config), checkpointing=True))
+    if not config.deepspeed.checkpointing:
+        config = replace(config, deepspeed=replace(config.deepspeed, checkpointing=True))
         yield cheaper("deepspeed.checkpointing=true")
     if config.trainer.rl.micro_tokens > LEAST_TOKENS:
         rl = replace(config.trainer.rl, micro_tokens=LEAST_TOKENS)
@@ -147,8 +146,8 @@ def _savings(config: Config, processes: int) -> Iterator[tuple[str, Config]]:
     if config.model.finetune == "full":
         config = replace(config, model=replace(config.model, finetune="lora"))
         yield cheaper("model.finetune=lora")
-    if processes > 1 and sharing(config).stage != 3:
-        config = replace(config, deepspeed=replace(sharing(config), stage=3))
+    if processes > 1 and config.deepspeed.stage != 3:
+        config = replace(config, deepspeed=replace(config.deepspeed, stage=3))
         yield cheaper("deepspeed=zero3")
     if config.model.dtype == "float32":
         config = replace(config, model=replace(config.model, dtype="bfloat16"))

@@ -17,13 +17,8 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.models import load_pretrained
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.rl.learner import sharing
-from trainers.rl.mappo import MappoConfig
 from trainers.runs import checkpoint
 
-# mean |trainer's - engine's log-prob| in nats: rounding stays far below, weights one update behind do not (in bfloat16
-# rounding alone was measured at 0.002 to 0.011)
-MISMATCH_LIMIT = {"float32": 1e-3, "bfloat16": 0.1}
 ABANDONED = 3600.0  # seconds; writing a model takes less
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
 
@@ -106,35 +101,11 @@ def make_actor(config: Config, base: Any) -> ActorCritic:
             alpha=model.lora_alpha,
             critic=model.critic,
             detach=True,  # a value head far from its target would otherwise shake the policy's trunk
-            reference=mappo_config(config).needs_reference,
+            reference=config.trainer.rl.kl > 0 or config.trainer.rl.ratio == "reference",
             temperature=config.engine.temperature,
-            checkpointing=sharing(config).checkpointing,
+            checkpointing=config.deepspeed.checkpointing,
             seed=config.seed,
         ),
-    )
-
-
-def mappo_config(config: Config) -> MappoConfig:
-    """The update's settings."""
-    rl = config.trainer.rl
-    return MappoConfig(
-        epochs=rl.epochs,
-        minibatches=rl.minibatches,
-        micro_tokens=rl.micro_tokens,
-        clip=rl.clip,
-        value_clip=rl.value_clip,
-        gamma=rl.gamma,
-        lam=rl.lam,
-        credit=rl.credit,
-        per_agent=rl.per_agent,
-        kl=rl.kl,
-        ratio=rl.ratio,
-        critic_target=rl.critic_target,
-        value_coef=rl.value_coef,
-        entropy=rl.entropy,
-        max_grad_norm=rl.max_grad_norm,
-        importance_cap=config.engine.importance_cap,
-        mismatch_limit=MISMATCH_LIMIT[config.model.dtype],
     )
 
 

@@ -26,9 +26,9 @@ import numpy as np
 from ghar.config import Deepspeed
 from ghar.errors import BadInput
 from ghar.progress import progress
-from trainers.rl.learner import ALONE, zero_config
 from trainers.runs.checkpoint import fault, other_processes, seal
 from trainers.runs.distributed import gather, load_deepspeed, on_main, rank, world
+from trainers.runs.zero import ALONE, zero_config
 from trainers.sft.pairs import Pair, collate_left, dataset
 
 SAVES = 10  # checkpoints of a training that keeps any

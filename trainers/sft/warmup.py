@@ -19,7 +19,6 @@ from ghar.config import Config
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
-from trainers.rl.learner import sharing
 from trainers.sft.run import SFTSettings
 
 
@@ -34,7 +33,7 @@ def imitation(config: Config, pairs: int) -> SFTSettings:
         finetune=model.finetune,
         rank=model.lora_rank,
         alpha=model.lora_alpha,
-        deepspeed=sharing(config),
+        deepspeed=config.deepspeed,
         dtype=model.dtype,
         seed=config.seed,
     )

@@ -12,7 +12,7 @@ import polars as pl
 
 from ghar.data.readers.events import I64, TEXT, TIME
 from ghar.data.readers.tables import find_table, fingerprint, open_table, sift
-from ghar.data.tasks.sections import HEAD, split_sections
+from ghar.data.sections import HEAD, split_sections
 from ghar.errors import BadInput
 from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 from ghar.progress import progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ghar.data.tasks.sections import Section, section_text, sentences
+from ghar.data.sections import Section, section_text, sentences
 
 BULLET = re.compile(r"^\s*(?:\d+[.)]\s*|[-*#•]+\s*)")
 NUMBERED = re.compile(r"^\s*\d+[.)]\s+\S")

@@ -26,9 +26,9 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.readers.notes import Notes
+from ghar.data.sections import HEAD, PARTS, PHASES, Section, background, split_sections
 from ghar.data.tasks import discharge_items
 from ghar.data.tasks.discharge_items import POINTS, same
-from ghar.data.tasks.sections import HEAD, PARTS, PHASES, Section, background, split_sections
 from ghar.data.visit_codes import KIND_NAMES, kind_of_code
 from ghar.errors import BadInput
 from ghar.progress import track

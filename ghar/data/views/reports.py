@@ -1,7 +1,7 @@
 """A text for every stay, to show to a system that reads the reports of other patients: `stay_reports`.
 
 Where a source has no discharge summary of a stay, a plain record of its codes in words stands for it, marked as such
-and under headings that `ghar.data.tasks.sections` knows, so that it can be cut and searched like a summary.
+and under headings that `ghar.data.sections` knows, so that it can be cut and searched like a summary.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Playing a study's cases: how many calls of the retriever are under way at once (tests/envs/test_lookups.py plays)."""
+"""Playing cases: how many calls of the retriever are under way at once (tests/envs/test_lookups.py plays)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from envs.play import lookups
 from launch.entry import load
-from trainers.play import lookups
 
 
 def test_a_service_gets_a_call_for_each_of_its_workers():

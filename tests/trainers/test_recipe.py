@@ -11,7 +11,7 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from launch.entry import load
 from trainers.evaluate import evaluate
-from trainers.ghar import train
+from trainers.recipe import train
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = [
@@ -51,7 +51,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 
 def test_a_rule_is_evaluated_without_a_model_and_with_running_rewards(tmp_path: Path, cache: Path):
-    own = ["data.patients=120", "eval.policies=[scripted]", "reward.normalise=running"]
+    own = ["data.patients=120", "eval.variants=[scripted]", "system.normalise=running"]
     summary = evaluate(short(tmp_path, cache, *own))
     assert list(summary["policies"]) == ["scripted"] and summary["policies"]["scripted"]["accuracy"][0] > 0
 
@@ -62,7 +62,7 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
     run = tmp_path / "run"
     summary = json.loads((run / "summary.json").read_text())
     assert summary["generated"] and "GENERATED" in capsys.readouterr().out
-    assert set(summary["policies"]) == {"llm_only", "always_rag", "scripted", "ghar_sft", "ghar_rl"}
+    assert set(summary["policies"]) == {"llm_only", "always_rag", "scripted", "ghar_base", "ghar_sft", "ghar_rl"}
     assert summary["policies"]["llm_only"]["retrieval_rate"][0] == 0
     assert summary["policies"]["always_rag"]["retrieval_rate"][0] == 1
     assert 0 < summary["ceilings"]["parametric"] < summary["ceilings"]["retrieval"] < 1
@@ -83,7 +83,7 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
 
 def test_same_seed_same_numbers(tmp_path: Path, cache: Path):
     for name in ("a", "b"):
-        train(short(tmp_path / name, cache, "data.patients=120", "eval.policies=[ghar_rl]", "trainer.rl.updates=1"))
+        train(short(tmp_path / name, cache, "data.patients=120", "eval.variants=[ghar_rl]", "trainer.rl.updates=1"))
     assert metrics(tmp_path / "a" / "run") == metrics(tmp_path / "b" / "run")
 
 
@@ -93,8 +93,8 @@ def test_lora_running_normaliser_and_separate_rewards(tmp_path: Path, cache: Pat
         cache,
         "data.patients=120",
         "model.finetune=lora",
-        "reward.normalise=running",
-        "reward.composition=separate",
+        "system.normalise=running",
+        "system.composition=separate",
         "trainer.rl.per_agent=true",
         "trainer.rl.credit=bilevel",
         "trainer.rl.updates=1",
@@ -124,14 +124,15 @@ def test_real_tables(tmp_path: Path, cache: Path, shared_data: Path):
 
 
 def test_torchrun_with_one_process(tmp_path: Path, cache: Path):
-    quick = ["data.patients=120", "trainer.rl.updates=0", "eval.policies=[ghar_sft]", f"run_dir={tmp_path / 'run'}"]
+    quick = ["data.patients=120", "trainer.rl.updates=0", "eval.variants=[ghar_sft]", f"run_dir={tmp_path / 'run'}"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
-    command = [*torchrun, str(ROOT / "launch" / "train_ghar.py"), *SHORT, *quick, f"data.cache={cache}"]
+    command = [*torchrun, str(ROOT / "launch" / "train.py"), *SHORT, *quick, f"data.cache={cache}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "report.html").is_file() and "reducer" not in done.stderr
 
 
-def test_evaluating_a_run_that_was_never_trained(tmp_path: Path, cache: Path):
-    with pytest.raises(BadInput, match="sft holds no model"):
-        evaluate(short(tmp_path, cache, "data.patients=120"))
+def test_a_run_that_was_never_trained_is_evaluated_with_the_model_as_it_is(tmp_path: Path, cache: Path):
+    summary = evaluate(short(tmp_path, cache, "data.patients=120", "eval.variants=[ghar_sft,ghar_rl]"))
+    assert summary["answered_by"] == {"ghar_sft": "base", "ghar_rl": "base"}
+    assert summary["policies"]["ghar_rl"]["n"] == 8

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from envs.rollout import derive_seed
 from ghar.errors import BadInput
 from launch.entry import load
-from trainers.ghar import train
-from trainers.players import Order
+from trainers.recipe import train
 from trainers.rl.loop import _batch, _Loop, _order
+from trainers.rl.workers import Order
 
 CONFIG = load()
 
 
 class Notebook:
-    """`Players` that write down what is ordered."""
+    """`Workers` that write down what is ordered."""
 
     def __init__(self, ahead: int) -> None:
         self.ahead, self.orders = ahead, []
@@ -35,20 +35,21 @@ class Notebook:
         return lambda: []
 
 
-def study_of(updates: int, episodes: int) -> Any:
+def learned_on(updates: int, episodes: int, cases: int) -> Any:
     trainer = replace(CONFIG.trainer, rl=replace(CONFIG.trainer.rl, updates=updates, episodes=episodes))
-    return SimpleNamespace(config=replace(CONFIG, trainer=trainer))
+    system = SimpleNamespace(cases=SimpleNamespace(train=range(cases)))
+    return SimpleNamespace(config=replace(CONFIG, trainer=trainer), system=system)
 
 
 def walk(ahead: int, updates: int, episodes: int, cases: int) -> tuple[list[Any], list[tuple[Order, int]]]:
     """Batches in the order in which they are trained on, and all orders."""
     loop: Any = _Loop(SimpleNamespace(actor=None), np.random.default_rng(3), None)  # type: ignore[arg-type]
-    players, study, trained = Notebook(ahead), study_of(updates, episodes), []
+    workers, about, trained = Notebook(ahead), learned_on(updates, episodes, cases), []
     for loop.step in range(1, updates + 1):
-        _order(study, loop, players, range(cases))  # type: ignore[arg-type]
+        _order(about, loop, workers)  # type: ignore[arg-type]
         trained.append(loop.under_way.pop(0)[0])
         del loop.upcoming[: min(episodes, cases)]
-    return trained, players.orders
+    return trained, workers.orders
 
 
 @settings(deadline=None)
@@ -78,4 +79,4 @@ def test_what_is_ordered_ahead_is_what_comes_next_and_what_a_resumed_run_orders_
 
 def test_staleness_without_rays_launcher_is_refused(tmp_path: Path):
     with pytest.raises(BadInput, match="needs launch/train_ray"):
-        train(load(["ray.max_staleness=1", f"run_dir={tmp_path}"]))
+        train(load(["ray=cluster", "ray.max_staleness=1", f"run_dir={tmp_path}"]))

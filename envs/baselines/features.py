@@ -1,0 +1,106 @@
+"""What every baseline reads of a sample: the codes that its visits show, as columns that training samples named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from envs.baselines.settings import Settings
+from ghar.data.cohort import Sample, Visit
+
+Scope = Literal["newest", "all"]  # visits that count
+SCOPES: tuple[Scope, ...] = ("newest", "all")
+DAY = 86_400.0  # seconds
+
+
+class Model(Protocol):
+    """A fitted baseline. about: what validation chose."""
+
+    @property
+    def about(self) -> Mapping[str, Any]: ...
+
+    def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
+        """f64[samples, classes]: label probabilities."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """All that a baseline may learn from: it is fitted to `train`, and `valid` chooses between fits."""
+
+    train: Sequence[Sample]
+    valid: Sequence[Sample]
+    classes: int
+    seed: int
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """i64[train]"""
+        return labels_of(self.train)
+
+    def likelihood(self, model: Model) -> float:
+        """Mean log probability of the validation labels."""
+        return likelihood(model(self.valid), labels_of(self.valid))
+
+
+def labels_of(samples: Sequence[Sample]) -> np.ndarray:
+    """i64[samples]"""
+    return np.array([sample.label for sample in samples], dtype=np.int64)
+
+
+def likelihood(shares: np.ndarray, labels: np.ndarray) -> float:
+    """Mean log probability of the labels."""
+    return float(np.log(shares[np.arange(len(labels)), labels].clip(1e-12)).mean())
+
+
+def codes_of(visit: Visit) -> tuple[str, ...]:
+    """All codes that a visit shows."""
+    return (*visit.diagnoses, *visit.procedures, *visit.medications)
+
+
+def vocabulary(samples: Iterable[Sample], most: int | None = None) -> dict[str, int]:
+    """Code -> column, by how many visits show it; those that as many show, by name. most: so many columns."""
+    seen: Counter[str] = Counter()
+    for sample in samples:
+        for visit in sample.history:
+            seen.update(codes_of(visit))
+    ranked = sorted(seen, key=lambda code: (-seen[code], code))
+    return {code: i for i, code in enumerate(ranked[:most])}
+
+
+def counts(samples: Sequence[Sample], place: Mapping[str, int], scope: Scope) -> csr_array:
+    """f64[samples, codes]: how many visits in scope show a code. Codes without a column are left out."""
+    rows: list[int] = []
+    columns: list[int] = []
+    for i, sample in enumerate(samples):
+        for visit in sample.history if scope == "all" else sample.history[-1:]:
+            found = [place[code] for code in codes_of(visit) if code in place]
+            columns += found
+            rows += [i] * len(found)
+    table = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(samples), len(place)))
+    table.sum_duplicates()
+    return table
+
+
+def shown(samples: Sequence[Sample], place: Mapping[str, int], scope: Scope) -> csr_array:
+    """f64[samples, codes]: 1 where a visit in scope shows a code."""
+    table = counts(samples, place, scope)
+    table.data[:] = 1.0
+    return table
+
+
+def rhythm(samples: Sequence[Sample]) -> np.ndarray:
+    """f64[samples, 2]: number of visits, and days from the start of the last but one to that of the newest, NaN where
+    there is one. Nothing after the newest visit's start: its end may be what is asked for."""
+    table = np.full((len(samples), 2), np.nan)
+    for i, sample in enumerate(samples):
+        table[i, 0] = len(sample.history)
+        if len(sample.history) > 1:
+            table[i, 1] = (sample.history[-1].start - sample.history[-2].start).total_seconds() / DAY
+    return table

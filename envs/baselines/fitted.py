@@ -1,0 +1,68 @@
+"""The baselines by name, each fitted when it is first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from envs.baselines.features import Known, Model
+from envs.baselines.severities import fit_severities
+from envs.baselines.tables import fit_boosting, fit_memory, fit_regression, fit_usual
+from ghar.data.cohort import Sample
+from ghar.data.tasks.splits import Splits
+from ghar.episode import Prediction
+
+
+def _gru(known: Known) -> Model:
+    from envs.baselines.gru import fit_gru  # loads torch
+
+    return fit_gru(known)
+
+
+FITS: Mapping[str, Callable[[Known], Model]] = {
+    "usual": fit_usual,
+    "severities": fit_severities,
+    "counts_lr": fit_regression,
+    "boosting": fit_boosting,
+    "memory": fit_memory,
+    "gru": _gru,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Fits to `known`, and answers each of `splits` as a whole. Only samples of `known` teach, whatever is asked."""
+
+    known: Known
+    splits: Splits[Sample]
+    _models: dict[str, Model] = field(default_factory=dict, repr=False)
+    _told: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
+
+    def model(self, name: str) -> Model:
+        """The fitted baseline. Where training samples have one label only, all are the usual one."""
+        if name not in self._models:
+            alone = len(set(self.known.labels.tolist())) == 1
+            self._models[name] = (fit_usual if alone else FITS[name])(self.known)
+        return self._models[name]
+
+    def predict(self, sample: Sample, name: str) -> Prediction:
+        """The most probable label, the first of equals."""
+        told = self._told.setdefault(name, {})
+        if sample.sample_id not in told:
+            self.answer(self._together(sample), name)
+        shares = told[sample.sample_id]
+        return Prediction(int(shares.argmax()), probabilities=tuple(shares.tolist()))
+
+    def answer(self, samples: Sequence[Sample], name: str) -> None:
+        """Keep a baseline's answers to many samples, which are quicker together."""
+        told, shares = self._told.setdefault(name, {}), self.model(name)(samples)
+        told |= {sample.sample_id: row for sample, row in zip(samples, shares, strict=True)}
+
+    def _together(self, sample: Sample) -> Sequence[Sample]:
+        """The split that a sample is in."""
+        for part in (self.splits.test, self.splits.valid, self.splits.train):
+            if any(other.sample_id == sample.sample_id for other in part):
+                return part
+        return (sample,)

@@ -1,0 +1,108 @@
+"""A small GRU over visits: each visit is the sum of its codes' vectors, and the last state gives the label.
+
+Loads torch, so import it only where a GRU is asked for.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from envs.baselines.features import Known, codes_of, labels_of, vocabulary
+from ghar.data.cohort import Sample
+
+BATCH, RATE, DECAY, DROPOUT = 64, 3e-3, 1e-2, 0.3
+TOGETHER = 512  # samples that are asked about at once
+
+Visits = list[list[int]]  # of one sample: the code numbers of each visit, oldest first
+
+
+class Network(nn.Module):
+    """Label scores of samples."""
+
+    def __init__(self, codes: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.codes = nn.EmbeddingBag(codes, hidden, mode="sum")
+        self.dropout = nn.Dropout(DROPOUT)
+        self.over_visits = nn.GRU(hidden, hidden, batch_first=True)
+        self.label = nn.Linear(2 * hidden, classes)
+
+    def forward(self, samples: Sequence[Visits]) -> torch.Tensor:
+        """f32[samples, classes]. Each sample has at least one visit, which may show no codes."""
+        bags = [visit for sample in samples for visit in sample]
+        flat = torch.tensor([code for bag in bags for code in bag], dtype=torch.long)
+        starts = torch.tensor(np.cumsum([0, *(len(bag) for bag in bags)])[:-1], dtype=torch.long)
+        vectors = self.dropout(torch.relu(self.codes(flat, starts)))
+        lengths = torch.tensor([len(sample) for sample in samples])
+        padded = nn.utils.rnn.pad_sequence(list(vectors.split(lengths.tolist())), batch_first=True)
+        packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
+        state = self.over_visits(packed)[1][-1]
+        newest = padded[torch.arange(len(samples)), lengths - 1]
+        return self.label(self.dropout(torch.cat([state, newest], dim=1)))
+
+
+@dataclass(frozen=True, eq=False)
+class Gru:
+    """A fitted network. visits: so many of the newest ones are read."""
+
+    network: Network
+    place: Mapping[str, int]
+    visits: int
+    about: Mapping[str, Any]
+
+    def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
+        read = numbered(samples, self.place, self.visits)
+        return torch.softmax(_scores(self.network, read), dim=1).double().numpy()
+
+
+def numbered(samples: Sequence[Sample], place: Mapping[str, int], visits: int) -> list[Visits]:
+    """The code numbers of the newest visits; codes without one are left out."""
+    return [
+        [[place[code] for code in codes_of(visit) if code in place] for visit in sample.history[-visits:]] or [[]]
+        for sample in samples
+    ]
+
+
+def fit_gru(known: Known) -> Gru:
+    """The epoch with the lowest validation loss. The same bits for the same seed on the same machine."""
+    own, place = known.settings, vocabulary(known.train)
+    train, valid = (numbered(samples, place, own.visits) for samples in (known.train, known.valid))
+    truth, judged = torch.from_numpy(known.labels), torch.from_numpy(labels_of(known.valid))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(known.seed)
+        network = Network(max(len(place), 1), own.hidden, known.classes)
+        best, lowest, at = copy.deepcopy(network.state_dict()), np.inf, 0
+        for epoch, _ in enumerate(_epochs(network, train, truth, own.epochs), 1):
+            loss = float(nn.functional.cross_entropy(_scores(network, valid), judged))
+            if loss < lowest:
+                best, lowest, at = copy.deepcopy(network.state_dict()), loss, epoch
+            elif epoch - at >= own.patience:
+                break
+    network.load_state_dict(best)
+    return Gru(network, place, own.visits, {"epochs": at})
+
+
+def _epochs(network: Network, inputs: Sequence[Visits], labels: torch.Tensor, epochs: int) -> Iterator[None]:
+    """Train, and stop at the end of each epoch for whoever looks on."""
+    optimiser = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
+    for _ in range(epochs):
+        network.train()
+        for rows in torch.randperm(len(inputs)).split(BATCH):
+            loss = nn.functional.cross_entropy(network([inputs[i] for i in rows.tolist()]), labels[rows])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        yield
+
+
+@torch.no_grad()
+def _scores(network: Network, inputs: Sequence[Visits]) -> torch.Tensor:
+    network.eval()
+    return torch.cat([network(inputs[i : i + TOGETHER]) for i in range(0, len(inputs), TOGETHER)])

@@ -1,0 +1,21 @@
+"""The keys of system=baselines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ghar.config import Count
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Baselines that ask no language model. What validation chooses (penalty, neighbours, which visits) has no key."""
+
+    name: str = "baselines"
+    codes: Count = 500  # of the training patients, the most frequent ones, as columns of boosting
+    rounds: Count = 300  # of boosting at most
+    sweeps: Count = 50  # over the table of severities at most
+    hidden: Count = 64  # of the GRU
+    visits: Count = 20  # the newest ones, that the GRU reads
+    epochs: Count = 100  # of the GRU at most
+    patience: Count = 8  # epochs or rounds without a better validation loss

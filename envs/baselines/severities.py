@@ -1,0 +1,113 @@
+"""A table of one severity per code, of which the worst decides: coordinate ascent on the training labels.
+
+The demo world's outcomes follow from the highest severity of a visit. This baseline is told that, and nothing else: no
+graph, no names. Whatever it reaches, the training patients themselves tell.
+
+A sample's grade is the highest severity of its codes, and labels follow their own law in each grade. The table and the
+law are raised in turns: each code's severity to the value that makes the labels of its samples most probable given all
+others, until no code moves; then the law to what the grades show. Several starts, since this climbs to the next peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csc_array, csr_array
+
+from envs.baselines.features import SCOPES, Known, Scope, shown, vocabulary
+from ghar.data.cohort import Sample
+
+STARTS = (None, 0.0, 0.1, 0.25)  # quantile of the labels of a code's samples; None: every severity is 0
+RIGHT, WEIGHT = 0.9, 5.0  # before anything is seen: how often a label is its grade, and how many samples that counts
+
+
+@dataclass(frozen=True, eq=False)
+class Severities:
+    """table: i64[codes]. law: f64[grades, classes], label probabilities of each grade."""
+
+    table: np.ndarray
+    law: np.ndarray
+    place: Mapping[str, int]
+    scope: Scope
+    about: Mapping[str, Any]
+
+    def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
+        return self.law[grades_of(shown(samples, self.place, self.scope), self.table)]
+
+
+def fit_severities(known: Known) -> Severities:
+    """The best of all starts and scopes on the validation samples; the first of equals."""
+    place, best, reached = vocabulary(known.train), None, -np.inf
+    for scope in SCOPES:
+        codes = shown(known.train, place, scope)
+        for start in STARTS:
+            table = first_table(codes, known.labels, start)
+            table, law = climb(codes, known.labels, table, known.classes, known.settings.sweeps)
+            about = {"visits": scope, "start": "zero" if start is None else f"quantile {start}"}
+            model = Severities(table, law, place, scope, about)
+            found = known.likelihood(model)
+            if found > reached:
+                best, reached = model, found
+    assert best is not None  # a likelihood is never -inf: it is clipped
+    return best
+
+
+def grades_of(codes: csr_array, table: np.ndarray) -> np.ndarray:
+    """i64[samples]: the highest severity of each; 0 of a sample without codes."""
+    grades = np.zeros(codes.shape[0], dtype=np.int64)
+    rows = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
+    np.maximum.at(grades, rows, table[codes.indices])
+    return grades
+
+
+def first_table(codes: csr_array, labels: np.ndarray, start: float | None) -> np.ndarray:
+    """i64[codes]: where the climb begins. Without noise a severity is at most the lowest label of its samples."""
+    table = np.zeros(codes.shape[1], dtype=np.int64)
+    if start is not None:
+        by_code = csc_array(codes)
+        for code, rows in enumerate(np.split(by_code.indices, by_code.indptr[1:-1])):
+            if len(rows):
+                table[code] = np.quantile(labels[rows], start, method="lower")
+    return table
+
+
+def climb(
+    codes: csr_array, labels: np.ndarray, table: np.ndarray, classes: int, sweeps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The table and the law from where no sweep moves a code; frequent codes first, the lowest of equal severities."""
+    by_code = csc_array(codes)
+    rows_of = np.split(by_code.indices, by_code.indptr[1:-1])
+    order = np.argsort(-np.diff(by_code.indptr), kind="stable")
+    table, grades = table.copy(), np.arange(classes)
+    tally = np.zeros((codes.shape[0], classes), dtype=np.int64)  # how many codes of a sample have each severity
+    tally[:, 0] = 1  # so that a sample without codes has grade 0
+    np.add.at(tally, (np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr)), table[codes.indices]), 1)
+    for _ in range(sweeps):
+        chances, before = np.log(law_of(_highest(tally), labels, classes)), table.copy()
+        for code in order:
+            rows = rows_of[code]
+            tally[rows, table[code]] -= 1
+            grade = np.maximum(_highest(tally[rows])[:, None], grades)  # of each sample, for each severity of the code
+            table[code] = chances[grade, labels[rows][:, None]].sum(axis=0).argmax()
+            tally[rows, table[code]] += 1
+        if (table == before).all():
+            break
+    return table, law_of(_highest(tally), labels, classes)
+
+
+def law_of(grades: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """f64[grades, classes]: how often each label stands with each grade, and as if it had been seen WEIGHT times more
+    that a label is its grade in RIGHT of all cases."""
+    prior = np.full((classes, classes), (1 - RIGHT) / classes) + RIGHT * np.eye(classes)
+    seen = np.zeros((classes, classes))
+    np.add.at(seen, (grades, labels), 1.0)
+    law = seen + WEIGHT * prior
+    return law / law.sum(axis=1, keepdims=True)
+
+
+def _highest(tally: np.ndarray) -> np.ndarray:
+    """i64[rows]: the highest severity that is there."""
+    return tally.shape[1] - 1 - (tally[:, ::-1] > 0).argmax(axis=1)

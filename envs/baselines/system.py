@@ -1,0 +1,122 @@
+"""The discriminative baselines as a system: the samples of any task of visits, and variants that ask no one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from envs.baselines.features import Known
+from envs.baselines.fitted import FITS, Fitted
+from envs.baselines.settings import Settings
+from envs.records import Records
+from envs.system import System, Variant, words
+from ghar.data.cohort import Sample, Task
+from ghar.data.tasks.splits import Splits
+from ghar.data.views.visits import visit_lists
+from ghar.episode import Episode, EpisodeGenerator, Evidence, Retrieve
+from ghar.llm.policy import Policy
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
+
+TITLES = {
+    "usual": "Usual label", "severities": "Table of severities", "counts_lr": "Regression on counts",
+    "boosting": "Boosting on counts", "memory": "Nearest training patients", "gru": "GRU over visits",
+}  # fmt: skip
+MAIN = "counts_lr"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sample with its record as text, which only reports show."""
+
+    sample: Sample
+    text: str
+    task: Task
+
+    @property
+    def sample_id(self) -> str:
+        return self.sample.sample_id
+
+    @property
+    def subject_id(self) -> int:
+        return self.sample.subject_id
+
+    @property
+    def visit_id(self) -> int:
+        return self.sample.visit_id
+
+    @property
+    def label(self) -> int:
+        return self.sample.label
+
+
+class NoCorpus:
+    """Nothing is looked up."""
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        raise RuntimeError("system baselines looks nothing up")
+
+
+def build(records: Records, settings: Settings) -> System[Case]:
+    """All baselines on the task of `records`; none is fitted before it is played."""
+    config, splits = records.config, records.splits
+    fitted = Fitted(Known(splits.train, splits.valid, len(records.task.labels), config.seed, settings), splits)
+    made: System[Case] = System(
+        name="baselines",
+        task=records.task,
+        agents=(),
+        roles=(),
+        cases=_cases(records),
+        episode=partial(_episode, fitted),
+        corpus=NoCorpus(),
+        reward=partial(_outcome, config.reward.eta),
+        variants={name: Variant(name, TITLES[name], name, "") for name in FITS},
+        main=MAIN,
+        listed=tuple(FITS),
+        read_by=lambda reader: made,
+        prepare=partial(_prepare, fitted),
+        summary=partial(_chosen, fitted),
+        counts=records.counts(),
+        generated=records.cohort.generated,
+        credentialed=records.cohort.credentialed,
+    )
+    return made
+
+
+def _cases(records: Records) -> Splits[Case]:
+    splits, env = records.splits, records.config.env
+
+    def cases(samples: Sequence[Sample]) -> tuple[Case, ...]:
+        views = visit_lists(
+            samples,
+            lambda code: records.described.get(code, code),
+            style=env.prompts,
+            budget=env.history_tokens,
+            count=words,
+        )
+        return tuple(Case(sample, view.text, records.task) for sample, view in zip(samples, views, strict=True))
+
+    return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
+
+
+def _episode(fitted: Fitted, case: Case, variant: Variant) -> EpisodeGenerator:
+    yield from ()
+    return fitted.predict(case.sample, variant.spec)
+
+
+def _prepare(fitted: Fitted, variant: Variant, policy: Policy) -> Variant:
+    """Fit before the first episode, so that no episode's seconds hold the fit."""
+    fitted.model(variant.spec)
+    return variant
+
+
+def _outcome(eta: float, episode: Episode, case: Case) -> EpisodeReward:
+    """The outcome alone, weighted by `eta`."""
+    return score_outcome(episode, case.label, eta)
+
+
+def _chosen(fitted: Fitted, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """What validation chose, for summary.json."""
+    return {"chosen": {name: dict(fitted.model(name).about) for name in rows}}

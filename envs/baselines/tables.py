@@ -1,0 +1,188 @@
+"""Baselines on counts of codes: logistic regression, boosting, and the labels of the nearest training samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, hstack
+
+from envs.baselines.features import (
+    SCOPES,
+    Known,
+    Scope,
+    counts,
+    labels_of,
+    likelihood,
+    rhythm,
+    shown,
+    vocabulary,
+)
+from ghar.data.cohort import Sample
+
+STRENGTHS = tuple(10.0**power for power in range(-3, 4))  # C of scikit-learn
+STEPS, TOLERANCE = 1_000, 1e-3  # of its solver
+NEIGHBOURS = (1, 3, 5, 10, 20, 50, 100)
+PRIOR = 0.5  # what the training shares count beside neighbours whose weights are their likeness, at most 1
+LEAVES = (20, 5)  # samples that a leaf of boosting holds at least: small ones can follow rare codes
+AT_ONCE = 256  # samples that look for neighbours together
+
+
+@dataclass(frozen=True, eq=False)
+class Usual:
+    """Every sample gets the training shares of the labels."""
+
+    shares: np.ndarray
+    about: Mapping[str, Any]
+
+    def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
+        return np.tile(self.shares, (len(samples), 1))
+
+
+def fit_usual(known: Known) -> Usual:
+    """The training shares."""
+    return Usual(np.bincount(known.labels, minlength=known.classes) / len(known.train), {})
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """Logistic regression on the codes of the newest visit and on how many visits show each code."""
+
+    place: Mapping[str, int]
+    scaler: Any
+    fitted: Any
+    classes: int
+    about: Mapping[str, Any]
+
+    def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
+        return all_shares(self.fitted, self.scaler.transform(_counted(samples, self.place)), self.classes)
+
+
+def fit_regression(known: Known) -> Regression:
+    """The penalty that makes the validation labels most likely."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import MaxAbsScaler
+
+    place = vocabulary(known.train)
+    inputs = _counted(known.train, place)
+    scaler = MaxAbsScaler().fit(inputs)
+    inputs, judged = scaler.transform(inputs), scaler.transform(_counted(known.valid, place))
+    best, reached = None, -np.inf
+    for strength in STRENGTHS:
+        fitted = LogisticRegression(C=strength, max_iter=STEPS, tol=TOLERANCE).fit(inputs, known.labels)
+        found = likelihood(all_shares(fitted, judged, known.classes), labels_of(known.valid))
+        if found <= reached:
+            break  # weaker penalties fit the training samples only closer
+        best, reached = Regression(place, scaler, fitted, known.classes, {"C": strength}), found
+    assert best is not None
+    return best
+
+
+def _counted(samples: Sequence[Sample], place: Mapping[str, int]) -> csr_array:
+    return csr_array(hstack([counts(samples, place, scope) for scope in SCOPES]))
+
+
+def all_shares(fitted: Any, inputs: Any, classes: int) -> np.ndarray:
+    """Probabilities of all classes, 0 for one that no training sample has."""
+    shares = np.zeros((inputs.shape[0], classes))
+    shares[:, fitted.classes_] = fitted.predict_proba(inputs)
+    return shares
+
+
+@dataclass(frozen=True, eq=False)
+class Boosting:
+    """Gradient boosting of trees on the most frequent codes, the number of visits and the days between the last two."""
+
+    place: Mapping[str, int]
+    fitted: Any
+    classes: int
+    about: Mapping[str, Any]
+
+    def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
+        return all_shares(self.fitted, _dense(samples, self.place), self.classes)
+
+
+def fit_boosting(known: Known) -> Boosting:
+    """Stopped when the validation loss no longer falls, with the leaves that make the validation labels most likely."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    own, seen = known.settings, set(known.labels.tolist())
+    place = vocabulary(known.train, own.codes)
+    judged = [sample for sample in known.valid if sample.label in seen]  # scikit-learn takes no label it has not seen
+    held_out = {"X_val": _dense(judged, place), "y_val": labels_of(judged)} if judged else {}
+    inputs, best, reached = _dense(known.train, place), None, -np.inf
+    for leaf in LEAVES:
+        stop = {"early_stopping": bool(judged), "n_iter_no_change": own.patience}
+        fitted = HistGradientBoostingClassifier(
+            max_iter=own.rounds, min_samples_leaf=leaf, random_state=known.seed, **stop
+        )
+        fitted.fit(inputs, known.labels, **held_out)
+        model = Boosting(place, fitted, known.classes, {"rounds": int(fitted.n_iter_), "leaf": leaf})
+        found = known.likelihood(model)
+        if found > reached:
+            best, reached = model, found
+    assert best is not None
+    return best
+
+
+def _dense(samples: Sequence[Sample], place: Mapping[str, int]) -> np.ndarray:
+    tables = [counts(samples, place, scope).toarray() for scope in SCOPES]
+    return np.hstack([*tables, rhythm(samples)]).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """The labels of the training samples whose codes are most alike (Jaccard), weighted by likeness.
+
+    codes: 1 where a training sample shows a code. shares: of the labels over all training samples.
+    """
+
+    place: Mapping[str, int]
+    scope: Scope
+    codes: csr_array
+    labels: np.ndarray
+    shares: np.ndarray
+    neighbours: int
+    about: Mapping[str, Any]
+
+    def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
+        return self.by_neighbours(samples, (self.neighbours,))[0]
+
+    def by_neighbours(self, samples: Sequence[Sample], numbers: Sequence[int]) -> np.ndarray:
+        """f64[numbers, samples, classes]: label probabilities by how many neighbours vote."""
+        votes = np.zeros((len(numbers), len(samples), len(self.shares)))
+        asked, sizes = shown(samples, self.place, self.scope), self.codes.sum(axis=1)
+        own = np.array([self._size(sample) for sample in samples], dtype=float)
+        for start in range(0, len(samples), AT_ONCE):
+            some = slice(start, start + AT_ONCE)
+            both = (asked[some] @ self.codes.T).toarray()
+            alike = both / np.maximum(own[some, None] + sizes - both, 1.0)
+            nearest = np.argsort(-alike, axis=1, kind="stable")[:, : max(numbers)]
+            weight = np.take_along_axis(alike, nearest, axis=1)
+            told = np.eye(len(self.shares))[self.labels[nearest]] * weight[:, :, None]
+            for i, number in enumerate(numbers):
+                votes[i, some] = told[:, :number].sum(axis=1)
+        votes += PRIOR * self.shares
+        return votes / votes.sum(axis=2, keepdims=True)
+
+    def _size(self, sample: Sample) -> int:
+        """How many different codes a sample shows, those that no training sample shows too."""
+        visits = sample.history if self.scope == "all" else sample.history[-1:]
+        return len({code for visit in visits for code in (*visit.diagnoses, *visit.procedures, *visit.medications)})
+
+
+def fit_memory(known: Known) -> Memory:
+    """The scope and the number of neighbours that make the validation labels most likely."""
+    place, best, reached = vocabulary(known.train), None, -np.inf
+    for scope in SCOPES:
+        codes = shown(known.train, place, scope)
+        model = Memory(place, scope, codes, known.labels, fit_usual(known).shares, 1, {})
+        for number, shares in zip(NEIGHBOURS, model.by_neighbours(known.valid, NEIGHBOURS), strict=True):
+            found = likelihood(shares, labels_of(known.valid))
+            if found > reached:
+                about = {"visits": scope, "neighbours": number}
+                best, reached = replace(model, neighbours=number, about=about), found
+    assert best is not None
+    return best

@@ -1,0 +1,25 @@
+"""The best possible accuracies that a summary knows, and what they mean in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+MEANS = {
+    "parametric": "without retrieval, knowing of rare codes only how often each severity occurs",
+    "memory": "without retrieval, with all that the labels of the training patients tell",
+    "retrieval": "with retrieval",
+}
+
+
+def known(summary: Mapping[str, Any]) -> dict[str, float]:
+    """name -> accuracy, the lowest first; those that nobody knows are left out."""
+    found = {name: value for name, value in (summary.get("ceilings") or {}).items() if value is not None}
+    return {name: found[name] for name in sorted(found, key=found.__getitem__) if math.isfinite(found[name])}
+
+
+def in_words(summary: Mapping[str, Any]) -> list[str]:
+    """ "memory 0.920 (without retrieval, with all that ...)" of each."""
+    return [f"{name} {value:.3f}" + (f" ({MEANS[name]})" if name in MEANS else "")
+            for name, value in known(summary).items()]  # fmt: skip

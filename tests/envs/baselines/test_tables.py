@@ -1,0 +1,104 @@
+"""The other baselines: what they read, that they learn, that they are the same each time and see no test label."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from envs.baselines.features import Known, counts, labels_of, rhythm, vocabulary
+from envs.baselines.fitted import FITS, Fitted
+from envs.baselines.gru import Network, numbered
+from envs.baselines.tables import Memory, fit_boosting, fit_usual
+from ghar.data.tasks.splits import Splits
+from tests.envs.baselines.conftest import GRADES, known_of, sample, world
+
+
+@pytest.fixture(scope="module")
+def known(severity: np.ndarray) -> Known:
+    return known_of(severity)
+
+
+def test_counts_are_of_visits_and_only_codes_of_training_samples_have_columns():
+    samples = [sample(1, [["a", "b"], ["a"]], 0), sample(2, [["b"]], 1)]
+    place = vocabulary(samples)
+    assert place == {"a": 0, "b": 1} and vocabulary(samples, most=1) == {"a": 0}
+    asked = [sample(3, [["b", "new"], ["b"], ["a"]], 0)]
+    assert counts(asked, place, "all").toarray().tolist() == [[1, 2]]
+    assert counts(asked, place, "newest").toarray().tolist() == [[1, 0]]
+    assert rhythm(asked).tolist() == [[3, 10]] and math.isnan(rhythm(samples[1:])[0, 1])
+
+
+def test_neighbours_vote_by_likeness():
+    near, far = sample(1, [["a", "b"]], 0), sample(2, [["c", "d"]], 1)
+    known = Known([near, far], [near], 2, 0)
+    codes = counts(known.train, vocabulary(known.train), "newest")
+    memory = Memory(vocabulary(known.train), "newest", codes, known.labels, fit_usual(known).shares, 2, {})
+    asked = sample(3, [["a", "c", "d", "new"]], 0)  # 1 of 5 codes with the first, 2 of 4 with the second
+    np.testing.assert_allclose(memory([asked]), [[(0.2 + 0.25) / 1.2, (0.5 + 0.25) / 1.2]])
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_it_learns_and_is_the_same_each_time(name: str, known: Known, severity: np.ndarray):
+    test = world(200, 0.1, 50_000, severity)
+    model, again = FITS[name](known), FITS[name](known)
+    shares = model(test)
+    assert shares.shape == (200, GRADES) and (shares >= 0).all()
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(shares, again(test))
+    np.testing.assert_allclose(model(test[:1]), shares[:1], rtol=1e-5)
+    usual = fit_usual(known)(test)
+    right, of_usual = ((found.argmax(axis=1) == labels_of(test)).mean() for found in (shares, usual))
+    assert name == "usual" or right > of_usual + 0.1, f"{name}: {right} beside {of_usual}"
+    assert pickle.loads(pickle.dumps(model))(test[:3]).tolist() == model(test[:3]).tolist()
+
+
+def test_test_labels_change_nothing(known: Known, severity: np.ndarray):
+    test = world(20, 0.1, 50_000, severity)
+    wrong = [replace(one, label=(one.label + 1) % GRADES) for one in test]
+    told = []
+    for part in (test, wrong):
+        fitted = Fitted(known, Splits(tuple(known.train), tuple(known.valid), tuple(part)))
+        told.append([fitted.predict(one, "memory").probabilities for one in part])
+    assert told[0] == told[1]
+
+
+def test_nothing_is_fitted_before_it_is_asked_and_then_once(known: Known, monkeypatch: pytest.MonkeyPatch):
+    fits: list[str] = []
+    monkeypatch.setitem(FITS, "usual", lambda known: fits.append("usual") or fit_usual(known))  # type: ignore[index]
+    fitted = Fitted(known, Splits(tuple(known.train), tuple(known.valid), ()))
+    assert not fits
+    for one in known.valid[:3]:
+        fitted.predict(one, "usual")
+    assert fits == ["usual"]
+    stranger = sample(1, [["c1"]], 0)
+    assert fitted.predict(stranger, "usual").probabilities == fitted.predict(known.train[0], "usual").probabilities
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_one_label_in_training_is_then_always_the_answer(name: str):
+    train = [sample(i, [["a"]], 1) for i in range(4)]
+    known = Known(train, [sample(9, [["a"]], 0)], 3, 0)
+    fitted = Fitted(known, Splits(tuple(train), tuple(known.valid), ()))
+    found = fitted.predict(known.valid[0], name)
+    assert found.label == 1 and found.probabilities == (0, 1, 0)
+
+
+def test_a_validation_label_that_training_has_not_stops_nothing(severity: np.ndarray):
+    known = known_of(severity, count=80)
+    known = replace(known, train=[one for one in known.train if one.label != 2])
+    for name, fit in FITS.items():
+        shares = fit(known)(known.valid)
+        assert shares.shape == (20, GRADES) and np.isfinite(shares).all(), name
+    assert (fit_boosting(known)(known.valid)[:, 2] == 0).all()
+
+
+def test_the_gru_reads_the_newest_visits_and_empty_ones():
+    asked = [sample(1, [["a"], [], ["new", "b"]], 0), sample(2, [[]], 0)]
+    assert numbered(asked, {"a": 0, "b": 1}, 2) == [[[], [1]], [[]]]
+    network = Network(2, 4, 3).eval()
+    both = network(numbered(asked, {"a": 0, "b": 1}, 9))
+    np.testing.assert_allclose(both[1:].detach(), network([[[]]]).detach(), rtol=1e-5)

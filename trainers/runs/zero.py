@@ -1,0 +1,30 @@
+"""What DeepSpeed is given: its own configuration, from ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ghar.config import Deepspeed
+
+ALONE = Deepspeed(stage=None, offload=False, checkpointing=False)
+# never looked at, but where DeepSpeed expects an accumulation it also adds up what is offloaded
+ACCUMULATE = 2
+
+
+def zero_config(deepspeed: Deepspeed, dtype: str, max_grad_norm: float) -> dict[str, Any]:
+    """DeepSpeed's own configuration. Weights and communication are of `dtype`, the optimiser works in float32."""
+    zero: dict[str, Any] = {"stage": deepspeed.stage}
+    if deepspeed.offload:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": ACCUMULATE,
+        "zero_optimization": zero,
+        "bf16": {"enabled": dtype == "bfloat16"},
+        "gradient_clipping": max_grad_norm,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,  # torch's AdamW, as everywhere: the same numbers and nothing to compile
+        "steps_per_print": None,
+    }
