@@ -5,7 +5,7 @@ READY := .venv/.ready
 CHECKED := .venv/.ready-test
 GPU := .venv-gpu
 
-# The user's own command; README explains what it leaves in runs/.
+# The user's own command; docs/training.md explains what it leaves in runs/.
 .PHONY: demo
 demo: $(READY)
 	$(BIN)/torchrun --standalone --nproc-per-node 1 launch/train_ghar.py +experiment=mimic4_los

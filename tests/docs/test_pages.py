@@ -1,0 +1,179 @@
+"""The README and docs/: Python blocks run from top to bottom, shell blocks name what exists, links lead to files.
+
+A page's ```python blocks share one module, as if they were one file. Of ```sh blocks nothing is started: scripts, make
+targets, benchmarks and every key and choice are checked as a launcher checks them. Indented blocks are not touched.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import shlex
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launch.benchmark import WHAT
+from launch.compare import LISTS
+from launch.entry import check
+
+ROOT = Path(__file__).resolve().parents[2]
+README, EXAMPLES = ROOT / "README.md", ROOT / "docs" / "examples"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+REAL = {"mimic-iv-demo-2.2"}  # folders of shared_data that a page may name, relative to the working folder
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+JARGON = re.compile(r"\b(told|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
+OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl"}  # of launch/benchmark.py, with a value
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == language]
+
+
+def named(pages: list[Path]) -> Callable[..., pytest.MarkDecorator]:
+    return functools.partial(pytest.mark.parametrize, argvalues=pages, ids=[page.stem for page in pages])
+
+
+def shared(request: pytest.FixtureRequest, page: Path) -> Iterator[Path]:
+    """Real tables that the page's Python names; skips, and says so, where they are absent."""
+    for name in REAL:
+        if any(name in text for text in blocks(page, "python")):
+            folder: Path = request.getfixturevalue("shared_data") / name
+            if not folder.is_dir():
+                pytest.skip(f"{page.name} reads {name}, which is not in {folder.parent}")
+            yield folder
+
+
+@named([page for page in PAGES if blocks(page, "python")])("page")
+def test_python_blocks_run(
+    page: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in shared(request, page):
+        (tmp_path / folder.name).symlink_to(folder)
+    module = types.ModuleType(f"page_{page.stem.replace('-', '_')}")  # dataclasses look their module up by its name
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    for text in blocks(page, "python"):
+        place = page.read_text().split(text)[0].count("\n")
+        exec(compile("\n" * place + text, str(page), "exec", dont_inherit=True), module.__dict__)
+
+
+def definitions(text: str) -> dict[str, str]:
+    """Classes and functions of a module, as Python reads them."""
+    return {n.name: ast.dump(n) for n in ast.parse(text).body if isinstance(n, ast.ClassDef | ast.FunctionDef)}
+
+
+def test_the_tutorial_shows_the_whole_example_as_it_is() -> None:
+    page = "\n".join(blocks(ROOT / "docs" / "your-system.md", "python"))
+    assert definitions(page) == definitions((EXAMPLES / "mine" / "searcher.py").read_text())
+
+
+def commands(text: str) -> Iterator[tuple[Path, list[str]]]:
+    """(folder it is started in, words) of every command of a shell block."""
+    folder = ROOT
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        while words:
+            end = words.index("&&") if "&&" in words else len(words)
+            one, words = words[:end], words[end + 1 :]
+            if one[0] == "cd":
+                folder = folder / one[1]
+                assert folder.is_dir(), folder
+            else:
+                yield folder, one
+
+
+def composes(overrides: Iterable[str], sweep: bool = False) -> None:
+    """BadInput for a key, choice or value that does not exist."""
+    checked(tuple(text for text in overrides if not text.startswith("run_dir=")), sweep)  # any folder will do
+
+
+@functools.cache
+def checked(overrides: tuple[str, ...], sweep: bool) -> None:
+    check(overrides, sweep=sweep)
+
+
+def check_command(folder: Path, words: list[str]) -> None:
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), f"no target {words[1]}"
+    elif words[:2] == ["wandb", "sweep"]:
+        assert (folder / words[2]).is_file(), words[2]
+    else:
+        assert words[0] in ("python", "torchrun", "ray"), f"a command that this test cannot read: {words}"
+        place = next(i for i, word in enumerate(words) if word.endswith(".py"))
+        script = (folder / words[place]).resolve()
+        assert script.is_file() and script.parent == ROOT / "launch", script
+        check_launch(script.name, words[place + 1 :])
+
+
+def check_launch(script: str, arguments: list[str]) -> None:
+    if script == "benchmark.py":
+        rest = arguments[1:]
+        assert arguments[0] in WHAT and {word for word in rest if word.startswith("--")} <= OPTIONS, arguments
+        values = [word for i, word in enumerate(rest) if not word.startswith("--") and rest[i - 1] not in OPTIONS]
+        composes(values)
+    elif script == "compare.py":
+        lists = {key: value.strip("[]").split(",") for key, _, value in (a.partition("=") for a in arguments)}
+        others = [word for word in arguments if word.partition("=")[0] not in LISTS]
+        assert any(word.startswith("task=") for word in others), arguments
+        for name in lists["systems"]:
+            composes([f"system={name}", *others])
+    else:
+        options = {word for word in arguments if word.startswith("--")}
+        assert options <= {"--multirun", "--help"}, arguments
+        composes([word for word in arguments if word not in options], "--multirun" in options)
+
+
+@named([page for page in PAGES if blocks(page, "sh")])("page")
+def test_shell_blocks_name_what_exists(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))  # where pages start commands with system=mine.searcher
+    found = [command for text in blocks(page, "sh") for command in commands(text)]
+    assert found
+    for folder, words in found:
+        check_command(folder, words)
+
+
+def test_a_wrong_command_is_found() -> None:
+    for line in (
+        "python launch/train.py policy=ghar", "python launch/trian.py", "make dmo", "python launch/benchmark.py sped",
+        "python launch/compare.py systems=[ghar,kar] task=read", "python launch/train.py trainer.rl.updtes=1",
+    ):  # fmt: skip
+        with pytest.raises(Exception, match=r"."):
+            for folder, words in commands(line):
+                check_command(folder, words)
+
+
+@named([*PAGES, *sorted((ROOT / "envs").glob("*/README.md"))])("page")
+def test_links_lead_to_files(page: Path) -> None:
+    text = BLOCK.sub("", page.read_text())
+    targets = [target.partition("#")[0] for target in LINK.findall(text) if not target.startswith(("http", "mailto:"))]
+    missing = [target for target in targets if target and not (page.parent / target).exists()]
+    assert not missing, f"{page.relative_to(ROOT)} links to {missing}"
+
+
+def test_every_page_is_on_the_map() -> None:
+    linked = set(LINK.findall(README.read_text()))
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
+
+
+def test_the_readme_is_short_and_has_room_for_results() -> None:
+    text = README.read_text()
+    assert len(text.splitlines()) <= 150 and len(text.split()) <= 1500
+    assert text.count("<!-- results -->") == text.count("<!-- /results -->") == 1
+
+
+def test_every_benchmark_is_listed() -> None:
+    listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "benchmarks.md").read_text(), re.MULTILINE))
+    assert listed == set(WHAT)
+
+
+@named(PAGES)("page")
+def test_words_are_plain(page: Path) -> None:
+    found = sorted({word.lower() for word in JARGON.findall(page.read_text())})
+    assert not found, f"{page.name}: write it in plainer words than {found}"
