@@ -20,7 +20,7 @@ METAPATHS = tuple(MetaPath(i, f"head{i}", f"rel_{i}", f"tail{i}", f"relates {i} 
 
 def make_case(number: int = 0, label: int = 0) -> Case:
     topics = (f"disease d{number}", f"drug m{number}")
-    return Case(f"s{number}", number, f"conditions: d{number} | drugs: m{number}", topics, TASK, label)
+    return Case(f"s{number}", number, number, f"conditions: d{number} | drugs: m{number}", topics, TASK, label)
 
 
 def make_episodes(
