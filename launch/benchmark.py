@@ -2,7 +2,7 @@
 
 Results are printed and kept under --folder. One file each, launch/bench/<name>.py, says what it measures and how:
 
-learning: the demo experiment under `--seeds` seeds; reward after RL against after SFT, accuracy against both ceilings.
+learning: the demo under `--seeds` seeds, each from a base model of its own; RL against SFT and against both ceilings.
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum.
 data: reading 20,000 generated MIMIC-IV admissions, tasks and texts, cold and cached, against plain polars.
 large: the same of 300,000 patients with `--labs` lab rows an admission, and of two smaller sizes.

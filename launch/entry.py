@@ -42,6 +42,12 @@ RENAMED = {
     "selector.": "system.", "trainer.rllib.": "rllib.",
 }  # fmt: skip
 
+GONE = {  # keys of earlier versions that had one value everywhere
+    "keep_best": "the best checkpoint is always kept", "model.lora_alpha": "it is twice model.lora_rank",
+    "trainer.rl.value_clip": "it is 5, in units of reward", "retriever.wait_ms": "it is 2 ms",
+    "rllib.timeout": "it is 300 s",
+}  # fmt: skip
+
 
 def launch(job: Callable[[Config], None]) -> None:
     """Read the command line and call `job` with the checked configuration, once or (--multirun) once a combination."""
@@ -189,8 +195,8 @@ def _replaced(key: str) -> str | None:
     """What stands in place of a key of an earlier version."""
     if key in RENAMED:
         return RENAMED[key]
-    section = f"{key.partition('.')[0]}."
-    return RENAMED[section] + key.removeprefix(section) if section in RENAMED and "." in key else None
+    section = next((old for old in RENAMED if old.endswith(".") and key.startswith(old)), None)
+    return None if section is None else RENAMED[section] + key.removeprefix(section)
 
 
 def _wrong(override: Override, settings: type | None) -> list[str]:
@@ -199,6 +205,8 @@ def _wrong(override: Override, settings: type | None) -> list[str]:
     text = override.input_line or key
     if now := _replaced(key):
         return [f"There is no key {key} any more: write {now}=... instead."]
+    if key in GONE:
+        return [f"There is no key {key} any more: {GONE[key]}; leave it out."]
     if key.split(".")[0].split("/")[0] == "hydra":
         return []
     if override.is_delete():

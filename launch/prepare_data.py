@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
     from ghar.config import Config
@@ -69,7 +69,7 @@ def _labels(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
     """GraphWalker's and EHRSHOT's tasks from their labels, without building what a model is shown."""
     from ghar.data.statistics import label_row
     from ghar.data.tasks.ehrshot import TASKS as EHRSHOT
-    from ghar.data.tasks.ehrshot import ehrshot_labels
+    from ghar.data.tasks.ehrshot import EhrshotTask, ehrshot_labels
     from ghar.data.tasks.series import TASKS as SERIES
     from ghar.data.tasks.series import Stay, series_labels
     from ghar.errors import BadInput
@@ -83,7 +83,7 @@ def _labels(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
         except BadInput as error:
             refused.append(f"  {error}")
     try:
-        rows |= {name: label_row(about, *ehrshot_labels(cohort, name)) for name, about in EHRSHOT.items()}
+        rows |= {name: label_row(EHRSHOT[name], *ehrshot_labels(cohort, name)) for name in get_args(EhrshotTask)}
     except BadInput as error:
         refused.append(f"  {error}")
     return rows, refused

@@ -22,7 +22,7 @@ from ghar.metrics.runfolder import RunFolder, write_whole
 from trainers.evaluate import played, summarise
 from trainers.rows import Row
 from trainers.runs.models import use_cores
-from trainers.weights import find
+from trainers.weights import Found, find
 
 COSTS = {
     "calls": lambda row: len(row["turns"]),
@@ -148,9 +148,10 @@ def _chosen(system: System[Any], wanted: Sequence[str], trained: bool) -> list[V
     return rules if main in rules else [*rules, main]
 
 
-def _part(system: System[Any], config: Config, variants: Sequence[Variant]) -> Part:
+def _part(system: System[Any], config: Config, variants: Sequence[Variant], trained: bool) -> Part:
     use_cores(config.threads)
-    found = find(config)
+    # without a run named in runs=[...] nothing that lies in a default folder is taken for one
+    found = find(config) if trained or config.eval.checkpoint else Found(Path(config.run_dir) / "untrained", None)
     rows = dict(played(system, config, found, variants))
     answered = {v.name: found.names(v.who) if v.who in STAGES else v.who or "no one" for v in variants}
     if not found.sft:  # nothing was trained in this run folder

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from envs.system import Decisions, System
+from ghar.config import Config
+
 SHARE = 0.95  # of the scripted optimum
 SECONDS = 300.0  # within which it is to be reached
 STEPS = 20_000
@@ -20,43 +23,42 @@ STEPS = 20_000
 
 def navigation(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Steps a second, and what each seed reached."""
-    from trainers.rllib.navigate import best_rule, chart_of, game_of
-    from trainers.study import prepare
-
+    from envs import system as systems
+    from envs.records import Records
     from launch.entry import load
+    from trainers.rllib.ppo import best_rule, decisions_of
     from trainers.runs.models import use_cores
 
     config = load(["+experiment=navigation", *overrides])
     use_cores(config.threads)
-    study = prepare(config)
-    chart = chart_of(study)
-    game = game_of(study, chart, study.cases(study.splits.train, None))
-    valid = study.cases(study.splits.valid[: config.trainer.rl.eval_samples], None)
-    _, optimum = best_rule(study, chart, valid)
+    system = systems.build(Records(config))
+    own, valid = decisions_of(system), system.cases.valid[: config.trainer.rl.eval_samples]
+    game = own.game(system.cases.train)
+    _, optimum = best_rule(system, own, config, valid)
     runs = []
     for seed in range(seeds):
-        runs.append(_reach(replace(config, seed=seed), study, chart, game, valid, optimum))
+        runs.append(_reach(replace(config, seed=seed), system, own, game, valid, optimum))
         print(f"seed {seed}: {json.dumps(runs[-1])}", flush=True)
     result = {
         "steps per second and core": {"gymnasium": _speed(_gym(game)), "pettingzoo": _speed(_aec(game))},
         "scripted optimum": optimum,
-        "never retrieving": _never(study, chart, valid),
+        "never retrieving": _never(system, own, config, valid),
         "runs": runs,
     }
     return result
 
 
-def _reach(config: Any, study: Any, chart: Any, game: Any, valid: Any, optimum: float) -> dict[str, Any]:
+def _reach(
+    config: Config, system: System[Any], own: Decisions, game: Any, valid: Sequence[Any], optimum: float
+) -> dict[str, Any]:
     """Train until SHARE of the optimum is reached or SECONDS have passed; evaluations count."""
-    from trainers.rllib.navigate import reward
-
-    from trainers.rllib.ppo import algorithm, learn, policy_of
+    from trainers.rllib.ppo import algorithm, learn, policy_of, reward
 
     curve: list[tuple[float, float]] = []
     row: dict[str, Any] = {}
     with algorithm(config, game) as algo:
         began = time.monotonic()
-        for row in learn(algo, config, lambda: reward(study, valid, policy_of(algo, chart, config))):
+        for row in learn(algo, config, lambda: reward(system, config, valid, policy_of(algo, own, config))):
             spent = time.monotonic() - began
             if "eval/reward" in row:
                 curve.append((round(spent, 1), row["eval/reward"]))
@@ -73,15 +75,13 @@ def _reach(config: Any, study: Any, chart: Any, game: Any, valid: Any, optimum: 
     }
 
 
-def _never(study: Any, chart: Any, cases: Any) -> float:
+def _never(system: System[Any], own: Decisions, config: Config, cases: Sequence[Any]) -> float:
     """What the rules reach that look nothing up: the floor below the share."""
-    from trainers.rllib.navigate import navigator, reward
-
-    from envs.ghar.navigator import rules
     from ghar.llm.policy import ForcedPolicy
+    from trainers.rllib.ppo import reward
 
-    inner = navigator(chart, rules(chart, study.episodes.metapaths)[0])
-    return reward(study, cases, ForcedPolicy(inner, {"retrieve": "no", "continue": "terminate"}))
+    inner = own.policy(own.rules[0])
+    return reward(system, config, cases, ForcedPolicy(inner, {"retrieve": "no", "continue": "terminate"}))
 
 
 def _speed(steps: Iterator[Callable[[], None]]) -> float:

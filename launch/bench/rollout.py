@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 
+from envs.ghar.episode import AGENTS
 from envs.rollout import Corpus, Job, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve
 from ghar.llm.policy import Desk, Done, EnginePolicy, Policy, open_desk
@@ -50,7 +51,7 @@ class Setting:
     overrides: tuple[str, ...] = ()
 
 
-FULL = ("env.prompts=full", "env.history_tokens=2048", "env.max_iterations=6")
+FULL = ("env.prompts=full", "env.history_tokens=2048", "system.max_iterations=6")
 SETTINGS = {
     "taught, 64 at once": Setting(True, 64, (0.05, 0.5), 1024),
     "taught, 16 at once": Setting(True, 16, (0.05,), 512),
@@ -75,10 +76,11 @@ Loop = Callable[[Sequence[Job], "Watched", Corpus, int], float]
 
 def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Both loops with every delay under seeds 0..seeds-1."""
-    from trainers.study import prepare
-
+    from envs import system as systems
+    from envs.records import Records
     from ghar.llm.engines import make_engine
     from launch.entry import load
+    from trainers.base import reader_of
     from trainers.rl.serving import serving
     from trainers.runs.models import load_sft, use_cores
 
@@ -93,16 +95,17 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     lookups, versions = config.retriever.workers, count()
     result: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
-        study = prepare(load([*given, *setting.overrides]))
-        cases = study.cases(study.splits.train[: setting.episodes], tokenizer)
-        jobs = [Job(case.sample_id, 0, partial(study.episodes.episode, case)) for case in cases]
+        system = systems.build(Records(load([*given, *setting.overrides]))).read_by(reader_of(tokenizer, model))
+        main = system.variants[system.main]
+        cases = system.cases.train[: setting.episodes]
+        jobs = [Job(case.sample_id, 0, partial(system.episode, case, main)) for case in cases]
 
         def serve(one: Any = model if setting.taught else untaught) -> AbstractContextManager[None]:
             return serving(engine, one, next(versions))
 
         print(f"{name}: {len(jobs)} episodes", flush=True)
         sizes = (setting.together, lookups, seeds, setting.delays)
-        result[name] = compare(jobs, policy, serve, study.retriever, tokenizer, *sizes)
+        result[name] = compare(jobs, policy, serve, system.corpus, tokenizer, *sizes)
         result[name]["episodes"] = len(jobs)
     engine.close()
     return result | {"engine": config.engine.kind, "look-ups at once": lookups}
@@ -175,7 +178,7 @@ def _rollout(jobs: Sequence[Job], policy: Watched, corpus: Corpus, seed: int, to
     from rewards.compose import EpisodeReward
     from trainers.rl.trajectory import build
 
-    agents = {"top": policy, "low": policy}
+    agents: dict[str, Policy] = dict.fromkeys(AGENTS, policy)
     episodes = rollout(jobs, agents, corpus, seed=seed, in_flight=together, lookups=lookups)
     policy.end = time.perf_counter()
     rewards = [EpisodeReward({}, 0.0, tuple({} for _ in episode.turns), "shared") for episode in episodes]

@@ -1,14 +1,20 @@
 """The launchers from outside: exit codes, sentences, speed, where they can be started from."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import ghar
+from envs.system import settings_of
+from ghar.configure import allowed, key_types
 from ghar.errors import BadInput
-from launch.entry import choices, groups, load
+from launch import help as helping
+from launch.entry import choices, groups, load, plainly
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = [f"{source}_{task}" for source in ("mimic4", "mimic3", "eicu") for task in ("los", "read", "dec")]
@@ -30,22 +36,18 @@ def run(config):
 launch(run)
 """
 
-KARE = ["kare_demo", "mimic4_mortality", "mimic4_readmission"]
+KARE = ["kare_demo", "kare_mortality", "kare_readmission"]
 
 NEEDS = {  # choices that do not go with the rest of the defaults, and what they ask for
     "pretrained": ["trainer.base.steps=0"],
     "mistral_7b": ["trainer.base.steps=0"],
-    "api": ["policy=kare", "model=pretrained", "model.path=model@http://127.0.0.1:8000/v1", "trainer.base.steps=0"],
-    "kare_mortality": ["data=mimic4", "data.root=tables"],  # not told in the demo world
+    "api": ["system=kare", "model=pretrained", "model.path=model@http://127.0.0.1:8000/v1", "trainer.base.steps=0"],
+    "kare_mortality": ["data=mimic4", "data.root=tables"],  # not of the demo world
     "kare_readmission": ["data=mimic4", "data.root=tables"],
-    **{f"dischargeqa_{kind}": ["policy=exprag"] for kind in ("diagnosis", "medication", "instruction")},
-    **{name: ["policy=ehr_rag"] for name in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")},
-    **{
-        f"{source}_{task}": ["policy=graphwalker", *(() if source == "series" else ("data.root=tables",))]
-        for source in ("series", "mimic3", "mimic4")
-        for task in ("mortality", "readmission", "los")
-    },
-    "medqa": ["policy=graphwalker", "selector.encoder=text", "data.root=exam.jsonl"],
+    **{f"dischargeqa_{kind}": ["system=exprag"] for kind in ("diagnosis", "medication", "instruction")},
+    **{name: ["system=ehr_rag"] for name in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")},
+    **{f"series_{task}": ["system=graphwalker"] for task in ("mortality", "readmission", "los")},
+    "medqa": ["system=graphwalker", "system.encoder=text", "data.root=exam.jsonl"],
 }
 
 
@@ -67,16 +69,74 @@ def start(script: Path, *arguments: str, cwd: Path | None = None, **env: str) ->
     )
 
 
-@pytest.mark.parametrize("script", ["train_ghar.py", "evaluate.py"])
+SCRIPTS = sorted(f.name for f in (ROOT / "launch").glob("*.py") if "from launch.entry import" in f.read_text())
+
+
+@pytest.mark.parametrize("script", [name for name in SCRIPTS if name != "entry.py"])
 def test_help_is_quick_and_works_from_any_folder(script: str, tmp_path: Path) -> None:
+    """It begins with what this script is for, and lists no part of another choice (_base), nor W&B's sweeps."""
     before = os.times()
     done = start(ROOT / "launch" / script, "--help", cwd=tmp_path)
     # Processor time, because other tests run beside this one.
     after = os.times()
     spent = after.children_user + after.children_system - before.children_user - before.children_system
-    assert spent < 3
-    assert done.returncode == 0 and "mimic4_los" in done.stdout and "updates:" in done.stdout
+    assert spent < 2
+    purpose = ast.get_docstring(ast.parse((ROOT / "launch" / script).read_text()))
+    assert done.returncode == 0 and done.stdout.startswith((purpose or "").splitlines()[0]), done.stderr
+    assert "mimic4_los" in done.stdout and "  trainer.rl.updates: a whole number at least 0; of the" in done.stdout
+    assert not re.search(r"\b_base|_own\b|sweeps=", done.stdout)
     assert not list(tmp_path.iterdir())
+
+
+def test_every_key_has_a_meaning_and_every_group_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for room in choices("system"):
+        settings = settings_of(room) if (ROOT / "envs" / room).is_dir() else settings_of("ghar")
+        found = helping.overview("", {group: choices(group) for group in groups()}, settings)
+        said = " ".join(found.split())
+        for key, kind in key_types(settings).items():
+            assert f" {key}: {allowed(kind)}; " in said, key
+        assert all(f" {'+' if group == 'experiment' else ''}{group}=" in said for group in groups())
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["--help", "trainer.rl.clip"], ["trainer.rl.clip must be a number above 0.", "epsilon of Eq. 16", "default: 0.2"]),
+    (["--help=seed", "seed=5"], ["seed must be a whole number at least 0.", "drawn", "default: 5"]),
+    (["--help", "system.rewrites"], ["system.rewrites must be a whole number at least 1.", "start, K", "default: 3"]),
+    (["--help", "system.leiden_runs", "system=kare"], ["system.leiden_runs must be", "Leiden", "default: 25"]),
+    (["system=kare_released", "--help", "system.beta"], ["from 0 to 1", "decay of repeated nodes", "default: 0.5"]),
+    (["--help", "data.root"], ["data.root must be a non-empty text, or null.", "folder", "default: null"]),
+    (["--help", "task.split"], ["a list of 3 values, each a number from 0 to 1", "default: [0.6,0.2,0.2]"]),
+    (["--help", "engine"], ["engine=api | hf | vllm", "engine.max_batch: a whole number"]),
+    (["--help", "experiment"], ["+experiment=", "mimic4_los"]),
+    (["--version"], [f"ghar {ghar.__version__}"]),
+])  # fmt: skip
+def test_help_on_one_key_says_meaning_type_range_and_default(
+    arguments: list[str], said: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    plainly(lambda: pytest.fail("the job ran"), "usage")
+    printed = capsys.readouterr().out
+    assert all(part in printed for part in said) and "usage" not in printed
+
+
+def test_help_reads_the_keys_of_a_users_own_system() -> None:
+    own = ROOT / "docs" / "examples"
+    done = start(ROOT / "launch" / "train.py", "--help", "system.searches", "system=mine.searcher", cwd=own)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "system.searches must be a whole number at least 1.\nat most, for a patient\ndefault: 2\n"
+
+
+@pytest.mark.parametrize("script", ["train.py", "compare.py"])
+@pytest.mark.parametrize("arguments, said", [
+    (["--help", "trainer.rl.updtes"], "There is no key trainer.rl.updtes: did you mean trainer.rl.updates?"),
+    (["--experiment", "mimic4_los"], "--experiment is not how keys are set: write +experiment=mimic4_los."),
+    (["--experiment=mimic4_los"], "--experiment=mimic4_los is not how keys are set: write +experiment=mimic4_los."),
+    (["--run-dir", "here"], "--run-dir is not how keys are set: write run_dir=here."),
+    (["--learning-rate", "1"], "There is no option --learning-rate: write key=value; --help lists all keys."),
+])  # fmt: skip
+def test_options_with_dashes_are_one_sentence(script: str, arguments: list[str], said: str, tmp_path: Path) -> None:
+    done = start(ROOT / "launch" / script, *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said + "\n")
 
 
 def test_a_good_command_runs_the_job_and_leaves_nothing_of_hydras(probe: Path) -> None:
@@ -121,10 +181,10 @@ def test_real_launchers_report_every_mistake_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override, said", [
-    ("scale=ful", "did you mean full, of demo, full?"),
-    ("logger=none", "did you mean wandb?"),
+    ("scale=ful", "There is no scale=ful. Choices: demo, full. Did you mean full?"),
+    ("logger=none", "There is no logger=none. Choices: wandb."),
     ("retriever=intfloat/e5-small", "retriever.kind=intfloat/e5-small"),
-    ("data=_base", "does not exist"),
+    ("data=_base", "There is no data=_base. Choices: demo"),
     ("experiment=mimic4_los", "write +experiment=mimic4_los"),
     ("+seed=1", "write seed=1"),
     ("+data=demo", "write data=demo"),

@@ -6,12 +6,16 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args, load_sweep_config
 
+from envs.ghar.settings import Settings
 from ghar.configure import leaf_keys
+from ghar.metrics.logger import Logger
+from ghar.metrics.policy import eval_metrics, policy_summary
 from launch.entry import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +48,28 @@ def command_lines(sweep: dict[str, Any]) -> list[list[str]]:
 
 
 def test_the_papers_hyper_parameters_are_swept() -> None:
+    """Fig. 11 of GHAR, with its grids."""
     assert [path.stem for path in SWEEPS] == ["eta", "learning_rates", "max_paths", "top_n"]
+    found = {path.stem: load_sweep_config(str(path)) for path in SWEEPS}
+    grids = {name: sweep["parameters"] for name, sweep in found.items() if sweep is not None}
+    assert grids["max_paths"]["system.max_paths"]["values"] == [1, 2, 3, 6]
+    assert grids["top_n"]["retriever.top_n"]["values"] == [1, 3, 5, 7]
+    assert grids["eta"]["reward.eta"]["values"] == [1, 3, 5, 10]
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_a_sweep_maximises_a_number_that_is_logged_and_does_not_scale_with_what_is_swept(path: Path) -> None:
+    logged: list[dict[str, float]] = []
+    row = {
+        "sample_id": "a", "subject_id": 1, "label": "yes", "prediction": "yes", "correct": True, "reward": 5.0,
+        "retrieved": False, "iterations": 0, "needs_retrieval": None, "label_probabilities": None, "failure": None,
+        "prompt_tokens": 1, "completion_tokens": 1, "seconds": 0.1, "turns": [{"format_ok": True}],
+    }  # fmt: skip
+    numbers = eval_metrics(policy_summary([row], ("no", "yes"), resamples=10))
+    Logger(SimpleNamespace(log=logged.append)).log({"phase": "rl", "step": 1, **numbers})
+    sweep = load_sweep_config(str(path))
+    assert sweep is not None and sweep["metric"]["name"] in logged[0]
+    assert "reward" not in sweep["metric"]["name"]
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
@@ -53,7 +78,7 @@ def test_a_sweep_is_what_wandb_takes(path: Path) -> None:
     assert sweep is not None and (ROOT / sweep["program"]).is_file()
     assert sweep["method"] in ("grid", "random", "bayes") and sweep["metric"]["goal"] in ("minimize", "maximize")
     for name, parameter in sweep["parameters"].items():
-        assert name in leaf_keys() and set(parameter) <= PARAMETER
+        assert name in leaf_keys(settings=Settings) and set(parameter) <= PARAMETER
         if sweep["method"] == "grid":
             assert "values" in parameter
 

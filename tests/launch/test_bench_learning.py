@@ -1,0 +1,73 @@
+"""What the benchmark of learning makes of finished runs, and that each seed starts from a base model of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ghar.metrics.runfolder import RunFolder
+from launch.bench.learning import command_of, gathered, over_both
+from launch.entry import load
+from trainers.base import base_seed
+
+CEILINGS = {"parametric": 0.5, "retrieval": 0.8}
+
+
+def row(number: int, right: bool) -> dict[str, Any]:
+    return {"sample_id": f"s{number}", "subject_id": number // 2, "correct": right, "reward": 5.0 * right}
+
+
+def finished(path: Path, ceilings: dict[str, float] | None, *, offset: int) -> Path:
+    """A run whose policy after RL is right on all but every fourth sample, before on every second one."""
+    folder = RunFolder.open(path)
+    metrics = [{"phase": "rl", "step": i, "eval/reward": r + offset} for i, r in enumerate((1.0, 2.0, 1.5))]
+    folder.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in metrics))
+    rows = {
+        "ghar_sft": [row(i, i % 2 == 0) for i in range(24)],
+        "ghar_rl": [row(i, (i + offset) % 4 > 0) for i in range(24)],
+    }
+    (path / "episodes").mkdir(exist_ok=True)
+    for name, own in rows.items():
+        (path / "episodes" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in own))
+    policies = {"ghar_sft": {"when_f1": [0.6, 0.5, 0.7]}, "ghar_rl": {"when_f1": [0.9, 0.8, 1.0]}}
+    about = {"main": "ghar_rl", "before": "ghar_sft", "time": {"data": 1.0, "rl": 2.0}, "memory_gb": 1.5}
+    (path / "summary.json").write_text(json.dumps({**about, "policies": policies, "ceilings": ceilings}))
+    return path
+
+
+def test_intervals_cover_seeds_and_patients(tmp_path: Path) -> None:
+    found = gathered([finished(tmp_path / f"seed{i}", CEILINGS, offset=i) for i in range(3)])
+    accuracy, gain = found["test accuracy, ghar_rl"], found["test accuracy, ghar_rl - ghar_sft"]
+    assert accuracy["mean"] == pytest.approx(0.75) and accuracy["low"] < 0.75 < accuracy["high"]
+    assert (accuracy["seeds"], accuracy["patients"], accuracy["samples"]) == (3, 12, 24)
+    assert gain["mean"] == pytest.approx(0.25) and gain["low"] <= 0.25 <= gain["high"]
+    assert found["accuracy as share of the ceiling"] == pytest.approx(0.75 / 0.8)
+    assert found["validation reward, RL"]["mean"] == 3 and found["F1 of when to retrieve, ghar_rl"]["mean"] == 0.9
+    assert found["seconds in all"]["mean"] == 3 and found["rl above sft"] is False
+
+
+def test_a_task_without_ceilings_has_all_other_numbers(tmp_path: Path) -> None:
+    known = gathered([finished(tmp_path / "a", CEILINGS, offset=0)])
+    found = gathered([finished(tmp_path / "b", None, offset=0)])
+    missing = {"ceiling without retrieval", "ceiling with retrieval", "accuracy as share of the ceiling"}
+    assert known.keys() - found.keys() == missing and not found.keys() - known.keys()
+
+
+def test_more_patients_narrow_the_interval_less_than_their_stays_would() -> None:
+    apart = [[row(2 * i, i % 3 > 0) for i in range(60)] for _ in range(2)]
+    stays = [[one for one in own for _ in range(4)] for own in apart]
+    widths = [found["high"] - found["low"] for found in (over_both(apart, "correct"), over_both(stays, "correct"))]
+    assert widths[0] == pytest.approx(widths[1])
+
+
+def test_each_seed_has_a_base_model_of_its_own_over_the_same_patients(tmp_path: Path) -> None:
+    configs = [load(command_of(seed, tmp_path, ["scale=demo"])[2:]) for seed in (0, 1, 2)]
+    assert [config.seed for config in configs] == [base_seed(config) for config in configs] == [0, 1, 2]
+    assert {config.data.world_seed for config in configs} == {0}
+    shared = load(["seed=3"])
+    assert base_seed(shared) == shared.data.world_seed
+    assert base_seed(replace(shared, data=replace(shared.data, world_seed=7))) == 7
