@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def run(config: Config) -> None:
-    from trainers.runs.export import export  # heavy, so only once the configuration is known to be good
+    from trainers.export import export  # heavy, so only once the configuration is known to be good
 
     export(config)
 

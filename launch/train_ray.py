@@ -19,9 +19,10 @@ def run(config: Config) -> None:
 
     try:
         from trainers.ray.train import train  # heavy, so only once the configuration is known to be good
+        from trainers.recipe import train as recipe
     except ModuleNotFoundError as error:
         raise BadInput(f"Ray needs {error.name}, which is not installed: pip install '.[ray]'.") from error
-    train(config)
+    train(config, recipe)
 
 
 if __name__ == "__main__":

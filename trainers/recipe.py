@@ -36,17 +36,18 @@ from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from trainers.base import reader_of, start_model
 from trainers.evaluate import evaluate_system
+from trainers.machine import check_machine
 from trainers.report import conclude
 from trainers.rl.loop import reinforce
 from trainers.rl.workers import MakeWorkers, local
 from trainers.runs.distributed import main_first, on_main, rank, together
-from trainers.runs.machine import check_machine
-from trainers.runs.models import SFT, load_sft, make_actor, save_model, use_cores
+from trainers.runs.models import SFT, load_sft, save_model, use_cores
 from trainers.runs.resume import hold, open_run
 from trainers.sft.distill import learn
 from trainers.sft.lessons import Lessons, read_lessons, write_lessons
 from trainers.sft.pairs import pairs_of, tokenised
 from trainers.sft.warmup import sample_references
+from trainers.weights import identity, make_actor
 
 LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/lessons.py; SFT on its way
 
@@ -215,7 +216,8 @@ def _reinforce(run: Run, make_workers: MakeWorkers) -> None:
     actor = make_actor(config, model)
     with run.timed("rl"):
         workers = make_workers(stage, system.credentialed, actor, tokenizer)
-        reinforce(system, config, actor, tokenizer, references, run.log, run.folder, workers)
+        fits = identity(config, actor, tokenizer)
+        reinforce(system, config, actor, fits, references, run.log, run.folder, workers)
 
 
 def _finish(run: Run) -> None:

@@ -16,10 +16,11 @@ from ghar.llm.engines import asking, make_engine
 from ghar.llm.models import load_pretrained, untrained
 from ghar.llm.policy import EnginePolicy
 from trainers.base import BASE, base_seed, reader_of
-from trainers.engines import serving
 from trainers.label_scores import label_probabilities
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.serving import serving
 from trainers.runs import checkpoint
-from trainers.runs.models import SFT, identity, load_sft, make_actor
+from trainers.runs.models import SFT, load_sft
 
 
 @dataclass(frozen=True)
@@ -142,3 +143,31 @@ def _answers(engine: Any, tokenizer: Any, model: Any) -> Answering:
     scored = hasattr(engine, "score")
     ranker = partial(label_probabilities, engine, tokenizer) if scored else None
     return Answering(EnginePolicy(engine, temperature=0), reader_of(tokenizer, model, engine), ranker)
+
+
+def make_actor(config: Config, base: Any) -> ActorCritic:
+    """Actor, critic and reference around `base`, as the configuration says."""
+    model = config.model
+    return ActorCritic(
+        base,
+        ActorCriticConfig(
+            finetune=model.finetune,
+            rank=model.lora_rank,
+            alpha=model.lora_alpha,
+            critic=model.critic,
+            detach=True,  # a value head far from its target would otherwise shake the policy's trunk
+            reference=config.trainer.rl.kl > 0 or config.trainer.rl.ratio == "reference",
+            temperature=config.engine.temperature,
+            checkpointing=config.deepspeed.checkpointing,
+            seed=config.seed,
+        ),
+    )
+
+
+def identity(config: Config, actor: ActorCritic, tokenizer: Any) -> dict[str, str]:
+    """What a checkpoint's weights must fit (see trainers.runs.checkpoint)."""
+    model = config.model
+    trained = {"finetune": model.finetune, "critic": model.critic}
+    if model.finetune == "lora":
+        trained |= {"rank": str(model.lora_rank), "alpha": str(model.lora_alpha)}
+    return checkpoint.identity(actor.model, tokenizer, model.path or "demo", trained)

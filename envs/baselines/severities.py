@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_array, csr_array
+from scipy.sparse import csr_array
 
 from envs.baselines.features import SCOPES, Known, Scope, shown, vocabulary
 from ghar.data.cohort import Sample
@@ -57,18 +57,17 @@ def fit_severities(known: Known) -> Severities:
 
 def grades_of(codes: csr_array, table: np.ndarray) -> np.ndarray:
     """i64[samples]: the highest severity of each; 0 of a sample without codes."""
-    grades = np.zeros(codes.shape[0], dtype=np.int64)
-    rows = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
-    np.maximum.at(grades, rows, table[codes.indices])
+    grades = np.zeros(_size(codes)[0], dtype=np.int64)
+    rows, columns = codes.nonzero()
+    np.maximum.at(grades, rows, table[columns])
     return grades
 
 
 def first_table(codes: csr_array, labels: np.ndarray, start: float | None) -> np.ndarray:
     """i64[codes]: where the climb begins. Without noise a severity is at most the lowest label of its samples."""
-    table = np.zeros(codes.shape[1], dtype=np.int64)
+    table = np.zeros(_size(codes)[1], dtype=np.int64)
     if start is not None:
-        by_code = csc_array(codes)
-        for code, rows in enumerate(np.split(by_code.indices, by_code.indptr[1:-1])):
+        for code, rows in enumerate(_rows_of(codes)):
             if len(rows):
                 table[code] = np.quantile(labels[rows], start, method="lower")
     return table
@@ -78,13 +77,13 @@ def climb(
     codes: csr_array, labels: np.ndarray, table: np.ndarray, classes: int, sweeps: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The table and the law from where no sweep moves a code; frequent codes first, the lowest of equal severities."""
-    by_code = csc_array(codes)
-    rows_of = np.split(by_code.indices, by_code.indptr[1:-1])
-    order = np.argsort(-np.diff(by_code.indptr), kind="stable")
+    rows_of = _rows_of(codes)
+    order = np.argsort([-len(rows) for rows in rows_of], kind="stable")
     table, grades = table.copy(), np.arange(classes)
-    tally = np.zeros((codes.shape[0], classes), dtype=np.int64)  # how many codes of a sample have each severity
+    tally = np.zeros((_size(codes)[0], classes), dtype=np.int64)  # how many codes of a sample have each severity
     tally[:, 0] = 1  # so that a sample without codes has grade 0
-    np.add.at(tally, (np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr)), table[codes.indices]), 1)
+    rows, columns = codes.nonzero()
+    np.add.at(tally, (rows, table[columns]), 1)
     for _ in range(sweeps):
         chances, before = np.log(law_of(_highest(tally), labels, classes)), table.copy()
         for code in order:
@@ -106,6 +105,18 @@ def law_of(grades: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
     np.add.at(seen, (grades, labels), 1.0)
     law = seen + WEIGHT * prior
     return law / law.sum(axis=1, keepdims=True)
+
+
+def _size(codes: Any) -> tuple[int, int]:
+    """(samples, codes)"""
+    return codes.shape
+
+
+def _rows_of(codes: csr_array) -> list[np.ndarray]:
+    """The samples that show each code."""
+    rows, columns = codes.nonzero()
+    ends = np.cumsum(np.bincount(columns, minlength=_size(codes)[1]))
+    return np.split(rows[np.argsort(columns, kind="stable")], ends[:-1])
 
 
 def _highest(tally: np.ndarray) -> np.ndarray:

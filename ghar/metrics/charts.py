@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 INK, QUIET, GRID = "#1f2933", "#52606d", "#e4e7eb"
 # Told apart by readers with any colour vision (after Okabe and Ito, darkened for white paper).
 PALETTE = ("#0b5cad", "#b45309", "#0f766e", "#9d174d", "#5b21b6", "#4d7c0f", "#475569", "#a16207")
+CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # behind a name that another line may cross
 _WIDTH = 5.0
 _STYLE = {
     "svg.fonttype": "none",
@@ -87,7 +88,8 @@ def line_chart(name: str, lines: Sequence[Line], *, x_label: str, y_label: str, 
         for i, level in enumerate(levels):  # their names side by side, since levels may lie close to each other
             axes.axhline(level.value, color=QUIET, linewidth=1.1, linestyle=(0, (5, 3)))
             axes.annotate(level.label, (1 - i / len(levels), level.value), xycoords=("axes fraction", "data"),
-                          xytext=(0, 3), textcoords="offset points", ha="right", color=QUIET, fontsize=7.5)  # fmt: skip
+                          xytext=(0, 3), textcoords="offset points", ha="right", color=QUIET, fontsize=7.5,
+                          bbox=CLEAR)  # fmt: skip
         if levels:
             axes.margins(y=0.12)
         axes.set(xlabel=x_label, ylabel=y_label)
@@ -108,7 +110,7 @@ def dot_chart(name: str, dots: Sequence[Dot], *, x_label: str, levels: Sequence[
         for i, level in enumerate(levels):
             axes.axvline(level.value, color=QUIET, linewidth=1.1, linestyle=(0, (5, 3)))
             axes.annotate(level.label, (level.value, top - 0.35 * (i + 1)), ha="right", va="center", xytext=(-4, 0),
-                          textcoords="offset points", color=QUIET, fontsize=7.5)  # fmt: skip
+                          textcoords="offset points", color=QUIET, fontsize=7.5, bbox=CLEAR)  # fmt: skip
         axes.set_yticks(range(len(dots)), [dot.label for dot in reversed(dots)], color=INK)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)

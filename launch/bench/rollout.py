@@ -79,7 +79,7 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
 
     from ghar.llm.engines import make_engine
     from launch.entry import load
-    from trainers.engines import serving
+    from trainers.rl.serving import serving
     from trainers.runs.models import load_sft, use_cores
 
     given = ["+experiment=mimic4_los", f"retriever.workers={LOOKUPS}", *overrides]

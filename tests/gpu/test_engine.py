@@ -15,8 +15,8 @@ from ghar.llm.engine import Request
 from ghar.llm.vllm_build import GIB, VLLMSettings, free_memory
 from tests.gpu.batches import GB, SIZES, make_model, make_tokenizer
 from tests.trainers.tiny import make_row, perturb
-from trainers.engines import serving
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.serving import serving
 from trainers.runs.models import MISMATCH_LIMIT
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-gpu installs it")

@@ -14,11 +14,12 @@ CONFIG = {
 
 
 def card(counts: dict[str, int], best: bool = True) -> str:
-    """As trainers.runs.export renders it."""
+    """As trainers.export renders it."""
     pages = Environment(
         loader=PackageLoader("ghar.metrics"), undefined=StrictUndefined, trim_blocks=True, autoescape=False
     )
     pages.filters["interval"] = str
+    pages.filters["in_words"] = str
     summary: dict[str, Any] = {
         "experiment": "los", "generated": True, "seed": 0, "commit": None, "ceilings": None, "data": {"patients": 5},
         "task": {"name": "los", "question": None, "labels": ["a", "b"]},

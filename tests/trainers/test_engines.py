@@ -15,8 +15,8 @@ from ghar.llm.engines import make_engine
 from ghar.llm.hf import HFEngine
 from launch.entry import load
 from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
-from trainers.engines import serving
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.serving import serving
 
 
 def logits(model: Any) -> torch.Tensor:

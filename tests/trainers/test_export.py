@@ -16,10 +16,11 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
 from launch.entry import load
 from tests.trainers.tiny import VOCAB, perturb, tiny_model, tiny_tokenizer
+from trainers.export import export
 from trainers.rl.actor_critic import ActorCritic
 from trainers.runs import checkpoint
-from trainers.runs.export import export
-from trainers.runs.models import SFT, identity, make_actor, save_model
+from trainers.runs.models import SFT, save_model
+from trainers.weights import identity, make_actor
 
 SUMMARY: dict[str, Any] = {
     "generated": True,

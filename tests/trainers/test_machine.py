@@ -17,8 +17,8 @@ from ghar.errors import BadInput
 from ghar.llm.demo_model import build_model
 from ghar.llm.vllm_build import GIB
 from launch.entry import load
-from trainers.runs import machine
-from trainers.runs.machine import Shape, check_machine, check_memory, estimate, shape_of
+from trainers import machine
+from trainers.machine import Shape, check_machine, check_memory, estimate, shape_of
 
 SMALL = ("model.hidden=64", "model.layers=2", "model.heads=4", "model.vocab=512")
 BIG = Shape(weights=3_000_000_000, ends=2_000_000, layers=36, hidden=2048, vocab=151_936)  # about Qwen2.5-3B
@@ -48,7 +48,7 @@ def test_the_shape_is_the_models(tmp_path: Path):
 
 
 def test_adapters_have_as_many_weights_as_peft_makes():
-    from trainers.runs.models import make_actor
+    from trainers.weights import make_actor
 
     small = config(*SMALL, "model.finetune=lora", "model.critic=adapter")
     shape = shape_of(small)

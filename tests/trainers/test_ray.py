@@ -40,7 +40,8 @@ from trainers.recipe import train
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.learner import Plain
 from trainers.rl.workers import Local, Order
-from trainers.runs.models import load_sft, make_actor
+from trainers.runs.models import load_sft
+from trainers.weights import make_actor
 
 pytestmark = pytest.mark.timeout(900)  # half a dozen processes that all load torch, on a machine that may be busy
 LIMIT = 800

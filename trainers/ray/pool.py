@@ -30,11 +30,11 @@ from ghar.llm.hf import HFEngine
 from ghar.llm.parcels import Parcel, pack
 from ghar.llm.policy import EnginePolicy
 from ghar.privacy import check_destination
-from trainers.engines import plain
 from trainers.ray.retrieval import RayRetriever, librarians
 from trainers.ray.start import on_ray
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Learner
+from trainers.rl.serving import plain
 from trainers.rl.workers import Order, Workers
 from trainers.runs.models import load_sft, use_cores
 

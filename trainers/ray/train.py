@@ -10,9 +10,10 @@ actor is replaced; where a worker is lost, all of them go on from the newest che
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
@@ -22,14 +23,18 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ghar.config import Config
 from ghar.errors import BadInput
 from trainers.ray.start import check_resources, joins_cluster, on_ray, start_ray
+from trainers.rl.workers import MakeWorkers
 from trainers.runs.distributed import STEP
 
 RESTARTS = 3  # of the workers
 CUT_OFF = ("Connection closed by peer", "Connection reset by peer")  # what gloo says where another process has ended
 
 
-def train(config: Config) -> None:
-    """`trainers.recipe.train` on the cluster that RAY_ADDRESS names, or on this machine. BadInput when it cannot be."""
+Recipe = Callable[[Config, MakeWorkers], None]  # trainers.recipe.train
+
+
+def train(config: Config, recipe: Recipe) -> None:
+    """A recipe on the cluster that RAY_ADDRESS names, or on this machine. BadInput when it cannot be."""
     own = on_ray(config)
     _check(config)
     start_ray(quiet=False)
@@ -38,7 +43,7 @@ def train(config: Config) -> None:
         wanted = {"CPU": processes, "GPU": processes if own.gpu else 0}
         less = "lower ray.workers or ray.rollout_actors" + (", or set ray.gpu=false" if own.gpu else "")
         check_resources(wanted, f"{less}, or start Ray on more machines")
-        _train(config)
+        _train(config, recipe)
     finally:
         ray.shutdown()
 
@@ -51,11 +56,11 @@ def _check(config: Config) -> None:
             raise BadInput(f"{name}={path} means another folder on every machine: give a path that all of them share.")
 
 
-def _train(config: Config) -> None:
+def _train(config: Config, recipe: Recipe) -> None:
     """Start the workers; start them again when one is lost."""
     for lost in range(RESTARTS + 1):
         try:
-            _trainer(config).fit()
+            _trainer(config, recipe).fit()
             return
         except ControllerError as error:
             reason = str(error.controller_failure).splitlines()[0]
@@ -78,14 +83,14 @@ def _lost(failures: Sequence[Exception]) -> bool:
     return 0 < len(cut_off) == len(failures)  # Ray has not noticed yet
 
 
-def _trainer(config: Config) -> TorchTrainer:
+def _trainer(config: Config, recipe: Recipe) -> TorchTrainer:
     own = on_ray(config)
     # workers stay in this folder, where relative paths lead; what they print is shown as it is; starting again is ours
     for name in ("RAY_CHDIR_TO_TRIAL_DIR", "RAY_TRAIN_ENABLE_PRINT_PATCH", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"):
         os.environ[name] = "0"
     return TorchTrainer(
         work,
-        train_loop_config={"config": config},
+        train_loop_config={"config": config, "recipe": recipe},
         torch_config=TorchConfig(
             backend="cpu:gloo,cuda:nccl" if own.gpu else "gloo", timeout_s=int(STEP.total_seconds())
         ),
@@ -99,9 +104,8 @@ def _trainer(config: Config) -> TorchTrainer:
     )
 
 
-def work(given: dict[str, Config]) -> None:
+def work(given: dict[str, Any]) -> None:
     """What each worker does."""
     from trainers.ray.pool import pool
-    from trainers.recipe import train as train_here
 
-    train_here(given["config"], pool)
+    given["recipe"](given["config"], pool)

@@ -36,7 +36,6 @@ from trainers.rows import reward_of, rows_of, running_of, summarise
 from trainers.runs import checkpoint
 from trainers.runs.checkpoint import Checkpoint, Keep
 from trainers.runs.distributed import gather, gather_rows, on_main, rank, share, to_main
-from trainers.runs.models import identity
 
 CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
 
@@ -100,7 +99,7 @@ def reinforce(
     system: System[Any],
     config: Config,
     actor: ActorCritic,
-    tokenizer: Any,
+    model: Mapping[str, str],
     references: Mapping[str, Reference],
     log: Callable[[Mapping[str, Any]], None],
     folder: RunFolder,
@@ -109,14 +108,14 @@ def reinforce(
     """Train `actor` for `trainer.rl.updates` updates, or until `patience` evaluations brought nothing better.
 
     Starts after the newest checkpoint of `folder` where there is one, and forgets the rows of metrics.jsonl after it.
-    The best policy by validation reward is kept there too (pointer "best"). workers: who plays the episodes; closed at
-    the end.
+    The best policy by validation reward is kept there too (pointer "best"). model: what checkpoints must fit
+    (trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end.
     """
     rl, about = config.trainer.rl, Learned(system, config, references)
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
     rng = np.random.default_rng(derive_seed(config.seed, "rl"))
     loop = _Loop(_learner(config, actor), rng, running_of(system))
-    model, checkpoints = identity(config, actor, tokenizer), folder.path / "checkpoints"
+    checkpoints = folder.path / "checkpoints"
     keep = checkpoint.Keep(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)
     if found is not None:

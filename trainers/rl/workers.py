@@ -10,9 +10,9 @@ from envs.play import Stage, play
 from ghar.episode import Episode
 from ghar.llm.engines import AnyEngine, make_engine
 from ghar.llm.policy import EnginePolicy
-from trainers.engines import serving
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Learner
+from trainers.rl.serving import serving
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import torch
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.models import load_pretrained
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.runs import checkpoint
 
 ABANDONED = 3600.0  # seconds; writing a model takes less
@@ -88,31 +87,3 @@ def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:
     if damage := checkpoint.fault(folder / SFT):
         raise BadInput(f"{damage}: delete {folder} to train the run again.")
     return load_pretrained(str(folder / SFT), config.model.dtype)
-
-
-def make_actor(config: Config, base: Any) -> ActorCritic:
-    """Actor, critic and reference around `base`, as the configuration says."""
-    model = config.model
-    return ActorCritic(
-        base,
-        ActorCriticConfig(
-            finetune=model.finetune,
-            rank=model.lora_rank,
-            alpha=model.lora_alpha,
-            critic=model.critic,
-            detach=True,  # a value head far from its target would otherwise shake the policy's trunk
-            reference=config.trainer.rl.kl > 0 or config.trainer.rl.ratio == "reference",
-            temperature=config.engine.temperature,
-            checkpointing=config.deepspeed.checkpointing,
-            seed=config.seed,
-        ),
-    )
-
-
-def identity(config: Config, actor: ActorCritic, tokenizer: Any) -> dict[str, str]:
-    """What a checkpoint's weights must fit (see trainers.runs.checkpoint)."""
-    model = config.model
-    trained = {"finetune": model.finetune, "critic": model.critic}
-    if model.finetune == "lora":
-        trained |= {"rank": str(model.lora_rank), "alpha": str(model.lora_alpha)}
-    return checkpoint.identity(actor.model, tokenizer, model.path or "demo", trained)

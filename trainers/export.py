@@ -23,8 +23,8 @@ from ghar.metrics.ceilings import in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
 from trainers.rl.actor_critic import ActorCritic
 from trainers.runs import checkpoint
-from trainers.runs.models import SFT, identity, load_sft, make_actor, save_model, use_cores
-from trainers.weights import find
+from trainers.runs.models import SFT, load_sft, save_model, use_cores
+from trainers.weights import find, identity, make_actor
 
 METRICS = ("accuracy", "macro_f1", "reward", "retrieval_rate", "when_f1", "iterations")
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank may be (vLLM 0.32)
@@ -93,10 +93,10 @@ def card(config: Config, summary: Mapping[str, Any], step: Path) -> str:
         loader=PackageLoader("ghar.metrics"), undefined=StrictUndefined, trim_blocks=True, autoescape=False
     )
     pages.filters["interval"] = _interval
+    pages.filters["in_words"] = lambda ceilings: in_words({"ceilings": ceilings})
     rank = next((r for r in VLLM_RANKS if r >= config.model.lora_rank), None)
     return pages.get_template("card.md").render(
         summary={"commit": None, "ceilings": None, **summary, "task": {"question": None, **summary["task"]}},
-        ceilings=in_words(summary),
         config=asdict(config),
         lora=lora,
         base_model=config.model.path or "a small Qwen2 built by GHAR's demo",
