@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from envs.system import settings_of
+from ghar.configure import leaf_keys
 from launch.benchmark import WHAT
 from launch.compare import LISTS
-from launch.entry import check
+from launch.entry import check, groups, load
 
 ROOT = Path(__file__).resolve().parents[2]
 README, EXAMPLES = ROOT / "README.md", ROOT / "docs" / "examples"
@@ -122,12 +124,16 @@ def check_launch(script: str, arguments: list[str]) -> None:
         lists = {key: value.strip("[]").split(",") for key, _, value in (a.partition("=") for a in arguments)}
         others = [word for word in arguments if word.partition("=")[0] not in LISTS]
         assert any(word.startswith("task=") for word in others), arguments
-        for name in lists["systems"]:
-            composes([f"system={name}", *others])
+        composes([f"system={lists['systems'][0]}", *others])
+        for name in lists["systems"][1:]:  # the other keys are the same for all
+            composes([f"system={name}", "task=read"])
+    elif "--help" in arguments:
+        helped = arguments.index("--help")
+        settings = settings_of(load(arguments[:helped]).system.name)
+        assert set(arguments[helped + 1 :]) <= {*leaf_keys(settings=settings), *groups()}, arguments
     else:
-        options = {word for word in arguments if word.startswith("--")}
-        assert options <= {"--multirun", "--help"}, arguments
-        composes([word for word in arguments if word not in options], "--multirun" in options)
+        sweep = "--multirun" in arguments
+        composes([word for word in arguments if word != "--multirun"], sweep)
 
 
 @named([page for page in PAGES if blocks(page, "sh")])("page")
