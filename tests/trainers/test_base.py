@@ -70,8 +70,8 @@ def test_a_base_is_made_once_and_shared_by_whoever_would_make_the_same(small_rec
         start_model(small_system, own, RunFolder.open(tmp_path / name), rows.append)
         told.append([row["step"] for row in rows])
     assert told == [[1], []] and len(list((tmp_path / "cache" / "bases").iterdir())) == 1
-    weights = [(tmp_path / name / "checkpoints" / "base" / "model.safetensors").read_bytes() for name in ("first", "second")]
-    assert weights[0] == weights[1]
+    copies = [tmp_path / name / "checkpoints" / "base" / "model.safetensors" for name in ("first", "second")]
+    assert copies[0].read_bytes() == copies[1].read_bytes()
     keys = [base_key(tiny(small_records.config, steps), small_system.practice) for steps in (0, 1)]
     assert keys[0] != keys[1] == base_key(config, small_system.practice)
 
