@@ -75,7 +75,7 @@ def compare(entries: Sequence[Entry], runs: Sequence[Path], wanted: Sequence[str
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)
         chosen = _chosen(system, wanted, trained)
         if chosen:
-            parts[name] = _part(system, config, chosen)
+            parts[name] = _part(system, config, chosen, trained)
         else:
             left_out[name] = f"it has none of the variants named, only {', '.join(system.variants)}."
     if not parts:
