@@ -7,8 +7,9 @@ from typing import Any
 from envs.exprag.label_episode import LabelCase
 from envs.exprag.rule import listed_share, outcome_shares
 from envs.system import Variant
-from ghar.data.tasks.dischargeqa import LETTERS, Question
+from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Act, Episode, Evidence
+from ghar.llm.options import LETTERS
 from ghar.metrics.dischargeqa import set_scores
 from ghar.retrieval.report_corpus import RankReports
 

@@ -30,7 +30,6 @@ from ghar.kg.construct.scripted import scripted_extractor
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.paths import path_graph_of
 from ghar.kg.scripted_summaries import reply as scripted_summary
-from ghar.kg.storage import new_folder
 from ghar.kg.summaries import summarise
 from ghar.kg.themes import Theme, theme_of
 from ghar.kg.triples import ConceptGraphs
@@ -41,6 +40,7 @@ from ghar.retrieval.community_index import FORMAT as INDEX_FORMAT
 from ghar.retrieval.community_index import CommunityIndex, build_index
 from ghar.retrieval.encoders import Encoder, HashingEncoder
 from ghar.retrieval.patient_graph import ConceptNodes, concept_nodes
+from ghar.storage import new_folder
 
 FORMAT = 2  # raise it when a step would give something else from the same inputs
 BATCH = 4096  # names encoded at once

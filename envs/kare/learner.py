@@ -17,9 +17,9 @@ from envs.play import Stage, play
 from envs.records import Records
 from envs.rollout import Corpus
 from envs.system import Variant
-from ghar.data.tasks.considerations import considerations_of
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Episode
+from ghar.kg.considerations import considerations_of
 from ghar.llm.engines import engine_key, named_engine
 from ghar.llm.policy import Policy
 

@@ -27,9 +27,9 @@ from envs.kare.settings import Settings
 from envs.records import Records
 from envs.rollout import Corpus
 from envs.system import Pairs
-from ghar.data.tasks.considerations import considerations_of
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Retrieve
+from ghar.kg.considerations import considerations_of
 from ghar.llm.engines import engine_key, named_engine
 from ghar.progress import track
 

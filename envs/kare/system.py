@@ -28,9 +28,9 @@ from envs.kare.rule import rule_of
 from envs.kare.settings import Settings, contradictions, sizes
 from envs.records import Records
 from envs.system import WORDS, Pairs, Reader, System, words
-from ghar.data.tasks.considerations import considerations_of
 from ghar.episode import Episode
 from ghar.errors import BadInput
+from ghar.kg.considerations import considerations_of
 from ghar.kg.themes import theme_of
 from ghar.retrieval.community_corpus import CommunityCorpus
 from ghar.retrieval.community_index import partitions

@@ -17,9 +17,9 @@ import numpy as np
 from ghar.arrays import unit_rows
 from ghar.errors import BadInput
 from ghar.kg.linkage import average_linkage, sums_of
-from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 from ghar.kg.triples import ConceptGraphs, Triple
-from ghar.retrieval.ranking import DECIMALS
+from ghar.ranking import DECIMALS
+from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 
 THRESHOLDS = tuple(round(0.01 * step, 2) for step in range(1, 31))  # cosine distances; the paper's choice was 0.14
 SAMPLE = 2000  # names whose silhouette chooses the threshold

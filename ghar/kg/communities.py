@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from ghar.errors import BadInput
-from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 from ghar.kg.triples import ConceptGraphs, Triple
 from ghar.progress import track
+from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 
 FORMAT = "communities-1"
 _ARRAYS = ("triples", "node_start", "node", "triple_start", "triple", "run", "level")

@@ -15,7 +15,7 @@ import numpy as np
 
 from ghar.errors import BadInput
 from ghar.kg.names import plain
-from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
+from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 
 FORMAT = "concept-graphs-1"
 SOURCES = ("graph", "corpus", "model")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from ghar.data.tasks.dischargeqa import LETTERS
 from ghar.episode import Parsed
 
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # of options; bit i of an answer stands for LETTERS[i]
 SEPARATOR = re.compile(r"(?:[\s,;&/+().\[\]*\"'`-]|\band\b|\boptions?\b)+")
 NAMED = re.compile(r"(?:^|[\s,;(])([A-Za-z])[.):](?=\s|$)")
 WORD = re.compile(r"[\w.]+")

@@ -12,10 +12,10 @@ import numpy as np
 from ghar.data.readers.abstracts import Abstracts
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
-from ghar.kg.storage import new_folder, read_array, read_meta, write_meta
 from ghar.progress import progress
 from ghar.retrieval.dense import DenseIndex, fill_matrix
 from ghar.retrieval.encoders import Encoder
+from ghar.storage import new_folder, read_array, read_meta, write_meta
 
 FORMAT = 1
 

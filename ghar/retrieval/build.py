@@ -10,7 +10,6 @@ import numpy as np
 
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
-from ghar.kg.storage import new_folder, read_array, read_meta, write_meta
 from ghar.progress import progress, track
 from ghar.retrieval.dense import DenseIndex, fill_matrix
 from ghar.retrieval.encoders import Encoder, load_encoder
@@ -18,6 +17,7 @@ from ghar.retrieval.lists import Lists, build_lists
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.sparse import SparseIndex, SparseKind, build_sparse
 from ghar.retrieval.texts import bulk_texts, first_items, item_text
+from ghar.storage import new_folder, read_array, read_meta, write_meta
 
 FORMAT = 2
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from ghar.errors import BadInput
 from ghar.kg.communities import Communities
-from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 from ghar.kg.summaries import Summaries
 from ghar.kg.themes import Theme
 from ghar.progress import progress
 from ghar.retrieval.dgra import CommunityArrays
 from ghar.retrieval.encoders import Encoder
+from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 
 FORMAT = "community-index-2"
 CHUNK = 4096  # texts encoded at once

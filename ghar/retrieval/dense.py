@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ghar.ranking import DECIMALS, best
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.ranking import DECIMALS, best
 
 Hits = tuple[np.ndarray, np.ndarray]
 

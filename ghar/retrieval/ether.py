@@ -24,9 +24,9 @@ from typing import Literal
 import numpy as np
 
 from ghar.episode import Evidence, Passage, Retrieve
+from ghar.ranking import best
 from ghar.retrieval.encoders import Encoder
 from ghar.retrieval.event_store import EventStore, Record, to_datetime
-from ghar.retrieval.ranking import best
 
 View = Literal["indicators", "chunks", "similar", "newest", "frequent", "uniform"]
 DAY = 86_400_000_000.0  # microseconds

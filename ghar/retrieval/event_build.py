@@ -14,10 +14,10 @@ import polars as pl
 from ghar.data.cohort import Cohort
 from ghar.data.views.events import INNATE, event_label, number_text
 from ghar.errors import BadInput
-from ghar.kg.storage import Strings, new_folder, read_meta, write_arrays, write_meta
 from ghar.progress import progress
 from ghar.retrieval.encoders import Encoder
 from ghar.retrieval.event_store import FORMAT, Clock, EventStore, Layout, chunk_count
+from ghar.storage import Strings, new_folder, read_meta, write_arrays, write_meta
 
 PART = 1_000_000  # events in memory at once
 BATCH = 1_024  # chunks encoded at once

@@ -26,8 +26,8 @@ import numpy as np
 
 from ghar.data.views.events import number_text
 from ghar.errors import BadInput
-from ghar.kg.storage import Strings, read_array, read_meta, read_strings
 from ghar.retrieval.encoders import Encoder
+from ghar.storage import Strings, read_array, read_meta, read_strings
 
 FORMAT = 2
 ARRAYS = (

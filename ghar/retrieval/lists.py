@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from ghar.kg.graph import KnowledgeGraph
-from ghar.kg.storage import read_array, write_arrays
 from ghar.progress import track
+from ghar.storage import read_array, write_arrays
 
 SMALL = 8192
 ITERATIONS = 8

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ghar.ranking import best
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.ranking import best
 from ghar.retrieval.sparse import build_sparse, words
 
 Matcher = Callable[[Sequence[str], str], np.ndarray]  # texts, query -> f64[n]

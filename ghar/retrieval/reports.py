@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
+from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 
 KINDS = ("diagnoses", "medications", "procedures")  # of Eqs. 4, 5, 6
 Scheme = Literal["uniform", "task_focused", "complementary"]

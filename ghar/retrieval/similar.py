@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ghar.data.cohort import Sample
-from ghar.retrieval.ranking import DECIMALS
+from ghar.ranking import DECIMALS
 
 
 class SimilarPatients:

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ghar.kg.storage import Strings, read_array, read_strings, write_arrays
-from ghar.retrieval.ranking import best
+from ghar.ranking import best
+from ghar.storage import Strings, read_array, read_strings, write_arrays
 
 SparseKind = Literal["tfidf", "bm25"]
 WORD = re.compile(r"\w+")

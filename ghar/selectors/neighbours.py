@@ -1,6 +1,6 @@
 """Nearest neighbours by cosine, exact, the same however the patients are put into batches.
 
-Order: higher cosine first, rounded as everywhere in the house (`ghar.retrieval.ranking`), then the lower row. FAISS
+Order: higher cosine first, rounded as everywhere in the house (`ghar.ranking`), then the lower row. FAISS
 proposes in float32, a few more than wanted; cosines are computed again in float64, and where rows tie at the cut-off
 every row is looked at. So a list does not depend on what else is asked, and lists of parts merge to the list of all.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghar.retrieval.ranking import DECIMALS, best
+from ghar.ranking import DECIMALS, best
 
 SPARE = 16  # proposals beyond those wanted, so that ties at the cut-off are seen
 BLOCK = 2048  # queries whose proposals are looked at together

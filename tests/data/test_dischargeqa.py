@@ -14,8 +14,9 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.sections import PARTS, split_sections
 from ghar.data.tasks.discharge_items import diagnoses, instructions, medications, same
-from ghar.data.tasks.dischargeqa import LETTERS, SHOWN, Kind, Question, build_questions, letters
+from ghar.data.tasks.dischargeqa import SHOWN, Kind, Question, build_questions, letters
 from ghar.errors import BadInput
+from ghar.llm.options import LETTERS
 
 KINDS: tuple[Kind, ...] = ("diagnosis", "medication", "instruction")
 

@@ -15,9 +15,9 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import NEVER, Notes, read_notes
 from ghar.data.sections import split_sections
 from ghar.data.views.reports import PLAIN, stay_reports
-from ghar.kg.storage import Strings
 from ghar.retrieval.report_build import index_reports
 from ghar.retrieval.report_texts import text_scores
+from ghar.storage import Strings
 from tests.data.small import DAY, HOUR, START, small_cohort
 
 VISITS = [

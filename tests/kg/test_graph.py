@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph, build_graph
-from ghar.kg.storage import Strings, new_folder
+from ghar.storage import Strings, new_folder
 from tests.kg.graphs import TINY, graph_of
 
 TYPES = ("disease", "drug", "gene/protein")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ghar.data.tasks.considerations import considerations_of
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.errors import BadInput
+from ghar.kg.considerations import considerations_of
 from ghar.kg.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, THEMES, Theme, theme_of
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.data.tasks.dischargeqa import LETTERS, letters
-from ghar.llm.options import parse_options, parse_scores
+from ghar.data.tasks.dischargeqa import letters
+from ghar.llm.options import LETTERS, parse_options, parse_scores
 
 
 @pytest.mark.parametrize("reply, answer", [

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from ghar.arrays import unit_rows
 from ghar.errors import BadInput
-from ghar.retrieval.ranking import DECIMALS
+from ghar.ranking import DECIMALS
 from ghar.selectors import neighbours
 from ghar.selectors.cohorts import find_cohorts
 from ghar.selectors.graph import PatientGraph, add, build_graph, symmetrised

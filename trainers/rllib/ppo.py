@@ -32,9 +32,9 @@ from envs.views.gym_view import GymView
 from envs.views.pettingzoo_view import aec
 from ghar.config import Config, Rllib
 from ghar.errors import BadInput
-from ghar.kg.storage import new_folder
 from ghar.llm.policy import Policy
 from ghar.metrics.runfolder import RunFolder
+from ghar.storage import new_folder
 from trainers.ray.start import start_ray
 from trainers.rllib.module import MaskedModule
 from trainers.runs.models import use_cores

@@ -16,7 +16,7 @@ import polars as pl
 
 from ghar.data.demo.world import load_world
 from ghar.errors import BadInput
-from ghar.kg.storage import new_folder
+from ghar.storage import new_folder
 
 FORMAT = 1
 STREAM = 8  # of the world's seed; worlds draw from streams 0 to 2, discharge summaries from 7

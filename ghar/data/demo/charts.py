@@ -19,8 +19,8 @@ import polars as pl
 
 from ghar.data.demo.tables import ICU_FROM_ACUITY
 from ghar.data.demo.world import load_world
-from ghar.kg.storage import new_folder
 from ghar.progress import track
+from ghar.storage import new_folder
 
 STREAM = 8  # of the world's seed; the world draws from streams 0 to 2, its notes from 7
 CHUNK = 2_000  # ICU stays in memory at once

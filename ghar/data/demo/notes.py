@@ -27,8 +27,8 @@ import polars as pl
 from ghar.data.demo.vocabulary import load_vocabulary
 from ghar.data.demo.world import load_world
 from ghar.errors import BadInput
-from ghar.kg.storage import new_folder
 from ghar.progress import track
+from ghar.storage import new_folder
 
 FORMAT = 1
 STREAM = 7  # of the world's seed; the world itself draws from streams 0 to 2

@@ -16,8 +16,8 @@ import numpy as np
 
 from ghar.data.readers.tables import fingerprint
 from ghar.errors import BadInput
-from ghar.kg.storage import Strings, new_folder, read_meta, read_strings, write_arrays, write_meta
 from ghar.progress import track
+from ghar.storage import Strings, new_folder, read_meta, read_strings, write_arrays, write_meta
 
 VERSION = "abstracts-1"  # part of the cache key: raise it when a rule changes
 SUFFIXES = (".jsonl", ".jsonl.gz", ".csv", ".csv.gz")

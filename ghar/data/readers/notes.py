@@ -14,8 +14,8 @@ from ghar.data.readers.events import I64, TEXT, TIME
 from ghar.data.readers.tables import find_table, fingerprint, open_table, sift
 from ghar.data.sections import HEAD, split_sections
 from ghar.errors import BadInput
-from ghar.kg.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 from ghar.progress import progress
+from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 
 VERSION = "notes-1"  # part of the cache key: raise it when a rule changes
 NEVER = 2**63 - 1

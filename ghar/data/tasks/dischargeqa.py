@@ -31,6 +31,7 @@ from ghar.data.tasks import discharge_items
 from ghar.data.tasks.discharge_items import POINTS, same
 from ghar.data.visit_codes import KIND_NAMES, kind_of_code
 from ghar.errors import BadInput
+from ghar.llm.options import LETTERS
 from ghar.progress import track
 
 Kind = Literal["diagnosis", "medication", "instruction"]
@@ -46,7 +47,6 @@ ASKED = {  # the question, the kind of table it is about, its section of the rep
     "instruction": ("Which of these sets of instructions was the patient given at discharge?", "procedures",
                     "discharge instructions"),
 }  # fmt: skip
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LONGEST = 10  # words of an option from the tables
 SETS = 4  # of advice, one of them right
 ITEMS: Mapping[str, Callable[[tuple[Section, ...]], tuple[str, ...]]] = {

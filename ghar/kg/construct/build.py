@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ghar.kg.construct.concepts import ConceptSets
-from ghar.kg.construct.from_engine import EnginePart, corpus_part, model_part
+from ghar.kg.construct.from_engine import EnginePart, Library, corpus_part, model_part
 from ghar.kg.construct.from_graph import graph_part
 from ghar.kg.construct.near_duplicates import keep_different
 from ghar.kg.paths import PathGraph, PathSearch
 from ghar.kg.triples import SOURCES, ConceptGraphs, union
 from ghar.llm.engine import Engine
 from ghar.progress import progress
-from ghar.retrieval.abstract_corpus import AbstractCorpus
 
 SIMILAR = 5  # sets that differ by fewer concepts are near duplicates (Appendix B.2, step 2)
 
@@ -64,7 +63,7 @@ def construct(
     *,
     graph: PathGraph,
     nodes: Mapping[str, int],
-    corpus: AbstractCorpus | None,
+    corpus: Library | None,
     engine: Engine,
     folder: Path,
     seed: int,

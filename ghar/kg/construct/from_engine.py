@@ -9,9 +9,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
+from ghar.data.readers.abstracts import Abstracts
 from ghar.kg.construct.answers import Extracted, read_triples
 from ghar.kg.construct.concepts import ConceptSets
 from ghar.kg.triples import Triple, concept_name
@@ -19,11 +21,19 @@ from ghar.llm.asking import Answers, Cost, Question, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
 from ghar.progress import track
-from ghar.retrieval.abstract_corpus import AbstractCorpus
 
 PROMPTS, KINDS = "triples", ("abstract", "concepts")
 ABSTRACTS, MOST, HOPS, TRIES = 3, 10, 3, 3  # n = 3, at most 10 triples a text (B.2), 3 hops (B.3); tries are ours
 CHUNK = 1_024  # concept sets whose abstracts are looked for at once
+
+
+class Library(Protocol):
+    """Abstracts that can be asked for the nearest ones, as ghar/retrieval/abstract_corpus.py has them."""
+
+    @property
+    def abstracts(self) -> Abstracts: ...
+
+    def nearest(self, queries: Sequence[str], n: int) -> list[list[tuple[int, float]]]: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ class EnginePart:
 
 
 def corpus_part(
-    sets: ConceptSets, kept: np.ndarray, corpus: AbstractCorpus, engine: Engine, store: Path, seed: int
+    sets: ConceptSets, kept: np.ndarray, corpus: Library, engine: Engine, store: Path, seed: int
 ) -> EnginePart:
     """Source (b): triples of the `ABSTRACTS` abstracts nearest to each kept set.
 
@@ -115,7 +125,7 @@ class Mentions:
         return {self.names[span] for span in spans if span in self.names}
 
 
-def _nearest(sets: ConceptSets, kept: np.ndarray, corpus: AbstractCorpus) -> Iterable[tuple[list[str], list[int]]]:
+def _nearest(sets: ConceptSets, kept: np.ndarray, corpus: Library) -> Iterable[tuple[list[str], list[int]]]:
     """The concepts of each kept set and the rows of its nearest abstracts."""
     for begin in track(range(0, len(kept), CHUNK), "Find abstracts of concept sets"):
         names = [sets.names_of(i) for i in kept[begin : begin + CHUNK].tolist()]

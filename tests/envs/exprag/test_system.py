@@ -16,9 +16,10 @@ from envs.exprag.rankers import RankerStudy, judge_rankers, sample_candidates
 from envs.records import Records
 from envs.rollout import Job, rollout
 from envs.system import Reader, System, build
-from ghar.data.tasks.dischargeqa import LETTERS, Question, letters
+from ghar.data.tasks.dischargeqa import Question, letters
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
+from ghar.llm.options import LETTERS
 from ghar.llm.policy import Policy
 from ghar.retrieval.report_corpus import ReportCorpus
 from ghar.retrieval.reports import similarities

@@ -12,12 +12,12 @@ from ghar.kg.construct.from_engine import Mentions, around
 from ghar.kg.construct.scripted import scripted_extractor
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.paths import path_graph_of
-from ghar.kg.storage import Strings
 from ghar.kg.triples import ConceptGraphs, Triple
 from ghar.llm.engine import Request
 from ghar.llm.scripted import ScriptedEngine
 from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.retrieval.encoders import HashingEncoder
+from ghar.storage import Strings
 from tests.kg.graphs import TINY, graph_of
 
 SPEC = ConstructSpec(co_concepts=20, max_length=7, max_paths=40, max_nodes=12_000)
