@@ -101,11 +101,7 @@ def test_every_key_has_a_meaning_and_every_group_is_in_the_help() -> None:
 @pytest.mark.parametrize("arguments, said", [
     (["--help", "trainer.rl.clip"], ["trainer.rl.clip must be a number above 0.", "epsilon of Eq. 16", "default: 0.2"]),
     (["--help=seed", "seed=5"], ["seed must be a whole number at least 0.", "drawn", "default: 5"]),
-<<<<<<< HEAD
-    (["--help", "system.rewrites"], ["system.rewrites must be a whole number at least 1.", "start, K", "default: 3"]),
-=======
     (["--help", "system.rewrites"], ["system.rewrites must be a whole number at least 1.", "queries", "default: 3"]),
->>>>>>> launchers
     (["--help", "system.leiden_runs", "system=kare"], ["system.leiden_runs must be", "Leiden", "default: 25"]),
     (["system=kare_released", "--help", "system.beta"], ["from 0 to 1", "decay of repeated nodes", "default: 0.5"]),
     (["--help", "data.root"], ["data.root must be a non-empty text, or null.", "folder", "default: null"]),
