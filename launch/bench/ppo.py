@@ -195,7 +195,7 @@ def one_turn_each(prompts: Any, replies: Any, vocab: int) -> Any:
     turns = [Turn("top", "predict", 0, 0, done, format_ok=True) for done in said]
     episodes = [Episode(str(i), 0, Prediction(0), (turn,)) for i, turn in enumerate(turns)]
     rewards = [EpisodeReward({}, float(i % 2), ({"orm": float(i % 2)},), "shared") for i in range(len(turns))]
-    return build(episodes, rewards)
+    return build(episodes, rewards, ("top",), ("predict",))
 
 
 def _ours() -> Any:

@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from envs.ghar.episode import AGENTS
+from envs.ghar.episode import AGENTS, ROLES
 from envs.rollout import Corpus, Job, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve
 from ghar.llm.policy import Desk, Done, EnginePolicy, Policy, open_desk
@@ -182,7 +182,7 @@ def _rollout(jobs: Sequence[Job], policy: Watched, corpus: Corpus, seed: int, to
     episodes = rollout(jobs, agents, corpus, seed=seed, in_flight=together, lookups=lookups)
     policy.end = time.perf_counter()
     rewards = [EpisodeReward({}, 0.0, tuple({} for _ in episode.turns), "shared") for episode in episodes]
-    traj = build(episodes, rewards)
+    traj = build(episodes, rewards, AGENTS, ROLES)
     trained: dict[int, list[tuple[int, ...]]] = {}
     for row in traj.rows():
         trained.setdefault(int(traj.segments.episode[2 * row.index]), []).append(tuple(row.tokens.tolist()))

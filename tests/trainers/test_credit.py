@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from ghar.episode import Completion, Episode, Prediction, Step, Turn
 from rewards.compose import EpisodeReward, RewardSpec, score_episode
+from tests.trainers.tiny import build
 from trainers.rl.credit import credit, episode_rewards, whiten
-from trainers.rl.trajectory import Trajectories, build
+from trainers.rl.trajectory import Trajectories
 
 MODES = ("token", "turn", "bilevel")
 

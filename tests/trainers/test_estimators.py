@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from ghar.episode import Completion, Episode, Prediction, Turn
 from rewards.compose import EpisodeReward
+from tests.trainers.tiny import build
 from trainers.rl.estimators import EPSILON, estimate, grpo, reinforce_pp, rloo, turn_group
-from trainers.rl.trajectory import Trajectories, build
+from trainers.rl.trajectory import Trajectories
 
 ROLES = {"top": ("retrieve", "predict"), "low": ("summarise",)}
 

@@ -13,10 +13,10 @@ import torch.distributed as dist
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.llm.canary import WrongWeights
 from rewards.compose import EpisodeReward
-from tests.trainers.tiny import VOCAB, perturb, tiny_model
+from tests.trainers.tiny import VOCAB, build, perturb, tiny_model
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.mappo import MappoConfig, prepare, update
-from trainers.rl.trajectory import Trajectories, build
+from trainers.rl.trajectory import Trajectories
 from trainers.runs.distributed import share
 
 CONFIG = MappoConfig(

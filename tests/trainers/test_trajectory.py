@@ -7,7 +7,7 @@ import pytest
 
 from ghar.episode import Completion, Episode, Prediction, Turn
 from rewards.compose import EpisodeReward
-from trainers.rl.trajectory import build
+from tests.trainers.tiny import build
 
 
 def turn(index: int, role: str, prompt: list[int], reply: list[int], agent: str = "top", **kw) -> Turn:

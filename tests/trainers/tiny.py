@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,25 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from ghar.episode import Episode
+from rewards.compose import EpisodeReward
+from trainers.rl import trajectory
 from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.trajectory import Row
+from trainers.rl.trajectory import Row, Trajectories
 
 VOCAB = 64
+AGENTS = ("top", "low")
+ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
+
+
+def build(
+    episodes: Sequence[Episode],
+    rewards: Sequence[EpisodeReward],
+    agents: tuple[str, ...] = AGENTS,
+    roles: tuple[str, ...] = ROLES,
+) -> Trajectories:
+    """Trajectories of two agents, whose names tests need not repeat."""
+    return trajectory.build(episodes, rewards, agents, roles)
 
 
 def tiny_model(seed: int = 0, hidden: int = 32) -> Any:

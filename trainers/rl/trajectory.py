@@ -14,8 +14,6 @@ from rewards.compose import EpisodeReward
 
 Array = npt.NDArray[Any]
 
-AGENTS = ("top", "low")
-ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
 FINISH = ("stop", "length")
 
 
@@ -87,9 +85,9 @@ class Trajectories:
     segments: Segments
     choice_ids: tuple[tuple[tuple[int, ...], ...], ...]
     sample_ids: tuple[str, ...]
+    agents: tuple[str, ...]
+    roles: tuple[str, ...]
     failed: int = 0
-    agents: tuple[str, ...] = AGENTS
-    roles: tuple[str, ...] = ROLES
     separate: bool = False
 
     @property
@@ -156,8 +154,8 @@ def spans(start: Array, end: Array) -> Array:
 def build(
     episodes: Sequence[Episode],
     rewards: Sequence[EpisodeReward],
-    agents: tuple[str, ...] = AGENTS,
-    roles: tuple[str, ...] = ROLES,
+    agents: tuple[str, ...],
+    roles: tuple[str, ...],
 ) -> Trajectories:
     """Flatten episodes; `rewards` are theirs in the same order. Failed episodes are left out and counted.
 
@@ -227,7 +225,8 @@ def _table(
 def _check(turn: Turn, agents: tuple[str, ...], roles: tuple[str, ...]) -> None:
     done = turn.completion
     if turn.agent not in agents or turn.role not in roles:
-        raise ValueError(f"turn {turn.index}: agent {turn.agent!r}, role {turn.role!r} not in {agents}, {roles}")
+        names = f"agent {turn.agent} and role {turn.role}"
+        raise ValueError(f"turn {turn.index} has {names}, which its system does not declare: {agents}, {roles}")
     if done.finish_reason not in FINISH:
         raise ValueError(f"turn {turn.index}: finish reason {done.finish_reason!r} is none of {FINISH}")
     if turn.trainable and len(done.logprobs) != len(done.token_ids):
