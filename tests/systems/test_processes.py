@@ -17,8 +17,7 @@ from tests.systems.test_contract import OWN, ROOT, SMALL, numbers
 
 LIMIT = 500  # seconds; less than one minute on an idle machine, but this one may be busy
 pytestmark = pytest.mark.timeout(2 * LIMIT)
-# of processes, not of the run; an SFT's accuracy is a mean over micro-batches, which two processes cut elsewhere
-OTHERS = {"sft": ("train/accuracy",), "rl": ("train/mismatch/", "train/ratio/")}
+LARGEST = "train/ratio/max"  # of one token, after steps of Adam whose sign rounding decides where a gradient is tiny
 
 
 def overrides(name: str, cache: Path, run: Path) -> list[str]:
@@ -43,10 +42,9 @@ def agree(alone: Path, both: Path, within: float) -> None:
     assert [(r["phase"], r["step"]) for r in rows[0]] == [(r["phase"], r["step"]) for r in rows[1]]
     assert {row["phase"] for row in rows[0]} == {"sft", "rl"}
     for one, other in zip(*rows, strict=True):
-        skipped = OTHERS[one["phase"]]
         assert one.keys() == other.keys()
-        for key in (key for key in one if not key.startswith(skipped)):
-            assert other[key] == pytest.approx(one[key], rel=within, abs=within), (one["phase"], one["step"], key)
+        for key in one:
+            assert close(one[key], other[key], 1e-2 if key == LARGEST else within), (one["phase"], one["step"], key)
     told = [json.loads((run / "summary.json").read_text()) for run in (alone, both)]
     assert told[0]["answered_by"] == told[1]["answered_by"] and told[0]["lessons"] == told[1]["lessons"]
     for name, values in told[0]["policies"].items():
