@@ -213,7 +213,7 @@ def _reinforce(run: Run, make_workers: MakeWorkers) -> None:
     system = run.system.read_by(reader_of(tokenizer, model))
     stage = stage_of(system, system.variants[system.main], config)
     references = read_lessons(run.checkpoints / LESSONS).references
-    actor = make_actor(config, model)
+    actor = make_actor(config, model, system.agents)
     with run.timed("rl"):
         workers = make_workers(stage, system.credentialed, actor, tokenizer)
         fits = identity(config, actor, tokenizer)

@@ -87,7 +87,7 @@ def answering(config: Config, system: System[Any], found: Found, stages: set[str
         with asking(config, address, system.credentialed) as engine:
             yield lambda stage: _given(Answering(EnginePolicy(engine, temperature=0), WORDS, None))
         return
-    shared = _Shared(config, found) if stages & {"sft", "trained"} else None
+    shared = _Shared(config, system.agents, found) if stages & {"sft", "trained"} else None
     try:
         yield lambda stage: _base(config, system, found) if stage == "base" or shared is None else shared.stage(stage)
     finally:
@@ -114,8 +114,8 @@ def _base(config: Config, system: System[Any], found: Found) -> Iterator[Answeri
 class _Shared:
     """An engine for a run's policy after the warm-up and after RL."""
 
-    def __init__(self, config: Config, found: Found) -> None:
-        self.config, self.found = config, found
+    def __init__(self, config: Config, agents: tuple[str, ...], found: Found) -> None:
+        self.config, self.agents, self.found = config, agents, found
         self.model, self.tokenizer = load_sft(config, found.home)
         self.engine: Any = make_engine(config, self.model, self.tokenizer)
         self.actor: Any = None
@@ -133,7 +133,7 @@ class _Shared:
     def _trained(self) -> Any:
         if self.actor is None:
             assert self.found.step is not None  # Found.names gives "trained" only then
-            self.actor = make_actor(self.config, self.model)
+            self.actor = make_actor(self.config, self.model, self.agents)
             kept = checkpoint.load(self.found.step, identity(self.config, self.actor, self.tokenizer))
             self.actor.load_trainable_state(kept.weights)
         return self.actor
@@ -145,8 +145,8 @@ def _answers(engine: Any, tokenizer: Any, model: Any) -> Answering:
     return Answering(EnginePolicy(engine, temperature=0), reader_of(tokenizer, model, engine), ranker)
 
 
-def make_actor(config: Config, base: Any) -> ActorCritic:
-    """Actor, critic and reference around `base`, as the configuration says."""
+def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCritic:
+    """Actor, critic and reference around `base`, as the configuration says; a value head for each agent."""
     model = config.model
     return ActorCritic(
         base,
@@ -159,6 +159,7 @@ def make_actor(config: Config, base: Any) -> ActorCritic:
             reference=config.trainer.rl.kl > 0 or config.trainer.rl.ratio == "reference",
             temperature=config.engine.temperature,
             checkpointing=config.deepspeed.checkpointing,
+            agents=agents,
             seed=config.seed,
         ),
     )
@@ -167,7 +168,7 @@ def make_actor(config: Config, base: Any) -> ActorCritic:
 def identity(config: Config, actor: ActorCritic, tokenizer: Any) -> dict[str, str]:
     """What a checkpoint's weights must fit (see trainers.runs.checkpoint)."""
     model = config.model
-    trained = {"finetune": model.finetune, "critic": model.critic}
+    trained = {"finetune": model.finetune, "critic": model.critic, "agents": ",".join(actor.cfg.agents)}
     if model.finetune == "lora":
         trained |= {"rank": str(model.lora_rank), "alpha": str(model.lora_alpha)}
     return checkpoint.identity(actor.model, tokenizer, model.path or "demo", trained)

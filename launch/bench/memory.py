@@ -130,7 +130,7 @@ def take(step: Step, device: torch.device) -> dict[str, float]:
     )  # fmt: skip
     if step.side == "separate":
         return _three_models(step, settings, traj, device)
-    how = ActorCriticConfig(step.finetune, RANK, ALPHA, critic=step.side, detach=True)  # type: ignore[arg-type]
+    how = ActorCriticConfig(step.finetune, RANK, ALPHA, critic=step.side, detach=True, agents=("top",))  # type: ignore[arg-type]
     actor = ActorCritic(_model(step, device), how)
     optimizer = torch.optim.AdamW(actor.parameter_groups(LR, LR), weight_decay=0.0)
     report = update(actor, optimizer, traj, settings, np.random.default_rng(0))

@@ -208,7 +208,7 @@ def _ours() -> Any:
     from trainers.rl.mappo import MappoConfig, update
 
     def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[Clocks]:
-        how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True)  # type: ignore[arg-type]
+        how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True, agents=("top",))  # type: ignore[arg-type]
         actor = ActorCritic(Qwen2ForCausalLM(config).eval(), how)
         settings = MappoConfig(
             epochs=spec.epochs, minibatches=spec.minibatches,

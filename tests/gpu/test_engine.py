@@ -14,8 +14,8 @@ from ghar.llm import canary
 from ghar.llm.engine import Request
 from ghar.llm.vllm_build import GIB, VLLMSettings, free_memory
 from tests.gpu.batches import GB, SIZES, make_model, make_tokenizer
-from tests.trainers.tiny import make_row, perturb
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import for_two, make_row, perturb
+from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.serving import serving
 from trainers.runs.models import MISMATCH_LIMIT
 
@@ -78,7 +78,7 @@ def check_replies(case: Case, actor: ActorCritic) -> tuple[float, float]:
 
 def trainable(case: Case, finetune: Any, seed: int) -> ActorCritic:
     """A trainer's actor with other weights than `case.model`."""
-    made = ActorCritic(copy.deepcopy(case.model), ActorCriticConfig(finetune, rank=RANK, reference=False))
+    made = ActorCritic(copy.deepcopy(case.model), for_two(finetune, rank=RANK, reference=False))
     return perturb_on(made, seed)
 
 
@@ -90,7 +90,7 @@ def perturb_on(actor: ActorCritic, seed: int) -> ActorCritic:
 
 def test_it_reports_what_it_sampled_from(case: Case, measured: Any) -> None:
     case.engine.sync(case.model, 0)
-    actor = ActorCritic(copy.deepcopy(case.model), ActorCriticConfig("full", reference=False))
+    actor = ActorCritic(copy.deepcopy(case.model), for_two("full", reference=False))
     mean, largest = check_replies(case, actor)
     start = time.perf_counter()
     replies = case.engine.generate(requests(case.device))
@@ -117,7 +117,7 @@ def test_whole_weights_arrive(case: Case, measured: Any) -> None:
     start = time.perf_counter()
     case.engine.sync(other, 1)
     measured(f"vllm {case.name}", weight_sync_seconds=time.perf_counter() - start)
-    check_replies(case, ActorCritic(copy.deepcopy(other), ActorCriticConfig("full", reference=False)))
+    check_replies(case, ActorCritic(copy.deepcopy(other), for_two("full", reference=False)))
     with pytest.raises(canary.WrongWeights):
         case.engine.check(case.model)
 

@@ -17,7 +17,8 @@ import torch
 
 from ghar.llm.canary import TOLERANCE
 from tests.gpu.batches import forget_peak, make_batch, make_model, need, peak_gb, update_config
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import for_two
+from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.mappo import update
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("where", [pytest.param("cuda", marks=pytest.mark.gpu), "cpu"])
 def test_a_step_in_bfloat16(where: str, finetune: Any, measured: Any) -> None:
     need(where)
-    actor = ActorCritic(make_model(where, "bfloat16"), ActorCriticConfig(finetune, rank=8))
+    actor = ActorCritic(make_model(where, "bfloat16"), for_two(finetune, rank=8))
     batch, before = make_batch(actor, where), {n: w.clone() for n, w in actor.trainable_state().items()}
     optimizer = torch.optim.AdamW(actor.parameter_groups(1e-2, 1e-2), weight_decay=0.0)
     forget_peak(where)

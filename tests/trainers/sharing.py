@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from ghar.config import Deepspeed
 from tests.trainers.test_mappo import CONFIG, make_actor, play
 from tests.trainers.test_sft import SETTINGS, Killed, killer, pairs
-from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
+from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Learner, Plain, Sharded
 from trainers.rl.mappo import improve
 from trainers.rl.trajectory import Trajectories
@@ -98,7 +98,7 @@ def mappo(deepspeed: Deepspeed, finetune: str) -> dict:
 
 def changed(deepspeed: Deepspeed, finetune: str) -> dict:
     """Biases of the critic that were set in 16 bits before the first step, after it."""
-    actor = ActorCritic(tiny_model().to(torch.bfloat16), ActorCriticConfig(finetune, rank=8))  # type: ignore[arg-type]
+    actor = ActorCritic(tiny_model().to(torch.bfloat16), for_two(finetune, rank=8))  # type: ignore[arg-type]
     traj = own_part(play(actor, 7, np.random.default_rng(0)))
     learner = Sharded(actor, adamw(actor), deepspeed, "bfloat16", 0.5)
     learner.change(lambda: [torch.nn.init.constant_(head.bias, 3.0) for head in actor.heads.values()])  # type: ignore

@@ -11,8 +11,8 @@ import torch
 
 from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
-from tests.trainers.tiny import make_row, perturb, tiny_model, tiny_tokenizer
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import for_two, make_row, perturb, tiny_model, tiny_tokenizer
+from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.rows import allowed_ids, collate, micro_batches
 from trainers.rl.trajectory import Row
 
@@ -51,7 +51,7 @@ def direct_logp(model: torch.nn.Module, row: Row, temperature: float = 1.0) -> t
 @pytest.mark.parametrize("finetune", ["lora", "full"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logp_equals_a_direct_forward_pass(finetune, temperature):
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(finetune=finetune, rank=4, temperature=temperature)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(finetune=finetune, rank=4, temperature=temperature)))
     batch = rows()
     expected = torch.cat([direct_logp(actor.model, row, temperature) for row in batch])
     scores = actor.evaluate(batch, BUDGET)
@@ -61,7 +61,7 @@ def test_logp_equals_a_direct_forward_pass(finetune, temperature):
 
 
 def test_restricted_reply_has_the_probability_of_its_choice():
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(rank=4)))
     choices = ((5, 6), (5, 9), (11, 12))
     prompt = np.array([3, 1, 4])
     every = [make_row(np.concatenate([prompt, c]), 3, 0, choices) for c in choices]
@@ -80,7 +80,7 @@ def test_reply_outside_its_choices_is_an_error():
 @pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.8])
 def test_behaviour_logp_of_the_engine_equals_the_trainers(merged, temperature):
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4, temperature=temperature)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(rank=4, temperature=temperature)))
     requests = [
         Request("w3 w4 w5", 6, seed=1, temperature=temperature),
         Request("w9", 4, seed=2, temperature=temperature),
@@ -98,7 +98,7 @@ def test_behaviour_logp_of_the_engine_equals_the_trainers(merged, temperature):
 @pytest.mark.parametrize("critic", ["head", "adapter"])
 def test_reference_stays_the_base(finetune, critic):
     base = tiny_model()
-    config = ActorCriticConfig(finetune=finetune, critic=critic, rank=4)
+    config = for_two(finetune=finetune, critic=critic, rank=4)
     if finetune == "full" and critic == "adapter":
         with pytest.raises(ValueError, match="finetune"):
             ActorCritic(base, config)
@@ -116,13 +116,13 @@ def test_reference_stays_the_base(finetune, critic):
 
 @pytest.mark.parametrize("critic", ["head", "adapter"])
 def test_value_only_equals_evaluate(critic):
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(critic=critic, rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(critic=critic, rank=4)))
     batch = rows()
     assert torch.allclose(actor.value_only(batch, BUDGET), actor.evaluate(batch, BUDGET).values, atol=1e-6)
 
 
 def test_result_does_not_depend_on_the_token_budget():
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(rank=4)))
     batch = rows(11)
     small, large = actor.evaluate(batch, 1), actor.evaluate(batch, 10_000)
     for name in ("logp", "values", "entropy"):
@@ -130,7 +130,7 @@ def test_result_does_not_depend_on_the_token_budget():
 
 
 def test_critic_adapter_learns_from_the_value_loss_and_the_actor_does_not():
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(critic="adapter", rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(critic="adapter", rank=4)))
     actor.score(rows()).values.square().sum().backward()
     grads = {n: p.grad for n, p in actor.named_parameters() if p.requires_grad}
     assert any(g is not None and g.abs().max() > 0 for n, g in grads.items() if "critic" in n)
@@ -139,14 +139,14 @@ def test_critic_adapter_learns_from_the_value_loss_and_the_actor_does_not():
 
 @pytest.mark.parametrize("detach", [True, False])
 def test_detach_keeps_the_value_loss_out_of_the_trunk(detach):
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4, detach=detach)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(rank=4, detach=detach)))
     actor.score(rows()).values.square().sum().backward()
     trunk = [p.grad for n, p in actor.named_parameters() if "lora" in n and p.grad is not None]
     assert bool(trunk) is not detach
 
 
 def test_merged_samples_from_the_same_policy_and_restores_the_base_exactly():
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(rank=4)))
     before = {n: p.detach().clone() for n, p in actor.named_parameters()}
     batch = rows()
     expected = actor.evaluate(batch, BUDGET).logp
@@ -159,7 +159,7 @@ def test_merged_samples_from_the_same_policy_and_restores_the_base_exactly():
 
 @pytest.mark.parametrize("finetune, chunk", [("lora", "FROZEN_CHUNK"), ("full", "CHUNK")])
 def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch, finetune, chunk):
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(finetune, rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(finetune, rank=4)))
 
     def gradients() -> list[torch.Tensor]:
         actor.zero_grad()
@@ -174,26 +174,26 @@ def test_long_batches_are_scored_in_chunks_with_the_same_gradients(monkeypatch, 
 
 
 def test_state_travels_to_a_second_actor_and_other_shapes_are_refused():
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(rank=4)))
     state = {name: value.clone() for name, value in actor.trainable_state().items()}
-    other = ActorCritic(tiny_model(), ActorCriticConfig(rank=4))
+    other = ActorCritic(tiny_model(), for_two(rank=4))
     other.load_trainable_state(state)
     assert torch.equal(other.evaluate(rows(), BUDGET).logp, actor.evaluate(rows(), BUDGET).logp)
     with pytest.raises(ValueError, match="another model"):
-        ActorCritic(tiny_model(), ActorCriticConfig(rank=8)).load_trainable_state(state)
+        ActorCritic(tiny_model(), for_two(rank=8)).load_trainable_state(state)
 
 
 def test_same_seed_same_adapter_whatever_the_global_generator_did():
-    first = ActorCritic(tiny_model(), ActorCriticConfig(rank=4, seed=3))
+    first = ActorCritic(tiny_model(), for_two(rank=4, seed=3))
     base = tiny_model()
     torch.manual_seed(99)
-    second = ActorCritic(base, ActorCriticConfig(rank=4, seed=3))
+    second = ActorCritic(base, for_two(rank=4, seed=3))
     for a, b in zip(first.trainable_parameters(), second.trainable_parameters(), strict=True):
         assert torch.equal(a, b)
 
 
 def test_actor_never_leaves_eval_mode():
-    actor = ActorCritic(tiny_model(), ActorCriticConfig(rank=4))
+    actor = ActorCritic(tiny_model(), for_two(rank=4))
     actor.train()
     assert not any(module.training for module in actor.modules())
 

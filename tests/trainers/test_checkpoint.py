@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
-from tests.trainers.tiny import perturb, tiny_model
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import for_two, perturb, tiny_model
+from trainers.rl.actor_critic import ActorCritic
 from trainers.runs.checkpoint import (
     FILES,
     Checkpoint,
@@ -249,7 +249,7 @@ def test_kill_between_the_renames_of_the_same_step_is_repaired(tmp_path, monkeyp
 
 def test_actor_and_optimizer_continue_exactly(tmp_path):
     def build() -> tuple[ActorCritic, torch.optim.Optimizer]:
-        actor = ActorCritic(tiny_model(), ActorCriticConfig(rank=4))
+        actor = ActorCritic(tiny_model(), for_two(rank=4))
         return actor, torch.optim.AdamW(actor.trainable_parameters(), lr=0.01)
 
     def train(actor: ActorCritic, optimizer: torch.optim.Optimizer, steps: int) -> None:

@@ -14,8 +14,8 @@ from ghar.errors import BadInput
 from ghar.llm.engines import make_engine
 from ghar.llm.hf import HFEngine
 from launch.entry import load
-from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
+from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.serving import serving
 
 
@@ -26,7 +26,7 @@ def logits(model: Any) -> torch.Tensor:
 
 @pytest.fixture
 def actor() -> ActorCritic:
-    return perturb(ActorCritic(tiny_model(), ActorCriticConfig(finetune="lora", rank=4)))
+    return perturb(ActorCritic(tiny_model(), for_two(finetune="lora", rank=4)))
 
 
 def test_the_hf_engine_serves_the_merged_actor_and_a_plain_model(actor):

@@ -41,7 +41,7 @@ def finished_run(folder: Path, *overrides: str) -> tuple[Config, ActorCritic]:
     config = load([f"run_dir={folder}", "model.lora_rank=4", *overrides])
     checkpoints = folder / "checkpoints"
     save_model(tiny_model(), tiny_tokenizer(), checkpoints / SFT)
-    actor = perturb(make_actor(config, AutoModelForCausalLM.from_pretrained(checkpoints / SFT).eval()))
+    actor = perturb(make_actor(config, AutoModelForCausalLM.from_pretrained(checkpoints / SFT).eval(), ("top", "low")))
     found = checkpoint.Checkpoint(actor.trainable_state(), {}, checkpoint.random_state(), {}, 7, score=1.0)
     names = identity(config, actor, AutoTokenizer.from_pretrained(checkpoints / SFT))
     checkpoint.save(checkpoints, found, names, checkpoint.Keep(1, 1))

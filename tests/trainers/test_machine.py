@@ -53,7 +53,7 @@ def test_adapters_have_as_many_weights_as_peft_makes():
     small = config(*SMALL, "model.finetune=lora", "model.critic=adapter")
     shape = shape_of(small)
     assert shape is not None
-    actor = make_actor(small, build_model(Words(), hidden=64, layers=2, heads=4, seed=0))
+    actor = make_actor(small, build_model(Words(), hidden=64, layers=2, heads=4, seed=0), ("top", "low"))
     heads = sum(p.numel() for p in actor.heads.parameters())
     trained = sum(p.numel() for p in actor.trainable_parameters()) - heads
     assert estimate(small, shape, 1)["optimiser"] == 8 * trained

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.llm.canary import WrongWeights
 from rewards.compose import EpisodeReward
-from tests.trainers.tiny import VOCAB, build, perturb, tiny_model
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from tests.trainers.tiny import VOCAB, build, for_two, perturb, tiny_model
+from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.mappo import MappoConfig, prepare, update
 from trainers.rl.trajectory import Trajectories
 from trainers.runs.distributed import share
@@ -44,7 +44,7 @@ CHOICES = ((5, 6), (9, 10))
 
 
 def make_actor(finetune: str = "full", **kwargs) -> ActorCritic:
-    config = ActorCriticConfig(finetune=finetune, rank=8, **kwargs)  # type: ignore[arg-type]
+    config = for_two(finetune=finetune, rank=8, **kwargs)  # type: ignore[arg-type]
     return ActorCritic(tiny_model(), config)
 
 

@@ -29,7 +29,7 @@ from ghar.llm.parcels import pack
 from launch.entry import load
 from tests.trainers.mortal import Mortal
 from tests.trainers.test_resume import TINY, kept, metrics
-from tests.trainers.tiny import perturb, tiny_model, tiny_tokenizer
+from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
 from trainers.base import reader_of
 from trainers.ray import pool as ray_pool
 from trainers.ray import train as ray_train
@@ -37,7 +37,7 @@ from trainers.ray.pool import Pool, Weights, pool, take_over
 from trainers.ray.retrieval import RayRetriever
 from trainers.ray.start import check_resources, on_ray, start_ray
 from trainers.recipe import train
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Plain
 from trainers.rl.workers import Local, Order
 from trainers.runs.models import load_sft
@@ -98,7 +98,7 @@ def test_a_lost_actors_episodes_are_played_again_and_each_counts_once(
     """The actor's process ends in the middle of its first order; then the pool's retrieval actors answer like the
     retriever in this process, also after one of them was lost."""
     model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
-    learner = Plain(make_actor(config, model), None, 1.0)  # type: ignore[arg-type]
+    learner = Plain(make_actor(config, model, ("top", "low")), None, 1.0)  # type: ignore[arg-type]
     system = build(Records(config)).read_by(reader_of(tokenizer, model))
     stage = stage_of(system, system.variants[system.main], config)
     order = Order(system.cases.train[:12], 5, 1.0, "Rollout")
@@ -161,7 +161,7 @@ def test_what_ray_train_cannot_use_is_refused_before_it_starts(monkeypatch: pyte
 
 
 def test_an_engine_takes_over_merged_weights_and_the_canary_sees_others():
-    actor = perturb(ActorCritic(tiny_model(), ActorCriticConfig(finetune="lora", rank=4)))
+    actor = perturb(ActorCritic(tiny_model(), for_two(finetune="lora", rank=4)))
     engine = HFEngine(tiny_model(seed=1), tiny_tokenizer())
     with actor.merged() as model:
         parcels, expected = pack(model, False), canary.expect(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from ghar.episode import Episode
 from rewards.compose import EpisodeReward
 from trainers.rl import trajectory
-from trainers.rl.actor_critic import ActorCritic
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.trajectory import Row, Trajectories
 
 VOCAB = 64
 AGENTS = ("top", "low")
 ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
+
+for_two = partial(ActorCriticConfig, agents=AGENTS)
 
 
 def build(

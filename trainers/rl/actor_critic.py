@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from trainers.rl.head import token_scores
 from trainers.rl.rows import Batch, collate, micro_batches
 from trainers.rl.tail import only_at, plain, trunk_of
-from trainers.rl.trajectory import AGENTS, Row
+from trainers.rl.trajectory import Row
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ActorCriticConfig:
     finetune: "lora" or "full"; rank, alpha: of the LoRA adapters; critic: "head" (on the actor's trunk) or "adapter"
     (a LoRA adapter of its own, only with finetune="lora"); detach: keep the value loss out of the actor's trunk;
     reference: keep a reference policy (free with LoRA, a copy of the weights with "full"); temperature: of sampling;
-    checkpointing: recompute the layers' activations in the backward pass.
+    checkpointing: recompute the layers' activations in the backward pass; agents: a value head for each.
     """
 
     finetune: Literal["lora", "full"] = "lora"
@@ -54,7 +54,7 @@ class ActorCriticConfig:
     reference: bool = True
     temperature: float = 1.0
     checkpointing: bool = False
-    agents: tuple[str, ...] = AGENTS
+    agents: tuple[str, ...] = ("agent",)
     seed: int = 0
 
 

@@ -186,6 +186,12 @@ def load(step: Path, model: Mapping[str, str]) -> Checkpoint:
     return _read(step, model)
 
 
+def agents_of(step: Path) -> tuple[str, ...]:
+    """The agents that a step folder's weights have value heads for."""
+    trained = json.loads(json.loads((step / "model.json").read_text())["trained"])
+    return tuple(trained["agents"].split(","))
+
+
 def state_of(step: Path) -> dict[str, Any]:
     """What the training loop counted up to a step folder. BadInput for a damaged one."""
     damage = fault(step)
