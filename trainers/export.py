@@ -96,7 +96,11 @@ def card(config: Config, summary: Mapping[str, Any], step: Path) -> str:
     pages.filters["in_words"] = lambda ceilings: in_words({"ceilings": ceilings})
     rank = next((r for r in VLLM_RANKS if r >= config.model.lora_rank), None)
     return pages.get_template("card.md").render(
-        summary={"commit": None, "ceilings": None, "main": "the trained variant", **summary, "task": {"question": None, **summary["task"]}},
+        summary={
+            **{"commit": None, "ceilings": None, "main": "the trained variant"},
+            **summary,
+            "task": {"question": None, **summary["task"]},
+        },
         config=asdict(config),
         lora=lora,
         base_model=config.model.path or "a small Qwen2 built by GHAR's demo",
