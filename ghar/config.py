@@ -170,7 +170,6 @@ class Rl:
     estimator: Literal["gae", "grpo", "rloo", "reinforce_pp", "turn_group"]
     aggregate: Literal["token", "turn", "sequence"]  # what counts alike in the losses
     kl: NotNegative  # weight of the KL term to the reference
-    kl_estimator: Literal["k1", "k2", "k3"]  # of that term; k3's gradient is that of the reverse KL
     ratio: Literal["behaviour", "reference"]  # reference: Eq. 16 as printed
     critic_target: Literal["returns", "reward"]  # reward: Eq. 17 as printed
     value_coef: NotNegative  # weight of the value loss
@@ -189,7 +188,6 @@ class Rllib:
 
     policies: Literal["shared", "separate"]  # one for all agents, or one for each
     hidden: Count  # width of its layers
-    runners: Natural  # processes that sample; 0 samples in the process that learns
     checkpoint: str | None  # of launch/train_rllib.py: its policy is a variant of an evaluation, rllib
 
 
@@ -238,7 +236,6 @@ class Named(Protocol):
 @dataclass(frozen=True)
 class Logger:
     wandb: Literal["disabled", "offline", "online"]  # Weights & Biases: off, files for a later sync, or sent at once
-    project: str  # entity and group: W&B's own variables WANDB_ENTITY and WANDB_RUN_GROUP
 
 
 @dataclass(frozen=True)

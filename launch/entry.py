@@ -45,7 +45,8 @@ RENAMED = {
 GONE = {  # keys of earlier versions that had one value everywhere
     "keep_best": "the best checkpoint is always kept", "model.lora_alpha": "it is twice model.lora_rank",
     "trainer.rl.value_clip": "it is 5, in units of reward", "retriever.wait_ms": "it is 2 ms",
-    "rllib.timeout": "it is 300 s",
+    "rllib.timeout": "it is 300 s", "rllib.runners": "the process that learns samples too",
+    "logger.project": "set WANDB_PROJECT", "logger.entity": "set WANDB_ENTITY", "logger.group": "set WANDB_RUN_GROUP",
 }  # fmt: skip
 
 

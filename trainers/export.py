@@ -97,7 +97,7 @@ def card(config: Config, summary: Mapping[str, Any], step: Path) -> str:
     rank = next((r for r in VLLM_RANKS if r >= config.model.lora_rank), None)
     return pages.get_template("card.md").render(
         summary={
-            **{"commit": None, "ceilings": None, "main": "the trained variant"},
+            **{"commit": None, "ceilings": None},
             **summary,
             "task": {"question": None, **summary["task"]},
         },

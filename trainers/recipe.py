@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
@@ -239,7 +240,7 @@ def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:
     return start_logger(
         config.logger.wandb,
         folder.path,
-        project=config.logger.project,
+        project=os.environ.get("WANDB_PROJECT", "ghar"),
         config=asdict(config),
         credentialed=system.credentialed,
         allow=config.privacy.allow,

@@ -11,7 +11,7 @@ from ghar.config import Count
 class Settings:
     """Baselines that ask no language model. What validation chooses (penalty, neighbours, which visits) has no key."""
 
-    name: str = "baselines"
+    name: str = "baselines"  # of the system
     codes: Count = 500  # of the training patients, the most frequent ones, as columns of boosting
     rounds: Count = 300  # of boosting at most
     sweeps: Count = 50  # over the table of severities at most

@@ -21,7 +21,7 @@ def test_the_test_questions_of_medqa(shared_data: Path) -> None:
     first = questions[0]
     assert first.question_id == "phrases_no_exclude_test-1" and first.letter == "B"
     assert first.options[first.answer] == "Tell the attending that he cannot fail to disclose this mistake"
-    always_b = text_scores(["B"] * 1273, [question.letter for question in questions])["exact_match"]
+    always_b = text_scores(["B"] * 1273, [question.letter for question in questions], patients=None)["exact_match"]
     assert always_b.value == sum(question.answer == 1 for question in questions) / 1273
     assert always_b.deviation == pytest.approx((always_b.value * (1 - always_b.value) / 1273) ** 0.5, rel=0.1)
 

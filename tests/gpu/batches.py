@@ -14,9 +14,8 @@ from ghar.llm.demo_model import build_model, build_tokenizer
 from rewards.compose import EpisodeReward
 from tests.trainers.tiny import build, make_row
 from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.mappo import MappoConfig
+from trainers.rl.mappo import MISMATCH_LIMIT, MappoConfig
 from trainers.rl.trajectory import Trajectories
-from trainers.runs.models import MISMATCH_LIMIT
 
 GB = 1e9
 LEAST_ID = 8  # ids below are padding and ends

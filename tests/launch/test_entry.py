@@ -141,7 +141,7 @@ def test_options_with_dashes_are_one_sentence(script: str, arguments: list[str],
 
 def test_a_good_command_runs_the_job_and_leaves_nothing_of_hydras(probe: Path) -> None:
     done = start(probe, "+experiment=mimic4_read", "seed=4", "trainer.rl.updates=2")
-    assert (done.returncode, done.stdout) == (0, "read 4 runs/read_mimic4_demo_seed4\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "read 4 runs/ghar_read_mimic4_demo_seed4\n"), done.stderr
     assert [f.name for f in probe.parent.iterdir()] == ["probe.py"]
 
 

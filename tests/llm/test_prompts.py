@@ -8,7 +8,6 @@ import pytest
 import envs.ghar
 from envs.ghar.episode import ROLES
 from ghar.llm.prompts import load_prompts
-from trainers.rl.trajectory import ROLES as TRAINED_ROLES
 
 SETS = ("full", "compact")
 # Inputs of Figs. 12-15. "patient" and "task" stand for the original query q^0, which the paper passes as one text.
@@ -45,7 +44,7 @@ def fields(text: str) -> set[str]:
 def test_a_set_has_one_template_per_role_and_nothing_else(name):
     templates = load_prompts("envs.ghar", name, ROLES)
     files = (Path(envs.ghar.__file__).parent / "prompts" / name).iterdir()
-    assert set(templates) == set(ROLES) == set(TRAINED_ROLES) == {file.stem for file in files}
+    assert set(templates) == set(ROLES) == {file.stem for file in files}
     for template in templates.values():
         assert template.max_tokens > 0 and template.text.strip() and "max_tokens" not in template.text
 

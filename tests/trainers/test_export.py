@@ -114,7 +114,8 @@ def test_the_card_says_what_it_is(tmp_path: Path):
         "| policy | accuracy | reward |\n|---|---|---|\n",
         "---|\n| `scripted` | 0.700 [0.600, 0.800] | 12.000 [11.000, 13.000] |\n",
         "| `ghar_rl` | 0.800 [0.750, 0.850] | - |\n",
-        "0.585 without retrieval, 0.933 with it",
+        "parametric 0.585 (without retrieval, knowing",
+        "retrieval 0.933 (with retrieval)",
         f"after update 7 of {config.trainer.rl.updates}, the best by validation reward",
         "## Intended use",
         "## Limits",
@@ -124,7 +125,7 @@ def test_the_card_says_what_it_is(tmp_path: Path):
     real = {**SUMMARY, "generated": False, "credentialed": True, "ceilings": None}
     RunFolder.open(tmp_path / "run").write_summary(real)
     text = (export(config) / "README.md").read_text()
-    assert "data use agreement" in text and "GENERATED" not in text and "without retrieval," not in text
+    assert "data use agreement" in text and "GENERATED" not in text and "without retrieval" not in text
 
 
 def test_what_cannot_be_exported_is_named(tmp_path: Path):

@@ -154,10 +154,10 @@ def test_a_worker_that_lost_another_one_is_no_error_of_its_own():
 
 def test_what_ray_train_cannot_use_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(BadInput, match=r"retriever\.service=null"):
-        ray_train.train(load(["ray=cluster", "retriever.service=http://127.0.0.1:1"]))
+        ray_train.train(load(["ray=cluster", "retriever.service=http://127.0.0.1:1"]), train)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     with pytest.raises(BadInput, match="run_dir=runs/a means another folder"):
-        ray_train.train(load(["ray=cluster", "run_dir=runs/a"]))
+        ray_train.train(load(["ray=cluster", "run_dir=runs/a"]), train)
 
 
 def test_an_engine_takes_over_merged_weights_and_the_canary_sees_others():

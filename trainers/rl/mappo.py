@@ -105,7 +105,6 @@ def settings_of(config: Config) -> MappoConfig:
         importance_cap=config.engine.importance_cap,
         mismatch_limit=MISMATCH_LIMIT[config.model.dtype],
         aggregate=rl.aggregate,
-        kl_estimator=rl.kl_estimator,
         estimator=rl.estimator,
     )
 

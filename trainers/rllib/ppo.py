@@ -142,7 +142,7 @@ def numbers(result: dict[str, Any]) -> dict[str, float]:
 @contextmanager
 def algorithm(config: Config, game: Game) -> Iterator[Any]:
     """The built PPO, torn down at the end."""
-    start_ray(section(config).runners + 1)
+    start_ray(1)
     register_env(ENV, lambda _: PettingZooEnv(aec(game)))
     algo = ppo(config, game).build_algo()
     try:
@@ -170,7 +170,7 @@ def ppo(config: Config, game: Game) -> Any:
         PPOConfig()
         .environment(ENV, disable_env_checking=True)
         .env_runners(
-            num_env_runners=rllib.runners,
+            num_env_runners=0,  # the process that learns samples too
             num_envs_per_env_runner=SIDE_BY_SIDE,
             # With whole episodes RLlib seeds anew before each SIDE_BY_SIDE of them, always the same patients, and drops
             # those under way, which are the long ones.
