@@ -159,6 +159,7 @@ class System(Generic[C]):
     reward: of a finished episode and its case, without what training adds (`shaping`).
     variants: by name, in the order of tables; main: the one that is trained, and that others are compared with.
     listed: names of those that an evaluation plays unless it is told others.
+    decides: roles whose reply is the prediction.
     fixed: policies by name that are no language model; teacher: the one that the warm-up imitates, None where none is.
     taught: how the teacher plays, where not as `main`.
     read_by: the same system for another reader: its texts cut to a budget, its corpus with an engine to ask.
@@ -188,6 +189,7 @@ class System(Generic[C]):
     listed: tuple[str, ...]
     read_by: Callable[[Reader], System[C]]
     fixed: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
+    decides: tuple[str, ...] = ("predict",)
     teacher: str | None = None
     taught: Variant | None = None
     texts: Callable[[], Sequence[str]] = lambda: ()

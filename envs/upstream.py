@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from envs import system as systems
+from envs.records import Records
 from envs.system import C, Reader, System, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator
 from ghar.errors import BadInput
@@ -123,3 +125,23 @@ def _read_by(
     plain: Callable[[Reader], System[Any]], upstream: _Upstream, of: tuple[str, ...] | None, reader: Reader
 ) -> System[Any]:
     return with_demonstrations(plain(reader), upstream.examples, upstream.name, of=of, roles=upstream.roles)
+
+
+def with_selected(system: System[Any], records: Records, names: Collection[str]) -> System[Any]:
+    """`system` with the variants among `names` that are written VARIANT_with_ROOM.SELECTOR, such as
+    ghar_rl_with_graphwalker.semantic_emb: the room's `examples` chooses them on the same records, without a model.
+
+    BadInput for a room that chooses no examples, and for a selector that needs a language model.
+    """
+    for name in names:
+        plain, joint, source = name.partition("_with_")
+        provider, dot, selector = source.partition(".")
+        if not (joint and dot) or name in system.variants:
+            continue
+        own: Any = systems.settings_of(provider)(name=provider)
+        choose = getattr(systems.room(provider, "build"), "examples", None)
+        if choose is None:
+            raise BadInput(f"{name}: system {provider} chooses no examples for others, as graphwalker does.")
+        chosen = choose(systems.build(type(records)(replace(records.config, system=own))), selector, ("test",))
+        system = with_demonstrations(system, chosen, source, of=(plain,), roles=system.decides)
+    return system

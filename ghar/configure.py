@@ -238,7 +238,7 @@ def _data_contradictions(c: Config) -> Iterator[str]:
             "choose data=mimic4 (or an experiment) or set data.root=null."
         )
     if (c.task.name == "medqa") != (c.data.name == "medqa"):
-        yield f"task={c.task.name} is not asked of data.name={c.data.name}: leave data.name as the task has it."
+        yield f"task={c.task.name} is not asked of data={c.data.name}: task=medqa and data=medqa go together."
     elif c.data.name == "medqa" and c.data.root is None:
         yield "task=medqa reads questions: set data.root to a file of MedQA (jsonl or jsonl.gz)."
     if c.scale.name == "full" and c.data.root is None:

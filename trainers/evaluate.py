@@ -13,6 +13,7 @@ from envs.play import play, stage_of
 from envs.records import Records
 from envs.rollout import derive_seed
 from envs.system import STAGES, System, Variant
+from envs.upstream import with_selected
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
@@ -44,7 +45,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     """
     use_cores(config.threads)
     records = Records(config)
-    system = with_rllib(systems.build(records), config)
+    system = with_selected(with_rllib(systems.build(records), config), records, config.eval.variants or ())
     folder = RunFolder.open(Path(config.run_dir))
     if not (folder.path / "config.yaml").exists():
         folder.write_config(as_yaml(config))

@@ -68,6 +68,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         main=MAIN,
         listed=listed,
         read_by=read_by,
+        decides=("weigh", "predict"),
         fixed={READER: lambda: room.reader},
         teacher=READER,
         texts=room.texts,

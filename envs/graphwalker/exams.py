@@ -1,6 +1,6 @@
 """Medical questions as GraphWalker's cases (Appendix M): other questions are chosen and shown with their answers.
 
-python launch/evaluate.py system=graphwalker task=medqa data.root=PATH/questions.jsonl
+python launch/evaluate.py system=graphwalker task=medqa data=medqa data.root=PATH/questions.jsonl
 
 Questions stand where patients stand elsewhere, their text embeddings where EHR embeddings stand.
 """

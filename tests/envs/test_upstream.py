@@ -10,9 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from envs.play import play, stage_of
+from envs.records import Records
 from envs.rollout import Job, rollout
 from envs.system import WORDS, Reader, System, Variant
-from envs.upstream import with_demonstrations
+from envs.upstream import with_demonstrations, with_selected
 from ghar.data.cohort import Task
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Passage, Prediction, Retrieve, Step
@@ -138,3 +140,23 @@ def test_what_does_not_fit_together_is_said() -> None:
         with_demonstrations(system, EXAMPLES, "cone")
     with pytest.raises(BadInput, match="system toy has no role answer"):
         with_demonstrations(toy(WORDS), EXAMPLES, "cone", roles=("answer",))
+
+
+def test_graphwalkers_selectors_stand_before_ghars_prompts(small_system: System[Any], small_records: Records) -> None:
+    name = "scripted_with_graphwalker.semantic_emb"
+    system = with_selected(small_system, small_records, ["scripted", name])
+    few = system.cases.test[:4]
+    plain, shown = (
+        play(stage_of(system, system.variants[one], small_records.config), few, teacher, seed=0, title="")
+        for teacher in [system.fixed["teacher"]()]
+        for one in ("scripted", name)
+    )
+    for before, after in zip(plain, shown, strict=True):
+        prompts = [[r.effect for r in e.trace if isinstance(r.effect, Act)] for e in (before, after)]
+        for one, other in zip(*prompts, strict=True):
+            if one.role == "predict":
+                assert other.prompt.endswith(one.prompt) and other.prompt.startswith("Earlier patient:")
+            else:
+                assert other.prompt == one.prompt
+    with pytest.raises(BadInput, match="chooses no examples"):
+        with_selected(small_system, small_records, ["scripted_with_ghar.random"])

@@ -93,7 +93,7 @@ def build(records: Records, settings: Settings) -> System[Patient]:
         "mine.searcher", task, ("searcher",), ("think", "search", "answer"), cut(WORDS), episode, corpus,
         lambda done, case: score_outcome(done, case.label, config.reward.eta),
         {variant.name: variant for variant in known}, "searcher", ("searcher", "scripted"),
-        lambda reader: replace(made, cases=cut(reader)), {"rule": lambda: Rule(usual)}, "rule",
+        lambda reader: replace(made, cases=cut(reader)), {"rule": lambda: Rule(usual)}, ("answer",), "rule",
         texts=lambda: [f"{task.question} think search answer found nothing next query one of", *task.labels]
         + [case.text for case in made.cases.train[:200]],
         generated=records.cohort.generated, credentialed=records.cohort.credentialed,

@@ -22,7 +22,7 @@ from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.texts import text_scores
 from launch.entry import check, load
 
-OWN = ("system=graphwalker", "task=medqa", "system.k=2", "system.k_g=3", "threads=1")
+OWN = ("system=graphwalker", "task=medqa", "data=medqa", "system.k=2", "system.k_g=3", "threads=1")
 TINY = ("model.hidden=16", "model.layers=1", "model.heads=2", "model.vocab=1100", "eval.bootstrap=20")
 PLACES = ("heart", "lung", "liver", "kidney", "brain")
 

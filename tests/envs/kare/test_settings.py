@@ -33,7 +33,7 @@ def test_the_scale_decides_what_null_leaves_open() -> None:
 
 def test_the_papers_experiments() -> None:
     tables = ["data.root=tables", "system.expert=expert@http://127.0.0.1:8000/v1", "scale=full", "model=mistral_7b"]
-    config = load(["+experiment=kare_mortality", *tables, "kg.path=x"])
+    config = load(["+experiment=mimic4_kare_mortality", *tables, "kg.path=x"])
     assert (config.task.name, config.task.split, config.task.window_days) == ("kare_mortality", (0.8, 0.1, 0.1), 15)
     warmup = config.trainer.warmup
     assert (warmup.epochs, warmup.batch, warmup.micro_batch, warmup.lr) == (3, 32, 1, 5e-6)
