@@ -84,10 +84,8 @@ def build(records: Records, settings: Settings) -> System[Patient]:
         return Splits(*(tuple(map(case, some)) for some in (parts.train, parts.valid, parts.test)))
 
     usual = task.labels[Counter(sample.label for sample in records.splits.train).most_common(1)[0][0]]
-    known = [
-        Variant("searcher", "Think, search, answer", settings.searches),
-        Variant("scripted", "One search, usual answer", settings.searches, "rule"),
-    ]
+    searches = settings.searches
+    known = [Variant("searcher", spec=searches), Variant("scripted", spec=searches, who="rule")]
     corpus = build_retriever(records.primekg, config.retriever.kind, cache=Path(config.data.cache) / "indexes")
     made = System(
         "mine.searcher", task, ("searcher",), ("think", "search", "answer"), cut(WORDS), episode, corpus,
