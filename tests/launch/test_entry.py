@@ -36,7 +36,7 @@ def run(config):
 launch(run)
 """
 
-KARE = ["kare_demo", "kare_mortality", "kare_readmission"]
+KARE = ["kare_demo", "mimic4_kare_mortality", "mimic4_kare_readmission"]
 
 NEEDS = {  # choices that do not go with the rest of the defaults, and what they ask for
     "pretrained": ["trainer.base.steps=0"],
@@ -47,7 +47,7 @@ NEEDS = {  # choices that do not go with the rest of the defaults, and what they
     **{f"dischargeqa_{kind}": ["system=exprag"] for kind in ("diagnosis", "medication", "instruction")},
     **{name: ["system=ehr_rag"] for name in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")},
     **{f"series_{task}": ["system=graphwalker"] for task in ("mortality", "readmission", "los")},
-    "medqa": ["system=graphwalker", "system.encoder=text", "data.root=exam.jsonl"],
+    "medqa": ["system=graphwalker", "system.encoder=text", "task=medqa", "data=medqa", "data.root=exam.jsonl"],
 }
 
 
