@@ -37,7 +37,8 @@ RENAMED = {
     "env.max_paths": "system.max_paths", "env.ablation": "system.ablation", "reward.alpha": "system.alpha",
     "reward.length": "system.length", "reward.normalise": "system.normalise", "reward.rank": "system.rank",
     "reward.composition": "system.composition", "eval.policies": "eval.variants", "eval.navigation": "rllib.checkpoint",
-    "kare.methods": "eval.variants", "ehr_rag.methods": "eval.variants", "exprag.policies": "eval.variants",
+    "kare.methods": "eval.variants", "ehr_rag.methods": "eval.variants", "ehr_rag.answers": "eval.variants",
+    "exprag.policies": "eval.variants",
     "selector.name": "eval.variants", "kare.": "system.", "ehr_rag.": "system.", "exprag.": "system.",
     "selector.": "system.", "trainer.rllib.": "rllib.",
 }  # fmt: skip
