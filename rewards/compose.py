@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ghar.episode import Episode
+from ghar.episode import Act, Episode, Reply
 from rewards import terms
 from rewards.normalise import Running, bounds, to_range
 
-TERMS = ("reason", "path", "relevance", "orm", "rank")
+TERMS = ("reason", "path", "relevance", "grounding", "repeats", "orm", "rank")
 # Who is answerable for a term when the agents are optimised apart (ablation NS): Eq. 12 is Agent-Low's, the rest is
 # Agent-Top's, whose decisions the outcome follows from.
-OWNER = {"reason": "top", "path": "top", "relevance": "low", "orm": "top", "rank": "top"}
+OWNER = {**dict.fromkeys(TERMS, "top"), "relevance": "low"}
+WRITING = ("rewrite", "followup")  # roles whose replies are sub-queries
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class RewardSpec:
     normalise: see rewards/normalise.py; rank: the form of Eq. 15, see rewards/terms.py.
     composition: "shared", every agent is rewarded with all terms; "separate" (ablation NS), each with its own.
     max_iterations, max_paths: the episode's limits, which bound reason and path.
+    grounding, repeats: weights of these terms, which normalise leaves alone. ungrounded: of a reply that is
+        sub-queries, how many name what the patient does not have, and how many it is.
+    classes: weight of each label in orm, () for 1.
     """
 
     eta: float
@@ -34,6 +38,10 @@ class RewardSpec:
     composition: Literal["shared", "separate"]
     max_iterations: int
     max_paths: int
+    grounding: float = 0.0
+    repeats: float = 0.0
+    ungrounded: Callable[[Act, Reply], tuple[int, int]] | None = None
+    classes: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,20 @@ def costs(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]
         yield closing_turn(episode, spec), "reason", terms.reason(history, spec.length)
 
 
+def charges(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]]:
+    """(turn index, term, value) of what is charged besides the paper's costs: grounding at the turn that wrote the
+    sub-queries, repeats at its "metapaths" turn. Both lie in [-1, 0] as they are."""
+    history, asked = episode.prediction.history, (r for r in episode.trace if isinstance(r.effect, Act))
+    # a failed episode has answered acts whose effects were never completed: they have no record
+    for index, (turn, record) in enumerate(zip(episode.turns, asked, strict=False)):
+        assert isinstance(record.effect, Act) and isinstance(record.result, Reply)
+        if turn.role in WRITING and spec.ungrounded is not None:
+            yield index, "grounding", terms.grounding(*spec.ungrounded(record.effect, record.result))
+    for index, turn in enumerate(episode.turns):
+        if turn.role == "metapaths" and turn.step < len(history):
+            yield index, "repeats", terms.repeats(history[turn.step])
+
+
 def closing_turn(episode: Episode, spec: RewardSpec) -> int:
     """Where reason, orm and rank arrive: the last turn, or Agent-Top's last one in the separate composition."""
     for index in range(len(episode.turns) - 1, -1, -1):
@@ -104,7 +126,7 @@ def score_episode(
     reference: Reference | None = None,
     normaliser: Running | None = None,
 ) -> EpisodeReward:
-    """R_all = R_cost + η R_orm + R_rank (Eqs. 14, 15, GHAR), given out to the turns that earned it.
+    """R_all = R_cost + η R_orm + R_rank (Eqs. 14, 15, GHAR) and `charges`, given out to the turns that earned it.
 
     reference: None where there is none (validation, or a sample the teacher never got right): rank is 0.
     normaliser: needed by normalise="running" and only read; see `observe`.
@@ -120,6 +142,10 @@ def score_episode(
         value = _normalised(term, raw, spec, normaliser)
         totals[term] += value
         per_turn[index][term] = value
+    weights = {"grounding": spec.grounding, "repeats": spec.repeats}
+    for index, term, value in charges(episode, spec):
+        totals[term] += value
+        per_turn[index][term] = weights[term] * value
     if not episode.cut:
         closing = per_turn[closing_turn(episode, spec)]
         totals |= _outcome(episode, label, spec, reference)
@@ -130,11 +156,12 @@ def score_episode(
 
 def _outcome(episode: Episode, label: int, spec: RewardSpec, reference: Reference | None) -> dict[str, float]:
     """The terms that only an episode that ended has, before weights."""
+    orm = terms.orm(episode, label, spec.classes[label] if spec.classes else 1.0)
     if reference is None:
-        return {"orm": terms.orm(episode, label), "rank": 0.0}
+        return {"orm": orm, "rank": 0.0}
     history = episode.prediction.history
     rank = terms.rank(history, reference.positive, reference.negative, spec.alpha, spec.rank)
-    return {"orm": terms.orm(episode, label), "rank": rank}
+    return {"orm": orm, "rank": rank}
 
 
 def _normalised(term: str, raw: float, spec: RewardSpec, running: Running | None) -> float:

@@ -1,5 +1,6 @@
-"""One pure function per reward term of GHAR (Eqs. 8, 12, 15), without weights or normalisation."""
+"""One pure function per reward term: GHAR's (Eqs. 8, 12, 15) and two of our own, without normalisation."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ghar.episode import Episode, Step
@@ -25,15 +26,41 @@ def relevance(answer: str, query: str, evidence: str) -> float:
     return similarity(answer, query) + similarity(answer, evidence)
 
 
-def orm(episode: Episode, label: int) -> float:
-    """R_orm = I(y, ŷ) + I(format, ŷ) + I(format, a_t) (Eq. 15, GHAR), in [0, 3].
+def grounding(ungrounded: int, queries: int) -> float:
+    """Minus the share of a reply's sub-queries that name what neither the record nor the evidence so far has: in
+    [-1, 0]. No term of the paper: a policy without it was measured to ask about conditions that 9% of its patients did
+    not have."""
+    return -ungrounded / queries if queries else 0.0
+
+
+def repeats(step: Step) -> float:
+    """Minus the share of the ids named for a look-up that repeat another: in (-1, 0]. No term of the paper, whose
+    R_path is worth as much for "4 1 1 1" as for "4"."""
+    named = len(step.paths) + step.path_errors + step.path_duplicates
+    return -step.path_duplicates / named if named else 0.0
+
+
+def orm(episode: Episode, label: int, weight: float = 1.0) -> float:
+    """R_orm = w I(y, ŷ) + I(format, ŷ) + I(format, a_t) (Eq. 15, GHAR, with w = 1), in [0, 2 + w].
+
+    weight: of the label's class (`balanced_weights`).
 
     Right answer, readable answer, and the share of all turns whose action was readable (Eq. 15 counts the indicator at
     every t; the share is its mean, so that a long episode earns no more than a short one).
     """
     predicted = episode.prediction.label
     readable = sum(turn.format_ok for turn in episode.turns) / max(len(episode.turns), 1)
-    return float(predicted == label) + float(predicted is not None) + readable
+    return weight * (predicted == label) + float(predicted is not None) + readable
+
+
+def balanced_weights(labels: Sequence[int], classes: int) -> tuple[float, ...]:
+    """w_c = n / (K n_c) of each class c, with n labels, n_c of them c, and K classes that occur; 1 of others.
+
+    The mean of w_y I(y, ŷ) over these labels is then the balanced accuracy (King and Zeng 2001, as scikit-learn's
+    class_weight="balanced").
+    """
+    counts = Counter(labels)
+    return tuple(len(labels) / (len(counts) * counts[c]) if counts[c] else 1.0 for c in range(classes))
 
 
 def rank(history: Sequence[Step], positive: str, negative: str, alpha: float, form: str = "sound") -> float:

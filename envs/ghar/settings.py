@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ghar.config import Count
+from ghar.config import Count, NotNegative
 
 
 @dataclass(frozen=True)
@@ -23,4 +23,7 @@ class Settings:
     length: Count = 3  # L of Eq. 8
     normalise: Literal["range", "running", "none"] = "range"  # per term of the reward, before they are added
     rank: Literal["sound", "literal"] = "sound"  # literal: max(alpha, difference) as printed in Eq. 15
+    grounding: NotNegative = 1.0  # weight of sub-queries that name what the patient does not have; 0 only counts them
+    repeats: NotNegative = 1.0  # weight of ids that a look-up names twice, besides R_path's 0.5; 0 only counts them
+    class_weights: Literal["none", "balanced"] = "none"  # balanced: a rare label, once right, earns more in R_orm
     composition: Literal["shared", "separate"] = "shared"  # separate: each agent its own terms (ablation NS)

@@ -13,10 +13,12 @@ import polars as pl
 from envs import system as systems
 from envs.case import Case, build_cases
 from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, play_ghar
+from envs.ghar.grounding import Names, counted, names_of
 from envs.ghar.knowledge import NO_ERROR, exact_knowledge
 from envs.ghar.navigation import Chart, Words, navigation
 from envs.ghar.navigator import Navigator, rules
 from envs.ghar.practice import TEACHER, practice, teacher_knowledge
+from envs.ghar.rows import Rows
 from envs.ghar.settings import Settings
 from envs.ghar.teacher import ScriptedTeacher
 from envs.records import Records
@@ -32,7 +34,7 @@ from ghar.llm.policy import OppositePolicy
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.wire import Version
 from rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_episode
-from rewards.terms import chain
+from rewards.terms import balanced_weights, chain
 
 ABLATIONS = ("ni", "nt", "nl", "nm")  # Table VII; NS is system.composition=separate
 ITERATIONS = {"full": 6, "demo": 3}  # where system.max_iterations is null; the paper leaves it open
@@ -41,10 +43,12 @@ ITERATIONS = {"full": 6, "demo": 3}  # where system.max_iterations is null; the 
 def build(records: Records, settings: Settings) -> System[Case]:
     """GHAR over meta-paths, or over the partitions of the system that `settings.over` names."""
     corpus, partitions = _knowledge(records, settings)
-    config, spec = records.config, spec_of(records.config, settings)
+    spec = spec_of(records.config, settings)
     episodes = GharEpisodes(spec, partitions)
     cut = _Cut(records)
-    rewards = rewards_of(config, settings)
+    names = names_of(records)
+    rewards = rewards_of(records, settings, names)
+    rows = Rows(names, records.task.labels)
     made = System(
         name="ghar",
         task=records.task,
@@ -60,8 +64,11 @@ def build(records: Records, settings: Settings) -> System[Case]:
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), TEACHER)},
         teacher="teacher",
-        practice=practice(records, episodes, corpus),
+        # one base model for all ablations: they differ by what is trained after it
+        practice=practice(records, GharEpisodes(replace(spec, ablation="none"), partitions), corpus),
         shaping=shaping(rewards),
+        row=rows.row,
+        numbers=rows.numbers,
         needs=partial(_needs, _truth(records)),
         ceilings=partial(_ceilings, records),
         decisions=lambda: decisions(records, made),
@@ -80,8 +87,10 @@ def spec_of(config: Config, settings: Settings) -> GharSpec:
     return GharSpec(config.env.prompts, settings.rewrites, iterations, settings.max_paths, top_n, settings.ablation)
 
 
-def rewards_of(config: Config, settings: Settings) -> RewardSpec:
-    """The rewards' settings, with the limits of the episode that bound them."""
+def rewards_of(records: Records, settings: Settings, names: Names) -> RewardSpec:
+    """The rewards' settings, with the limits of the episode that bound them, and what training labels weigh."""
+    config, classes = records.config, len(records.task.labels)
+    balanced = settings.class_weights == "balanced"
     return RewardSpec(
         eta=config.reward.eta,
         alpha=settings.alpha,
@@ -91,6 +100,10 @@ def rewards_of(config: Config, settings: Settings) -> RewardSpec:
         composition=settings.composition,
         max_iterations=settings.max_iterations or ITERATIONS[config.scale.name],
         max_paths=settings.max_paths,
+        grounding=settings.grounding,
+        repeats=settings.repeats,
+        ungrounded=partial(counted, names),
+        classes=balanced_weights([s.label for s in records.splits.train], classes) if balanced else (),
     )
 
 

@@ -17,6 +17,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("task", GROUPS)
 def test_the_scripted_teacher_and_its_ablations_play_as_before(task: str, cache: Path):
     group, own = GROUPS[task], (f"task={task}", "data.patients=150", f"data.cache={cache}", "task.max_test=12")
+    own += ("system.grounding=0", "system.repeats=0")  # what has been charged for since
     system = system_of(*own)
     assert [case.sample_id for case in system.cases.test] == group["samples"]
     for before, wanted in group["variants"].items():

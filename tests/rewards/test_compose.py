@@ -67,7 +67,7 @@ def test_terms_arrive_where_they_were_earned(plan: list[str]) -> None:
     episode = play(plan)
     reward = score_episode(episode, 1, SPEC, REFERENCE)
     for turn, terms in zip(episode.turns, reward.per_turn, strict=True):
-        expected = {"metapaths": {"path"}, "summarise": {"relevance"}, "predict": {"reason", "orm", "rank"}}
+        expected = {"metapaths": {"path", "repeats"}, "summarise": {"relevance"}, "predict": {"reason", "orm", "rank"}}
         assert set(terms) == expected.get(turn.role, set())
 
 
@@ -145,7 +145,7 @@ def test_a_cut_episode_has_costs_and_no_outcome(plan: list[str], composition: st
         replace(whole, turns=turns, prediction=Prediction(None, finished), cut=True), 1, spec, REFERENCE
     )
     full = score_episode(whole, 1, spec, REFERENCE)
-    assert {term for turn in reward.per_turn for term in turn} <= {"path", "relevance"}
+    assert {term for turn in reward.per_turn for term in turn} <= {"path", "relevance", "repeats"}
     assert reward.terms["orm"] == reward.terms["rank"] == reward.terms["reason"] == 0.0
     assert reward.total == pytest.approx(sum(sum(turn.values()) for turn in reward.per_turn))
     for turn, there, here in zip(turns, full.per_turn, reward.per_turn, strict=False):

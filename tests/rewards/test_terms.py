@@ -1,12 +1,14 @@
 """Reward terms against the equations, evaluated slowly and separately."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.utils.class_weight import compute_class_weight
 
 from ghar.episode import Completion, Episode, Prediction, Step, Turn
 from rewards.similarity import similarity
-from rewards.terms import chain, orm, path, rank, reason, relevance
+from rewards.terms import balanced_weights, chain, grounding, orm, path, rank, reason, relevance, repeats
 
 text = st.lists(st.sampled_from("kidney Kidney failure drug, a 12 β".split(" ")), max_size=12).map(" ".join)
 
@@ -97,3 +99,35 @@ def test_literal_rank_is_a_floor_and_the_sound_one_is_not() -> None:
 def test_chain_keeps_order() -> None:
     assert chain((Step("q1", "a1", False), Step("q2", "a2", True))) == "q1 a1\nq2 a2"
     assert chain(()) == ""
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
+def test_the_same_ids_without_repetition_are_worth_more(correct: int, errors: int, again: int) -> None:
+    step, once = (Step("q", "a", True, tuple(range(correct)), errors, n) for n in (again, 0))
+    every = correct + errors + again
+    assert repeats(step) == pytest.approx(-again / every if every else 0.0) and repeats(once) == 0.0
+    assert path(step) + repeats(step) <= path(once) and (again == 0 or repeats(step) < 0)
+
+
+def test_one_id_is_worth_more_than_one_with_another_said_thrice() -> None:
+    one, thrice = Step("q", "a", True, (4,)), Step("q", "a", True, (4, 1), 0, 2)
+    assert path(one) == path(thrice) and path(one) + repeats(one) > path(thrice) + repeats(thrice)
+
+
+@pytest.mark.parametrize(("strange", "queries", "expected"), [(0, 3, 0.0), (1, 3, -1 / 3), (1, 1, -1.0), (0, 0, 0.0)])
+def test_grounding(strange: int, queries: int, expected: float) -> None:
+    assert grounding(strange, queries) == pytest.approx(expected)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
+def test_a_balanced_outcome_is_balanced_accuracy(labels: list[int], data: st.DataObject) -> None:
+    """Against scikit-learn: the weights, and what the mean of the first term of R_orm then is."""
+    guesses = data.draw(st.lists(st.sampled_from([None, 0, 1, 2, 3]), min_size=len(labels), max_size=len(labels)))
+    weights, present = balanced_weights(labels, 4), sorted(set(labels))
+    assert [weights[c] for c in present] == pytest.approx(
+        compute_class_weight("balanced", classes=np.array(present), y=labels).tolist()
+    )
+    assert all(weights[c] == 1.0 for c in range(4) if c not in present)
+    right = [orm(episode(g, []), y, weights[y]) - (g is not None) for g, y in zip(guesses, labels, strict=True)]
+    recalls = [np.mean([g == c for g, y in zip(guesses, labels, strict=True) if y == c]) for c in present]
+    assert np.mean(right) == pytest.approx(np.mean(recalls))

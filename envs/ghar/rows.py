@@ -1,0 +1,56 @@
+"""What GHAR adds to a row of episodes/*.jsonl and to the numbers of a variant: how its sub-queries and ids are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envs.case import Case
+from envs.ghar.grounding import Names, queries, ungrounded
+from envs.system import Variant
+from ghar.episode import Act, Episode, Reply
+from ghar.metrics.bootstrap import ratio_interval
+from ghar.metrics.policy import policy_summary
+from ghar.metrics.rows import patients_of
+from rewards.compose import WRITING
+
+RATES = {"ungrounded": "sub_queries", "repeated_ids": "ids"}  # a share of what
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Reads episodes. labels: of the task."""
+
+    names: Names
+    labels: tuple[str, ...]
+
+    def row(self, episode: Episode, case: Case, variant: Variant) -> dict[str, Any]:
+        """sub_queries: how many were written; ungrounded: those that name what nobody had spoken of; ids: how many
+        meta-paths look-ups named; repeated_ids: those that repeat another of their look-up."""
+        written: list[str] = []
+        strange: list[str] = []
+        for record in episode.trace:
+            if isinstance(record.effect, Act) and isinstance(record.result, Reply) and record.effect.role in WRITING:
+                written += queries(record.result)
+                strange += ungrounded(self.names, record.effect, record.result)
+        steps = episode.prediction.history
+        return {
+            "sub_queries": len(written),
+            "ungrounded": strange,
+            "ids": sum(len(step.paths) + step.path_errors + step.path_duplicates for step in steps),
+            "repeated_ids": sum(step.path_duplicates for step in steps),
+        }
+
+    def numbers(self, rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
+        """`policy_summary`, "ungrounded" (share of sub-queries) and "repeated_ids" (share of ids), where there are
+        any."""
+        found = policy_summary(rows, self.labels, **draw)
+        for rate, whole in RATES.items():
+            some = [row.get(rate, 0) for row in rows]
+            counts = [len(value) if isinstance(value, list) else value for value in some]
+            sizes, who = [row.get(whole, 0) for row in rows], patients_of(rows)
+            share = ratio_interval(counts, sizes, patients=who, seed=draw["seed"], resamples=draw["resamples"])
+            if share is not None:
+                found[rate] = share.as_list()
+        return found
