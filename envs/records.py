@@ -13,13 +13,14 @@ import polars as pl
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World, generate_world, load_world, world_folder
+from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import read_source
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.visits import TaskSamples, read_task
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
-from ghar.kg.linking import Links, link_codes
+from ghar.kg.linking import Links, link_codes, link_groups
 from ghar.kg.primekg import open_primekg
 from ghar.kg.umls import Umls, read_umls
 
@@ -28,7 +29,8 @@ from ghar.kg.umls import Umls, read_umls
 class Records:
     """One configuration's data. Whatever is missing raises BadInput when it is asked for, not before.
 
-    cohort: without chart measurements, which `charted` has.
+    source: in its own codes, from which labels are made. cohort: in mapped codes where data.codes says so, which are
+    shown, linked and counted; without chart measurements, which `charted` has.
     """
 
     config: Config
@@ -48,16 +50,28 @@ class Records:
         return root
 
     @cached_property
-    def cohort(self) -> Cohort:
-        """Events, codes and visits, without charts: they would cost memory for nothing."""
+    def source(self) -> Cohort:
+        """Events, codes and visits as they were read, without charts: they would cost memory for nothing."""
         name = "mimic4" if self.config.data.name == "demo" else self.config.data.name
         return read_source(replace(self.config.data, name=name, root=str(self.root)), charts=False)
+
+    @cached_property
+    def code_map(self) -> CodeMap | None:
+        """What codes become; None where they stay as they are."""
+        data = self.config.data
+        return None if data.codes is None else read_code_map(self.source, Path(data.codes), self.root, data.mapping)
+
+    @cached_property
+    def cohort(self) -> Cohort:
+        """The source in the codes that systems see."""
+        return self.source if self.code_map is None else self.code_map.cohort(self.source)
 
     @cached_property
     def charted(self) -> Cohort:
         """The same with chart measurements; the demo world gets them now."""
         data = self.config.data
-        return read_source(data if data.root is not None or data.name != "mimic4" else replace(data, name="demo"))
+        read = read_source(data if data.root is not None or data.name != "mimic4" else replace(data, name="demo"))
+        return read if self.code_map is None else self.code_map.cohort(read)
 
     @cached_property
     def task(self) -> Task:
@@ -66,7 +80,7 @@ class Records:
 
     @cached_property
     def _found(self) -> TaskSamples:
-        return read_task(self.cohort, self.config.data, self.config.task)
+        return read_task(self.source, self.config.data, self.config.task, self.code_map)
 
     @property
     def splits(self) -> Splits[Sample]:
@@ -81,7 +95,7 @@ class Records:
     @cached_property
     def world(self) -> World | None:
         """The truth of a generated cohort, None for real patients."""
-        return load_world(self.root) if self.cohort.generated else None
+        return load_world(self.root) if self.source.generated else None
 
     @cached_property
     def graph(self) -> KnowledgeGraph | Umls:
@@ -105,7 +119,11 @@ class Records:
         if isinstance(self.graph, Umls):
             nodes, codes = self.graph.link(self.cohort.codes), self.cohort.codes["code"].n_unique()
             return Links(nodes, {}, {"UMLS": len(nodes), "unlinked": codes - len(nodes)})
-        return link_codes(self.cohort.codes, self.graph, self._references)
+        links = link_codes(self.cohort.codes, self.graph, self._references)
+        if self.code_map is None:
+            return links
+        own = link_codes(self.source.codes, self.graph, self._references)
+        return link_groups(links, self.code_map.members(self.source), own)
 
     @cached_property
     def names(self) -> Mapping[str, str]:

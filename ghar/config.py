@@ -46,6 +46,8 @@ class Data:
     world_seed: Natural  # of the demo world
     leakage: Literal["paper", "strict"]  # strict shows only what was knowable at prediction time
     codes: str | None  # folder of code tables (ghar/data/codes.py lists them); null maps nothing
+    # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone
+    mapping: Literal["all", "drugs"]
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
 
 

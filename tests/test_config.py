@@ -53,8 +53,9 @@ def test_a_configuration_survives_the_round_trip() -> None:
     assert build(dataclasses.asdict(config), Settings) == config
 
 
-def test_at_most_105_keys_are_shared_by_all_systems() -> None:
-    assert len(leaf_keys()) <= 105
+def test_at_most_120_keys_are_shared_by_all_systems() -> None:
+    """105 of the house, and up to 15 by which a user says how a paper cuts its data (codes, samples, labels)."""
+    assert len(leaf_keys()) <= 120
     assert not [key for key in leaf_keys() if key.startswith("system.")]
 
 

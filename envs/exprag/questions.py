@@ -100,7 +100,7 @@ def _questions(
     """All questions by split, and how many stays each rule left out."""
     task, rows = records.config.task, (settings.fewest_rows, settings.most_rows)
     words = records.config.env.history_tokens
-    made, counts = build_questions(records.cohort, notes, kind, rows=rows, words=words, seed=task.split_seed)
+    made, counts = build_questions(records.source, notes, kind, rows=rows, words=words, seed=task.split_seed)
     return split_by_patient(made, task.split, task.split_seed), counts
 
 

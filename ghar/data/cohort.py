@@ -34,7 +34,8 @@ class Cohort:
 
     table: the events, in memory or still on disk. `events` reads them into memory when first asked for; `scan` does
     not, and is for work that needs some rows or columns of a cohort that may be larger than the memory.
-    stored_rows: file of `visit_rows` beside a cohort in the cache; one that was changed (`replace`) has none.
+    stored_rows: file of `visit_rows` beside a cohort in the cache. key: changes when anything of the cohort does, for
+    what is kept beside it. One that was changed (`replace`) has neither.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Cohort:
     counts: Mapping[str, int] = field(default_factory=dict)
     stay: Literal["hospital", "ICU"] = "hospital"
     stored_rows: Path | None = field(default=None, init=False)
+    key: str | None = field(default=None, init=False)
 
     @cached_property
     def events(self) -> pl.DataFrame:

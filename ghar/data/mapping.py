@@ -1,21 +1,86 @@
-"""A cohort in other code systems (CCS, ATC), and the report of what did not map and how often."""
+"""A cohort in other code systems (CCS, ATC), and the report of what did not map and how often.
+
+`read_code_map` is what a run uses: labels are made from the source's own codes, and whatever a model is shown, links to
+a graph or counts as a feature from the mapped ones (`CodeMap`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
 from ghar.data.codes import CodeSystems, gsn, map_codes, ndc, read_code_systems
-from ghar.data.cohort import Cohort
+from ghar.data.cohort import Cohort, Sample
 from ghar.data.readers.tables import find_table, open_table
+from ghar.data.visit_codes import KIND_NAMES, Visit
 from ghar.errors import BadInput
 
 TOP = 10  # unmapped codes listed for each vocabulary
 PRESCRIPTIONS = ("hosp/prescriptions", "prescriptions")  # MIMIC-IV, MIMIC-III
 TEXT = pl.String()
+
+
+Mapped = Literal["all", "drugs"]
+VOCABULARIES: Mapping[Mapped, tuple[str, ...] | None] = {"all": None, "drugs": ("DRUG",)}
+
+
+@dataclass(frozen=True, eq=False)
+class CodeMap:
+    """Codes and what they become. rows: code, target, rule, as `map_codes` makes them. which: "all", or "drugs" and
+    codes of other kinds as they are (GHAR's Table III)."""
+
+    rows: pl.DataFrame
+    systems: CodeSystems
+    which: Mapped
+
+    @cached_property
+    def swap(self) -> Mapping[str, str]:
+        """Code -> target, of the codes that change."""
+        return dict(_used(self.rows, VOCABULARIES[self.which]).iter_rows())
+
+    def cohort(self, cohort: Cohort) -> Cohort:
+        """`map_cohort`, with names for codes that had none, and a key where the cohort has one."""
+        mapped = map_cohort(add_names(cohort, self.systems), self.rows, self.systems, VOCABULARIES[self.which])
+        if cohort.key is not None:
+            digest = hashlib.sha256(repr((sorted(self.swap.items()), mapped.codes.rows())).encode()).hexdigest()[:16]
+            object.__setattr__(mapped, "key", f"{cohort.key}-{digest}")  # a frozen dataclass has no other way
+        return mapped
+
+    def samples(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples, with the visits they show in mapped codes; a code that several become stands once, first."""
+        known: dict[int, tuple[Visit, Visit]] = {}  # by id(); the visit is kept, so that its id stays its own
+
+        def mapped(visit: Visit) -> Visit:
+            found = known.get(id(visit))
+            if found is None:
+                codes = {k: tuple(dict.fromkeys(self.swap.get(c, c) for c in getattr(visit, k))) for k in KIND_NAMES}
+                found = known[id(visit)] = visit, replace(visit, **codes)
+            return found[1]
+
+        return [replace(sample, history=tuple(map(mapped, sample.history))) for sample in samples]
+
+    def members(self, cohort: Cohort) -> pl.DataFrame:
+        """code, target, events: what became each target, the commonest first. cohort: in its own codes."""
+        used = pl.DataFrame(list(self.swap.items()), {"code": TEXT, "target": TEXT}, orient="row")
+        uses = cohort.scan().group_by("code").agg(pl.len().alias("events")).collect(engine="streaming")
+        return used.join(uses, on="code").sort("target", "events", "code", descending=[False, True, False])
+
+
+def read_code_map(cohort: Cohort, folder: Path, root: Path, which: Mapped) -> CodeMap:
+    """How the codes of `cohort` map with the code tables of `folder`; GSN and NDC are those of the tables in `root`.
+
+    Raises BadInput for a folder without code tables, and for generated patients, whose story is told in codes.
+    """
+    if cohort.generated:
+        raise BadInput("The outcomes of generated patients hang on their own codes: leave data.codes out for them.")
+    systems = read_code_systems(folder)
+    return CodeMap(map_codes(cohort.codes["code"], systems, _keys_in(root)), systems, which)
 
 
 @dataclass(frozen=True)
@@ -73,9 +138,7 @@ def map_cohort(
 
     vocabularies: only these (("DRUG",) is GHAR's Table III: ICD as it is, drugs as ATC level 3), None for all.
     """
-    used = mapping.drop_nulls("target").select("code", "target")
-    if vocabularies is not None:
-        used = used.filter(pl.col("code").str.extract("^([^/]*)/").is_in(list(vocabularies)))
+    used = _used(mapping, vocabularies)
     swap = pl.col("code").replace(used["code"], used["target"])
     kept = cohort.codes.join(used, on="code", how="anti")
     targets = used["target"].unique().sort()
@@ -84,6 +147,14 @@ def map_cohort(
     added = added.with_columns(parents=pl.lit([], pl.List(TEXT)))
     codes = pl.concat([kept.select(added.columns), added]).unique("code", keep="first").sort("code")
     return replace(cohort, table=cohort.table.with_columns(swap), codes=codes)
+
+
+def _used(mapping: pl.DataFrame, vocabularies: Collection[str] | None) -> pl.DataFrame:
+    """code, target of the codes that change."""
+    used = mapping.drop_nulls("target").select("code", "target")
+    if vocabularies is None:
+        return used
+    return used.filter(pl.col("code").str.extract("^([^/]*)/").is_in(list(vocabularies)))
 
 
 def add_names(cohort: Cohort, systems: CodeSystems) -> Cohort:
@@ -102,11 +173,15 @@ def map_source(cohort: Cohort, folder: Path, root: str | None) -> tuple[MappingR
     where it has prescriptions.
     """
     systems = read_code_systems(folder)
-    there = root is not None and any(find_table(Path(root), table) for table in PRESCRIPTIONS)
-    keys = drug_keys(Path(root)) if root is not None and there else None
+    keys = _keys_in(Path(root)) if root is not None else None
     mapping = map_codes(cohort.codes["code"], systems, keys)
     whole, drugs = map_cohort(cohort, mapping, systems), map_cohort(cohort, mapping, systems, ("DRUG",))
     return mapping_report(cohort, mapping, keys), {"as in GHAR": drugs, "as in KARE": whole}
+
+
+def _keys_in(root: Path) -> pl.DataFrame | None:
+    """`drug_keys` where there are prescriptions in MIMIC's form."""
+    return drug_keys(root) if any(find_table(root, table) for table in PRESCRIPTIONS) else None
 
 
 def _unusable(keys: pl.DataFrame) -> dict[str, int]:

@@ -19,6 +19,7 @@ from ghar.kg.names import disease_key, drug_candidates, plain
 from ghar.kg.paths import PathGraph
 
 RULES = ("reference_exact", "reference_parent", "name", "drug_exact", "drug_stripped")
+MEMBER = "member"  # a group's node is that of its members, and its name stays its own
 
 # Vocabulary of our codes -> ontology of the references. Procedures have none.
 ONTOLOGIES = {"ICD9CM": "ICD9", "ICD10CM": "ICD10"}
@@ -38,7 +39,8 @@ class Links:
     def names_of(self, described: Mapping[str, str], graph: KnowledgeGraph | PathGraph) -> dict[str, str]:
         """Text of every code: the linked node's name, else how the code is `described`; without ";", which parts lists
         of names in prompts."""
-        named = {**described} | {code: graph.names[node] for code, node in self.nodes.items()}
+        own = {code: graph.names[node] for code, node in self.nodes.items() if self.rules.get(code) != MEMBER}
+        named = {**described} | own
         return {code: name.replace(";", ",") for code, name in named.items()}
 
 
@@ -72,6 +74,21 @@ def link_codes(codes: pl.DataFrame, graph: KnowledgeGraph, references: Path | No
     counts = Counter(rules.values())
     total = codes["code"].n_unique()
     return Links(nodes, rules, {rule: counts[rule] for rule in RULES} | {"unlinked": total - len(nodes)})
+
+
+def link_groups(links: Links, members: pl.DataFrame, own: Links) -> Links:
+    """Link groups of codes (CCS, ATC), of which graphs have few, to the node that most of their events lead to.
+
+    links: of the groups themselves, which stay. members: code, target (the group), events. own: links of the members.
+    Ties go to the lower node; a group whose members have no node stays unlinked.
+    """
+    ballots: dict[str, Counter[int]] = defaultdict(Counter)
+    for code, group, events in members.select("code", "target", "events").iter_rows():
+        if code in own.nodes and group not in links.nodes:
+            ballots[group][own.nodes[code]] += events
+    found = {group: min(votes, key=lambda node: (-votes[node], node)) for group, votes in ballots.items()}
+    counts = {**links.counts, MEMBER: len(found), "unlinked": links.counts["unlinked"] - len(found)}
+    return Links({**links.nodes, **found}, {**links.rules, **dict.fromkeys(found, MEMBER)}, counts)
 
 
 def _references(path: Path, graph: KnowledgeGraph) -> References:

@@ -51,9 +51,9 @@ def clock_of(clock: Clock) -> pl.Expr:
 
 
 def _fingerprint(cohort: Cohort) -> str:
-    """The folder of a cohort from the cache, which is named after its source; of any other one what it holds."""
-    if cohort.stored_rows is not None:
-        return str(cohort.stored_rows.parent.resolve())
+    """The key of a cohort from the cache; of any other one what it holds."""
+    if cohort.key is not None:
+        return cohort.key
     digest = hashlib.sha256()
     for frame in (cohort.events, cohort.codes.select("code", "description")):
         digest.update(repr(frame.schema).encode())

@@ -69,9 +69,8 @@ def queries_of(cohort: Cohort, stays: Iterable[int], *, strict: bool) -> dict[in
 def _key(cohort: Cohort, notes: Notes, patients: Collection[int] | None) -> str:
     """Changes with the cohort, the summaries' stays and times, and the patients."""
     digest = hashlib.blake2b(digest_size=8)
-    # a cohort in the cache has its source's fingerprint in the name of its folder
-    stored = cohort.stored_rows.parent.name if cohort.stored_rows is not None else cohort.name
-    digest.update(repr((FORMAT, stored, cohort.visits.height, sorted(patients or []), patients is None)).encode())
+    about = FORMAT, cohort.key or cohort.name, cohort.visits.height, sorted(patients or []), patients is None
+    digest.update(repr(about).encode())
     for column in (notes.visit_id, notes.available):
         digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()

@@ -102,7 +102,7 @@ def cohort_of(root: Path, patients: int) -> Cohort:
     rows = pl.scan_parquet(files).filter(pl.col("subject_id") < patients)
     visits = pl.DataFrame(schema={"subject_id": pl.Int64, "visit_id": pl.Int64})
     cohort = Cohort(f"{patients} generated patients", rows, codes.with_columns(parents=pl.lit(None)), visits)
-    object.__setattr__(cohort, "stored_rows", root / f"first-{patients}" / "rows")  # names the store, is never read
+    object.__setattr__(cohort, "key", f"{root.name}-first-{patients}")  # names the store
     return cohort
 
 

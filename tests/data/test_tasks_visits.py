@@ -35,7 +35,14 @@ def task_named(name: str) -> TaskConfig:
 
 def data_in(root, name="meds", leakage="paper") -> Data:
     return Data(
-        name=name, root=str(root), patients=1, world_seed=0, leakage=leakage, codes=None, cache=str(root / "cache")
+        name=name,
+        root=str(root),
+        patients=1,
+        world_seed=0,
+        leakage=leakage,
+        codes=None,
+        mapping="all",
+        cache=str(root / "cache"),
     )
 
 

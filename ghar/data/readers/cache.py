@@ -67,7 +67,8 @@ def load_cohort(folder: Path, name: str | None = None) -> Cohort:
         pl.read_parquet_schema(folder / ROWS)
         about |= {"table": events, "codes": codes, "visits": visits, "name": name or about["name"]}
         cohort = Cohort(**about)
-        object.__setattr__(cohort, "stored_rows", folder / ROWS)  # a frozen dataclass has no other way
+        for field, value in (("stored_rows", folder / ROWS), ("key", folder.name)):
+            object.__setattr__(cohort, field, value)  # a frozen dataclass has no other way
         return cohort
     except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
         raise BadInput(f"{folder} is not a cohort cache ({error}): delete that folder, it is rebuilt.") from error

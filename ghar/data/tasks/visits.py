@@ -10,6 +10,7 @@ import polars as pl
 from ghar.config import Data
 from ghar.config import Task as TaskConfig
 from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.mapping import CodeMap
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, require_labels
 from ghar.data.tasks.given import given_splits, label_rows, split_samples
 from ghar.data.tasks.labelled import labelled_samples
@@ -32,9 +33,10 @@ class TaskSamples:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_task(cohort: Cohort, data: Data, task: TaskConfig) -> TaskSamples:
+def read_task(cohort: Cohort, data: Data, task: TaskConfig, code_map: CodeMap | None = None) -> TaskSamples:
     """The task's samples, with the labels and the split that came with the data where it has them.
 
+    cohort: in its own codes, by which labels are defined; code_map: what the codes of shown visits become.
     What every system should start from, so that all of them answer the same samples. Raises BadInput as
     `visit_samples`, `given_labels` and `split_samples` do.
     """
@@ -42,6 +44,7 @@ def read_task(cohort: Cohort, data: Data, task: TaskConfig) -> TaskSamples:
     if task.name in EHRSHOT:
         labels, counts = label_rows(cohort, data, task.name)
     about, samples = visit_samples(cohort, task, data.leakage, labels)
+    samples = samples if code_map is None else code_map.samples(samples)
     return TaskSamples(about, samples, split_samples(samples, task, given_splits(data, task.name)), counts)
 
 
