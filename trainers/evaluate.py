@@ -17,6 +17,7 @@ from envs.upstream import with_selected
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
+from ghar.metrics.calibration import temperature
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from rewards.normalise import Running
@@ -28,6 +29,8 @@ from trainers.runs.resume import as_yaml
 from trainers.weights import Found, answering, find
 
 ORDER = ("", "base", "sft", "trained")  # the policy after RL is made from the one after SFT, in place
+
+TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing"}
 
 
 class NoOne:
@@ -83,7 +86,8 @@ def evaluate_system(
     for name in rows:
         print(f"Episodes of {name}: finished by an earlier start.")
     judged: dict[str, Any] = {}
-    for name, made in played(system, config, found, [v for v in wanted if v.name not in rows], judged):
+    left = [variant for variant in wanted if variant.name not in rows]
+    for name, made in played(system, config, found, left, judged, temperatures=True):
         rows[name] = made
         folder.write_episodes(name, made)
     return summary_of(system, config, {name: rows[name] for name in names}, _stages(found, wanted)) | judged
@@ -95,10 +99,15 @@ def _stages(found: Found, wanted: Sequence[Variant]) -> dict[str, str]:
 
 
 def played(
-    system: System[Any], config: Config, found: Found, wanted: Sequence[Variant], judged: dict[str, Any] | None = None
+    system: System[Any],
+    config: Config,
+    found: Found,
+    wanted: Sequence[Variant],
+    judged: dict[str, Any] | None = None,
+    temperatures: bool = False,
 ) -> Iterator[tuple[str, list[Row]]]:
     """The rows of each variant, those of one stage of weights together. judged: takes what the system asks the model of
-    its main variant at the end (`System.judged`)."""
+    its main variant at the end (`System.judged`). temperatures: fit one to each trained variant on validation cases."""
     stage_for = {v.name: found.names(v.who) if v.who in STAGES else "" for v in wanted}
     running, stages = _running(system, config, found), set(stage_for.values()) - {""}
     if not stages:
@@ -114,7 +123,10 @@ def played(
                 if answers.ranker is not None and system.answer is None:
                     ranker = partial(answers.ranker, labels=system.task.labels)
                 for variant in (v for v in wanted if stage_for[v.name] == stage):
-                    yield variant.name, score(own, config, variant, answers.policy, "test", running, ranker)
+                    rows = score(own, config, variant, answers.policy, "test", running, ranker)
+                    if temperatures and stage != "base":
+                        rows = _with_temperature(own, config, variant, answers.policy, rows, running, ranker)
+                    yield variant.name, rows
                 if judged is not None and own.judged is not None and stage == max(stages, key=ORDER.index):
                     judged |= own.judged(answers.policy)
 
@@ -137,15 +149,38 @@ def score(
     split: str,
     running: Running | None = None,
     ranker: Ranker | None = None,
+    most: int | None = None,
 ) -> list[Row]:
-    """Play a split by a variant and return its rows. Rewards leave out what needs a warm-up's references."""
-    cases = getattr(system.cases, split)
+    """Play a split, or its first `most` cases, by a variant and return its rows. Rewards leave out what needs a
+    warm-up's references."""
+    cases = getattr(system.cases, split)[:most]
     if system.prepare is not None:
         variant = system.prepare(variant, policy)
     stage = stage_of(system, variant, config)
-    episodes = play(stage, cases, policy, seed=config.seed, title=f"Evaluating {variant.name}")
+    episodes = play(stage, cases, policy, seed=config.seed, title=f"{TITLES[split]} {variant.name}")
     rewards = [reward_of(system, e, case, running) for e, case in zip(episodes, cases, strict=True)]
     return rows_of(system, variant, cases, episodes, rewards, split, ranker)
+
+
+def _with_temperature(
+    system: System[Any],
+    config: Config,
+    variant: Variant,
+    policy: Policy,
+    rows: list[Row],
+    running: Running | None,
+    ranker: Ranker | None,
+) -> list[Row]:
+    """The rows with the temperature at which the variant's label probabilities on validation cases are most likely, as
+    "temperature"; as they are where nobody knows how probable a label was."""
+    if ranker is None or all(row["label_probabilities"] is None for row in rows):
+        return rows
+    most = config.trainer.rl.eval_samples
+    judged = score(system, config, variant, policy, "valid", running, ranker, most)
+    if all(row["label_probabilities"] is None for row in judged):
+        return rows
+    fitted = temperature(judged, system.task.labels)
+    return [{**row, "temperature": fitted} for row in rows]
 
 
 def summary_of(

@@ -9,7 +9,7 @@ import numpy as np
 
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import RESAMPLES, Interval, mean_interval, paired_difference, ratio_interval
-from ghar.metrics.calibration import calibration
+from ghar.metrics.calibration import calibrated, calibration
 from ghar.metrics.retrieval import when_to_retrieve
 from ghar.metrics.rows import Row, counts, paired, patients_of
 from ghar.metrics.scores import classification, confusion_matrix
@@ -27,7 +27,8 @@ def policy_summary(
 
     labels: the task's label strings in index order. AUROC and AUPRC exist where rows carry label_probabilities; an
     unreadable answer among them counts as knowing nothing (all labels equally probable).
-    So do ece, brier, confidence and top_accuracy (ghar.metrics.calibration), of those rows alone.
+    So do ece, brier, confidence and top_accuracy (ghar.metrics.calibration), of those rows alone; where they have a
+    "temperature" too, fitted on other patients, so has the summary, with ece_calibrated and brier_calibrated at it.
     "format_errors" is the share of turns whose reply could not be read. Retrieval is scored against needs_retrieval
     on the rows that know it. Raises BadInput when there are no rows, one has no subject_id or a label is not one of
     the task.
@@ -50,8 +51,13 @@ def policy_summary(
     format_errors = ratio_interval(unreadable, [len(row["turns"]) for row in rows], **draw)
     if format_errors is not None:
         found["format_errors"] = format_errors
+    at = next((row["temperature"] for row in rows if row.get("temperature") is not None), None)
+    if at is not None:
+        after = _calibration(calibrated(rows, at), truth, seed, resamples)
+        found |= {f"{name}_calibrated": after[name] for name in ("ece", "brier")}
     return {
         **counts(rows),
+        **({} if at is None else {"temperature": at}),
         "failures": sum(row["failure"] is not None for row in rows),
         "confusion": confusion_matrix(truth, guess, len(labels)).tolist(),
         **{name: interval.as_list() for name, interval in found.items()},

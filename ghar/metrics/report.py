@@ -38,6 +38,8 @@ TABLE = {  # section: {metric: (shown as, digits)}
     },
     "Calibration": {
         "ece": ("Expected calibration error", 3), "brier": ("Brier score", 3),
+        "temperature": ("Temperature fitted on validation cases", 2),
+        "ece_calibrated": ("Expected calibration error at it", 3), "brier_calibrated": ("Brier score at it", 3),
         "confidence": ("Mean top probability", 3), "top_accuracy": ("Accuracy of the most probable label", 3),
     },
     "When to retrieve": {
@@ -176,7 +178,10 @@ def _table(policies: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[
     return {section: lines for section, lines in sections.items() if lines}
 
 
-def _cell(interval: Sequence[float | None] | None, digits: int, sign: str = "") -> tuple[str, str] | None:
+def _cell(interval: Sequence[float | None] | float | None, digits: int, sign: str = "") -> tuple[str, str] | None:
+    """(value, interval); a number alone has none."""
+    if isinstance(interval, float | int):
+        return f"{interval:{sign},.{digits}f}", ""
     if interval is None or any(value is None for value in interval):
         return None
     value, low, high = (f"{value:{sign},.{digits}f}" for value in interval)

@@ -7,10 +7,11 @@ summary.json            the numbers of the run (schema: ghar.metrics.report)
 episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, subject_id (int or str: the patient, whom
                         every interval draws whole), patient (text), label, prediction (label strings; prediction null
                         when no answer could be read), label_probabilities (in the order of the task's labels, or
-                        null), correct, needs_retrieval (bool or null), retrieved, iterations, prompt_tokens,
-                        completion_tokens, seconds, rewards {term: value before its weight}, weighted {term: value that
-                        the reward adds up} (optional), reward, failure (null or its name) and turns: [{agent, role,
-                        step, prompt, reply, format_ok, evidence (text or null)}]
+                        null), temperature (for those, fitted on validation cases; optional), correct, needs_retrieval
+                        (bool or null), retrieved, iterations, prompt_tokens, completion_tokens, seconds, rewards
+                        {term: value before its weight}, weighted {term: value that the reward adds up} (optional),
+                        reward, failure (null or its name) and turns: [{agent, role, step, prompt, reply, format_ok,
+                        evidence (text or null)}]
 checkpoints/            trainers/ owns it
 report.html             made from the above by ghar.metrics.report
 """
