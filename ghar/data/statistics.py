@@ -22,12 +22,14 @@ Table = dict[str, Any]
 def dataset_table(cohort: Cohort, tasks: Mapping[str, tuple[Task, Sequence[Sample]]]) -> Table:
     """Everything the text shows, as plain values: patients, visits, codes by kind, tasks, and the reader's counts."""
     visits = cohort.visits
+    people = cohort.scan().select(pl.col("subject_id").n_unique()).collect(engine="streaming").item()
     uses = {k: [code for v in cohort.shown.visits.values() for code in getattr(v, k)] for k in KIND_NAMES}
     shown = _shown(tasks["los"][1]) if "los" in tasks else {}
     return {
         "name": cohort.name,
         "generated": cohort.generated,
-        "patients": visits["subject_id"].n_unique(),
+        "patients": people,
+        "patients with a visit": visits["subject_id"].n_unique(),
         "visits": visits.height,
         "visits per patient": visits.height / max(visits["subject_id"].n_unique(), 1),
         "events": cohort.scan().select(pl.len()).collect().item(),
@@ -71,6 +73,8 @@ def text(table: Table) -> str:
     """The table for reading."""
     lines = [f"{table['name']}{' (generated patients)' if table['generated'] else ''}"]
     lines.append(f"  patients {table['patients']:,}   visits {table['visits']:,}   events {table['events']:,}")
+    if without := table["patients"] - table["patients with a visit"]:
+        lines.append(f"  {without:,} patients have events and no visit, so that no task of visits asks about them")
     lines.append(f"  visits per patient {table['visits per patient']:.4f}")
     for kind, row in table["codes"].items():
         shown = "" if row["shown"] is None else f"   shown per sample (los) {row['shown']:.4f}"

@@ -224,7 +224,7 @@ def test_no_row_is_lost_without_a_count(
     assert dated["recorded"].null_count() == dated["time"].null_count() == 0
 
 
-@pytest.mark.parametrize("name", ["hosp/patients", "hosp/prescriptions", "hosp/d_icd_diagnoses", "icu/icustays"])
+@pytest.mark.parametrize("name", ["hosp/patients", "hosp/prescriptions", "hosp/d_icd_diagnoses"])
 def test_missing_table(tmp_path, write_tables, name):
     (write_tables(tmp_path) / f"{name}.csv").unlink()
     with pytest.raises(BadInput, match=name):

@@ -104,6 +104,7 @@ def test_anaemia_of_the_demo(cohort, demo, record):
     labels, left_out = found(cohort, "lab_anemia")
     # Of two results of one minute the first of the file counts; 8 such pairs.
     assert labels == counts == {0: 553, 1: 328, 2: 1876, 3: 118} and left_out["repeated"] == 8
+    assert left_out["repeated with another label"] == 3
 
 
 @pytest.mark.parametrize("task", list(TASKS))
@@ -203,7 +204,7 @@ def test_lab_anemia_exclusions():
     ]
     labels, left_out = ehrshot_labels(small_cohort([], events), "lab_anemia")
     assert labels["label"].to_list() == [2, 0, 0]
-    assert left_out == {"first_event": 1, "no_value": 1, "no_unit": 1, "repeated": 1}
+    assert left_out == {"first_event": 1, "no_value": 1, "no_unit": 1, "repeated": 1, "repeated with another label": 1}
 
 
 def test_what_is_shown_ends_at_the_prediction_time():

@@ -124,3 +124,9 @@ def test_bad_requests():
     for options in ({"task": "los"}, {"task": "mortality", "window": "x"}, {"task": "mortality", "leakage": "x"}):
         with pytest.raises(BadInput, match="choose"):
             kare_samples(cohort, **options)
+
+
+def test_readmission_is_refused_where_a_next_visit_is_of_the_same_hospital_stay(eicu_cohort):
+    """180 of the open demo's 182 would be positive."""
+    with pytest.raises(BadInput, match="within days for nearly everyone"):
+        kare_samples(eicu_cohort, "readmission")

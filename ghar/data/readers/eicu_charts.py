@@ -7,6 +7,7 @@ are "dropped.vitalperiodic.no_value". Labels of nurseCharting: eicu-code of MIT-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -67,7 +68,8 @@ def _monitor(name: str, columns: Mapping[str, str], root: Path, stays: pl.DataFr
     table = open_table(root, name, {"patientunitstayid": I64, "observationoffset": I64, **dict.fromkeys(columns, F64)})
     cells = table.rows.unpivot(list(columns), index=["patientunitstayid", "observationoffset"], variable_name="label")
     rows = cells.with_columns(number=pl.col("value"), entered=pl.lit(None, I64))
-    return _sifted(table, rows.rename({"observationoffset": "offset"}), columns, stays, work)
+    cells = replace(table, cells=len(columns))
+    return _sifted(cells, rows.rename({"observationoffset": "offset"}), columns, stays, work)
 
 
 def _nurse(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:

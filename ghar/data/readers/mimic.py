@@ -69,6 +69,32 @@ def read_visits(root: Path, name: str, patients: pl.DataFrame) -> Found:
     return visits.sort("subject_id", "start", "visit_id"), counts
 
 
+def icd_code(column: str) -> pl.Expr:
+    """A code as MIMIC writes it: without blanks and dots, in upper case."""
+    return pl.col(column).str.strip_chars().str.replace(".", "", literal=True).str.to_uppercase()
+
+
+def icd_repairs(column: str) -> dict[str, pl.Expr]:
+    """Rules of `sift` for codes written otherwise, and for those that lost zeros (`with_lost_zeros`)."""
+    other = pl.col(column).str.strip_chars() != icd_code(column)
+    return {"code_with_dot_or_in_lower_case": other, "leading_zeros_lost": pl.col("whole").is_not_null()}
+
+
+def with_lost_zeros(rows: pl.LazyFrame, code: pl.Expr, titles: pl.DataFrame) -> pl.LazyFrame:
+    """`rows` with the column `whole`: the known code that `code` is when lost leading zeros are put back, else null.
+
+    titles: names of ICD-9 codes ("ICD9CM/0090"). A code of digits that is known as it stands lost nothing.
+    """
+    codes = titles.select(whole=pl.col("code").str.replace("^[^/]*/", ""))
+    zeros = codes.filter(pl.col("whole").str.contains("^0{1,2}[1-9][0-9]*$"))
+    lost = (
+        zeros.with_columns(stripped=pl.col("whole").str.strip_chars_start("0"))
+        .join(codes, left_on="stripped", right_on="whole", how="anti")
+        .filter(pl.col("stripped").is_unique())
+    )
+    return rows.join(lost.lazy(), left_on=code, right_on="stripped", how="left", maintain_order="left")
+
+
 def once(rows: pl.DataFrame, name: str) -> Found:
     """Rows of the table `name` without those that repeat another in every column, and their count."""
     kept = rows.unique(keep="first", maintain_order=True)

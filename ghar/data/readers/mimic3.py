@@ -3,9 +3,7 @@
 One pass per table. A row is kept, or dropped by a rule that is named and counted in `Cohort.counts`, as in mimic4.py,
 whose rules for admissions, ICU stays and drugs' names hold here too. What is different in MIMIC-III:
 
-codes          all diagnoses and procedures are ICD-9 without dots, known from the discharge on (trap 2). A code of
-               digits that is not in the dictionary, but is with one or two zeros before it, lost them on the way and
-               gets them back ("leading_zeros_lost").
+codes          all diagnoses and procedures are ICD-9, known from the discharge on (trap 2).
 prescriptions  have dates only: the time is the day's midnight, as in the source, and a drug counts as known at the last
                second of that day (trap 3), at discharge where there is no date.
 labevents      say when a sample was drawn and not when its result was stored: `recorded` is the former, so a cut by
@@ -42,19 +40,22 @@ from ghar.data.readers.mimic import (
     COMMON_NAMES,
     KEYS,
     demographics,
+    icd_code,
+    icd_repairs,
     join_visits,
     once,
     read_icu,
     read_labs,
     read_patients,
     read_visits,
+    with_lost_zeros,
 )
 from ghar.data.readers.tables import find_table, open_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "mimic3-2"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic3-3"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "patients",
     "admissions",
@@ -134,7 +135,7 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
 
 def _titles(root: Path, name: str, vocabulary: str) -> pl.DataFrame:
     table = open_table(root, f"d_icd_{name.removesuffix('_icd')}", {"icd9_code": TEXT, "long_title": TEXT})
-    code = pl.concat_str(pl.lit(f"{vocabulary}/"), pl.col("icd9_code").str.strip_chars())
+    code = pl.concat_str(pl.lit(f"{vocabulary}/"), icd_code("icd9_code"))
     return dictionary(table, code, "long_title")
 
 
@@ -146,32 +147,17 @@ def _lab_names(root: Path) -> pl.DataFrame:
 def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: pl.DataFrame) -> Found:
     """Codes of a visit in the order of seq_num."""
     table = open_table(root, name, {**KEYS, "seq_num": I64, "icd9_code": TEXT})
-    written, known = pl.col("icd9_code").str.strip_chars(), pl.coalesce("end", "start")
+    written, known = icd_code("icd9_code"), pl.coalesce("end", "start")
     drops = {
         "unknown_admission": pl.col("start").is_null(),
         "blank_code": written.is_null() | (written == ""),
     }
-    repairs = {"leading_zeros_lost": pl.col("whole").is_not_null()}
     code = pl.concat_str(pl.lit(f"{vocabulary}/"), pl.coalesce("whole", written))
-    zeros = _without_zeros(titles).lazy()
-    rows = join_visits(table, visits).join(
-        zeros, left_on=written, right_on="stripped", how="left", maintain_order="left"
-    )
+    rows = with_lost_zeros(join_visits(table, visits), written, titles)
     result = [*event(known, code, known), pl.col("seq_num")]
-    kept, counts = sift(table, rows, drops, repairs, result)
+    kept, counts = sift(table, rows, drops, icd_repairs("icd9_code"), result)
     kept, repeats = once(kept, name)
     return kept.sort("seq_num", maintain_order=True, nulls_last=True).drop("seq_num"), counts | repeats
-
-
-def _without_zeros(titles: pl.DataFrame) -> pl.DataFrame:
-    """Codes that begin with zeros (`whole`) and what is left without them (`stripped`), if that is no code itself."""
-    codes = titles.select(whole=pl.col("code").str.replace("^[^/]*/", ""))
-    zeros = codes.filter(pl.col("whole").str.contains("^0{1,2}[1-9][0-9]*$"))
-    return (
-        zeros.with_columns(stripped=pl.col("whole").str.strip_chars_start("0"))
-        .join(codes, left_on="stripped", right_on="whole", how="anti")
-        .filter(pl.col("stripped").is_unique())
-    )
 
 
 def _prescriptions(work: Path, root: Path, visits: pl.DataFrame) -> FoundLarge:

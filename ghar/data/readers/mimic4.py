@@ -6,7 +6,9 @@ One pass per table. A row is kept, or dropped by a rule that is named and counte
 admissions     a discharge that is missing or earlier than the admission is unknown (`end` null: such a visit is shown
                as history, counts as a readmission, and is never predicted); a death recorded as a date, or before the
                admission, is not earlier than the admission (trap 6, EHR.md).
-ICD codes      (version, code) is the key, blanks stripped; known from the discharge on (trap 2). Rows that repeat
+ICD codes      (version, code) is the key, in upper case without blanks and dots ("code_with_dot_or_in_lower_case"); an
+               ICD-9 code of digits that is not in the dictionary, but is with one or two zeros before it, lost them
+               and gets them back ("leading_zeros_lost"); known from the discharge on (trap 2). Rows that repeat
                another in every column read are dropped; those of other tables stay, for two doses of a drug or two
                tubes of blood may look the same.
 prescriptions  the drug's name in lower case; a missing start is the admission time, known at discharge; a start before
@@ -20,6 +22,7 @@ patients       "GENDER/F" (static) and "AGE" at each admission: anchor_age and t
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -44,19 +47,22 @@ from ghar.data.readers.mimic import (
     COMMON_NAMES,
     KEYS,
     demographics,
+    icd_code,
+    icd_repairs,
     join_visits,
     once,
     read_icu,
     read_labs,
     read_patients,
     read_visits,
+    with_lost_zeros,
 )
 from ghar.data.readers.tables import find_table, open_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "mimic4-3"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic4-4"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "hosp/patients",
     "hosp/admissions",
@@ -70,6 +76,7 @@ TABLES = (
     "icu/icustays",
     "icu/chartevents",
 )
+ICU = "icu/icustays"  # absent where only hosp/ was downloaded, which most tasks do with
 AGE = pl.col("anchor_age") + pl.col("start").dt.year() - pl.col("anchor_year")
 VOCABULARY = {
     "diagnoses_icd": {9: "ICD9CM", 10: "ICD10CM"},
@@ -84,7 +91,7 @@ def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True) -
     cache is keyed by name, size and modification time of the source files. `generated` is what root/manifest.json
     says; `credentialed` is False for generated patients and for the open demo (all patients in demo_subject_id.csv).
     Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type. Only
-    labevents (with d_labitems) and chartevents may be absent, which is counted ("absent.labevents").
+    labevents (with d_labitems), icustays and chartevents may be absent, which is counted ("absent.labevents").
     """
     root = Path(root)
     name = f"MIMIC-IV tables in {root}"
@@ -104,12 +111,14 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
         visits, more = read_visits(root, "hosp/admissions", patients)
         counts |= more
         advance()
+        titles = [_titles(root, name) for name in ("diagnoses_icd", "procedures_icd")]
+        counts |= {} if find_table(root, ICU) is not None else {"absent.icustays": 1}
         # At one time diagnoses come first, in seq_num order, then procedures, drugs, ICU stays, age, labs, charts.
         readers = [
-            _icd("diagnoses_icd", "seq_num"),
-            _icd("procedures_icd", "chartdate"),
+            _icd("diagnoses_icd", "seq_num", titles[0]),
+            _icd("procedures_icd", "chartdate", titles[1]),
             partial(_prescriptions, work),
-            lambda root, visits: read_icu(root, "icu/icustays", visits),
+            *([] if find_table(root, ICU) is None else [lambda root, visits: read_icu(root, ICU, visits)]),
             lambda root, visits: demographics(patients, visits, AGE),
         ]
         for table, read in _optional(patients, charts, work).items():
@@ -128,7 +137,7 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
             parts.append(events)
             counts |= more
         events = in_order(parts, work)
-        codes, more = _codes(root, events)
+        codes, more = _codes(root, events, titles)
         advance()
     generated = _generated(root)
     credentialed = not (generated or _open_demo(root, patients))
@@ -141,26 +150,28 @@ def _optional(patients: pl.DataFrame, charts: bool, work: Path):
     return readers | ({"icu/chartevents": partial(_charts, work, patients)} if charts else {})
 
 
-def _icd(name: str, order: str):
-    """Reader of diagnoses_icd (in seq_num order) or procedures_icd (in chartdate order)."""
+def _icd(name: str, order: str, titles: pl.DataFrame):
+    """Reader of diagnoses_icd (in seq_num order) or procedures_icd (in chartdate order). titles: of its codes."""
 
     def read(root: Path, visits: pl.DataFrame) -> Found:
         dated = order == "chartdate"
         columns = {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64} | ({order: TIME} if dated else {})
         table = open_table(root, f"hosp/{name}", columns)
-        version, code = pl.col("icd_version"), pl.col("icd_code").str.strip_chars()
+        version, code = pl.col("icd_version"), icd_code("icd_code")
         known = pl.coalesce("end", "start")
         drops = {
             "unknown_admission": pl.col("start").is_null(),
             "blank_code": code.is_null() | (code == ""),
             "unknown_version": ~version.is_in([9, 10]) | version.is_null(),
         }
-        repairs = {"no_chartdate": pl.col("chartdate").is_null()} if dated else {}
+        repairs = icd_repairs("icd_code") | ({"no_chartdate": pl.col("chartdate").is_null()} if dated else {})
         prefix = version.replace_strict(VOCABULARY[name], default=None, return_dtype=pl.String)
         time = pl.coalesce("chartdate", known) if dated else known
-        result = event(time, pl.concat_str(prefix, pl.lit("/"), code), known)
+        result = event(time, pl.concat_str(prefix, pl.lit("/"), pl.coalesce("whole", code)), known)
+        nine = pl.when(version == 9).then(code)
+        rows = with_lost_zeros(join_visits(table, visits), nine, titles.filter(pl.col("code").str.starts_with("ICD9")))
         numbers = [pl.col("seq_num"), pl.col(order).alias("order")]
-        kept, counts = sift(table, join_visits(table, visits), drops, repairs, [*result, *numbers])
+        kept, counts = sift(table, rows, drops, repairs, [*result, *numbers])
         kept, repeats = once(kept, name)
         return kept.sort("order", maintain_order=True, nulls_last=True).drop("order", "seq_num"), counts | repeats
 
@@ -185,14 +196,17 @@ def _charts(work: Path, patients: pl.DataFrame, root: Path, visits: pl.DataFrame
     return mimic_charts(root, "icu/chartevents", visits, patients, work, marked=False)
 
 
-def _codes(root: Path, events: pl.LazyFrame) -> Found:
+def _titles(root: Path, name: str) -> pl.DataFrame:
+    """Names of the codes of diagnoses_icd or procedures_icd."""
+    columns = {"icd_code": TEXT, "icd_version": I64, "long_title": TEXT}
+    table = open_table(root, f"hosp/d_icd_{name.removesuffix('_icd')}", columns)
+    prefix = pl.col("icd_version").replace_strict(VOCABULARY[name], default=None, return_dtype=pl.String)
+    return dictionary(table, pl.concat_str(prefix, pl.lit("/"), icd_code("icd_code")), "long_title")
+
+
+def _codes(root: Path, events: pl.LazyFrame, titles: Sequence[pl.DataFrame]) -> Found:
     """Codes that occur, sorted, with the names of the dictionaries; without one, a code is its own name."""
-    parts = [vital_names(), COMMON_NAMES]
-    for name, vocabulary in (("d_icd_diagnoses", "diagnoses_icd"), ("d_icd_procedures", "procedures_icd")):
-        table = open_table(root, f"hosp/{name}", {"icd_code": TEXT, "icd_version": I64, "long_title": TEXT})
-        prefix = pl.col("icd_version").replace_strict(VOCABULARY[vocabulary], default=None, return_dtype=pl.String)
-        code = pl.concat_str(prefix, pl.lit("/"), pl.col("icd_code").str.strip_chars())
-        parts.append(dictionary(table, code, "long_title"))
+    parts = [vital_names(), COMMON_NAMES, *titles]
     if find_table(root, "hosp/labevents") is not None:
         table = open_table(root, "hosp/d_labitems", {"itemid": I64, "label": TEXT})
         parts.append(dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String)), "label"))

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import polars as pl
 
+from ghar.data.readers.damage import LineCount, first_bad_line
+from ghar.data.readers.layouts import looks_like, places, seen
 from ghar.errors import BadInput
 
 SUFFIXES = (".csv.gz", ".csv", ".csv.zst", ".parquet")
@@ -29,22 +31,28 @@ STRANGE = "_strange_date"  # column of `Table.rows`: whether a date of that row 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that exists: its name in messages and counts, its file, the wanted columns with their types, its rows."""
+    """A table that exists: its name in messages and counts, its file, the wanted columns with their types, its rows.
+
+    cells: rows that a line of the file becomes, where each of several columns is a row of its own."""
 
     name: str
     path: Path
     columns: Mapping[str, pl.DataType]
     rows: pl.LazyFrame
+    cells: int = 1
 
 
 def find_table(root: Path, name: str) -> Path | None:
-    """File of the table `name` ("hosp/admissions") as csv.gz, csv, csv.zst or parquet, in any letter case.
+    """File of the table `name` ("hosp/admissions") as csv.gz, csv, csv.zst or parquet, in any letter case, and where
+    else it may lie (`places`).
 
     None where it is absent; BadInput where it is there in two forms, which may differ.
     """
     folder, _, stem = name.rpartition("/")
-    here = {p.name.lower(): p for p in _files(root, folder)}
-    found = [here[stem + suffix] for suffix in SUFFIXES if stem + suffix in here]
+    found: list[Path] = []
+    for place in places(root, folder):
+        here = {p.name.lower(): p for p in _files(root, place)}
+        found = found or [here[stem + suffix] for suffix in SUFFIXES if stem + suffix in here]
     if len(found) > 1:
         names = " and ".join(path.name for path in found)
         raise BadInput(f"{found[0].parent} holds the table {name} more than once, as {names}: keep one of them there.")
@@ -89,12 +97,16 @@ def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Tab
     path = find_table(root, name)
     if path is None:
         kinds, better = ", ".join(SUFFIXES), _root_nearby(root, name)
-        mend = "point data.root to the folder that contains it" if better is None else f"set data.root to {better}"
+        mend = f"set data.root to {better}" if better is not None else looks_like(root, name)
+        mend = mend or f"point data.root to the folder that contains it ({seen(root)})"
         raise BadInput(f"{root} has no table {name} ({kinds}): {mend}.")
     spelling = {column.lower().strip(): column for column in _header(path)}
     absent = [column for column in columns if column not in spelling]
     if absent:
-        raise BadInput(f"{path} has no column {', '.join(absent)} (it has {', '.join(spelling)}): check the version.")
+        if any("\n" in column for column in spelling):
+            raise BadInput(f"{path} has no sound header: {_damage(path)}.")
+        mend = looks_like(root, name) or "check the version"
+        raise BadInput(f"{path} has no column {', '.join(absent)} (it has {', '.join(spelling)}): {mend}.")
     if path.suffix == ".parquet":
         scan = pl.scan_parquet(path)
     else:
@@ -191,6 +203,7 @@ def _sift(
     flags = {f"_repair{i}": rule.fill_null(False) for i, rule in enumerate(repairs.values())}
     judged = rows.with_columns(reason).select(*result, "_reason", **flags)
     dropped, repaired = Counter(), Counter()
+    lines = LineCount(table.path)
     keep(judged.collect_schema().to_frame(eager=True).drop("_reason", *flags))
     try:
         # In batches, because two queries on one scan would keep all its rows in memory for the slower one.
@@ -201,10 +214,29 @@ def _sift(
             keep(good.drop("_reason", *flags))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _explain(table, error) from error
-    counts = {f"rows.{table.name}": sum(dropped.values())}
+    counts = {f"rows.{table.name}": sum(dropped.values())} | _joined(table, lines.wait(), sum(dropped.values()))
     counts |= {f"dropped.{table.name}.{name}": dropped[i] for i, name in enumerate(drops) if dropped[i]}
     repairs_made = zip(repairs, flags, strict=True)
     return counts | {f"repaired.{table.name}.{name}": repaired[flag] for name, flag in repairs_made if repaired[flag]}
+
+
+def _joined(table: Table, lines: int | None, rows: int) -> dict[str, int]:
+    """How many lines of the file are no rows of their own, because quotes join them. BadInput where none is a row."""
+    missing = (lines or 0) - rows // table.cells
+    if missing <= 0:
+        return {}
+    if rows == 0:
+        raise BadInput(f"{table.path} has {missing} lines and no row: {_damage(table.path)}.")
+    return {f"joined.{table.name}.lines": missing}
+
+
+def _damage(path: Path) -> str:
+    """The first bad line, and what to do."""
+    bad = first_bad_line(path)
+    if bad is None:
+        return "copy the file again"
+    where = f"line {bad[0]} below the header" if bad[0] else "the header"
+    return f"{where} {bad[1]}: correct it"
 
 
 def fingerprint(files: Iterable[Path], version: str) -> str:
@@ -220,7 +252,7 @@ def _header(path: Path) -> list[str]:
     except pl.exceptions.NoDataError:
         raise BadInput(f"{path} is empty: copy the table again.") from None
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise BadInput(f"{path} cannot be read ({_first_line(error)}): copy the table again.") from error
+        raise BadInput(f"{path} cannot be read ({_first_line(error)}): {_damage(path)}.") from error
 
 
 def _typed(column: pl.Expr, source: pl.DataType, kind: pl.DataType, *, strict: bool = True) -> pl.Expr:
@@ -253,7 +285,7 @@ def _explain(table: Table, error: Exception) -> BadInput:
         if bad is not None:
             where = f"{table.path}, row {bad[0]} below the header, column {column}"
             return BadInput(f"{where}: {bad[1]!r} is not {_wanted(kind)}: correct that row.")
-    return BadInput(f"{table.path} cannot be read ({_first_line(error)}): correct or copy the file again.")
+    return BadInput(f"{table.path} cannot be read ({_first_line(error)}): {_damage(table.path)}.")
 
 
 def _first_bad_cell(path: Path, column: str, kind: pl.DataType) -> tuple[int, str] | None:

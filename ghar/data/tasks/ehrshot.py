@@ -14,9 +14,10 @@ lab_anemia       1 minute before a result      its haemoglobin in g/L: below 70 
                                                "normal" and "adequate": none
 
 Stays without a known end are "no_end" everywhere but in lab_anemia. Predictions of one patient at one time are one
-("repeated"). Acute myocardial infarction is SNOMED 57054005 with its descendants (parents in the table of codes), and
-for sources that code in ICD 410 (ICD-9-CM) or I21, I22 (ICD-10-CM). Haemoglobin is LOINC LP392452-1 with its
-descendants and LOINC 718-7, with the unit of the column `unit`, and MIMIC's LAB/50811, 51222 and 51640, in g/dL.
+("repeated"), the first of the source; "repeated with another label" counts the times at which they differ. Acute
+myocardial infarction is SNOMED 57054005 with its descendants (parents in the table of codes), and for sources that
+code in ICD 410 (ICD-9-CM) or I21, I22 (ICD-10-CM). Haemoglobin is LOINC LP392452-1 with its descendants and LOINC
+718-7, with the unit of the column `unit`, and MIMIC's LAB/50811, 51222 and 51640, in g/dL.
 For guo_readmission the benchmark's text leaves out all readmissions of the same day, its code only discharges on whose
 day an earlier stay began: here both.
 
@@ -82,8 +83,11 @@ def ehrshot_labels(cohort: Cohort, task: EhrshotTask) -> Labels:
     else:
         raise BadInput(f"There is no EHRSHOT task {task!r}: choose {', '.join(TASKS)}.")
     rows = rows.select("subject_id", "prediction_time", pl.col("label").cast(pl.Int64))
-    once = rows.unique(["subject_id", "prediction_time"], keep="first", maintain_order=True)
+    by_time = rows.group_by("subject_id", "prediction_time", maintain_order=True)
+    once = by_time.agg(pl.col("label").first(), others=pl.col("label").n_unique() - 1)
     left_out["repeated"] = rows.height - once.height
+    left_out["repeated with another label"] = int((once["others"] > 0).sum())  # among these, at so many times
+    once = once.drop("others")
     return once.sort("subject_id", "prediction_time"), {rule: n for rule, n in left_out.items() if n}
 
 

@@ -59,6 +59,11 @@ def kare_samples(
             raise BadInput(f"There is no {name}={value!r} of KARE: choose {' or '.join(known)}.")
     cohort = in_order_of(cohort, leakage, legacy_order)
     within = ordered_within(cohort.visits)
+    if task == "readmission" and "group" in within:
+        raise BadInput(
+            f"KARE's readmission has no sense in the {cohort.name}: a next ICU stay there is one of the same hospital "
+            "stay, within days for nearly everyone who has one. Choose kare_mortality, or task=read."
+        )
     start, end = pl.col("start"), pl.col("end")
     after = start.shift(-1).over(within)
     visits = cohort.visits.with_columns(next=after, next_died=pl.col("died").shift(-1).over(within))

@@ -1,0 +1,75 @@
+"""What is wrong with a csv file: lines that no reader of rows would miss, and the first cell or line that cannot be."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+BLOCK = 1 << 20  # bytes read at once
+
+
+class LineCount:
+    """Counts the lines below the header of a csv or csv.gz while others read it: a stray quote joins lines, silently.
+
+    `wait` gives their number; None for another format, and for a file that cannot be unpacked, which its reader says.
+    """
+
+    def __init__(self, path: Path):
+        self._path, self._lines = path, None
+        self._thread = Thread(target=self._count, daemon=True)
+        if path.suffix in (".csv", ".gz"):
+            self._thread.start()
+
+    def wait(self) -> int | None:
+        if self._thread.ident is not None:
+            self._thread.join()
+        return self._lines
+
+    def _count(self) -> None:
+        ends, last = 0, b"\n"
+        try:
+            for block in _blocks(self._path):
+                ends += block.count(b"\n")
+                last = block[-1:]
+        except (OSError, EOFError, zlib.error):
+            return
+        self._lines = max(ends + (last != b"\n") - 1, 0)
+
+
+def first_bad_line(path: Path) -> tuple[int, str] | None:
+    """Line below the header (from 1) of a csv or csv.gz that is no row, and what it is; None where all are.
+
+    Only for files that have been refused already, since it looks at every line.
+    """
+    columns = 0
+    try:
+        for number, line in enumerate(_lines(path)):
+            try:
+                cells = next(csv.reader([line.decode("utf-8-sig" if number == 0 else "utf-8")]), [])
+            except UnicodeDecodeError as error:
+                return number, f"has the byte 0x{line[error.start]:02x}, which is not UTF-8"
+            except csv.Error as error:
+                return number, f"cannot be split into cells ({error})"
+            if line.count(b'"') % 2:
+                return number, "has a quote that is not closed in its line"
+            columns = columns or len(cells)
+            if len(cells) > columns:
+                return number, f"has {len(cells)} cells, the header {columns}"
+    except (OSError, EOFError, zlib.error):
+        return None
+    return None
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        yield from file
