@@ -10,7 +10,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {"hosp": ("hosp", "core", ""), "icu":
 KNOWN = (  # tables or folders that tell a source, and what to do with it
     (
         {"person", "visit_occurrence"},
-        "it looks like OMOP, which MEDS_OMOP_ETL turns into MEDS: convert, then data=meds",
+        "it looks like OMOP: convert it to MEDS (meds_etl_omop), then data=meds",
     ),
     ({"data", "metadata"}, "it looks like MEDS: choose data=meds"),
     ({"hosp", "icu"}, "it looks like MIMIC-IV: choose data=mimic4"),
