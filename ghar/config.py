@@ -92,6 +92,7 @@ class Model:
     kind: Literal["demo", "pretrained"]  # demo: a small Qwen2 built on the spot
     path: str | None  # pretrained: folder or hub name
     dtype: Literal["float32", "bfloat16"]  # of weights and computation
+    max_length: Count  # tokens of a prompt with its reply at most, in training and in vllm
     finetune: Literal["lora", "full"]  # what is trained: low-rank adapters, or all weights
     lora_rank: Count  # of the adapters; their alpha is twice as much
     critic: Literal["head", "adapter"]  # value heads on the shared trunk, or on an adapter of their own

@@ -267,6 +267,11 @@ def _engine_contradictions(c: Config) -> Iterator[str]:
 
 
 def _model_contradictions(c: Config) -> Iterator[str]:
+    if c.env.history_tokens >= c.model.max_length:
+        yield (
+            f"env.history_tokens={c.env.history_tokens} leaves no room in model.max_length={c.model.max_length}, which "
+            "holds the rest of a prompt and its reply too: lower the first or raise the second."
+        )
     shape = {"hidden": c.model.hidden, "layers": c.model.layers, "heads": c.model.heads, "vocab": c.model.vocab}
     if c.model.kind == "demo":
         missing = [f"model.{name}" for name, size in shape.items() if size is None]

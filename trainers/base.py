@@ -114,7 +114,8 @@ def build_base(config: Config, practice: Practice, log: Log) -> tuple[Any, Any]:
     if base.steps == 0:
         return model, tokenizer
     pairs = _pairs(tokenizer, made, base.steps * base.batch, seed)
-    settings = SFTSettings(base.steps, base.batch, base.lr, config.trainer.warmup.micro_batch, seed=seed)
+    micro_batch, longest = config.trainer.warmup.micro_batch, config.model.max_length
+    settings = SFTSettings(base.steps, base.batch, base.lr, micro_batch, max_length=longest, seed=seed)
     result = run_sft(model, tokenizer, pairs, settings)
     for row in result.curve:
         log({"phase": "base", "step": int(row["step"]), "train/loss": row["loss"], "train/accuracy": row["accuracy"]})

@@ -1,38 +1,45 @@
 """What a training needs of the machine, asked before anything large is loaded.
 
-The memory is an estimate: weights, gradients, optimiser and activations of one micro-batch, as ZeRO shares them.
+Weights, gradients and optimiser by formula, as ZeRO shares them; activations counted (`trainers.counting`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from math import gcd
+from typing import Any, Literal
 
 import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
-from trainers.rl.head import CHUNK, FROZEN_CHUNK
+from trainers.counting import Pass, activations, architecture
 from trainers.runs.distributed import world
 
 LEAST_TOKENS = 2048  # no advice to make micro-batches smaller than a long prompt
-# bytes of activations a layer keeps per token and unit of width, in 16 bits: Korthikanti et al. 2022, "Reducing
-# Activation Recomputation in Large Transformer Models", Table 2, without the attention matrix, which is never stored
-KEPT, KEPT_RECOMPUTED = 34, 2
+REPLY = 8  # one token in so many is taken for a reply's
+OTHERS, INSTRUCTIONS = 4, 512  # evidence and examples are seldom longer than three records; tokens of what is asked
+
+Need = dict[str, float]  # bytes by purpose
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a language model: weights in all, sum of inputs and outputs over its linear layers, layers, width, words."""
+    """Of a language model. weights: all of them; linear, ends: of its layers' linear maps, all weights and the sum of
+    inputs and outputs; cached: numbers that one token leaves as keys and values; reach: tokens it can read;
+    architecture: its configuration in transformers, as JSON."""
 
     weights: int
+    linear: int
     ends: int
     layers: int
-    hidden: int
-    vocab: int
+    cached: int
+    reach: int
+    architecture: str
 
 
 def check_machine(config: Config) -> None:
@@ -51,67 +58,126 @@ def check_machine(config: Config) -> None:
 
 def shape_of(config: Config) -> Shape | None:
     """Of the model a run trains, without its weights; None when it cannot be told."""
-    from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
+    from transformers import AutoConfig, Qwen2Config
 
     model = config.model
     if model.kind == "demo":
         hidden, layers, heads, vocab = (size or 0 for size in (model.hidden, model.layers, model.heads, model.vocab))
-        found: Any = Qwen2Config(
+        return shaped(Qwen2Config(
             vocab_size=vocab, hidden_size=hidden, intermediate_size=3 * hidden, num_hidden_layers=layers,
-            num_attention_heads=heads, num_key_value_heads=heads, tie_word_embeddings=True,
-        )  # fmt: skip
-    else:
-        assert model.path is not None  # ghar.configure asks for it
-        try:
-            found = AutoConfig.from_pretrained(model.path)
-        except (OSError, ValueError):
-            return None
+            num_attention_heads=heads, num_key_value_heads=heads, max_position_embeddings=4096,
+            tie_word_embeddings=True,
+        ))  # fmt: skip
+    assert model.path is not None  # ghar.configure asks for it
+    try:
+        return shaped(AutoConfig.from_pretrained(model.path))
+    except (OSError, ValueError):
+        return None
+
+
+def shaped(found: Any) -> Shape:
+    """The shape that a configuration of transformers describes."""
+    text = json.dumps({"model_type": found.model_type, **found.to_dict()}, default=str, sort_keys=True)
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(found)
-    linear = [m for m in empty.modules() if isinstance(m, torch.nn.Linear) and m is not empty.get_output_embeddings()]
-    ends = sum(m.in_features + m.out_features for m in linear)
-    weights = sum(p.numel() for p in empty.parameters())
-    return Shape(weights, ends, found.num_hidden_layers, found.hidden_size, found.vocab_size)
+        empty = architecture(text)
+    head = empty.get_output_embeddings()
+    linear = [m for m in empty.modules() if isinstance(m, torch.nn.Linear) and m is not head]
+    size = getattr(found, "head_dim", None) or found.hidden_size // found.num_attention_heads
+    return Shape(
+        weights=sum(p.numel() for p in empty.parameters()),
+        linear=sum(m.weight.numel() for m in linear),
+        ends=sum(m.in_features + m.out_features for m in linear),
+        layers=found.num_hidden_layers,
+        cached=2 * found.num_hidden_layers * (found.num_key_value_heads or found.num_attention_heads) * size,
+        reach=found.max_position_embeddings,
+        architecture=text,
+    )
 
 
-def estimate(config: Config, shape: Shape, processes: int) -> dict[str, float]:
-    """Bytes one process needs on its device, by purpose."""
+def estimate(config: Config, shape: Shape, processes: int) -> dict[str, Need]:
+    """Bytes one process needs on its device, by purpose, in each phase: sft, rl."""
+    phases = {"sft": _sft(config, shape, processes)}
+    if config.trainer.rl.updates:
+        phases["rl"] = _rl(config, shape, processes)
+    return phases
+
+
+def longest(config: Config, shape: Shape) -> int:
+    """Tokens of the longest prompts and replies to be expected: what the model may read, and a few times the record."""
+    return min(config.model.max_length, shape.reach, OTHERS * config.env.history_tokens + INSTRUCTIONS)
+
+
+def _sft(config: Config, shape: Shape, processes: int) -> Need:
+    warmup = config.trainer.warmup
+    rows = gcd(max(1, warmup.batch // processes), warmup.micro_batch)
+    busy = activations(_pass("sft", config, shape, rows, rows * longest(config, shape)))
+    return _training(config, shape, processes, busy, adapters=1, copies=1)
+
+
+def _rl(config: Config, shape: Shape, processes: int) -> Need:
+    """Besides training there are rollouts without gradients: adapters folded into a copy, all weights of ZeRO-3."""
+    model, rl, engine = config.model, config.trainer.rl, config.engine
+    lora, item = model.finetune == "lora", _item(config)
+    adapters = 2 if model.critic == "adapter" else 1
+    # full fine-tuning keeps a copy as its reference
+    copies = 2 if not lora and (rl.kl > 0 or rl.ratio == "reference") else 1
+    busy = activations(_pass("rl", config, shape, 1, rl.micro_tokens))
+    need = _training(config, shape, processes, busy, adapters, copies)
+    play = (shape.linear * item if lora else 0) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
+    if engine.kind == "vllm":
+        need["engine"] = shape.weights * item + (engine.kv_cache_gb or 0) * GIB
+    else:
+        tokens = engine.max_batch * longest(config, shape)
+        play += tokens * shape.cached * item
+        play += activations(_pass("rollout", config, shape, engine.max_batch, tokens))
+    need["activations"] = max(need["activations"], play - need["gradients"])
+    return need
+
+
+def _pass(kind: Literal["sft", "rl", "rollout"], config: Config, shape: Shape, rows: int, tokens: int) -> Pass:
     model, shared = config.model, config.deepspeed
-    stage = shared.stage or 0
-    item = 4 if model.dtype == "float32" else 2
+    return Pass(
+        kind, shape.architecture, shape.layers, model.dtype, model.finetune, model.lora_rank, model.critic,
+        shared.checkpointing, shared.stage is not None and model.dtype == "bfloat16", rows, tokens, tokens // REPLY,
+    )  # fmt: skip
+
+
+def _training(config: Config, shape: Shape, processes: int, busy: float, adapters: int, copies: int) -> Need:
+    """Bytes of a training pass. busy: of its activations; adapters, copies: how many there are of either."""
+    model, stage, item = config.model, config.deepspeed.stage, _item(config)
     lora = model.finetune == "lora"
-    adapters = model.lora_rank * shape.ends * (2 if model.critic == "adapter" else 1) if lora else 0
-    trained = adapters or shape.weights
-    copies = 1 if lora or config.trainer.rl.kl == 0 else 2  # full fine-tuning keeps a copy as its reference
-    moments = 2 * item if shared.stage is None else 12  # DeepSpeed's work on float32 masters
-    away = shared.offload and torch.cuda.is_available()
-    tokens, width = config.trainer.rl.micro_tokens, shape.hidden * item / 2
-    full = shape.layers * KEPT
-    kept = shape.layers * KEPT_RECOMPUTED + KEPT if shared.checkpointing else full
-    positions = min(FROZEN_CHUNK if lora else CHUNK, tokens)
-    passes = tokens * width * kept + 4 * positions * shape.vocab * 4  # logits and three like them
-    gradients = trained * item / (processes if stage >= 2 else 1)
-    # rollouts have no gradients, but fold adapters into a second copy of the weights, and ZeRO-3 gathers all of them
-    held = (copies * shape.weights + adapters) * item
-    busy = max(gradients + passes, (shape.weights * item if lora else 0) + (held if stage == 3 else 0))
-    engine = shape.weights * item + (config.engine.kv_cache_gb or 0) * GIB if config.engine.kind == "vllm" else 0
+    trained = adapters * model.lora_rank * shape.ends if lora else shape.weights
+    own = 4 if lora and stage is None else item  # peft keeps adapters in float32, DeepSpeed in the model's dtype
+    held = copies * shape.weights * item + (trained * own if lora else 0)
+    masters = 2 * own if stage is None else 12  # AdamW's moments; DeepSpeed's work on float32 masters
+    away = config.deepspeed.offload and torch.cuda.is_available()
+    moments = trained * masters / (processes if (stage or 0) >= 1 else 1)
     return {
         "weights": held / (processes if stage == 3 else 1),
-        "optimiser": 0 if away else trained * moments / (processes if stage >= 1 else 1),
-        "gradients and activations": busy,
-        "engine": engine,
+        "optimiser": 0 if away else moments,
+        "gradients": trained * own / (processes if (stage or 0) >= 2 else 1),
+        "activations": max(busy, trained * own if torch.cuda.is_available() else 0),  # AdamW steps on all at once there
     }
+
+
+def _item(config: Config) -> int:
+    return 4 if config.model.dtype == "float32" else 2
+
+
+def worst(config: Config, shape: Shape, processes: int) -> tuple[str, Need]:
+    """The phase that needs most, and what it needs."""
+    return max(estimate(config, shape, processes).items(), key=lambda phase: sum(phase[1].values()))
 
 
 def check_memory(config: Config, shape: Shape, processes: int, free: int, device: str) -> None:
     """BadInput, with what would fit, when the estimate is above `free` bytes for this process."""
-    need = estimate(config, shape, processes)
+    phase, need = worst(config, shape, processes)
     if sum(need.values()) <= free:
         return
     parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in need.items() if size)
     raise BadInput(
         f"Training this model of {shape.weights / 1e9:.2g} billion weights needs about {sum(need.values()) / GIB:.1f} "
-        f"GiB of {device} memory in each process ({parts}), but {free / GIB:.1f} are free: "
+        f"GiB of {device} memory in each process during {phase} ({parts}), but {free / GIB:.1f} are free: "
         f"{_advice(config, shape, processes, free)}."
     )
 
@@ -119,11 +185,11 @@ def check_memory(config: Config, shape: Shape, processes: int, free: int, device
 def _advice(config: Config, shape: Shape, processes: int, free: int) -> str:
     """The first settings that fit, saving more and more."""
     for change, cheaper in _savings(config, processes):
-        need = sum(estimate(cheaper, shape, processes).values())
+        need = sum(worst(cheaper, shape, processes)[1].values())
         if need <= free:
             return f"{change} would fit ({need / GIB:.1f} GiB)"
         config = cheaper
-    least = estimate(config, shape, processes)
+    least = worst(config, shape, processes)[1]
     fits = shape.weights * free / sum(least.values())
     return f"even with all savings it does not fit; take a model of at most about {fits / 1e9:.1g} billion weights"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import Qwen2Config
 
 from ghar.config import Config
 from ghar.errors import BadInput
@@ -18,10 +20,13 @@ from ghar.llm.demo_model import build_model
 from ghar.llm.vllm_build import GIB
 from launch.entry import load
 from trainers import machine
-from trainers.machine import Shape, check_machine, check_memory, estimate, shape_of
+from trainers.machine import check_machine, check_memory, estimate, shape_of, shaped
 
 SMALL = ("model.hidden=64", "model.layers=2", "model.heads=4", "model.vocab=512")
-BIG = Shape(weights=3_000_000_000, ends=2_000_000, layers=36, hidden=2048, vocab=151_936)  # about Qwen2.5-3B
+BIG = shaped(Qwen2Config(  # Qwen2.5-3B
+    vocab_size=151_936, hidden_size=2048, intermediate_size=11_008, num_hidden_layers=36, num_attention_heads=16,
+    num_key_value_heads=2, max_position_embeddings=32_768, tie_word_embeddings=True,
+))  # fmt: skip
 
 
 @cache
@@ -42,7 +47,8 @@ def test_the_shape_is_the_models(tmp_path: Path):
     assert shape is not None and shape.weights == sum(p.numel() for p in model.parameters())
     model.save_pretrained(tmp_path)
     pretrained = config("model=pretrained", f"model.path={tmp_path}", "trainer.base.steps=0")
-    assert shape_of(pretrained) == shape
+    found = shape_of(pretrained)
+    assert found is not None and replace(found, architecture=shape.architecture) == shape
     missing = config("model=pretrained", f"model.path={tmp_path / 'none'}", "trainer.base.steps=0")
     assert shape_of(missing) is None  # load_pretrained says why
 
@@ -56,29 +62,27 @@ def test_adapters_have_as_many_weights_as_peft_makes():
     actor = make_actor(small, build_model(Words(), hidden=64, layers=2, heads=4, seed=0), ("top", "low"))
     heads = sum(p.numel() for p in actor.heads.parameters())
     trained = sum(p.numel() for p in actor.trainable_parameters()) - heads
-    assert estimate(small, shape, 1)["optimiser"] == 8 * trained
+    assert estimate(small, shape, 1)["rl"]["optimiser"] == 8 * trained
 
 
 def test_stages_share_out_what_they_should():
     def need(stage: str, processes: int) -> dict[str, float]:
-        return estimate(config("model.finetune=full", f"deepspeed={stage}"), BIG, processes)
+        return estimate(config("model.finetune=full", f"deepspeed={stage}"), BIG, processes)["rl"]
 
     assert need("zero1", 4)["optimiser"] == need("zero1", 1)["optimiser"] / 4
     assert need("zero1", 4)["weights"] == need("zero2", 4)["weights"] == 4 * need("zero3", 4)["weights"]
-    gradients = "gradients and activations"
-    assert need("zero0", 4)[gradients] == need("zero1", 4)[gradients] > need("zero2", 4)[gradients]
+    assert need("zero0", 4)["gradients"] == need("zero1", 4)["gradients"] == 4 * need("zero2", 4)["gradients"]
 
 
 def test_zero_3_gathers_all_weights_to_play():
     """Actor and reference of 3 billion weights, whatever the number of processes; LoRA's merged copy besides."""
     full = config("model.finetune=full", "deepspeed=zero3", "trainer.rl.micro_tokens=2048")
     lora = config("model.finetune=lora", "deepspeed=zero3", "trainer.rl.micro_tokens=2048")
-    item = 4 if full.model.dtype == "float32" else 2
-    assert estimate(full, BIG, 64)["gradients and activations"] == 2 * BIG.weights * item
-    assert estimate(lora, BIG, 64)["gradients and activations"] >= 2 * BIG.weights * item
+    assert estimate(full, BIG, 64)["rl"]["activations"] >= 2 * BIG.weights * 4
+    assert estimate(lora, BIG, 64)["rl"]["activations"] >= (BIG.weights + BIG.linear) * 4
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     free=st.floats(0.5, 200).map(lambda gib: int(gib * GIB)),
     finetune=st.sampled_from(["lora", "full"]),
@@ -101,8 +105,8 @@ def test_the_advice_fits(free: int, finetune: str, stage: str, processes: int):
 
 def test_too_little_memory_is_said_with_its_parts():
     message = (
-        r"3 billion weights needs about \d+\.\d GiB of cpu memory in each process \(weights \d+\.\d, optimiser .*\), "
-        r"but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
+        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during sft \(weights \d+\.\d, "
+        r"optimiser .*\), but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
     )
     with pytest.raises(BadInput, match=message):
         check_memory(config("model.finetune=full"), BIG, 1, 20 * GIB, "cpu")

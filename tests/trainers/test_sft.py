@@ -18,7 +18,7 @@ from ghar.errors import BadInput
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
 from trainers.runs.checkpoint import seal
 from trainers.sft import run as sft
-from trainers.sft.pairs import IGNORE, collate_left
+from trainers.sft.pairs import IGNORE, collate
 from trainers.sft.run import Pair, SFTSettings, draw_order, run_sft
 
 SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
@@ -110,13 +110,12 @@ def test_order_shuffles_epochs_and_sorts_inside_a_step():
         assert (np.diff(lengths[step]) >= 0).all()
 
 
-def test_padding_is_on_the_left_and_carries_no_loss():
+def test_padding_is_on_the_right_and_carries_no_loss():
     rows = [{"input_ids": [5, 6, 7], "labels": [IGNORE, 6, 7]}, {"input_ids": [8], "labels": [8]}]
-    batch = collate_left(rows, pad_id=0)
-    assert batch["input_ids"].tolist() == [[5, 6, 7], [0, 0, 8]]
-    assert batch["labels"].tolist() == [[IGNORE, 6, 7], [IGNORE, IGNORE, 8]]
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
-    assert batch["position_ids"].tolist() == [[0, 1, 2], [0, 0, 0]]
+    batch = collate(rows, pad_id=0)
+    assert batch["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert batch["labels"].tolist() == [[IGNORE, 6, 7], [8, IGNORE, IGNORE]]
+    assert set(batch) == {"input_ids", "labels"}  # no mask, which would keep attention from its fast kernels
 
 
 def test_bad_pairs_are_named():

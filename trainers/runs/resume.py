@@ -25,7 +25,7 @@ FREE = frozenset({
     "retriever.service", "retriever.workers", "retriever.batch",
     "deepspeed.checkpointing", "engine.device", "engine.kv_cache_gb", "engine.sync", "engine.sleep", "engine.max_batch",
     "ray.workers", "ray.rollout_actors", "ray.retrieval_actors", "ray.gpu", "ray.timeout_s",
-    "env.in_flight", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
+    "env.in_flight", "model.max_length", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
     "logger.wandb", "privacy.allow",
 })  # fmt: skip
 

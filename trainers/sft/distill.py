@@ -11,7 +11,7 @@ from trainers.sft.lessons import Lessons
 from trainers.sft.run import SFTResult, run_sft
 from trainers.sft.warmup import imitation
 
-WARMUP, LONGEST = 0.1, 6000  # warmup_ratio, max_seq_length of KARE's Table 6; its schedule is a cosine
+WARMUP = 0.1  # warmup_ratio of KARE's Table 6; its schedule is a cosine
 
 
 def learn(config: Config, model: Any, tokenizer: Any, lessons: Lessons, keep: Path | None) -> SFTResult:
@@ -23,5 +23,5 @@ def learn(config: Config, model: Any, tokenizer: Any, lessons: Lessons, keep: Pa
     settings = imitation(config, len(lessons.pairs))
     if lessons.valid:
         quarter = max(1, round(len(lessons.pairs) / settings.batch_size / 4))
-        settings = replace(settings, warmup=WARMUP, schedule="cosine", log_every=quarter, max_length=LONGEST)
+        settings = replace(settings, warmup=WARMUP, schedule="cosine", log_every=quarter)
     return run_sft(model, tokenizer, lessons.pairs, settings, keep, lessons.valid)

@@ -70,22 +70,18 @@ def dataset(pairs: Sequence[Pair]) -> Any:
     return Dataset.from_dict(columns)
 
 
-def collate_left(rows: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Any]:
-    """Pad on the left, so that completions end together and only the last columns need logits.
+def collate(rows: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Any]:
+    """Pad on the right, where nothing that counts looks: causal attention then needs no mask, which would keep torch
+    from its fast kernels, and positions count from 0 by themselves.
 
-    input_ids, labels, attention_mask, position_ids: int64 [R, L]; weights, where rows have them: a NumPy float64 [R].
+    input_ids, labels: int64 [R, L]; weights, where rows have them: a NumPy float64 [R].
     """
     import torch
 
     width = max(len(row["input_ids"]) for row in rows)
-    gaps = [width - len(row["input_ids"]) for row in rows]
-    gap = torch.tensor(gaps)[:, None]
-    columns = torch.arange(width)
+
+    def padded(name: str, filler: int) -> torch.Tensor:
+        return torch.tensor([list(row[name]) + [filler] * (width - len(row[name])) for row in rows])
+
     weights = {"weights": np.array([row["weight"] for row in rows])} if "weight" in rows[0] else {}
-    return {
-        "input_ids": torch.tensor([[pad_id] * g + list(r["input_ids"]) for g, r in zip(gaps, rows, strict=True)]),
-        "labels": torch.tensor([[IGNORE] * g + list(r["labels"]) for g, r in zip(gaps, rows, strict=True)]),
-        "attention_mask": (columns >= gap).long(),
-        "position_ids": (columns - gap).clamp(min=0),
-        **weights,
-    }
+    return {"input_ids": padded("input_ids", pad_id), "labels": padded("labels", IGNORE), **weights}

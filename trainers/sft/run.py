@@ -29,7 +29,7 @@ from ghar.progress import progress
 from trainers.runs.checkpoint import fault, other_processes, seal
 from trainers.runs.distributed import gather, load_deepspeed, on_main, rank, world
 from trainers.runs.zero import ALONE, zero_config
-from trainers.sft.pairs import Pair, collate_left, dataset
+from trainers.sft.pairs import Pair, collate, dataset
 
 SAVES = 10  # checkpoints of a training that keeps any
 ORIGIN = "origin.json"  # in each: what the training was of
@@ -106,7 +106,7 @@ def run_sft(
         trainer: Any = CompletionTrainer(
             model=model,
             args=_arguments(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),
-            data_collator=partial(collate_left, pad_id=tokenizer.pad_token_id),
+            data_collator=partial(collate, pad_id=tokenizer.pad_token_id),
             train_dataset=dataset(pairs).select(draw_order(lengths, cfg)),
             eval_dataset=dataset(valid) if valid else None,
             processing_class=tokenizer,
@@ -220,7 +220,10 @@ def _check(pairs: Sequence[Pair], cfg: SFTSettings) -> None:
             raise BadInput(f"SFT pair {i} has an empty prompt or completion; leave such replies out")
         length = len(pair.prompt_ids) + len(pair.completion_ids)
         if length > cfg.max_length:
-            raise BadInput(f"SFT pair {i} is {length} tokens long, more than max_length={cfg.max_length}")
+            raise BadInput(
+                f"SFT pair {i} is {length} tokens long, more than model.max_length={cfg.max_length}: raise that, or "
+                "lower env.history_tokens."
+            )
 
 
 def _arguments(cfg: SFTSettings, folder: str, cpu: bool, kept: bool, validated: bool) -> Any:

@@ -60,10 +60,14 @@ def completion_logits(model: Any, inner: Any, inputs: Mapping[str, Any]) -> tupl
     """
     labels = inputs["labels"]
     row, column = (labels != IGNORE).nonzero(as_tuple=True)
-    seen = {name: value for name, value in inputs.items() if name not in ("labels", "weights")}
-    with only_at(inner, row, column - 1):  # the token in column c is predicted in column c - 1
-        logits = model(**seen, use_cache=False).logits[0]
-    return logits.float(), labels[row, column], row
+    logits = logits_at(model, inner, inputs["input_ids"], row, column - 1)  # a token is predicted one column before
+    return logits, labels[row, column], row
+
+
+def logits_at(model: Any, inner: Any, ids: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Logits float32 [n, vocabulary] at the states of ids [R, L] in row [n] and column [n]."""
+    with only_at(inner, row, column):
+        return model(input_ids=ids, use_cache=False).logits[0].float()
 
 
 @torch.no_grad()
@@ -78,7 +82,7 @@ def completion_loss(model: Any, inner: Any, rows: Sequence[Any], collate: Any, b
     for first in range(0, len(batches), world()):
         mine = first + rank()
         inputs = collate(batches[min(mine, len(batches) - 1)])
-        moved = {name: value.to(inner.device) for name, value in inputs.items() if name != "weights"}
+        moved = {name: inputs[name].to(inner.device) for name in ("input_ids", "labels")}
         logits, target, _ = completion_logits(model, inner, moved)
         if mine < len(batches):
             total += float(cross_entropy(logits, target, reduction="sum"))

@@ -30,6 +30,7 @@ def imitation(config: Config, pairs: int) -> SFTSettings:
         batch_size=warmup.batch,
         lr=warmup.lr,
         micro_batch=warmup.micro_batch,
+        max_length=model.max_length,
         finetune=model.finetune,
         rank=model.lora_rank,
         alpha=model.lora_alpha,

@@ -1,0 +1,192 @@
+"""Bytes that a training pass holds at its peak besides weights and gradients: counted on the code that trains.
+
+Two and three layers of the model at its true width make one pass on tensors that have shapes and no memory (torch's
+fake tensors); what a further layer adds is the difference. So the count knows every copy that the code makes, of any
+architecture, and takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward (and, but for "rollout", backward) pass. architecture: a transformers configuration as JSON; tokens:
+    of the batch, in `rows` rows; replies: those with a loss; adapters16: LoRA weights in the model's 16 bits, as
+    DeepSpeed has them, and not in float32."""
+
+    kind: Literal["sft", "rl", "rollout"]
+    architecture: str
+    layers: int
+    dtype: str
+    finetune: Literal["lora", "full"]
+    rank: int
+    critic: Literal["head", "adapter"]
+    checkpointing: bool
+    adapters16: bool
+    rows: int
+    tokens: int
+    replies: int
+
+
+@cache
+def activations(one: Pass) -> int:
+    """Bytes at the peak of a pass, above weights and gradients that are there before it."""
+    two, three = (_peak(one, layers) for layers in (2, 3))
+    return two + (one.layers - 2) * (three - two)
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of all storages that are made within and not yet gone: `now`, and the `peak` so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def overlook(self, tensors: Iterator[torch.Tensor]) -> None:
+        """Leave out what is there already."""
+        for tensor in tensors:
+            self._known.add(tensor.untyped_storage())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for value in tree_leaves(out):
+            if isinstance(value, torch.Tensor) and (storage := value.untyped_storage()) not in self._known:
+                self._known.add(storage)
+                self.now += storage.nbytes()
+                weakref.finalize(storage, self._gone, storage.nbytes())
+        self.peak = max(self.peak, self.now)
+        return out
+
+    def _gone(self, size: int) -> None:
+        self.now -= size
+
+
+def _peak(one: Pass, layers: int) -> int:
+    with torch.device("meta"):
+        base = architecture(one.architecture, layers, one.dtype)
+        module, run = _KINDS[one.kind](one, base)
+    if one.adapters16:
+        module.to(getattr(torch, one.dtype))
+    with _weightless(), Live() as live:
+        _imagine(module)
+        for parameter in module.parameters():
+            parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
+        live.overlook(tensor for p in module.parameters() for tensor in (p, p.grad) if tensor is not None)
+        live.now = live.peak = 0
+        run()
+    return live.peak
+
+
+def architecture(text: str, layers: int | None = None, dtype: str = "float32") -> Any:
+    """A causal language model of a configuration in JSON, with as many layers; on torch's meta device without
+    weights."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    values = json.loads(text)
+    if layers is not None:
+        values |= {"num_hidden_layers": layers}
+        if isinstance(kinds := values.get("layer_types"), list):
+            values["layer_types"] = (kinds * layers)[:layers]
+    kind = values.pop("model_type")
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **values), dtype=getattr(torch, dtype))
+
+
+@contextmanager
+def _weightless() -> Iterator[None]:
+    """Tensors have shapes and no memory. transformers takes such tensors for packed rows and would build a mask that
+    real ones do not need."""
+    with FakeTensorMode(), patch("transformers.masking_utils.find_packed_sequence_indices", lambda positions: None):
+        yield
+
+
+def _imagine(module: torch.nn.Module) -> None:
+    """Weights on the meta device become fake ones, which attention's kernels take for a processor's."""
+    for part in module.modules():
+        for name, old in part._parameters.items():
+            if old is not None:
+                part._parameters[name] = torch.nn.Parameter(_like(old), requires_grad=old.requires_grad)
+        for name, buffer in part._buffers.items():
+            if buffer is not None:
+                part._buffers[name] = _like(buffer)
+    tied: Any = module
+    for name in ("policy", "base_model"):
+        tied = getattr(tied, name, tied)
+    if hasattr(tied, "tie_weights"):
+        tied.tie_weights()
+
+
+def _like(old: torch.Tensor) -> torch.Tensor:
+    return torch.empty(old.shape, dtype=old.dtype, device="cpu")
+
+
+def _rl(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
+    from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+    from trainers.rl.trajectory import Row
+
+    how = ActorCriticConfig(
+        one.finetune, one.rank, critic=one.critic, detach=True, reference=False, checkpointing=one.checkpointing
+    )
+    actor = ActorCritic(base, how)
+    length, reply = one.tokens // one.rows, max(1, one.replies // one.rows)
+    ids, logp = np.zeros(length, np.int64), np.zeros(length, np.float32)
+    rows = [Row(i, 0, length - reply, ids, logp, (), agent=0, role=0, trainable=True) for i in range(one.rows)]
+
+    def run() -> None:
+        scores = actor.score(rows, entropy_gradient=False)
+        (scores.logp.sum() + scores.values.sum()).backward()
+
+    return actor, run
+
+
+def _sft(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
+    from peft import LoraConfig, get_peft_model
+    from torch.nn.functional import cross_entropy
+
+    from trainers.sft.trainer import logits_at
+
+    if one.checkpointing:
+        base.gradient_checkpointing_enable({"use_reentrant": False})
+    model: Any = base
+    if one.finetune == "lora":
+        lora = LoraConfig(r=one.rank, lora_alpha=one.rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = get_peft_model(base, lora)
+    model.train()
+    length, reply = one.tokens // one.rows, max(1, one.replies // one.rows)
+
+    def run() -> None:
+        ids = torch.zeros(one.rows, length, dtype=torch.long)
+        row = torch.arange(one.rows).repeat_interleave(reply)
+        column = torch.arange(length - reply - 1, length - 1).repeat(one.rows)
+        target = torch.zeros(len(row), dtype=torch.long)
+        cross_entropy(logits_at(model, model, ids, row, column), target, reduction="sum").backward()
+
+    return model, run
+
+
+def _rollout(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
+    def run() -> None:
+        with torch.no_grad():
+            base(input_ids=torch.zeros(one.rows, one.tokens // one.rows, dtype=torch.long), logits_to_keep=1)
+
+    return base.requires_grad_(False), run
+
+
+_KINDS: dict[str, Callable[..., tuple[torch.nn.Module, Callable[[], None]]]] = {
+    "rl": _rl, "sft": _sft, "rollout": _rollout,
+}  # fmt: skip
