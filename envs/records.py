@@ -23,6 +23,20 @@ from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, link_codes, link_groups
 from ghar.kg.primekg import open_primekg
 from ghar.kg.umls import Umls, read_umls
+from ghar.provenance import Mark, learned_from_credentialed, signed_mark
+
+
+def beside(config: Config) -> dict[str, bool]:
+    """What a configuration names besides the tables of patients: key -> whether it is of credentialed patients."""
+    folders: tuple[str, ...] = getattr(config.system, "patient_text", ())
+    texts = {folder: signed_mark(Path(folder)).credentialed for folder in folders}
+    models = {
+        "model.path": config.model.path,
+        "eval.checkpoint": config.eval.checkpoint,
+        "trainer.warmup.teacher": config.trainer.warmup.teacher,
+        "rllib.checkpoint": None if config.rllib is None else config.rllib.checkpoint,
+    }
+    return texts | {key: learned_from_credentialed(Path(path)) for key, path in models.items() if path is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +86,11 @@ class Records:
         data = self.config.data
         read = read_source(data if data.root is not None or data.name != "mimic4" else replace(data, name="demo"))
         return read if self.code_map is None else self.code_map.cohort(read)
+
+    def credentialed(self, *parts: Cohort | Notes | Mark) -> bool:
+        """Whether one of the `parts` that a system is made of is of credentialed patients or of unknown origin, or
+        anything else that the configuration names: texts beside the tables, models that have learned from patients."""
+        return any(part.credentialed for part in parts) or any(beside(self.config).values())
 
     @cached_property
     def task(self) -> Task:

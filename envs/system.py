@@ -211,6 +211,9 @@ class System(Generic[C]):
     generated: bool = False
     credentialed: bool = True
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "credentialed", self.credentialed is not False)
+
     def variant(self, name: str) -> Variant:
         """BadInput, with all names, for one that it has not."""
         if name not in self.variants:

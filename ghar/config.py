@@ -230,7 +230,10 @@ class Eval:
 
 
 class Named(Protocol):
-    """The Settings of a system (envs/system.py), which has keys of its own besides."""
+    """The Settings of a system (envs/system.py), which has keys of its own besides.
+
+    One whose keys name folders of patients' texts lists them as its property `patient_text`.
+    """
 
     @property
     def name(self) -> str: ...

@@ -1,20 +1,27 @@
-"""Folders of memory-mapped arrays: written whole or not at all, opened without reading them."""
+"""Folders of memory-mapped arrays: written whole or not at all, sealed (ghar/seal.py), and opened where they are."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
+from ghar import seal
 from ghar.errors import BadInput
+from ghar.provenance import Mark, sign, signed_mark
+
+WRITER = ".writer"  # in a half folder: locked by the process that writes it
+YOUNG = 60.0  # seconds after which that file has been locked
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,21 +67,37 @@ class Strings(Sequence[str]):
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `target` when the block ends, and vanishes when it fails.
+def new_folder(target: Path, mark: Mark | None = None, *, keep: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder that is sealed and becomes `target` when the block ends, and vanishes when it fails.
 
-    An existing `target` is replaced. Two processes may do this at once: the last one to finish wins.
+    mark: what the seal is signed for (ghar/provenance.py). An existing `target` is replaced, or with `keep` stays where
+    it is sound. Two processes may do this at once: the last one to finish wins, with `keep` the first. What killed
+    writers have left beside `target` is removed.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sweep(target.parent)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        yield temporary
-        _move(temporary, target)
+        with (temporary / WRITER).open("w") as writer:
+            fcntl.flock(writer, fcntl.LOCK_EX)  # the system lets go of it when the process ends, however it ends
+            yield temporary
+            (temporary / WRITER).unlink()
+            seal.seal(temporary) if mark is None else sign(temporary, mark)
+            _move(temporary, target, mark, keep)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _move(temporary: Path, target: Path) -> None:
+def sweep(place: Path) -> None:
+    """Remove the half folders in `place` whose writers are gone."""
+    for lock in place.glob(f".*/{WRITER}"):
+        with suppress(OSError), lock.open() as file:  # OSError: it is at work, or has just finished
+            if time.time() - lock.stat().st_mtime > YOUNG:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _move(temporary: Path, target: Path, mark: Mark | None, keep: bool) -> None:
     while True:
         try:
             os.replace(temporary, target)
@@ -83,12 +106,9 @@ def _move(temporary: Path, target: Path) -> None:
             # A folder can only be replaced when it is empty, so the old one steps aside first.
             if not target.is_dir():
                 raise
-            trash = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-            try:
-                os.replace(target, trash)
-            except FileNotFoundError:
-                pass
-            shutil.rmtree(trash, ignore_errors=True)
+            if keep and seal.fault(target) is None and mark in (None, signed_mark(target)):
+                return
+            seal.remove(target)
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray | Strings]) -> None:
@@ -107,8 +127,10 @@ def write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Read meta.json of a folder; `BadInput` when it is missing or damaged."""
+    """Read meta.json of a sealed folder; `BadInput` when it, or any other file there, is missing or damaged."""
     path = folder / "meta.json"
+    if damage := seal.fault(folder):
+        raise BadInput(f"{damage}; delete the folder and build it again.")
     try:
         meta = json.loads(path.read_text())
     except (OSError, ValueError) as error:

@@ -80,7 +80,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
         summary=partial(_chosen, fitted),
         counts=records.counts(),
         generated=records.cohort.generated,
-        credentialed=records.cohort.credentialed,
+        credentialed=records.credentialed(records.cohort),
     )
     return made
 

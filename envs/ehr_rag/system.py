@@ -78,7 +78,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         pairs_of=[("scripted", f"scripted_{name}") for name in METHODS if name != MAIN],
         counts=records.counts() | cases.counts,
         generated=records.cohort.generated,
-        credentialed=records.cohort.credentialed,
+        credentialed=records.credentialed(records.cohort, records.charted),
     )
     return made
 

@@ -71,7 +71,7 @@ def build_labels(records: Records, settings: Settings) -> System[LabelCase]:
         pairs_of=PAIRS,
         counts=records.counts() | {"stays that are experience": len(corpus.index), **reports.counts},
         generated=records.cohort.generated,
-        credentialed=records.cohort.credentialed,
+        credentialed=records.credentialed(records.cohort, reports),
     )
     return made
 

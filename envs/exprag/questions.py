@@ -74,7 +74,7 @@ def build_question_system(records: Records, settings: Settings) -> System[Questi
         judged=_ranker_study(records, settings, splits.test, corpus, encoder),
         counts=counts | _counts(notes, corpus, splits),
         generated=notes.generated,
-        credentialed=records.cohort.credentialed,
+        credentialed=records.credentialed(records.cohort, notes),
     )
     return made
 

@@ -30,6 +30,11 @@ class Settings:
     words: Count = 600  # of those pieces in a prompt
     judged: Natural = 0  # DischargeQA: stays on which rankers are held against the model as judge; the paper has 100
 
+    @property
+    def patient_text(self) -> tuple[str, ...]:
+        """Folders of patients' texts beside the tables (`ghar.config.Named`)."""
+        return () if self.notes is None else (self.notes,)
+
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""

@@ -75,7 +75,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
         partitions=partitions,
         counts=records.counts() | records.graph_counts(),
         generated=records.cohort.generated,
-        credentialed=records.cohort.credentialed,
+        credentialed=records.credentialed(records.cohort),
     )
     return made
 
@@ -176,7 +176,7 @@ def _knowledge(records: Records, settings: Settings) -> tuple[Corpus, Sequence[A
     from ghar.retrieval.client import connect  # needs httpx
 
     expected = Version(graph.fingerprint, retriever.kind, retriever.probes)
-    credentialed = records.cohort.credentialed
+    credentialed = records.credentialed(records.cohort)
     return connect(retriever.service, expected, credentialed=credentialed, allow=config.privacy.allow), metapaths(graph)
 
 

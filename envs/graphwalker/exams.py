@@ -21,6 +21,7 @@ from envs.records import Records
 from envs.system import Reader
 from ghar.data.cohort import Task
 from ghar.data.readers.questions import LETTERS, Question, read_medqa
+from ghar.data.readers.source import origin
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.encoders.embeddings import embed_texts
 from ghar.errors import BadInput
@@ -55,7 +56,7 @@ def exams_material(records: Records, settings: Settings) -> Material[Exam]:
     found = text_vectors(tuple(exam.sample_id for exam in exams), vectors)
     return Material(
         settings, config.seed, task, question_head(task), splits, found, found, model, _piece, _shown, no_looks,
-        selectors=WITHOUT_SERIES, generated=False, credentialed=False,
+        selectors=WITHOUT_SERIES, generated=False, credentialed=records.credentialed(origin(config.data)),
     )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def series_material(
     head = head_text(task, splits.train[0].features)
     return Material(
         settings, config.seed, task, head, splits, found, words, model, piece, table, looks,
-        selectors=get_args(Name), generated=cohort.generated, credentialed=cohort.credentialed,
+        selectors=get_args(Name), generated=cohort.generated, credentialed=records.credentialed(cohort),
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def visits_material(records: Records, settings: Settings) -> Material[Sample]:
     return Material(
         settings, config.seed, records.task, visits_head(records.task), splits, found, found, model, piece, shown,
         no_looks, selectors=WITHOUT_SERIES, generated=records.cohort.generated,
-        credentialed=records.cohort.credentialed,
+        credentialed=records.credentialed(records.cohort),
     )  # fmt: skip
 
 

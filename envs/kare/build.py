@@ -40,6 +40,7 @@ from ghar.retrieval.community_index import FORMAT as INDEX_FORMAT
 from ghar.retrieval.community_index import CommunityIndex, build_index
 from ghar.retrieval.encoders import Encoder, HashingEncoder
 from ghar.retrieval.patient_graph import ConceptNodes, concept_nodes
+from ghar.seal import sound
 from ghar.storage import new_folder
 
 FORMAT = 2  # raise it when a step would give something else from the same inputs
@@ -92,7 +93,7 @@ class _Build:
         """The folder of a step, made by `build` where it is not there yet; what `build` returns is its report."""
         digest = hashlib.sha256(repr((FORMAT, *inputs)).encode()).hexdigest()[:16]
         folder = self.root / f"{name}-{digest}"
-        if not (folder / REPORT).exists():
+        if not sound(folder):
             began = time.perf_counter()
             with new_folder(folder) as half:
                 report = build(half)
@@ -150,7 +151,7 @@ def _graphs(build: _Build) -> Path:
 
     def make(folder: Path) -> dict[str, Any]:
         extractor = scripted_extractor(records.primekg) if own.expert == "scripted" else str
-        credentialed = records.cohort.credentialed
+        credentialed = records.credentialed(records.cohort)
         with named_engine(build.config, own.expert, extractor, credentialed, lambda: list(sets.names)) as engine:
             graphs, report = construct(
                 sets,
@@ -210,7 +211,7 @@ def _communities(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:
 
 def _index(build: _Build, before: Path, communities: Communities, theme: Theme) -> Path:
     """Summaries, and the index over them; the index alone is kept, the answers make the summaries again."""
-    own, credentialed = build.own, build.records.cohort.credentialed
+    own, credentialed = build.own, build.records.credentialed(build.records.cohort)
     limits = sizes(build.config, own)
     small, large = limits.small, limits.large
 

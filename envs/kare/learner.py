@@ -47,12 +47,13 @@ class Learner:
         return replace(variant, spec=replace(method, advice=advice, learns="no"))
 
     def _learn(self, variant: Variant, policy: Policy) -> Guidelines:
-        config, cohort, expert = self.records.config, self.records.cohort, self.own.expert
+        config, expert = self.records.config, self.own.expert
+        credentialed = self.records.credentialed(self.records.cohort)
         learns = method_of(variant).learns
         store = Path(config.run_dir) / "coagent" / f"{engine_key(config, expert)}-{learns}.jsonl"
         first, cases = considerations_of(self.records.task.name), self.cases.train
         texts, rounds = [case.text for case in cases], partial(self._play, variant, policy)
-        with named_engine(config, expert, scripted_critic, cohort.credentialed, lambda: texts) as critic:
+        with named_engine(config, expert, scripted_critic, credentialed, lambda: texts) as critic:
             regulated = learns == "regulated"
             return learn_guidelines(rounds, critic, cases, first, store, ROUNDS, regulated=regulated, seed=config.seed)
 

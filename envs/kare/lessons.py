@@ -88,7 +88,8 @@ class School:
         considerations = "\n".join(considerations_of(self.records.task.name))
         root = Path(config.run_dir) if expert == "scripted" else Path(config.data.cache) / "kare"
         store = root / "expert" / f"{engine_key(config, expert)}.jsonl"
-        credentialed, chains, seed = self.records.cohort.credentialed, self.own.chains, config.task.split_seed
+        credentialed = self.records.credentialed(self.records.cohort)
+        chains, seed = self.own.chains, config.task.split_seed
         texts = [case.text for case in cases]
         with named_engine(config, expert, rule, credentialed, lambda: texts) as engine:
             return write_chains(engine, cases, knowledge, considerations, store, chains=chains, seed=seed)

@@ -87,7 +87,7 @@ class Kare:
             partitions=partitions(self.graph.index),
             counts=self.counts,
             generated=records.cohort.generated,
-            credentialed=records.cohort.credentialed,
+            credentialed=records.credentialed(records.cohort),
         )
 
     def texts(self) -> list[str]:

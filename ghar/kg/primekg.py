@@ -18,6 +18,7 @@ import polars as pl
 
 from ghar.errors import BadInput
 from ghar.kg.graph import FORMAT, KnowledgeGraph, build_graph
+from ghar.seal import sound
 
 NODE_COLUMNS = ("index", "id", "type", "name", "source")
 COLUMNS = ("relation", "display_relation", *(f"{end}_{c}" for end in "xy" for c in NODE_COLUMNS))
@@ -46,7 +47,7 @@ def graph_folder(path: Path, cache: Path) -> Path:
     stat = path.stat() if path.is_file() else None
     key = [VERSION, FORMAT, str(path), stat and [stat.st_size, stat.st_mtime_ns]]
     folder = Path(cache) / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    if not folder.exists():
+    if not sound(folder):
         read_primekg(path).save(folder)
     return folder
 

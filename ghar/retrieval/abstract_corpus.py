@@ -15,6 +15,7 @@ from ghar.errors import BadInput
 from ghar.progress import progress
 from ghar.retrieval.dense import DenseIndex, fill_matrix
 from ghar.retrieval.encoders import Encoder
+from ghar.seal import sound
 from ghar.storage import new_folder, read_array, read_meta, write_meta
 
 FORMAT = 1
@@ -54,7 +55,7 @@ def index_abstracts(abstracts: Abstracts, encoder: Encoder, cache: Path) -> Abst
     meta = {"format": FORMAT, "abstracts": abstracts.fingerprint, "encoder": encoder.key}
     digest = hashlib.blake2b(repr(sorted(meta.items())).encode(), digest_size=8).hexdigest()
     folder, shape = Path(cache) / f"abstract-index-{digest}", (len(abstracts), encoder.dimension)
-    if not folder.exists():
+    if not sound(folder):
         with new_folder(folder) as half, progress(len(abstracts), f"Encode abstracts ({encoder.key})") as advance:
             matrix = np.lib.format.open_memmap(half / "matrix.npy", "w+", np.float32, shape)
             rows = np.arange(len(abstracts))

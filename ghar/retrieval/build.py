@@ -17,6 +17,7 @@ from ghar.retrieval.lists import Lists, build_lists
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.sparse import SparseIndex, SparseKind, build_sparse
 from ghar.retrieval.texts import bulk_texts, first_items, item_text
+from ghar.seal import sound
 from ghar.storage import new_folder, read_array, read_meta, write_meta
 
 FORMAT = 2
@@ -48,7 +49,7 @@ def build_retriever(
 
 def _sparse(graph: KnowledgeGraph, kind: SparseKind, cache: Path | None) -> SparseIndex:
     folder = _folder(graph, kind, cache)
-    if folder is not None and folder.exists():
+    if folder is not None and sound(folder):
         _check(graph, kind, folder)
         return SparseIndex.load(folder, kind)
     items = track(range(graph.num_nodes + graph.num_edges), f"Index the graph ({kind})")
@@ -68,7 +69,7 @@ def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> tuple
         matrix = np.empty(shape, dtype=np.float32)
         _encode(graph, encoder, matrix)
         return DenseIndex(matrix, encoder), build_lists(graph, matrix)
-    if not folder.exists():
+    if not sound(folder):
         with new_folder(folder) as temporary:
             matrix = np.lib.format.open_memmap(temporary / "matrix.npy", "w+", np.float32, shape)
             _encode(graph, encoder, matrix)

@@ -17,6 +17,7 @@ from ghar.errors import BadInput
 from ghar.progress import progress
 from ghar.retrieval.encoders import Encoder
 from ghar.retrieval.event_store import FORMAT, Clock, EventStore, Layout, chunk_count
+from ghar.seal import sound
 from ghar.storage import Strings, new_folder, read_meta, write_arrays, write_meta
 
 PART = 1_000_000  # events in memory at once
@@ -34,7 +35,7 @@ def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layo
     meta |= asdict(layout)
     digest = hashlib.sha256(repr(sorted(meta.items())).encode()).hexdigest()[:16]
     folder = Path(cache) / f"events-{digest}"
-    if not folder.exists():
+    if not sound(folder):
         with new_folder(folder) as temporary:
             sizes = _Builder(cohort, encoder, layout, temporary).build()
             write_meta(temporary, meta | {"sizes": sizes})

@@ -15,12 +15,13 @@ from ghar.data.visit_codes import KIND_NAMES
 from ghar.data.visit_rows import visit_rows
 from ghar.progress import progress
 from ghar.retrieval.reports import FORMAT, KINDS, Entries, Query, ReportIndex, build_reports
+from ghar.seal import sound
 
 
 def index_reports(cohort: Cohort, notes: Notes, patients: Collection[int] | None, cache: Path) -> ReportIndex:
     """The index of all stays with a summary, or of those of `patients`; kept under `cache`, memory-mapped."""
     folder = cache / f"reports-{_key(cohort, notes, patients)}"
-    if not folder.exists():
+    if not sound(folder):
         with progress(1, "Index the codes of reports") as advance:
             _build(cohort, notes, patients).save(folder)
             advance()

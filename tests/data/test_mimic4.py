@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ghar.data.readers.cache import load_cohort
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
+from ghar.provenance import GENERATED, sign
 
 PREFIXES = {
     "diagnoses_icd": ("ICD9CM/", "ICD10CM/"),
@@ -335,27 +337,25 @@ def test_cache_is_reused_until_the_source_changes(tmp_path, write_tables, monkey
     assert len(list(cache.iterdir())) == 2  # and no half-written folder beside them
 
 
-def test_damaged_cache(tmp_path, write_tables):
+def test_a_damaged_cache_is_named_and_built_again(tmp_path, write_tables, capsys):
     root, cache = write_tables(tmp_path / "in"), tmp_path / "cache"
-    read_mimic4(root, cache)
-    next(cache.glob("*/events-*.parquet")).write_bytes(b"PAR1")
+    first = read_mimic4(root, cache)
+    damaged = next(cache.glob("*/events-*.parquet"))
+    damaged.write_bytes(b"PAR1")
     with pytest.raises(BadInput, match="delete that folder"):
-        read_mimic4(root, cache)
+        load_cohort(damaged.parent)
+    assert read_mimic4(root, cache).events.equals(first.events)
+    assert str(damaged) in capsys.readouterr().err
 
 
 def test_generated_and_open_data_are_marked(tmp_path, write_tables):
     generated = write_tables(tmp_path / "generated")
-    (generated / "manifest.json").write_text('{"generated": true}')
+    sign(generated, GENERATED)
     cohort = read_mimic4(generated)
     assert cohort.generated and not cohort.credentialed
-    (generated / "manifest.json").write_text("{}")
-    with pytest.raises(BadInput, match=r"manifest\.json"):
-        read_mimic4(generated)
     listed = write_tables(tmp_path / "listed")
-    (listed / "demo_subject_id.csv").write_text("subject_id\n1\n")
-    assert read_mimic4(listed).credentialed  # patient 2 is not of the open demo
     (listed / "demo_subject_id.csv").write_text("subject_id\n1\n2\n")
-    assert not read_mimic4(listed).credentialed
+    assert read_mimic4(listed).credentialed  # a list beside the tables says nothing
 
 
 def test_real_demo_keeps_every_row(demo):

@@ -16,6 +16,8 @@ import polars as pl
 
 from ghar.data.demo.world import load_world
 from ghar.errors import BadInput
+from ghar.provenance import GENERATED, signed_mark
+from ghar.seal import sound
 from ghar.storage import new_folder
 
 FORMAT = 1
@@ -43,7 +45,7 @@ def write_abstracts(world: Path, folder: Path) -> None:
     world are kept. Raises BadInput when `world` is no finished demo world, and when `folder` holds something else."""
     wanted = {"generated": True, "format": FORMAT, "world": dict(load_world(world).manifest["parameters"])}
     kept = folder / "manifest.json"
-    if kept.exists() and json.loads(kept.read_text()) == wanted:
+    if kept.exists() and sound(folder) and signed_mark(folder).generated and json.loads(kept.read_text()) == wanted:
         return
     if folder.exists() and not kept.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} holds something else than generated abstracts: delete it or name another folder.")
@@ -53,7 +55,7 @@ def write_abstracts(world: Path, folder: Path) -> None:
         {"id": f"GENERATED-{number}", "title": f"On {name}", "abstract": _abstract(rng, told[name])}
         for number, name in enumerate(sorted(told), 1)
     ]
-    with new_folder(folder) as half:
+    with new_folder(folder, GENERATED) as half:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (half / "abstracts.jsonl.gz").write_bytes(gzip.compress(text.encode(), compresslevel=3, mtime=0))
         (half / "manifest.json").write_text(json.dumps(wanted, indent=1) + "\n")

@@ -20,6 +20,8 @@ import polars as pl
 from ghar.data.demo.tables import ICU_FROM_ACUITY
 from ghar.data.demo.world import load_world
 from ghar.progress import track
+from ghar.provenance import GENERATED, signed_mark
+from ghar.seal import SEAL, sound
 from ghar.storage import new_folder
 
 STREAM = 8  # of the world's seed; the world draws from streams 0 to 2, its notes from 7
@@ -72,19 +74,18 @@ REFILL, REFILL_CHANCE, REFILL_SLOW = 223951, 0.2, 0.1  # charted in words; slow 
 def charted_world(root: Path) -> Path:
     """Folder of the world `root` with charts, made when first asked for. Raises BadInput when `root` is no world."""
     target = root.with_name(f"{root.name}-charts")
-    if (target / "icu/chartevents.csv.gz").exists():
+    if sound(target) and signed_mark(target).generated:
         return target
     world = load_world(root)
     stays = pl.read_csv(root / "icu/icustays.csv.gz", try_parse_dates=True).join(
         world.truth.select(hadm_id="visit_id", points=pl.col("acuity") - ICU_FROM_ACUITY), on="hadm_id"
     )
     stays = stays.sort("stay_id").select("subject_id", "hadm_id", "stay_id", "intime", "outtime", "points")
-    with new_folder(target) as folder:
+    with new_folder(target, GENERATED, keep=True) as folder:
         for path in root.rglob("*"):
-            if path.is_file():
+            if path.is_file() and path.name != SEAL:
                 (folder / path.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
                 os.link(path, folder / path.relative_to(root))
-        folder.chmod(0o755)
         with (folder / "icu/chartevents.csv.gz").open("wb") as file:
             for number in track(range(-(-max(stays.height, 1) // CHUNK)), "Chart the demo's ICU stays"):
                 key = (STREAM, number)

@@ -28,6 +28,8 @@ from ghar.data.demo.vocabulary import load_vocabulary
 from ghar.data.demo.world import load_world
 from ghar.errors import BadInput
 from ghar.progress import track
+from ghar.provenance import GENERATED, signed_mark
+from ghar.seal import sound
 from ghar.storage import new_folder
 
 FORMAT = 1
@@ -87,7 +89,7 @@ def write_notes(world: Path, folder: Path) -> None:
     same world are kept. Raises BadInput when `world` is no finished demo world."""
     wanted = {"generated": True, "format": FORMAT, "world": dict(load_world(world).manifest["parameters"])}
     kept = folder / "manifest.json"
-    if kept.exists() and json.loads(kept.read_text()) == wanted:
+    if kept.exists() and sound(folder) and signed_mark(folder).generated and json.loads(kept.read_text()) == wanted:
         return
     if folder.exists() and not kept.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} holds something else than generated summaries: delete it or name another folder.")
@@ -95,7 +97,7 @@ def write_notes(world: Path, folder: Path) -> None:
     habits = draw_habits(rng)
     stays = _stays(world)
     rows = [_row(rng, habits, stay, number) for number, stay in enumerate(track(stays, "Generate discharge summaries"))]
-    with new_folder(folder) as half:
+    with new_folder(folder, GENERATED) as half:
         (half / "note").mkdir()
         notes = pl.DataFrame(rows)
         _write(half / "note" / "discharge.csv.gz", notes)

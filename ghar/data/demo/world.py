@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -30,6 +27,9 @@ from ghar.data.demo.story import Severities, draw_severities
 from ghar.data.demo.tables import chunk_tables, dictionary_tables
 from ghar.data.demo.vocabulary import Vocabulary, load_vocabulary
 from ghar.errors import BadInput
+from ghar.provenance import GENERATED, signed_mark
+from ghar.seal import sound
+from ghar.storage import new_folder
 
 FORMAT = 3  # raise it when the same parameters would give another world
 CHUNK = 5_000  # patients in memory at once
@@ -77,15 +77,8 @@ def generate_world(root: Path, *, seed: int, patients: int = 2000, labs_per_visi
     }  # fmt: skip
     if _is_finished(root, wanted):
         return load_world(root)
-    root.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{root.name}.", suffix=".partial", dir=root.parent))
-    try:
-        partial.chmod(0o755)
+    with new_folder(root, GENERATED, keep=True) as partial:  # somebody else may finish the same world meanwhile
         _write_world(partial, vocabulary, wanted)
-        if not _is_finished(root, wanted):  # somebody else may have finished the same world meanwhile
-            os.replace(partial, root)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return load_world(root)
 
 
@@ -150,7 +143,7 @@ def _is_finished(root: Path, wanted: Mapping[str, Any]) -> bool:
             f"{root} already holds something else (it differs in {', '.join(differing)}); "
             f"delete it or name another folder."
         )
-    return True
+    return sound(root) and signed_mark(root).generated  # else it is made again, and signed by this machine
 
 
 def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, Any]) -> None:

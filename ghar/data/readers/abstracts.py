@@ -17,6 +17,8 @@ import numpy as np
 from ghar.data.readers.tables import fingerprint
 from ghar.errors import BadInput
 from ghar.progress import track
+from ghar.provenance import signed_mark
+from ghar.seal import SEAL, sound
 from ghar.storage import Strings, new_folder, read_meta, read_strings, write_arrays, write_meta
 
 VERSION = "abstracts-1"  # part of the cache key: raise it when a rule changes
@@ -49,11 +51,10 @@ def read_abstracts(folder: Path, cache: Path) -> Abstracts:
     paths = sorted(path for path in folder.glob("*") if path.name.lower().endswith(SUFFIXES))
     if not paths:
         raise BadInput(f"{folder} holds no abstracts: give a folder of {', '.join(SUFFIXES)} files.")
-    manifest = folder / "manifest.json"
-    key = fingerprint([*paths, *([manifest] if manifest.exists() else [])], VERSION)
+    key = fingerprint([*paths, *([folder / SEAL] if (folder / SEAL).exists() else [])], VERSION)
     target = Path(cache) / f"abstracts-{key}"
-    if not target.exists():
-        _store(paths, manifest.exists() and json.loads(manifest.read_text()).get("generated") is True, target)
+    if not sound(target):
+        _store(paths, signed_mark(folder).generated, target)
     about = read_meta(target)
     ids, texts = read_strings(target, "ids"), read_strings(target, "texts")
     return Abstracts(ids, texts, about["counts"], key, about["generated"])

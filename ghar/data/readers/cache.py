@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.errors import BadInput
+from ghar.seal import fault
 
 EVENTS = "events-{:04}.parquet"
 ROWS = "visit_rows.parquet"
@@ -36,10 +36,9 @@ def build_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
     Whole or not at all; a folder that another process finished first is kept.
     """
     from ghar.data.visit_rows import visit_rows  # and with it numpy, which opening a cohort does not need
+    from ghar.storage import new_folder
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    half = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with new_folder(folder, keep=True) as half:
         (half / "work").mkdir()
         cohort = build(half / "work")
         visit_rows(cohort).write_parquet(half / ROWS, compression="lz4")
@@ -52,14 +51,12 @@ def build_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
         about = {key: getattr(cohort, key) for key in ("name", "generated", "credentialed", "stay")}
         about |= {"counts": dict(cohort.counts), "parts": len(parts)}
         (half / "cohort.json").write_text(json.dumps(about, indent=1))
-        if not folder.exists():
-            os.replace(half, folder)
-    finally:
-        shutil.rmtree(half, ignore_errors=True)
 
 
 def load_cohort(folder: Path, name: str | None = None) -> Cohort:
     """Open what `save_cohort` wrote, under its own name or another; BadInput if the folder is damaged."""
+    if damage := fault(folder):
+        raise BadInput(f"{damage}: delete that folder, it is rebuilt.")
     try:
         codes, visits = (pl.read_parquet(folder / f"{frame}.parquet") for frame in ("codes", "visits"))
         about = json.loads((folder / "cohort.json").read_text())

@@ -24,7 +24,6 @@ lab          known when last revised.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +47,7 @@ from ghar.data.readers.events import (
     words,
 )
 from ghar.data.readers.mimic import COMMON_NAMES
+from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, open_table, sift, sift_large
 from ghar.data.readers.vitals import vital_names, vitals_of_labs
 from ghar.errors import BadInput
@@ -55,8 +55,6 @@ from ghar.progress import progress
 
 VERSION = "eicu-1"  # part of the cache key: raise it when a rule changes
 TABLES = ("patient", "diagnosis", "treatment", "medication", "lab")
-# SHA-256 of the 2,520 patientunitstayid of the open demo (PhysioNet eicu-crd-demo 2.0.1), ascending, one a line.
-OPEN_DEMO = "f6ee08982b741b695ebdc1170ec06d24a030f91bd1b4cff07c353c9a45ffdc5d"
 ICD9 = r"^([0-9]{3}(\.[0-9]{1,2})?|V[0-9]{2}(\.[0-9]{1,2})?|E[0-9]{3}(\.[0-9])?)$"
 ICD10 = r"^[A-UW-Z][0-9][0-9A-Z](\.[0-9A-Z]{1,4})?$"
 OWN_NAMES = "^(DRUG|ICU_ADMISSION|LAB)/"
@@ -67,7 +65,7 @@ def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
 
     `charts=False` leaves the chart measurements out, which the tasks on visits do not need and which are hundreds of
     millions in the full eICU. The cache is keyed by name, size and modification time of the source files.
-    `credentialed` is False only when the ICU stays are exactly those of the open demo (by the hash of their ids).
+    `credentialed` is False only for the open demo, known by its ICU stays and its tables' content.
     Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type; lab and
     the chart tables may be absent, which is counted ("absent.lab").
     """
@@ -75,7 +73,7 @@ def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
     if not root.is_dir():
         raise BadInput(f"There is no folder {root}: point data.root to the folder that contains patient.csv.gz.")
     name = f"eICU tables in {root}"
-    files = [find_table(root, table) for table in (*TABLES, *(CHARTS if charts else ()))]
+    files = [find_table(root, table) for table in tables_read(charts)]
     return through_cache(
         lambda work: _read(root, name, charts, work), name, cache, "eicu", files, f"{VERSION}-{charts}"
     )
@@ -108,7 +106,13 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
         events = in_order(parts, work)
         codes, more = code_table(events, [names, _path_names(events), vital_names(), COMMON_NAMES], OWN_NAMES)
     visits = stays.select("subject_id", "visit_id", "group", "start", "end", "died", "death_time")
-    return Cohort(name, events, codes, visits, credentialed=not _open_demo(stays), counts=counts | more, stay="ICU")
+    credentialed = not is_open_demo("eicu", root, tables_read(charts))
+    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | more, stay="ICU")
+
+
+def tables_read(charts: bool) -> list[str]:
+    """Names of the tables that are looked for."""
+    return [*TABLES, *(CHARTS if charts else ())]
 
 
 def _diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
@@ -205,8 +209,3 @@ def _name(path: pl.Expr) -> pl.Expr:
 def _path_names(events: pl.LazyFrame) -> pl.DataFrame:
     codes = events.select("code").unique().filter(pl.col("code").str.starts_with("EICU_"))
     return codes.select("code", description=_name(pl.col("code").str.replace("^[^/]*/", ""))).collect()
-
-
-def _open_demo(stays: pl.DataFrame) -> bool:
-    ids = "\n".join(str(stay) for stay in sorted(stays["visit_id"]))
-    return hashlib.sha256(ids.encode()).hexdigest() == OPEN_DEMO

@@ -12,6 +12,7 @@ import polars as pl
 from ghar.data.cohort import Cohort
 from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort, scan_events
 from ghar.data.readers.tables import ROW_GROUP, Table, fingerprint, sift
+from ghar.seal import sound
 
 I64, F64, TEXT, TIME = pl.Int64(), pl.Float64(), pl.String(), pl.Datetime("us")
 OWN_NAMES = "^(DRUG|ICU_ADMISSION)/"  # codes whose own text is their name, whatever the source
@@ -122,6 +123,6 @@ def through_cache(
             return replace(cohort, table=cohort.events)
     there = [path for path in files if path is not None and path.exists()]
     folder = Path(cache) / f"{prefix}-{fingerprint(there, version)}"
-    if not folder.exists():
+    if not sound(folder):
         build_cohort(read, folder)
     return load_cohort(folder, name)

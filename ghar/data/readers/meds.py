@@ -13,24 +13,24 @@ Field types: schema.py of the package meds 0.4.1; https://github.com/Medical-Eve
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ghar.data.cohort import Cohort
+from ghar.data.cohort import Cohort, Stay
 from ghar.data.readers.events import FoundLarge, in_order, through_cache
 from ghar.data.readers.meds_visits import KEYS, place_events, tells_of_stays, visits_from_events
 from ghar.data.readers.tables import Table, sift_large
 from ghar.errors import BadInput
 from ghar.progress import track
+from ghar.provenance import Mark, signed_mark
+from ghar.seal import SEAL
+from ghar.storage import new_folder
 
 VERSION = "meds-1"  # part of the cache key: raise it when a rule changes
 TIME = pl.Datetime("us")
@@ -74,9 +74,7 @@ def write_meds(cohort: Cohort, root: Path, shard_size: int = 1000) -> None:
         raise BadInput(f"shard_size={shard_size} is no number of subjects: choose 1 or more.")
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise BadInput(f"{root} is not empty: name a new folder for the MEDS files, or empty that one.")
-    root.parent.mkdir(parents=True, exist_ok=True)
-    half = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
-    try:
+    with new_folder(root, Mark(cohort.generated, cohort.credentialed)) as half:
         (half / "data").mkdir()
         (half / "metadata").mkdir()
         subjects = cohort.events["subject_id"]
@@ -90,26 +88,22 @@ def write_meds(cohort: Cohort, root: Path, shard_size: int = 1000) -> None:
         (half / "metadata" / "dataset.json").write_text(json.dumps(_about(cohort), indent=1))
         ours = {key: getattr(cohort, key) for key in OURS} | {"counts": dict(cohort.counts)}
         (half / "ghar.json").write_text(json.dumps(ours, indent=1))
-        half.chmod(0o755)
-        os.replace(half, root)
-    finally:
-        shutil.rmtree(half, ignore_errors=True)
 
 
 def read_meds(root: Path, cache: Path | None = None) -> Cohort:
     """Read the MEDS folder `root`, or its copy under `cache` (keyed by the files' names, sizes and times).
 
     Visits come from visits.parquet where it lies there, else from admission and discharge events (the rules:
-    ghar/data/readers/meds_visits.py). `recorded` equals `time` where there is no such column. Unless ghar.json says
-    otherwise the cohort counts as credentialed. Raises BadInput for an absent folder, file or column, or one of
-    another type.
+    ghar/data/readers/meds_visits.py). `recorded` equals `time` where there is no such column. The cohort counts
+    as credentialed unless ghar.json says otherwise in a folder that this machine's GHAR has signed (write_meds).
+    Raises BadInput for an absent folder, file or column, or one of another type.
     """
     root = Path(root)
     files = sorted((root / "data").rglob("*.parquet"))
     if not files:
         raise BadInput(f"{root} has no data/**/*.parquet: point data.root to the MEDS folder.")
     name = f"MEDS tables in {root}"
-    beside = [root / "metadata" / "codes.parquet", root / "visits.parquet", root / "ghar.json"]
+    beside = [root / "metadata" / "codes.parquet", root / "visits.parquet", root / "ghar.json", root / SEAL]
     return through_cache(lambda work: _read(root, name, files, work), name, cache, "meds", [*files, *beside], VERSION)
 
 
@@ -148,10 +142,8 @@ def read_subject_splits(root: Path) -> dict[int, str]:
 
 def _read(root: Path, name: str, files: list[Path], work: Path) -> Cohort:
     counts: dict[str, int] = {}
-    ours: dict[str, Any] = {"generated": False, "credentialed": True}
-    if (root / "ghar.json").exists():
-        ours = json.loads((root / "ghar.json").read_text())
-        counts |= ours.pop("counts")
+    ours = _ours(root)
+    counts |= ours.pop("counts")
     rows, more = _rows(root, files, work)
     counts |= more
     columns = ["subject_id", "time", "code", "numeric_value", "text_value", "visit_id", "recorded"]
@@ -176,6 +168,29 @@ def _read(root: Path, name: str, files: list[Path], work: Path) -> Cohort:
         events = in_order([rows], work, placed)
     codes, more = _codes(root, events)
     return Cohort(name, events, codes, visits, **ours, counts=counts | more)
+
+
+def _ours(root: Path) -> dict[str, Any]:
+    """What ghar.json says, as far as it can be believed: counts, what a stay is, whose patients these are.
+
+    That they are generated or open stands in the folder's signature (ghar/provenance.py) or it is not so.
+    """
+    path, ours, counts = root / "ghar.json", {}, {}
+    if path.exists():
+        try:
+            ours = json.loads(path.read_text())
+            counts = {str(rule): int(n) for rule, n in ours.get("counts", {}).items()}
+            if ours.get("stay", "hospital") not in get_args(Stay):
+                raise ValueError(f"a stay is one of {', '.join(get_args(Stay))}, not {ours['stay']!r}")
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise BadInput(f"{path} cannot be read ({error}): correct it, or delete it if it is not GHAR's.") from error
+    said, signed = Mark.of(ours), signed_mark(root)
+    return {
+        "generated": said.generated and signed.generated,
+        "credentialed": said.credentialed or signed.credentialed,
+        "stay": ours.get("stay", "hospital"),
+        "counts": counts,
+    }
 
 
 def _rows(root: Path, files: list[Path], work: Path) -> FoundLarge:

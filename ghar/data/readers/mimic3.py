@@ -14,7 +14,6 @@ ages           of patients above 89 are 90; the source moved their birth 300 yea
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from pathlib import Path
 
@@ -50,6 +49,7 @@ from ghar.data.readers.mimic import (
     read_visits,
     with_lost_zeros,
 )
+from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, open_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
@@ -70,16 +70,14 @@ TABLES = (
     "d_labitems",
 )
 OPTIONAL = ("labevents", "chartevents")
-# SHA-256 of the 100 subject ids of the open demo (PhysioNet mimiciii-demo 1.4), ascending, one a line.
-OPEN_DEMO = "a9b6738884d48248e20e2d9ce6c4f3c784b5d234d12b18c9028ee3312e265671"
 
 
 def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True) -> Cohort:
     """Read the folder `root` (tables as csv.gz, csv or parquet, in any letter case), or its copy under `cache`.
 
     `charts=False` leaves chartevents out, the largest table by far, which the tasks on visits do not need. The cache
-    is keyed by name, size and modification time of the source files. `credentialed` is False only when the patients
-    are exactly the 100 of the open demo (by the hash of their ids). Raises BadInput for an absent table or column, a
+    is keyed by name, size and modification time of the source files. `credentialed` is False only for the open
+    demo, known by its ids and its tables' content. Raises BadInput for an absent table or column, a
     file that is cut short, and a cell that is not of its type; labevents and chartevents may be absent, which is
     counted ("absent.labevents").
     """
@@ -87,8 +85,7 @@ def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True) -
     if not root.is_dir():
         raise BadInput(f"There is no folder {root}: point data.root to the folder that contains ADMISSIONS.csv.gz.")
     name = f"MIMIC-III tables in {root}"
-    tables = [table for table in TABLES if charts or table != "chartevents"]
-    files = [find_table(root, table) for table in tables]
+    files = [find_table(root, table) for table in tables_read(charts)]
     return through_cache(
         lambda work: _read(root, name, charts, work), name, cache, "mimic3", files, f"{VERSION}-{charts}"
     )
@@ -130,7 +127,13 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
             counts |= more
         events = in_order(parts, work)
         codes, more = code_table(events, [*names, vital_names(), COMMON_NAMES])
-    return Cohort(name, events, codes, visits, credentialed=not _open_demo(patients), counts=counts | more)
+    credentialed = not is_open_demo("mimic3", root, tables_read(charts))
+    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | more)
+
+
+def tables_read(charts: bool) -> list[str]:
+    """Names of the tables that are looked for."""
+    return [table for table in TABLES if charts or table != "chartevents"]
 
 
 def _titles(root: Path, name: str, vocabulary: str) -> pl.DataFrame:
@@ -175,8 +178,3 @@ def _birthdays(born: pl.Expr, now: pl.Expr) -> pl.Expr:
     """Whole years between two dates."""
     day, birthday = (time.dt.month().cast(I64) * 100 + time.dt.day() for time in (now, born))
     return (now.dt.year() - born.dt.year() - (day < birthday).cast(I64)).cast(F64)
-
-
-def _open_demo(patients: pl.DataFrame) -> bool:
-    ids = "\n".join(str(subject) for subject in sorted(patients["subject_id"]))
-    return hashlib.sha256(ids.encode()).hexdigest() == OPEN_DEMO

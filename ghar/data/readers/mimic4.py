@@ -21,7 +21,6 @@ patients       "GENDER/F" (static) and "AGE" at each admission: anchor_age and t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -57,10 +56,13 @@ from ghar.data.readers.mimic import (
     read_visits,
     with_lost_zeros,
 )
+from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, open_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
+from ghar.provenance import signed_mark
+from ghar.seal import SEAL
 
 VERSION = "mimic4-4"  # part of the cache key: raise it when a rule changes
 TABLES = (
@@ -88,8 +90,8 @@ def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True) -
     """Read the folder `root` (hosp/*, icu/* as csv.gz, csv or parquet), or its copy under `cache`.
 
     `charts=False` leaves icu/chartevents out, the largest table by far, which the tasks on visits do not need. The
-    cache is keyed by name, size and modification time of the source files. `generated` is what root/manifest.json
-    says; `credentialed` is False for generated patients and for the open demo (all patients in demo_subject_id.csv).
+    cache is keyed by name, size and modification time of the source files. `generated` holds for what this machine's
+    GHAR has generated and signed; `credentialed` is False for that and for the open demo, known by its content.
     Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type. Only
     labevents (with d_labitems), icustays and chartevents may be absent, which is counted ("absent.labevents").
     """
@@ -97,8 +99,7 @@ def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True) -
     name = f"MIMIC-IV tables in {root}"
     if not root.is_dir():
         raise BadInput(f"There is no folder {root}: point data.root to the folder that contains hosp/ and icu/.")
-    tables = [table for table in TABLES if charts or table != "icu/chartevents"]
-    files = [root / "manifest.json", root / "demo_subject_id.csv", *(find_table(root, table) for table in tables)]
+    files = [root / SEAL, *(find_table(root, table) for table in tables_read(charts))]
     return through_cache(
         lambda work: _read(root, name, charts, work), name, cache, "mimic4", files, f"{VERSION}-{charts}"
     )
@@ -139,9 +140,14 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
         events = in_order(parts, work)
         codes, more = _codes(root, events, titles)
         advance()
-    generated = _generated(root)
-    credentialed = not (generated or _open_demo(root, patients))
+    generated = signed_mark(root).generated
+    credentialed = not (generated or is_open_demo("mimic4", root, tables_read(charts)))
     return Cohort(name, events, codes, visits, generated, credentialed, counts | more)
+
+
+def tables_read(charts: bool) -> list[str]:
+    """Names of the tables that are looked for."""
+    return [table for table in TABLES if charts or table != "icu/chartevents"]
 
 
 def _optional(patients: pl.DataFrame, charts: bool, work: Path):
@@ -211,22 +217,3 @@ def _codes(root: Path, events: pl.LazyFrame, titles: Sequence[pl.DataFrame]) -> 
         table = open_table(root, "hosp/d_labitems", {"itemid": I64, "label": TEXT})
         parts.append(dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String)), "label"))
     return code_table(events, parts)
-
-
-def _generated(root: Path) -> bool:
-    path = root / "manifest.json"
-    if not path.exists():
-        return False
-    try:
-        return json.loads(path.read_text())["generated"] is True
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f'{path} does not say "generated": true or false ({error}): correct or delete it.') from error
-
-
-def _open_demo(root: Path, patients: pl.DataFrame) -> bool:
-    """Whether every patient is in the list that comes with the open demo; the list alone could lie in any folder."""
-    path = root / "demo_subject_id.csv"
-    if not path.exists():
-        return False
-    listed = pl.scan_csv(path, schema={"subject_id": pl.Int64}).collect()["subject_id"]
-    return bool(patients["subject_id"].is_in(listed.implode()).all())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,8 @@ from ghar.data.readers.tables import find_table, fingerprint, open_table, sift
 from ghar.data.sections import HEAD, split_sections
 from ghar.errors import BadInput
 from ghar.progress import progress
+from ghar.provenance import Mark, signed_mark
+from ghar.seal import SEAL, sound
 from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 
 VERSION = "notes-1"  # part of the cache key: raise it when a rule changes
@@ -28,7 +29,7 @@ class Notes:
     else its chart time, else never); texts: in the order of visit_id, on disk or made when asked for
     (`ghar.data.views.reports`). counts: rows by rule, as the readers of tables have them.
 
-    generated: whether these texts were written by the demo world.
+    generated: whether these texts were written by the demo world; credentialed: whether they were not, or nobody knows.
     """
 
     visit_id: np.ndarray
@@ -37,6 +38,7 @@ class Notes:
     texts: Sequence[str]
     counts: Mapping[str, int]
     generated: bool
+    credentialed: bool = True
 
     def __len__(self) -> int:
         return len(self.visit_id)
@@ -68,16 +70,17 @@ def read_notes(root: Path, cache: Path) -> Notes:
     path = find_table(root, "note/discharge")
     if path is None:
         raise BadInput(f"{root} has no note/discharge.csv.gz: set system.notes to a folder in MIMIC-IV-Note's layout.")
-    manifest = root / "manifest.json"
-    folder = Path(cache) / f"notes-{fingerprint([path, *([manifest] if manifest.exists() else [])], VERSION)}"
-    if not folder.exists():
+    beside = [root / SEAL] if (root / SEAL).exists() else []
+    folder = Path(cache) / f"notes-{fingerprint([path, *beside], VERSION)}"
+    if not sound(folder):
         frame, counts = _read(root)
         _check_sections(frame, path)
-        _save(frame, counts, manifest.exists() and json.loads(manifest.read_text()).get("generated") is True, folder)
+        _save(frame, counts, signed_mark(root), folder)
     about = read_meta(folder)
     visit_id, subject_id, available = (read_array(folder, name) for name in ("visit_id", "subject_id", "available"))
     texts = read_strings(folder, "texts")
-    return Notes(visit_id, subject_id, available, texts, about["counts"], about["generated"])
+    mark = Mark.of(about)
+    return Notes(visit_id, subject_id, available, texts, about["counts"], mark.generated, mark.credentialed)
 
 
 def _read(root: Path) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -112,9 +115,9 @@ def _check_sections(frame: pl.DataFrame, path: Path) -> None:
         )
 
 
-def _save(frame: pl.DataFrame, counts: Mapping[str, int], generated: bool, folder: Path) -> None:
+def _save(frame: pl.DataFrame, counts: Mapping[str, int], mark: Mark, folder: Path) -> None:
     with progress(1, "Store discharge summaries") as advance, new_folder(folder) as half:
         arrays = {name: frame[name].to_numpy() for name in ("visit_id", "subject_id", "available")}
         write_arrays(half, {**arrays, "texts": Strings.of(frame["text"].to_list())})
-        write_meta(half, {"counts": dict(counts), "generated": generated})
+        write_meta(half, {"counts": dict(counts), **asdict(mark)})
         advance()

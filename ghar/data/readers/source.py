@@ -7,11 +7,28 @@ from pathlib import Path
 
 from ghar.config import Data
 from ghar.data.cohort import Cohort
+from ghar.data.readers import eicu, mimic3, mimic4
 from ghar.data.readers.eicu import read_eicu
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
 from ghar.errors import BadInput
+from ghar.provenance import GENERATED, Mark, signed_mark
+
+
+def origin(data: Data) -> Mark:
+    """Whose patients data.root holds, told from its files without reading them into a cohort."""
+    if data.root is None:
+        return GENERATED if data.name in ("demo", "mimic4") else Mark()
+    root = Path(data.root)
+    if data.name == "medqa":
+        return Mark(credentialed=not is_open_file(root))
+    signed = signed_mark(root)
+    if data.name not in DEMOS or not signed.credentialed:
+        return signed
+    tables = {"mimic4": mimic4.tables_read, "mimic3": mimic3.tables_read, "eicu": eicu.tables_read}[data.name]
+    return Mark(credentialed=not is_open_demo(data.name, root, tables(charts=True)))
 
 
 def read_source(data: Data, *, charts: bool = True) -> Cohort:

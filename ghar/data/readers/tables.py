@@ -24,7 +24,7 @@ SUFFIXES = (".csv.gz", ".csv", ".csv.zst", ".parquet")
 HELD = 2_000_000  # rows of one table in memory: 140 MB of events
 PEEK = 1 << 17  # bytes of a table that are looked at before it is read
 ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
-LAYOUT = 4  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
+LAYOUT = 5  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
 YEARS = (1800, 2500)  # of every source, its shifts into the future and (MIMIC-III's oldest) the past included
 STRANGE = "_strange_date"  # column of `Table.rows`: whether a date of that row is outside of YEARS
 

@@ -35,7 +35,9 @@ def stay_reports(cohort: Cohort, notes: Notes | None = None, name_of: Callable[[
         available = np.where(told >= 0, notes.available[told] if len(notes) else NEVER, available)
     texts = _StayTexts(cohort, visits, notes, told, name_of or cohort.names().__getitem__)
     counts = {**(notes.counts if notes is not None else {}), "plain_records": int((told < 0).sum())}
-    return Notes(stays, visits["subject_id"].to_numpy(), available, texts, counts, _generated(cohort, notes))
+    credentialed = cohort.credentialed or (notes is not None and notes.credentialed)
+    subjects, generated = visits["subject_id"].to_numpy(), _generated(cohort, notes)
+    return Notes(stays, subjects, available, texts, counts, generated, credentialed)
 
 
 def plain_record(visit: Visit, days: int | None, died: bool, name_of: Callable[[str], str]) -> str:

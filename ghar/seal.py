@@ -1,0 +1,134 @@
+"""Sealed folders: the sha256 of every file, block by block, is kept beside them and asked before any of them is used.
+
+A folder that is memory-mapped is read once for that, all blocks in parallel. What was found whole is not read again by
+the same process until a file's size, inode or time changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+SEAL = "sealed.json"
+BLOCK = 4 << 20  # bytes of a file that have a sum of their own; of a shorter one it is the file's
+THREADS = 8  # hashing lets go of the interpreter's lock
+
+_whole: dict[str, tuple[Any, ...]] = {}  # folder -> what its files looked like when they were last found whole
+
+
+def seal(
+    folder: Path, about: Mapping[str, Any] | None = None, signed: Callable[[Mapping[str, Any]], str] | None = None
+) -> None:
+    """Write the sums of all files below a finished folder. about: kept with them; signed: makes a signature of both."""
+    names = sorted(files_below(folder))
+    found: dict[str, Any] = {"files": dict(zip(names, _sums(folder, names), strict=True)), "about": dict(about or {})}
+    if signed is not None:
+        found["about"]["signature"] = signed(found)
+    target, scratch = folder / SEAL, folder / f".{SEAL}"
+    scratch.write_text(json.dumps(found | {"sum": _sum_of(found)}, indent=1) + "\n")
+    os.replace(scratch, target)  # a new file: the old one may have other names (hard links)
+
+
+def read_seal(folder: Path) -> dict[str, Any] | None:
+    """The seal of a folder; None where it has none, or one that is damaged itself."""
+    try:
+        found = json.loads((folder / SEAL).read_text())
+        own = found.pop("sum")
+        good = own == _sum_of(found) and isinstance(found["files"], dict) and isinstance(found["about"], dict)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return found if good else None
+
+
+def fault(folder: Path) -> str | None:
+    """What is wrong with a sealed folder, naming the file (and where in it); None when all is as it was sealed."""
+    found = read_seal(folder)
+    if found is None:
+        return f"{folder / SEAL} is missing or damaged"
+    names, wanted = list(found["files"]), list(found["files"].values())
+    absent = next((name for name in names if not (folder / name).is_file()), None)
+    if absent is not None:
+        return f"{folder / absent} is missing"
+    looks = _looks(folder, names)
+    if _whole.get(str(folder.resolve())) == looks:
+        return None
+    for name, before, now in zip(names, wanted, _sums(folder, names), strict=True):
+        if before != now:
+            return f"{folder / name} is damaged ({_where(before, now)}: its sha256 is not the seal's)"
+    _whole[str(folder.resolve())] = looks
+    for name in names:  # folders that were sealed before they became parts of this one
+        inner = folder / Path(name).parent
+        if Path(name).name == SEAL and (own := read_seal(inner)) is not None:
+            _whole[str(inner.resolve())] = _looks(inner, list(own["files"]))
+    return None
+
+
+def sound(folder: Path) -> bool:
+    """Whether a cache folder is there and whole. A damaged one is named, on stderr, and removed to be built again."""
+    if not folder.is_dir():
+        return False
+    damage = fault(folder)
+    if damage is None:
+        return True
+    print(f"{damage}: {folder.name} is built again.", file=sys.stderr, flush=True)
+    remove(folder)
+    return False
+
+
+def remove(folder: Path) -> None:
+    """Take a folder away under its name at once, so that no one opens a part of it."""
+    aside = folder.with_name(f".{folder.name}-{os.getpid()}-damaged")
+    with suppress(FileNotFoundError):  # another process was faster
+        os.replace(folder, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def files_below(folder: Path) -> Iterator[str]:
+    """Names of all files below a folder, links followed, but for its own seal."""
+    for place, _, names in os.walk(folder, followlinks=True):
+        for name in names:
+            path = Path(place, name).relative_to(folder)
+            if str(path) not in (SEAL, f".{SEAL}"):
+                yield str(path)
+
+
+def _sums(folder: Path, names: list[str]) -> list[dict[str, Any]]:
+    """Size and sums of the blocks of each file."""
+    sizes = [(folder / name).stat().st_size for name in names]
+    parts = [(i, at) for i, size in enumerate(sizes) for at in range(0, max(size, 1), BLOCK)]
+    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+        blocks = list(pool.map(lambda part: _block(folder / names[part[0]], part[1]), parts))
+    found: list[dict[str, Any]] = [{"size": size, "sha256": []} for size in sizes]
+    for (i, _), block in zip(parts, blocks, strict=True):
+        found[i]["sha256"].append(block)
+    return found
+
+
+def _block(path: Path, at: int) -> str:
+    with path.open("rb", buffering=0) as file:
+        file.seek(at)
+        return hashlib.sha256(file.read(BLOCK)).hexdigest()
+
+
+def _where(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if before.get("size") != now["size"]:
+        return f"{now['size']:,} bytes in place of {before.get('size')}"
+    wrong = [i for i, (a, b) in enumerate(zip(before.get("sha256", ()), now["sha256"], strict=False)) if a != b]
+    return f"in its {BLOCK >> 20} MiB block {wrong[0] + 1} of {len(now['sha256'])}" if wrong else "in its seal"
+
+
+def _looks(folder: Path, names: list[str]) -> tuple[Any, ...]:
+    stats = [(name, (folder / name).stat()) for name in (SEAL, *names)]
+    return tuple((name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in stats)
+
+
+def _sum_of(found: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
