@@ -116,7 +116,7 @@ def test_folder_is_read_back_and_damage_is_named(tmp_path: Path):
     for name in ("triples", "node_start", "node", "triple_start", "triple", "run", "level"):
         assert np.array_equal(getattr(back, name), getattr(found, name))
     (tmp_path / "communities" / "node.npy").unlink()
-    with pytest.raises(BadInput, match=r"node\.npy cannot be read"):
+    with pytest.raises(BadInput, match=r"node\.npy is missing"):
         Communities.read(tmp_path / "communities")
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ghar.errors import BadInput
 from ghar.kg.triples import SOURCES, ConceptGraphs, Triple, make_triple, union
+from ghar.seal import seal
 
 WORDS = st.sampled_from(["sepsis", "fever", "shock", "lactate"])
 TRIPLES = st.lists(st.builds(Triple, WORDS, st.sampled_from(["causes", "raises"]), WORDS), max_size=6)
@@ -45,9 +46,10 @@ def test_an_empty_union_can_be_kept(tmp_path: Path) -> None:
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"meta\.json cannot be read"):
+    with pytest.raises(BadInput, match=r"sealed\.json is missing"):
         ConceptGraphs.read(tmp_path)
     (tmp_path / "meta.json").write_text('{"format": 1}')
+    seal(tmp_path)
     with pytest.raises(BadInput, match="build it again"):
         ConceptGraphs.read(tmp_path)
 

@@ -108,7 +108,7 @@ def test_an_index_is_built_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="None of the 6 communities has a summary"):
         build_index(communities(), summaries([None] * 6, [""] * 6), THEME, ENCODER, tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(BadInput, match="is missing"):
         CommunityIndex.load(tmp_path / "index")
     build_index(communities(), summaries(), THEME, ENCODER, tmp_path / "index")
     (tmp_path / "index" / "vector.npy").write_bytes(b"short")

@@ -19,6 +19,7 @@ from ghar.errors import BadInput
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import EventStore, Layout, chunk_count
+from ghar.seal import seal
 from tests.data.small import DAY, HOUR, START, small_cohort
 from tests.retrieval.event_cohorts import cohorts, is_number, known
 
@@ -96,6 +97,7 @@ def test_a_store_is_opened_again_and_a_damaged_one_refused(tmp_path: Path) -> No
     build_event_store(cohort, tmp_path, ENCODER, Layout(5, 1, True, "time"))
     assert len(list(tmp_path.iterdir())) == 3
     np.save(folder / "row_code.npy", np.zeros(3, np.int32))
+    seal(folder)  # a store that was built wrong, not one that was damaged
     with pytest.raises(BadInput, match=r"row_code.npy is cut short"):
         EventStore.load(folder, layout, ENCODER)
 
