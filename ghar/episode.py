@@ -68,6 +68,7 @@ class Completion:
     finish_reason: "stop" (end token or a whole choice) or "length".
     version: of the weights that sampled it.
     usage: (prompt, completion) tokens that a remote server says it used; it gives no ids.
+    neutralised: places of the prompt that were no plain text and were made so (`ghar.plain`).
     """
 
     text: str
@@ -78,6 +79,7 @@ class Completion:
     finish_reason: str = "stop"
     version: int = 0
     usage: tuple[int, int] = (0, 0)
+    neutralised: int = 0
 
     @property
     def tokens(self) -> tuple[int, int]:

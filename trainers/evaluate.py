@@ -206,6 +206,7 @@ def summary_of(
         "main": main,
         "before": next((name for name in rows if system.variants[name].who == "sft"), None),
         "answered_by": dict(stages),
+        "neutralised": {name: sum(row.get("neutralised", 0) for row in found) for name, found in rows.items()},
         "policies": {name: summarise(system, found, **draw) for name, found in rows.items()},
         "differences": {f"{a} - {b}": compare(rows[a], rows[b], **draw) for a, b in pairs},
         **system.summary(rows),

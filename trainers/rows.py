@@ -67,6 +67,7 @@ def episode_row(
         "errors": format_errors(episode),
         "prompt_tokens": sum(turn.completion.tokens[0] for turn in episode.turns),
         "completion_tokens": sum(turn.completion.tokens[1] for turn in episode.turns),
+        "neutralised": sum(turn.completion.neutralised for turn in episode.turns),
         "retrievals": sum(isinstance(record.result, Evidence) for record in episode.trace),
         "seconds": episode.seconds,
         "failure": episode.failure,

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
@@ -22,6 +22,7 @@ from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm.api_wire import LOSSES, named_choice, read_answer, refused_parameter, request_body, told
 from ghar.llm.engine import Pair, Request
+from ghar.plain import count_marks
 from ghar.privacy import check_url
 
 TIMEOUT = 300.0  # seconds one try may take
@@ -127,13 +128,13 @@ class ApiEngine:
         """The reply; of choices the one that it names, or its own words when no try named one (a format error)."""
         if not request.choices:
             return self._ask(request, 0)
-        used, reply = (0, 0), Completion("")
+        used, reply, marks = (0, 0), Completion(""), count_marks(request.prompt)
         for attempt in range(CHOICE_TRIES):
             reply = self._ask(request, attempt)
             used = (used[0] + reply.usage[0], used[1] + reply.usage[1])
             if (choice := named_choice(reply.text, request.choices)) is not None:
-                return Completion(choice, usage=used)
-        return Completion(reply.text, finish_reason=reply.finish_reason, usage=used)
+                return Completion(choice, usage=used, neutralised=marks)
+        return Completion(reply.text, finish_reason=reply.finish_reason, usage=used, neutralised=marks)
 
     def _ask(self, request: Request, attempt: int) -> Completion:
         """One exchange, without the parameters that the server turns out to refuse."""
@@ -145,8 +146,9 @@ class ApiEngine:
             response = self._post(body)
             if response.status_code == 200:
                 try:
-                    return read_answer(response.json(), chat=settings.chat)
-                except ValueError as error:
+                    answer = read_answer(response.json(), chat=settings.chat)
+                    return replace(answer, neutralised=count_marks(request.prompt))
+                except (ValueError, RecursionError) as error:
                     raise BadInput(f"{self._path} sent what is no answer of OpenAI's protocol: {error}.") from error
             refusal = _content(response)
             refused = refused_parameter(body, refusal) if response.status_code in (400, 422) else None
@@ -199,7 +201,7 @@ def _key(variable: str) -> str:
 def _content(response: httpx.Response) -> Any:
     try:
         return response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return response.text
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ghar.episode import Completion
 from ghar.llm.engine import Request
 from ghar.llm.parsing import parse_label
+from ghar.plain import plain, readable
 
 # What a server may refuse, and what is lost by going on without it.
 LOSSES = {
@@ -32,7 +33,7 @@ def request_body(request: Request, model: str, *, chat: bool, attempt: int, with
     attempt: counted from 0 for a request with choices, whose later tries say in words what is wanted and are sampled,
     because the most probable reply would be the same again.
     """
-    prompt = request.prompt
+    prompt = plain(request.prompt)  # its tokenizer is not known: the common marks
     if request.choices and (attempt or "response_format" in without):
         prompt = f"{prompt}\n\nReply with exactly one of these and nothing else: {' | '.join(request.choices)}"
     limit = 32 + 4 * max(map(len, request.choices)) if request.choices else request.max_tokens
@@ -71,12 +72,12 @@ def read_answer(answer: Any, *, chat: bool) -> Completion:
         logprobs = choice.get("logprobs") or {}
         numbers = [t["logprob"] for t in logprobs.get("content") or ()] if chat else logprobs.get("token_logprobs")
         return Completion(
-            text or "",
+            readable(text or ""),
             logprobs=tuple(float(number) for number in numbers or ()),
             finish_reason="length" if choice.get("finish_reason") == "length" else "stop",
             usage=(int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)),
         )
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"no reply in it ({error!r})") from error
 
 
@@ -84,8 +85,10 @@ def named_choice(reply: str, choices: Sequence[str]) -> str | None:
     """The choice that a reply names, as JSON or in words; None when it names none, or several."""
     try:
         answer = json.loads(reply)["answer"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         answer = reply
+    if isinstance(answer, bool) or not isinstance(answer, str | int):
+        return None  # {"answer": {"yes": false}} names none
     parsed = parse_label(str(answer), choices)
     place: int | None = parsed.value
     return None if place is None else choices[place]

@@ -24,6 +24,7 @@ from ghar.disk import full_disk_told
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm.engine import Engine, Request, StreamingEngine
+from ghar.plain import readable
 from ghar.progress import progress
 
 T = TypeVar("T")
@@ -115,7 +116,7 @@ def ask(
             while waiting := [question for question in questions if settled.is_open(question.key)]:
                 requests = [_request(question, settled.used[question.key], seed, temperature) for question in waiting]
                 for place, completion in _replies(engine, requests, batch):
-                    answer = _Answer(completion.text, completion.finish_reason, completion.tokens)
+                    answer = _Answer(readable(completion.text), completion.finish_reason, completion.tokens)
                     _append(file, store, waiting[place], answer)
                     settled.take(waiting[place].key, answer)
                     advance(not settled.is_open(waiting[place].key))
@@ -236,7 +237,7 @@ def _read(store: Path) -> dict[tuple[str, str], list[_Answer]]:
         try:
             row = json.loads(line)
             prompt_tokens, completion_tokens = row["tokens"]
-            answer = _Answer(row["text"], row["finish"], (prompt_tokens, completion_tokens))
+            answer = _Answer(readable(row["text"]), row["finish"], (prompt_tokens, completion_tokens))
             stored.setdefault((row["key"], row["prompt"]), []).append(answer)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(
@@ -254,4 +255,4 @@ def _append(file: IO[str], store: Path, question: Question, answer: _Answer) -> 
 
 
 def _identity(question: Question) -> tuple[str, str]:
-    return question.key, hashlib.blake2b(question.prompt.encode(), digest_size=16).hexdigest()
+    return question.key, hashlib.blake2b(readable(question.prompt).encode(), digest_size=16).hexdigest()

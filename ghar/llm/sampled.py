@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ghar.episode import Completion
 from ghar.llm.engine import Request
 from ghar.llm.tokens import Tokenizer
+from ghar.plain import count_marks
 
 
 @dataclass(eq=False)
@@ -29,4 +30,5 @@ class Sampled:
             choice_ids=self.choice_ids,
             finish_reason=finish,
             version=version,
+            neutralised=count_marks(self.request.prompt, tokenizer),
         )

@@ -1,10 +1,15 @@
-"""Text to token ids, the one way prompts and replies are encoded for sampling, for SFT and for choices."""
+"""Text to token ids, the one way prompts and replies are encoded for sampling, for SFT and for choices.
+
+Text is made plain first (`ghar.plain`): only the tokenizer's chat template and its end token give special tokens.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
+
+from ghar.plain import plain
 
 Tokenizer = Any  # a transformers tokenizer; typed loosely so that this module imports no transformers
 
@@ -28,6 +33,7 @@ def encode_many(tokenizer: Tokenizer, prompts: Sequence[str], replies: Sequence[
 
 def _asked(tokenizer: Tokenizer, prompt: str) -> str:
     """The text that stands for a prompt."""
+    prompt = plain(prompt, tokenizer)
     if not getattr(tokenizer, "chat_template", None):
         return prompt
     return tokenizer.apply_chat_template(
@@ -37,6 +43,7 @@ def _asked(tokenizer: Tokenizer, prompt: str) -> str:
 
 def _said(tokenizer: Tokenizer, reply: str) -> str:
     """The text that stands for a reply: behind a raw prompt comes a blank."""
+    reply = plain(reply, tokenizer)
     return reply if getattr(tokenizer, "chat_template", None) else " " + reply
 
 

@@ -8,10 +8,10 @@ episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, s
                         every interval draws whole), patient (text), label, prediction (label strings; prediction null
                         when no answer could be read), label_probabilities (in the order of the task's labels, or
                         null), temperature (for those, fitted on validation cases; optional), correct, needs_retrieval
-                        (bool or null), retrieved, iterations, prompt_tokens, completion_tokens, seconds, rewards
-                        {term: value before its weight}, weighted {term: value that the reward adds up} (optional),
-                        reward, failure (null or its name) and turns: [{agent, role, step, prompt, reply, format_ok,
-                        evidence (text or null)}]
+                        (bool or null), retrieved, iterations, prompt_tokens, completion_tokens, neutralised (places of
+                        its prompts that ghar.plain changed; optional), seconds, rewards {term: value before its
+                        weight}, weighted {term: value that the reward adds up} (optional), reward, failure (null or
+                        its name) and turns: [{agent, role, step, prompt, reply, format_ok, evidence (text or null)}]
 checkpoints/            trainers/ owns it
 report.html             made from the above by ghar.metrics.report
 """

@@ -26,6 +26,7 @@ from ghar.data.views.series import UNITS, USUAL, number
 from ghar.data.views.visits import TextView
 from ghar.errors import BadInput
 from ghar.llm.tokens import told_apart
+from ghar.plain import plain
 from ghar.selectors.protocol import Patient
 
 SHORTEST = 16  # tokens a record must be allowed at least
@@ -108,7 +109,7 @@ class Prompt:
         return Patient(*about, text, shown, asked, series, dropped)
 
     def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return tuple(self.tokenizer.encode(plain(text, self.tokenizer), add_special_tokens=False))
 
 
 def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int) -> Prompt:

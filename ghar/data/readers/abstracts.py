@@ -16,6 +16,7 @@ import numpy as np
 
 from ghar.data.readers.tables import fingerprint
 from ghar.errors import BadInput
+from ghar.plain import readable
 from ghar.progress import track
 from ghar.provenance import signed_mark
 from ghar.seal import SEAL, sound
@@ -126,7 +127,8 @@ def _row(row: Any, path: Path, number: int) -> tuple[str, str]:
     ident = values.get("id", values.get("pmid"))
     if ident in (None, "") or "abstract" not in values:
         raise BadInput(f"{path}, line {number} has no id (or pmid) or no abstract: a row has id, title and abstract.")
-    title, abstract = (" ".join(str(values.get(name) or "").split()) for name in ("title", "abstract"))
+    title, abstract = (" ".join(readable(str(values.get(name) or "")).split()) for name in ("title", "abstract"))
+    ident = readable(str(ident))
     if not abstract:
-        return str(ident), ""
-    return str(ident), f"{title}{'' if title.endswith(('.', '?', '!')) else '.'} {abstract}" if title else abstract
+        return ident, ""
+    return ident, f"{title}{'' if title.endswith(('.', '?', '!')) else '.'} {abstract}" if title else abstract

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ghar.errors import BadInput
+from ghar.plain import readable
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -56,8 +57,8 @@ def _question(line: str, name: str, path: Path) -> Question:
         letters = sorted(row["options"])
         if letters != list(LETTERS[: len(letters)]):
             raise ValueError(f"options {letters}")
-        options = tuple(str(row["options"][letter]) for letter in letters)
-        return Question(name, str(row["question"]), options, letters.index(row["answer_idx"]))
+        options = tuple(readable(str(row["options"][letter])) for letter in letters)
+        return Question(name, readable(str(row["question"])), options, letters.index(row["answer_idx"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(
             f"{path}, line {name.rpartition('-')[2]}: {error} is wrong or missing; a question has question, options "
