@@ -19,12 +19,13 @@ import numpy as np
 from envs.kare.episode import NOTHING, KareCase, KarePrediction
 from ghar.data.cohort import Task
 from ghar.episode import Episode
-from ghar.llm.asking import Cost, Question, Unreadable, ask
+from ghar.llm.asking import LONGEST, Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import Template, load_prompts
 
 ROLES = ("critic", "consolidate")
 MOST = 10  # the final list is shorter than this (Appendix C)
+MARKER = re.compile(r"(?:\d{1,4}[.)]|[-*])\s+")  # of a point
 TRUTH = re.compile(r"ground[\s-]*truth|\b(?:true|real|correct|actual) (?:label|outcome|answer)|really happened", re.I)
 
 Play = Callable[[Sequence[KareCase], str, int], list[Episode]]
@@ -174,10 +175,14 @@ class _Critic:
 def read_guidelines(reply: str) -> Points:
     """The points of a list, numbered or with dashes.
 
-    Unreadable: "no_list", and "speaks_of_truth" for points that send the predictor to a label he does not have.
+    Unreadable: "too_long", "no_list", and "speaks_of_truth" for points that send the predictor to a label he does not
+    have.
     """
-    found = [re.fullmatch(r"\s*(?:\d+[.)]|[-*])\s+(.*\S)\s*", line) for line in reply.splitlines()]
-    points = tuple(dict.fromkeys(match[1] for match in found if match))
+    if len(reply) > LONGEST:
+        raise Unreadable("too_long")
+    lines = [line.strip() for line in reply.splitlines()]
+    marked = [(line, MARKER.match(line)) for line in lines]
+    points = tuple(dict.fromkeys(line[marker.end() :].strip() for line, marker in marked if marker))
     if not points:
         raise Unreadable("no_list")
     if any(TRUTH.search(point) for point in points):

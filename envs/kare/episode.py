@@ -20,6 +20,7 @@ from envs.rollout import Corpus
 from envs.scene import Scene
 from ghar.data.cohort import Task
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Retrieve, Step, as_text
+from ghar.llm.answer_line import MOST, last_answer, small
 from ghar.llm.parsing import parse_label
 from ghar.llm.prompts import load_prompts
 from rewards.compose import EpisodeReward
@@ -188,15 +189,17 @@ def join_both(chain: str, label: str) -> str:
 
 def parse_both(reply: str, task: Task) -> Parsed:
     """The label after the last "answer:"; errors as `parse_label`, and "no_answer" for a reply that has none."""
-    if reply.strip() and "answer:" not in reply.lower():
+    if reply.strip() and "answer" not in small(reply[-MOST:]):
         return Parsed(None, "no_answer")
     return parse_label(reply, task.labels)
 
 
 def split_both(reply: str) -> str:
     """The chain of a reply that holds both: what stands before the last "answer:"."""
-    at = reply.lower().rfind("answer:")
-    return (reply if at < 0 else reply[:at]).strip()
+    tail = reply[-MOST:]
+    said = last_answer(small(tail))
+    at = len(reply) if said is None else len(reply) - len(tail) + said.begin
+    return reply[:at].strip(" \t\r\n*_#")
 
 
 def kare_scene(episodes: KareEpisodes, corpus: Corpus, cases: Sequence[KareCase], eta: float) -> Scene:

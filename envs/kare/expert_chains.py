@@ -14,12 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envs.kare.episode import NOTHING, KareCase
-from ghar.llm.asking import Cost, Question, Unreadable, ask
+from ghar.llm.asking import LONGEST, Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
 
 CONFIDENCES = ("very confident", "confident", "neutral", "not confident", "very not confident")  # Fig. 16, surest first
 SHORTEST = 5  # words of a chain; a bare "yes" reasons nothing
+NAMES = re.compile(rf"\b(?:{'|'.join(sorted(CONFIDENCES, key=len, reverse=True))})\b")
+HEADING = re.compile(r"(?im)^[#*_ \t]{0,12}confidence[#*_ \t]{0,12}(?::[*_ \t]{0,12}|$)")
+TITLE = re.compile(r"(?i)\A[#*\s]*(?:reasoning )?chain\b[#*:\s]*")
+LEVEL = re.compile(
+    r"(?i)[\s#*_:\[(\"']{0,40}(?:I am |I'm )?"
+    rf"({'|'.join(name.replace(' ', ' {1,3}') for name in sorted(CONFIDENCES, key=len, reverse=True))})"
+    r"(?=[\s*_\])\"']{0,40}(?:$|[.,;:!(\n—-]|that\b|because\b))"
+)
 
 # Signs that the writer knew the label beforehand. The outcomes of similar patients are known and may be called so:
 # only the first sign tells whatever the sentence is about.
@@ -125,11 +133,13 @@ def reply_limit() -> int:
 def read_chain(reply: str) -> Chain:
     """The chain and its confidence.
 
-    Unreadable: "no_chain" (nothing, or a few words), "no_confidence" (no such part, or none of the five words in it),
-    "several_confidences" (more than one), "gives_label_away".
+    Unreadable: "too_long", "no_chain" (nothing, or a few words), "no_confidence" (no such part, or one that begins with
+    none of the five), "several_confidences" (more than one), "gives_label_away".
     """
-    parts = re.split(r"(?im)^[#*\s]*confidence\b[#*:\s]*", reply)
-    chain = re.sub(r"(?i)\A[#*\s]*(?:reasoning )?chain\b[#*:\s]*", "", parts[0].strip()).strip()
+    if len(reply) > LONGEST:
+        raise Unreadable("too_long")
+    parts = HEADING.split(reply)
+    chain = TITLE.sub("", parts[0].strip()).strip()
     if len(chain.split()) < SHORTEST:
         raise Unreadable("no_chain")
     if len(parts) == 1:
@@ -141,15 +151,14 @@ def read_chain(reply: str) -> Chain:
 
 
 def _confidence(text: str) -> int:
-    """Which of `CONFIDENCES` a text names; longer names are looked for first, for they hold the shorter ones."""
-    left, found = " ".join(re.findall(r"[a-z]+", text.lower())), set()
-    for name in sorted(CONFIDENCES, key=len, reverse=True):
-        left, times = re.subn(rf"\b{name}\b", "|", left)
-        if times:
-            found.add(CONFIDENCES.index(name))
-    if len(found) != 1:
-        raise Unreadable("several_confidences" if found else "no_confidence")
-    return found.pop()
+    """Which of `CONFIDENCES` a text begins with; "not very confident" and "fairly confident" are none of them."""
+    level = LEVEL.match(text)
+    if level is None:
+        raise Unreadable("no_confidence")
+    words = " ".join(re.findall(r"[a-z]+", text[level.end() :].lower()))
+    if any(name != level[1].lower() for name in NAMES.findall(words)):
+        raise Unreadable("several_confidences")
+    return CONFIDENCES.index(" ".join(level[1].lower().split()))
 
 
 def gives_away(chain: str) -> str | None:

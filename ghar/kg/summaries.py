@@ -19,13 +19,13 @@ import numpy as np
 
 from ghar.kg.communities import Communities
 from ghar.kg.themes import Theme
-from ghar.llm.asking import Cost, Question, Unreadable, ask
+from ghar.llm.asking import LONGEST, Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import Template, load_prompts
 
 TOGETHER = 8  # summaries of one combining prompt; the paper does not say. 150 triples in parts of 20 need one.
 ROLES = ("general", "theme", "combine", "combine_theme")
-NOT_RELEVANT = re.compile(r"\W*not relevant\b", re.IGNORECASE)
+NOT_RELEVANT = re.compile(r"\W*not relevant(?:\W*$|[.:;,!\"']|\s[-–—]\s)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +70,10 @@ def summarise(
     another order, or among others, is not asked again.
     """
     prompts = load_prompts("ghar.kg", "summaries", ROLES)
-    kinds = [_Kind("general", prompts["general"], prompts["combine"], {}, _read)]
+    kinds = [_Kind("general", prompts["general"], prompts["combine"], {}, read_summary)]
     if theme is not None:
         fields = {"theme": theme.name, "terms": "; ".join(theme.terms)}
-        kinds.append(_Kind(theme.name, prompts["theme"], prompts["combine_theme"], fields, _read_theme))
+        kinds.append(_Kind(theme.name, prompts["theme"], prompts["combine_theme"], fields, read_theme_summary))
     parts = [_parts(communities, community, small, large, seed) for community in range(len(communities))]
     missing = Counter({"too large": sum(part is None for part in parts)})
     found: list[tuple[str | None, ...]] = []
@@ -193,15 +193,17 @@ def _numbered(texts: list[str]) -> str:
     return "\n\n".join(f"Paragraph {number}: {text}" for number, text in enumerate(texts, 1))
 
 
-def _read(answer: str) -> str:
+def read_summary(answer: str) -> str:
     """The answer as one paragraph, without a heading some models write."""
+    if len(answer) > LONGEST:
+        raise Unreadable("too_long")
     text = re.sub(r"^\W*(summary|paragraph)\W*:\W*", "", " ".join(answer.split()), flags=re.IGNORECASE)
     if not text:
         raise Unreadable("empty")
     return text
 
 
-def _read_theme(answer: str) -> str:
-    """As `_read`, and "" for "not relevant"."""
-    text = _read(answer)
+def read_theme_summary(answer: str) -> str:
+    """As `read_summary`, and "" for "not relevant"."""
+    text = read_summary(answer)
     return "" if NOT_RELEVANT.match(text) else text

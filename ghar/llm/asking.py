@@ -28,6 +28,7 @@ from ghar.plain import readable
 from ghar.progress import progress
 
 T = TypeVar("T")
+LONGEST = 50_000  # characters of an answer that a reader looks at; 4,096 tokens, the longest budget, are half as many
 LOCK_SECONDS = 10.0  # how long to wait for another process that writes the same store
 
 

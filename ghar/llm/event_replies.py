@@ -8,14 +8,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from ghar.episode import Parsed
-from ghar.llm.parsing import answer_line, denied, parse_label
+from ghar.llm.answer_line import LINE, MOST, denied, small
+from ghar.llm.parsing import answer_line, parse_label
 
 MOST_WORDS = 15  # of a search (Fig. 5, EHR-RAG)
 MARKS = " \t\n*_`\"'()[]<>."
+TOLD = re.compile(r"(?:refined\s{1,3})?(?:search|query)\s{0,3}:", re.I)  # what some models write before a search
+ENOUGH = re.compile(r"enough\b\W*(?:$|(?<=[.!:;,])\s|\s[-–—]\s)", re.I)  # "enough evidence of what?" is none
+SAID_ENOUGH = re.compile(r"\bENOUGH\b|^(?i:not )?(?i:enough)\b")
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 ACTION = r"(search|answer)[*_`]{0,3}[ \t]{0,3}:(.*)"
+BLANKS = " \t\r\n*`\"'-"  # around a search
 # at the start of a line first: a thought may speak of searching, too
-ACTIONS = (re.compile(rf"^[^\w\n]*{ACTION}", re.I | re.M | re.A), re.compile(rf"\b{ACTION}", re.I | re.A))
+ACTIONS = (re.compile(rf"^[^\w\n]{{0,20}}{ACTION}", re.I | re.M | re.A), re.compile(rf"\b{ACTION}", re.I | re.A))
 PLACE = re.compile(r"[0-9]{1,6}")
 MARKER = re.compile(r"\s*(?:[-*]|[0-9]+[.)])\s+")
 
@@ -26,29 +31,33 @@ def parse_label_number(reply: str, n_labels: int) -> Parsed:
     Errors: "empty"; "no_answer", nothing says what the answer is; "ambiguous_label", several numbers;
     "outside_labels", an answer that is none of 0..n_labels-1.
     """
-    text = reply.strip().lower()
+    text = reply.strip()
     if not text:
         return Parsed(None, "empty")
-    line = answer_line(text)
-    if not line and (line is not None or NUMBER.fullmatch(text.strip(MARKS)) is None):
+    line = answer_line(small(text[-MOST:]))
+    label = parse_label(text, [str(i) for i in range(n_labels)])
+    if label.error is None:
+        return label
+    if not line and (line is not None or len(text) > LINE or NUMBER.fullmatch(text.strip(MARKS)) is None):
         return Parsed(None, "no_answer")
-    label = parse_label(reply, [str(i) for i in range(n_labels)])
     return Parsed(None, "outside_labels") if label.error == "no_label" else label
 
 
 def parse_search(reply: str, asked: Sequence[str]) -> Parsed:
-    """One new search, or "" where the reply is ENOUGH.
+    """One new search, the first line that is not blank, or "" where that is ENOUGH.
 
-    Errors: "empty"; "repeated", a search that was made before (both with value ""); "too_long", which keeps its first
-    `MOST_WORDS` words.
+    Errors: "empty"; "repeated", a search that was made before; "unclear", a line that says ENOUGH among other words
+    (all with value ""); "too_long", which keeps its first `MOST_WORDS` words.
     """
-    lines = [line.strip(" *`\"'-") for line in reply.split("\n")]
-    line = next((line for line in lines if line), "")
-    query = re.sub(r"^(?:refined\s+)?(?:search|query)\s*:\s*", "", line, flags=re.IGNORECASE)
+    line = reply[:MOST].lstrip(BLANKS).partition("\n")[0].strip(BLANKS)
+    told = TOLD.match(line)
+    query = line[told.end() :].strip(BLANKS) if told else line
     if not query:
         return Parsed("", "empty")
-    if re.match(r"enough\b", query, re.IGNORECASE):
+    if ENOUGH.match(query):
         return Parsed("")
+    if SAID_ENOUGH.search(query):
+        return Parsed("", "unclear")
     words = query.split()
     query = " ".join(words[:MOST_WORDS])
     if query.casefold() in {old.casefold() for old in asked}:
@@ -79,25 +88,31 @@ def parse_items(reply: str, names: Sequence[str], keep: int) -> Parsed:
 
 
 def parse_move(reply: str, n_labels: int, asked: Sequence[str]) -> Parsed:
-    """ReAct's action: ("search", query) or ("answer", label).
+    """ReAct's action, the first line that is one: ("search", query) or ("answer", label).
 
-    Errors: "empty", "no_action", and those of `parse_search` and `parse_label_number`.
+    Errors: "empty", "no_action", "several_actions" (a search and an answer), and those of `parse_search` and
+    `parse_label_number`.
     """
-    if not reply.strip():
+    text = reply.strip()[:MOST]
+    if not text:
         return Parsed(None, "empty")
-    action = next(filter(None, (begin.search(reply) for begin in ACTIONS)), None)
-    if action is None or denied(reply[: action.start()]):
+    found = next(filter(None, ([*begin.finditer(text)] for begin in ACTIONS)), [])
+    if not found or denied(text[: found[0].start(1)]):
         return Parsed(None, "no_action")
-    if action[1].lower() == "answer":
-        label = parse_label_number(f"answer:{action[2]}", n_labels)
+    if len({action[1].lower() for action in found}) > 1:
+        return Parsed(None, "several_actions")
+    if found[0][1].lower() == "answer":
+        label = parse_label_number(text[found[0].start(1) :], n_labels)
         return Parsed(None if label.error else ("answer", label.value), label.error)
-    query = parse_search(action[2], asked)
+    query = parse_search(found[0][2], asked)
     if not query.value:
         return Parsed(None, query.error or "no_action")
     return Parsed(("search", query.value), query.error)
 
 
 def _items(reply: str) -> list[Any]:
+    """Items of a JSON list, or of lines or semicolons; numbers on one line may stand apart by blanks or commas."""
+    reply = reply[:MOST]
     begin, end = reply.find("["), reply.rfind("]")
     if 0 <= begin < end:
         try:
@@ -106,6 +121,7 @@ def _items(reply: str) -> list[Any]:
             listed = None
         if isinstance(listed, list):
             return listed
-    lines = re.split(r"[;\n]", reply.strip("[] \n"))
-    items = [line[marker.end() :] if (marker := MARKER.match(line)) else line for line in lines if line]
-    return items if len(lines) > 1 else [*items, *reply.split()]
+    lines = [line for line in re.split(r"[;\n]", reply.strip("[] \n")) if line]
+    items = [line[marker.end() :] if (marker := MARKER.match(line)) else line for line in lines]
+    pieces = reply.replace(",", " ").strip("[] \n").split()
+    return items if len(lines) > 1 or not all(map(PLACE.fullmatch, pieces)) else pieces

@@ -6,12 +6,21 @@ import re
 from itertools import islice
 
 from ghar.episode import Parsed
+from ghar.llm.answer_line import CORRECTED, LINE, MOST, WITHDRAWN, last_answer, small
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # of options; bit i of an answer stands for LETTERS[i]
 SEPARATOR = re.compile(r"(?:[\s,;&/+().\[\]*\"'`-]|\band\b|\boptions?\b)+")
-NAMED = re.compile(r"(?:^|[\s,;(])([A-Za-z])[.):](?=\s|$)")
-WORD = re.compile(r"[\w.]+")
+LETTER = r"[\s(\[*_`\"']{0,6}(?:option\s)?([A-Za-z])[.):](?=[\s*]|$)"
+NAMED = re.compile(rf"(?:^|[,;]|\band\b){LETTER}")  # of items that begin with their letter
+FIRST = re.compile(LETTER)
+# before a letter, these leave it out, or leave open which of two it is
+NOT_THIS = re.compile(
+    r"\b(?:not|nor|or|except|excluding|without|than|instead of|vs\.?|versus|maybe|possibly|perhaps)\s+"
+    r"(?:option\s+)?[(\[*]{0,3}[A-Za-z](?:[.):,;]|\s*$)"
+)
+NUMBER = re.compile(r"(?<![\w.])[-−+]?\d[\d.,]*[^\s,;)\]]*")
 SCORE = re.compile(r"((?:10|[0-9])(?:\.[0-9]+)?)[^0-9]*")
+ASKED = re.compile(r"answer\s{0,3}:", re.IGNORECASE)
 RESPECTS = 3
 
 
@@ -19,21 +28,24 @@ def parse_options(reply: str, count: int, single: bool) -> Parsed:
     """The chosen options of `count` as a whole number, bit i for LETTERS[i].
 
     Reads what stands after the last "answer:", else the last line: letters apart ("A, C"), together ("AC"), or each
-    before its option's words.
+    before its option's words, which only an "answer:" allows.
     Errors: "empty", "no_option" (no letters there), "unknown_option" (a letter that no option has), "several_options"
-    (more than one where one is asked for).
+    (more than one where one is asked for), "ambiguous_option" (letters that are left out, open or taken back).
     """
     text = reply.strip()
     if not text:
         return Parsed(None, "empty")
-    tail = re.split(r"answer\s*:", text, flags=re.IGNORECASE)[-1].strip()
-    lines = [line for line in tail.splitlines() if line.strip()]
-    if not lines:
-        return Parsed(None, "no_option")
-    line = lines[0] if tail != text else lines[-1]
+    text = text[-MOST:]
+    said = last_answer(small(text))
+    if said is None and ASKED.search(text):
+        return Parsed(None, "no_option")  # it is denied
+    line = text[said.end - len(said.text) : said.end] if said else text.rpartition("\n")[2]
+    line, below = line.rstrip()[:LINE], text[said.end :][:LINE] if said else ""
+    if NOT_THIS.search(line) or WITHDRAWN.search(below.lower()) or _corrected(below):
+        return Parsed(None, "ambiguous_option")
     chosen = _letters([piece for piece in SEPARATOR.split(line) if piece])
-    if not chosen:  # an option's own words may follow its letter: "A. heart failure, C. sepsis"
-        chosen = _letters(NAMED.findall(line))
+    if not chosen and said and FIRST.match(line):  # an option's own words may follow its letter
+        chosen = "".join(NAMED.findall(line))
     if not chosen:
         return Parsed(None, "no_option")
     if count <= len(LETTERS) // 2:  # small letters stand for options only where there are many
@@ -46,6 +58,12 @@ def parse_options(reply: str, count: int, single: bool) -> Parsed:
     return Parsed(answer)
 
 
+def _corrected(below: str) -> bool:
+    """Whether a word of correction and a letter behind it follow an answer."""
+    cue = CORRECTED.search(below.lower())
+    return cue is not None and re.search(r"(?<![\w'])[A-Z](?![\w'])", below[cue.end() :]) is not None
+
+
 def _letters(pieces: list[str]) -> str:
     """The letters that pieces of a reply name, alone or as a group ("AC"); none where a piece is a word."""
     groups = all(piece.isalpha() and (len(piece) == 1 or piece.isupper()) for piece in pieces)
@@ -54,9 +72,12 @@ def _letters(pieces: list[str]) -> str:
 
 
 def parse_scores(reply: str) -> Parsed:
-    """The mean of the three similarities a judge gives, 0 to 10. Errors: "empty", "no_scores" (not three numbers)."""
+    """The mean of the three similarities a judge gives, 0 to 10. Errors: "empty", "no_scores" (not three numbers, or
+    one outside the scale)."""
     if not reply.strip():
         return Parsed(None, "empty")
-    scores = filter(None, (SCORE.fullmatch(word[0]) for word in WORD.finditer(reply)))
-    found = [float(score[1]) for score in islice(scores, RESPECTS + 1)]
-    return Parsed(sum(found) / RESPECTS) if len(found) == RESPECTS else Parsed(None, "no_scores")
+    numbers = list(islice(NUMBER.finditer(reply[:MOST]), RESPECTS + 1))
+    scores = [SCORE.fullmatch(number[0].rstrip(".,")) for number in numbers]
+    if len(scores) != RESPECTS or None in scores:
+        return Parsed(None, "no_scores")
+    return Parsed(sum(float(score[1]) for score in scores if score) / RESPECTS)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ghar.episode import Parsed
+from ghar.llm.answer_line import CORRECTED, LINE, MOST, NEXT_CASE, WITHDRAWN, Said, earlier_answers, last_answer, small
 
 
 @dataclass(frozen=True)
@@ -19,100 +20,161 @@ class PathChoice:
     duplicates: int = 0
 
 
-# "answer:" as models write it: **Answer:** yes, "answer": "yes", The answer is: yes
-ANSWER = re.compile(r"\banswer[*_`\"']{0,3}[ \t]{0,2}(?:is[ \t]{0,2})?[:：=][*_`]{0,3}")
-DENIED = re.compile(
-    r"(?:\b(?:no|not|cannot|never|unable|wrong|incorrect|false|without)|n't)[ \t]+"
-    r"(?:(?:the|an|a|any|to|give|my|correct|right|final)[ \t]+){0,4}$"
-)
-OPEN, CLOSE = r"[\s*_`\"'(\[]{0,6}", r"[*_`\"')\]}]{0,6}"
+OPEN, CLOSE = r"(?:[\s*_`\"'(\[]|\\(?:boxed|text(?:bf)?)\{){0,6}", r"[*_`\"')\]}]{0,6}"
 KIND = rf"(?:(?:class|label|category|option|number)\s{{1,2}}{OPEN})?"
 END = r"(?![\w%°]|[.,]\d)"  # of a label: "4.5", "4%" and "4th" are none
-REASON = re.compile(r"\b(?:because|since|given|due to|based on)\b")
+REASON = re.compile(r"\b(?:because|since|given|due to|based on|as|with)\b")
 # what may follow a label on its line: nothing, a stop, a gloss or a reason, but neither a word nor "/", "|", "?"
-AFTER = re.compile(rf"\s*$|\s*(?:[,;:!.](?!\d)|[(\[—])|\s+[-–—]\s|\s+{REASON.pattern}")
+AFTER = re.compile(rf"\s*$|\s*(?:[,;:!](?!\d)|\.{{1,3}}(?![\d.])|[(\[—]|</|<\|)|\s+[-–—]\s|\s+{REASON.pattern}")
 OTHERS = r"(?:or|and|to|but|vs|versus|maybe|perhaps|possibly|rather|either|actually|mean|not|wait|then|likely|probably)"
 GLOSS = re.compile(rf"\s*\((?!\s*{OTHERS}\b)([^()]*)\)")
+SURE = re.compile(r"\b(?:confidence|probability|certainty|likelihood)\b[^,;.\d]{0,20}[\d.]{1,8}\s{0,2}(?:%|/\s?100?)?")
 SOON = re.compile(rf"\b{OTHERS}\W{{0,3}}$")  # before another label, this makes it another answer
 ALONE = re.compile(rf"(?!\s+[^\W\d])|\s+{OTHERS}\b")  # "no" is an answer, "no doubt" is none
+# "answer: no, that cannot be said" is none; a word of the patient ("unlikely to survive") is no doubt
+DOUBT = re.compile(
+    r"\b(?:wrong|incorrect|kidding|not (?:right|correct|true|sure|certain|enough|known|possible|available)|cannot|"
+    r"can ?not|unable|unclear|unknown|unsure|uncertain|undetermined|insufficient|unavailable|impossible|missing|n/a|"
+    r"no (?:idea|data|information|answer)|guess(?:ing)?|if|(?:or|perhaps|maybe|possibly) not)\b|n['’]t\b"
+)
+# A reply that is one sentence, or ends with one, that says what the answer is.
+SENTENCE = (
+    r"(?:^|[\n.!?]\s{0,3})[*_#\s]{0,6}(?:(?:so|thus|hence|therefore|overall|finally),?\s)?"
+    r"(?:the|my)\s(?:(?:final|correct|best)\s)?answer\sis\s"
+)
+EXPLAINED = re.compile(r"[\s*_#(]{0,8}(?:because|reason|explanation|rationale|justification|since|based on)")
 SPLIT, BULLET = re.compile(r"[;\n]"), re.compile(r"[-*]|\d+[.)](?!\d)")
-LINE = 500  # characters of an answer's line that are read
+
+
+@dataclass(frozen=True)
+class _Grammar:
+    """head: a label at the beginning of an answer. mention: any that is named (any number, where labels are numbers).
+    sentence: a last sentence that says what the answer is."""
+
+    head: re.Pattern[str]
+    mention: re.Pattern[str]
+    sentence: re.Pattern[str]
 
 
 def parse_label(reply: str, labels: Sequence[str]) -> Parsed:
     """Index of the one label the reply names, after its last "answer:", or as a reply of the bare label alone.
 
     After "answer:" the label comes first, and nothing on its line may make it doubtful: "answer: 3 (2 drugs)" and
-    "answer: yes, no doubt" are 3 and yes, "answer: 1 or 2", "answer: not yes" and "answer: 3 days" are errors. Prose
-    without "answer:" names no label, whatever words are in it.
-    Errors: "empty", "no_label", "ambiguous_label" (several different labels).
+    "answer: yes, no doubt" are 3 and yes, "answer: 1 or 2", "answer: not yes" and "answer: 3 days" are errors, and so
+    is an answer that is taken back or corrected behind it. Prose without "answer:" names no label, whatever words are
+    in it, but for a last sentence "The answer is yes."
+    Errors: "empty", "no_label", "ambiguous_label" (several different labels, or one that is taken back).
     """
-    text = reply.strip().lower()
+    text = reply.strip()
     if not text:
         return Parsed(None, "empty")
-    lowered = tuple(label.lower() for label in labels)
-    head, mention = _grammar(lowered)
-    line = answer_line(text)
-    shown = text[:LINE] if line is None else line
-    found = head.match(shown)
-    rest = shown[found.end() :] if found else ""
-    if found and (_closes(found[1], rest, mention) if line is not None else not rest.strip(" \t\n.!")):
-        return Parsed(lowered.index(found[1]))
-    several = len({other[0] for other in mention.finditer(shown)}) > 1
-    return Parsed(None, "ambiguous_label" if several else "no_label")
+    lowered, short = tuple(label.lower() for label in labels), len(text) <= MOST
+    text, grammar = small(text[-MOST:]), _grammar(lowered)
+    said = last_answer(text)
+    if said is None:
+        found = grammar.sentence.search(text[-LINE:]) or (_bare(text, grammar) if short else None)
+        shown = text[:LINE]
+    else:
+        found = grammar.head.match(said.text)
+        shown = said.text
+        if found is not None and not _closes(found[1], shown[found.end() :], grammar.mention):
+            found = None
+    if found is None:
+        several = len({other[0] for other in grammar.mention.finditer(shown)}) > 1
+        return Parsed(None, "ambiguous_label" if several else "no_label")
+    if said is not None and _contradicted(text, said, found[1], grammar):
+        return Parsed(None, "ambiguous_label")
+    return Parsed(lowered.index(found[1]))
 
 
 def answer_line(text: str) -> str | None:
     """The first words after the last "answer:" of a lower-case text, to the end of their line; None where there is no
     "answer:" or it is denied ("I cannot answer: ...")."""
-    at = text.rfind("answer")
-    while at >= 0 and (found := ANSWER.match(text, at)) is None:
-        at = text.rfind("answer", 0, at)
-    if at < 0 or denied(text[:at]):
-        return None
-    return text[found.end() :].lstrip().partition("\n")[0][:LINE]
-
-
-def denied(before: str) -> bool:
-    """Whether the words right before an "answer:" deny it."""
-    return DENIED.search(before[-60:].lower()) is not None
+    said = last_answer(text)
+    return None if said is None else said.text
 
 
 @lru_cache(maxsize=256)
-def _grammar(labels: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """A label at the beginning of an answer, and any that is mentioned (any number, where labels are numbers)."""
+def _grammar(labels: tuple[str, ...]) -> _Grammar:
     names = "|".join(re.escape(label) for label in sorted(labels, key=len, reverse=True)) or "(?!)"
     numbers = "|[0-9]+" if all(label.isdecimal() for label in labels) else ""
-    head = rf"{OPEN}(?:(?=<(?:{names})>)<)?{KIND}({names}){END}>?{CLOSE}"
-    return re.compile(head), re.compile(rf"(?<![\w.])(?:{names}{numbers}){END}")
+    label = rf"{OPEN}(?:(?=<(?:{names})>)<)?{KIND}({names}){END}>?{CLOSE}"
+    mention = re.compile(rf"(?<![\w.])(?:{names}{numbers}){END}")
+    return _Grammar(re.compile(label), mention, re.compile(rf"{SENTENCE}{label}[.!]?\s*$"))
+
+
+def _bare(text: str, grammar: _Grammar) -> re.Match[str] | None:
+    """The label of a reply of one line that is nothing else; lines below it may only give a reason."""
+    line, _, below = text.partition("\n")
+    found = grammar.head.match(line[:LINE])
+    if found is None or line[found.end() :].strip(" \t\r.!"):
+        return None
+    if below.strip() and (not EXPLAINED.match(below) or _corrected(below[:LINE], found[1], grammar)):
+        return None
+    return found
 
 
 def _closes(label: str, rest: str, mention: re.Pattern[str]) -> bool:
     """Whether what follows a label on its line leaves it the only answer."""
+    before, *reason = REASON.split(rest, maxsplit=1)
+    if DOUBT.search(before) or (reason and WITHDRAWN.search(reason[0])):
+        return False
     gloss = GLOSS.match(rest)
     if gloss and not mention.fullmatch(gloss[1].strip()):
         rest = rest[gloss.end() :]
     if not AFTER.match(rest):
         return False
-    rest = REASON.split(rest, maxsplit=1)[0]
+    return not _rivals(label, SURE.sub("", REASON.split(rest, maxsplit=1)[0]), mention)
+
+
+def _rivals(label: str, text: str, mention: re.Pattern[str]) -> bool:
+    """Whether a text names another label as an answer."""
 
     def rivals(other: re.Match[str]) -> bool:
-        return bool(ALONE.match(rest, other.end()) or SOON.search(rest[max(0, other.start() - 20) : other.start()]))
+        return bool(ALONE.match(text, other.end()) or SOON.search(text[max(0, other.start() - 20) : other.start()]))
 
-    return not any(found[0] != label and rivals(found) for found in mention.finditer(rest))
+    return any(found[0] != label and rivals(found) for found in mention.finditer(text))
+
+
+def _corrected(below: str, label: str, grammar: _Grammar) -> bool:
+    """Whether the lines below an answer take it back, give another one after a word of correction, or are another."""
+    if WITHDRAWN.search(below):
+        return True
+    cue = CORRECTED.search(below)
+    if cue and _rivals(label, below[cue.end() :], grammar.mention):
+        return True
+    bare = (_bare(line, grammar) for line in below.split("\n")[:40] if line.strip())
+    return any(found is not None and found[1] != label for found in bare)
+
+
+def _contradicted(text: str, said: Said, label: str, grammar: _Grammar) -> bool:
+    """Whether the rest of a reply says something else than its last answer."""
+    if _corrected(text[said.end : said.end + 4 * LINE], label, grammar):
+        return True
+    first = _bare(text[: said.begin].partition("\n")[0], grammar)
+    if first is not None and first[1] != label:  # "yes", and then the next example with its answer
+        return True
+    for other in earlier_answers(text, said):
+        between = text[other.end : said.begin]
+        found = grammar.head.match(other.text)
+        differs = found is None or found[1] != label
+        if differs and (other.end >= said.end or NEXT_CASE.search(f"\n{between}"[-4 * LINE :])):
+            return True
+    return False
 
 
 def parse_path_ids(reply: str, n_paths: int, max_paths: int) -> Parsed:
-    """`PathChoice` of the whole numbers in the reply; ids that do not exist or exceed `max_paths` are errors.
+    """`PathChoice` of the whole numbers in the reply's first `MOST` characters; ids that do not exist or exceed
+    `max_paths` are errors.
 
     Errors: "no_ids" when no number is there, "no_valid_id" when none of them exists.
     """
     ids: list[int] = []
     errors = duplicates = 0
     # nine digits are more than any graph has paths, and int() refuses thousands of them
-    numbers = [int(number[:9]) for number in re.findall(r"0*([0-9]+)", reply)]
+    numbers = [int(number[:9]) for number in re.findall(r"0*([0-9]+)", reply[:MOST])]
     for number in numbers:
-        if number in ids:
+        if number in ids:  # at most max_paths of them
             duplicates += 1
         elif number >= n_paths or len(ids) >= max_paths:
             errors += 1
@@ -125,12 +187,13 @@ def parse_path_ids(reply: str, n_paths: int, max_paths: int) -> Parsed:
 
 
 def parse_queries(reply: str, limit: int) -> Parsed:
-    """Up to `limit` distinct sub-queries, separated by line breaks or semicolons, list markers removed.
+    """Up to `limit` distinct sub-queries of the first `MOST` characters, separated by line breaks or semicolons, list
+    markers removed.
 
     Error: "no_query" when nothing is left.
     """
     queries: dict[str, None] = {}
-    for part in filter(None, map(str.strip, SPLIT.split(reply))):
+    for part in filter(None, map(str.strip, SPLIT.split(reply[:MOST]))):
         marker = BULLET.match(part)
         query = part[marker.end() :].lstrip() if marker else part
         if query:

@@ -1,7 +1,7 @@
 """The black-box variant of GraphWalker: the model says from 0 to 10 what a candidate would add (Appendix O.1).
 
 For engines that give no log-probabilities. The question has the paper's inputs and its scale; the words are ours. A
-reply without a number from 0 to 10 counts as 0, which ends a walk where nothing else is left.
+reply that is no number from 0 to 10 counts as 0, which ends a walk where nothing else is left.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def rated(search: Measure, pool: Pool, query: Query) -> Walk:
 
 
 def rating(reply: str) -> int:
-    """The number a reply starts with, 0 where there is none or one outside the scale."""
-    found = re.match(r"\s*(\d{1,2})(?!\d)", reply)
-    return int(found[1]) if found and int(found[1]) <= 10 else 0
+    """The number that a reply is, or its first line; 0 where there is none or one outside the scale."""
+    found = re.match(r"[\s*\"']{0,8}(10|[0-9])(?:\s?/\s?10)?[.!*\"']{0,4}[ \t]{0,8}(?:\n|$)", reply)
+    return int(found[1]) if found else 0
 
 
 def question(pool: Pool, query: Query, shots: Shots) -> str:

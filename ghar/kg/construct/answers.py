@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghar.kg.triples import Triple, make_triple
-from ghar.llm.asking import Unreadable
+from ghar.llm.asking import LONGEST, Unreadable
 
 INNER = re.compile(r"\[([^\[\]]*)\]")
 QUOTES = " \t\n\"'`"
@@ -26,11 +26,14 @@ class Extracted:
 def read_triples(text: str) -> Extracted:
     """The triples of an answer such as [["a", "treats", "b"], [b, causes, c]], whatever stands around the list.
 
-    An empty list is an answer: there was nothing to say. Raises Unreadable: "nothing", an empty answer; "no_list",
-    prose; "half_list", a list that does not end; "no_triple", a list without a single triple.
+    An empty list is an answer: there was nothing to say. Raises Unreadable: "nothing", an empty answer; "too_long", one
+    of more than `LONGEST` characters; "no_list", prose; "half_list", a list that does not end; "no_triple", a list
+    without a single triple.
     """
     if not text.strip():
         raise Unreadable("nothing")
+    if len(text) > LONGEST:
+        raise Unreadable("too_long")
     items = _items(text)
     if not items:
         return Extracted((), 0)

@@ -1,0 +1,102 @@
+"""Where a reply says what its answer is: after its last "answer:", unless that is denied, supposed or taken back.
+
+All functions take lower-case text and read at most its last `MOST` characters, so their time does not grow with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MOST = 50_000  # characters of a reply that are read; a prompt's budget of 4,096 tokens gives half as many
+LINE = 500  # of an answer's line
+# "answer:" as models write it: **Answer:** yes, "answer": "yes", The answer is: yes, <answer>yes</answer>, a heading
+ANSWER = re.compile(
+    r"\banswer(?:[*_`\"']{0,3}[ \t]{0,2}(?:is[ \t]{0,2})?[:：=][*_`]{0,3}|(?<=<answer)>|[*_#]{0,4}[ \t]{0,2}\n)"
+)
+END = re.compile(r"\n|</answer>")  # of an answer's line
+HEADING = re.compile(r"[#*_>\s\d.)]{0,10}(?:(?:final|my|the)\s)?")
+DECORATION = re.compile(r"[\s#*_`>\"'{(\[\d.)-]{0,20}(?:(?:so|thus|therefore|hence|final|my|the),?\s)*")
+# Words that turn "answer:" round when they stand in its clause, and those that refuse or suppose it anywhere in its
+# sentence.
+DENIED = re.compile(
+    r"\b(?:no|not|never|neither|nor|without|wrong|incorrect|false|hardly|instead|rather|if|whether|unless|suppose|"
+    r"assuming|example|instance|format|form|template|like|such|either)\b|n['’]t\b"
+)
+REFUSED = re.compile(
+    r"\b(?:cannot|can ?not|unable|refuse|decline|impossible|not able|if|unless|whether|suppose|assuming|for example|"
+    r"for instance)\b|\b(?:ca|wo)n['’]t\b"
+)
+# Words that correct what was said before them, with another label behind them; those that take it back by themselves.
+CORRECTED = re.compile(
+    r"\b(?:wait|actually|correction|sorry|oops|hmm|on (?:second thoughts?|reflection)|i mean(?:t)?|instead|rather|"
+    r"chang(?:e|ed|ing) my|revis(?:e|ed|ing)|reconsider(?:ing)?|mistake|however)\b"
+)
+WITHDRAWN = re.compile(
+    r"\b(?:ignore (?:that|this|the above|my)|disregard|(?:scratch|strike|forget) that|take (?:that|it|this) back|"
+    r"i was (?:wrong|mistaken)|(?:that|this|it)(?: is| was|['’]s) (?:wrong|incorrect|not (?:right|correct|true)|"
+    r"a mistake|a joke))\b"
+)
+# Where a reply goes on with another case, as a model does that continues its examples.
+NEXT_CASE = re.compile(
+    r"\n[#*\s\[<|]{0,8}(?:patient|example|question|record|case|user|human|system|assistant|task)\b[^\n:]{0,30}(?::|\n)"
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer of a reply. text: what follows "answer:", to the end of the line. begin: of the word; end: of the
+    line."""
+
+    text: str
+    begin: int
+    end: int
+
+
+def small(text: str) -> str:
+    """`text` in lower case, every letter at its place (one letter of Unicode becomes two)."""
+    return text.replace("\u0130", "I").lower()
+
+
+def last_answer(text: str) -> Said | None:
+    """The last "answer:" of a lower-case text; None where there is none, or where it is denied."""
+    found = [match for match in ANSWER.finditer(text, max(0, len(text) - MOST)) if _stands(text, match)]
+    return None if not found or denied(text[: found[-1].start()][-LINE:]) else _said(text, found[-1])
+
+
+def earlier_answers(text: str, last: Said, most: int = 8) -> list[Said]:
+    """The ones before it, at most the last `most`, none that is denied."""
+    found = [match for match in ANSWER.finditer(text, max(0, len(text) - MOST), last.begin) if _stands(text, match)]
+    return [_said(text, match) for match in found[-most:] if not denied(text[: match.start()][-LINE:])]
+
+
+def _stands(text: str, match: re.Match[str]) -> bool:
+    """Whether it says what the answer is: with a line end in place of a colon it must be a heading."""
+    if not match[0].endswith("\n"):
+        return True
+    line = max(text.rfind("\n", 0, match.start()) + 1, match.start() - LINE)
+    return HEADING.fullmatch(text, line, match.start()) is not None
+
+
+def _said(text: str, match: re.Match[str]) -> Said:
+    rest = text[match.end() : match.end() + LINE]
+    begin = match.end() + len(rest) - len(rest.lstrip())
+    stop = END.search(text, begin, begin + LINE)
+    end = stop.start() if stop else min(len(text), begin + LINE)
+    return Said(text[begin:end], match.start(), end)
+
+
+def denied(before: str) -> bool:
+    """Whether the words right before an "answer:" deny it, refuse it, or only suppose it."""
+    before = before[-LINE:].lower()
+    head, _, line = before.rpartition("\n")
+    if DECORATION.fullmatch(line):  # it begins its line: only an announcement above it can deny it
+        above = head.rstrip()
+        if not above.endswith(":"):
+            return False
+        line = above[:-1].rpartition("\n")[2]
+    sentence = re.split(r"[.;!?]\s", line)[-1]
+    clause = re.split(r"[,—:]", sentence)[-1]
+    if DENIED.search(clause):
+        return True
+    return not sentence.endswith(('"', "'")) and REFUSED.search(sentence) is not None
