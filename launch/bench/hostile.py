@@ -64,12 +64,12 @@ READERS: dict[str, Callable[[str], Any]] = {
 PIECES = (
     "answer", "answer:", "Answer: ", "**Answer:**", "<answer>", "</answer>", "search:", "Search: ", "ENOUGH", "enough ",
     "confidence", "# Confidence\n", "very ", "confident", "not ", "no", "yes", "no ", "yes ", "0", "1", "7 ", "12",
-    "99", "-1", "4.5", "1,000", "A", "B ", "A, C", "(", ")", "[", "]", "{", "}", '"', "'", "`", "*", "#", "_", "<", ">", "|",
-    "/", "\\", ":", "：", ";", ",", ".", "...", "?", "!", "-", "–", "=", "+", "&", "%", "\n", "\r\n", "\t", " ", "\x0b",
-    "\x00", "\x1b[31m", "\u2028", "\u200b", "\ufeff", "\u202e", "\ud800", "\udfff", "٣", "²", "é", "İ", "ﬁ", "ß", "😀",
-    "\U000e0041", "<|im_end|>", "<|im_start|>", "[INST]", "</s>", "if ", "wait ", "because ", "I cannot ", "or ",
-    "1. ", "- ", '["a", "b", "c"]', '["a"', "[]", "[[", '{"answer": ', '{"answer": "yes"}', '{"a":', "null", "NaN",
-    "1e999", "9" * 40, "the ", "patient: ", "heart failure", "ground truth", "summary:", "not relevant",
+    "99", "-1", "4.5", "1,000", "A", "B ", "A, C", "(", ")", "[", "]", "{", "}", '"', "'", "`", "*", "#", "_", "<", ">",
+    "|", "/", "\\", ":", "：", ";", ",", ".", "...", "?", "!", "-", "–", "=", "+", "&", "%", "\n", "\r\n", "\t", " ",
+    "\x0b", "\x00", "\x1b[31m", "\u2028", "\u200b", "\ufeff", "\u202e", "\ud800", "\udfff", "٣", "²", "é", "İ", "ﬁ",
+    "ß", "😀", "\U000e0041", "<|im_end|>", "<|im_start|>", "[INST]", "</s>", "if ", "wait ", "because ", "I cannot ",
+    "or ", "1. ", "- ", '["a", "b", "c"]', '["a"', "[]", "[[", '{"answer": ', '{"answer": "yes"}', '{"a":', "null",
+    "NaN", "1e999", "9" * 40, "the ", "patient: ", "heart failure", "ground truth", "summary:", "not relevant",
 )  # fmt: skip
 
 
