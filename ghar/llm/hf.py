@@ -17,6 +17,7 @@ from transformers import DynamicCache
 
 from ghar.episode import Completion
 from ghar.llm.constraint import allowed_tokens
+from ghar.llm.draw import draw, draw_among
 from ghar.llm.engine import Pair, Request, check_pairs
 from ghar.llm.sampled import Sampled
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
@@ -125,24 +126,23 @@ class HFEngine:
             positions = positions[:, -1:] + 1
 
     def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:
-        """Draw one token per row by inverting the distribution's cumulative sum, in float64 on the CPU."""
-        temperatures = torch.tensor([[r.request.temperature or 1.0] for r in rows], dtype=torch.float64)
-        scaled = logits.double().cpu() / temperatures
-        for i, row in enumerate(rows):
-            if row.choice_ids:
-                keep = torch.tensor(allowed_tokens(row.choice_ids, row.token_ids))
-                restricted = torch.full_like(scaled[i], -torch.inf)
-                restricted[keep] = scaled[i, keep]
-                scaled[i] = restricted
-        logp = torch.log_softmax(scaled, dim=-1)
-        cumulative = logp.exp().cumsum(-1)
-        draws = torch.tensor([[r.draws[len(r.token_ids)]] for r in rows], dtype=torch.float64)
-        sampled = torch.searchsorted(cumulative, draws * cumulative[:, -1:], right=True).squeeze(1)
-        best = logp.argmax(-1)
-        for i, row in enumerate(rows):
-            token = int(best[i]) if row.request.temperature == 0 else int(sampled[i].clamp(max=logp.shape[1] - 1))
+        """Draw one token a row by inverting the distribution's cumulative sum."""
+        allowed = [allowed_tokens(r.choice_ids, r.token_ids) if r.choice_ids else () for r in rows]
+        free = [i for i, some in enumerate(allowed) if not some]
+        bound = [i for i, some in enumerate(allowed) if some]
+        temperatures = torch.tensor([r.request.temperature for r in rows], dtype=torch.float64)
+        draws = torch.tensor([r.draws[len(r.token_ids)] for r in rows], dtype=torch.float64)
+        if free:
+            some = logits if not bound else logits[free]
+            self._take([rows[i] for i in free], draw(some, temperatures[free], draws[free]))
+        if bound:
+            found = draw_among(logits[bound], [allowed[i] for i in bound], temperatures[bound], draws[bound])
+            self._take([rows[i] for i in bound], found)
+
+    def _take(self, rows: Sequence[_Row], found: tuple[torch.Tensor, torch.Tensor]) -> None:
+        for row, token, logp in zip(rows, found[0].tolist(), found[1].tolist(), strict=True):
             row.token_ids.append(token)
-            row.logprobs.append(float(logp[i, token]))
+            row.logprobs.append(logp)
             self._advance(row)
 
     def _advance(self, row: _Row) -> None:
