@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ghar.disk import sweep
 from ghar.errors import BadInput
 
 
 def save_arrays(path: Path, **arrays: np.ndarray) -> None:
     """Write `arrays` so that a reader sees the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ghar.errors import BadInput
@@ -13,6 +14,17 @@ from ghar.errors import BadInput
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # safetensors says it in its own exception's text; torch.save, given a path, only notices that bytes are missing
 SAID = ("No space left on device", "Disk quota exceeded", "unexpected pos")
+
+
+ABANDONED = 3600.0  # seconds; no file is in the making for longer
+
+
+def sweep(path: Path) -> None:
+    """Remove what killed writers of `path` left beside it (.NAME.PID.tmp), but for what may still be in the making."""
+    for left in path.parent.glob(f".{path.name}.*.tmp"):
+        with suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                left.unlink()
 
 
 @contextmanager

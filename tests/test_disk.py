@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
 
+from ghar.arrays import save_arrays
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 
@@ -48,3 +50,12 @@ def test_full_disk(tmp_path: Path, write: Callable[[], None]):
 def test_other_errors_pass(tmp_path: Path, error: Exception):
     with pytest.raises(type(error)), full_disk_told(tmp_path):
         raise error
+
+
+def test_old_leavings_of_killed_writers_are_removed_and_young_ones_stay(tmp_path: Path) -> None:
+    old, young = tmp_path / ".numbers.npz.11.tmp", tmp_path / ".numbers.npz.12.tmp"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    save_arrays(tmp_path / "numbers.npz", a=np.arange(3))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, "numbers.npz"]

@@ -22,6 +22,7 @@ from ghar.errors import BadInput
 from ghar.metrics.ceilings import in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
 from trainers.rl.actor_critic import ActorCritic
+from trainers.rl.lora import fold
 from trainers.runs import checkpoint
 from trainers.runs.models import SFT, load_sft, save_model, use_cores
 from trainers.weights import find, identity, make_actor
@@ -81,7 +82,8 @@ def merge(actor: ActorCritic) -> Any:
     """The actor as a plain transformers model. With LoRA the adapter is folded in for good: the actor is used up."""
     if actor.cfg.finetune == "full":
         return actor.policy
-    return actor.policy.merge_and_unload(adapter_names=["default"])
+    fold(actor.policy, "default")
+    return actor.policy.unload()
 
 
 def card(config: Config, summary: Mapping[str, Any], step: Path) -> str:

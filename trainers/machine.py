@@ -49,6 +49,12 @@ def check_machine(config: Config) -> None:
     """
     if config.engine.kind == "vllm":
         check_installed(config.engine.device)
+    if config.model.finetune == "full" and config.model.dtype == "bfloat16" and config.deepspeed.stage is None:
+        raise BadInput(
+            "model.finetune=full with model.dtype=bfloat16 and without DeepSpeed would step on weights of 8 bits of "
+            "precision, which rounds most steps away: choose deepspeed=zero1 (or higher; float32 masters), "
+            "model.dtype=float32 or model.finetune=lora."
+        )
     shape = shape_of(config)
     if shape is not None:
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.disk import sweep
 from ghar.encoders.adacare import AdaCare
 from ghar.encoders.batches import Batch, Output, Scale, fit_scale, make_batch
 from ghar.encoders.concare import ConCare
@@ -79,6 +80,7 @@ class Encoder:
         scale |= {"deviation": self.scale.deviation.tolist()}
         about = {"name": self.name, "classes": self.classes, "training": asdict(self.training), "scale": scale}
         path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             torch.save({**about, "weights": self.model.state_dict()}, temporary)

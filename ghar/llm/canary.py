@@ -1,4 +1,5 @@
-"""The canary: after every exchange of weights, engine and trainer must agree on a fixed prompt.
+"""The canary: after every exchange of weights, what was sent must be what arrived, the engine must answer otherwise
+than before where the trainer does, and both must agree on a fixed prompt.
 
 Weights that arrive only in part raise no error anywhere: an output head packed from the old ones, an adapter that is
 another one, keys and values cached under the old weights. All of them change log-probabilities.
@@ -12,9 +13,10 @@ from typing import Any
 
 import torch
 
-# Nats, largest difference over all tokens. bfloat16 has steps of 1/8 between 16 and 32, where logits of large models
-# lie: its tolerance is two of them, by reckoning and not by measurement; stale weights differ by more.
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.25}
+# Nats. float32: the largest difference over all tokens. bfloat16: the mean, since single tokens differ by as much as a
+# small update moves them (0.27 between vLLM and transformers at 8 layers); the mean of rounding stays below 0.05 at
+# logits of spread 3 (tests/llm/test_canary.py). Weights one update behind pass it: `Canary.judge` finds them otherwise.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.1}
 PROMPT_TOKENS = 64  # two full blocks, so that a stale prefix cache is read
 
 
@@ -47,41 +49,62 @@ def trainer_logprobs(model: Any, ids: Sequence[int]) -> torch.Tensor:
     return logp.gather(1, row[0, 1:, None]).squeeze(1).cpu()
 
 
-def compare(model: Any, probe: Probe) -> float:
-    """Largest difference between `model` (the trainer's) and the engine, in nats; WrongWeights above the tolerance."""
-    expected, dtype = trainer_logprobs(model, probe.ids), next(model.parameters()).dtype
-    apart = (expected - torch.tensor(probe.scored)).abs().max()
-    apart = torch.maximum(apart, (expected[-len(probe.sampled) :] - torch.tensor(probe.sampled)).abs().max())
-    return _judge(float(apart), dtype)
-
-
 @dataclass(frozen=True)
 class Expected:
-    """What the trainer's model says about the prompt, for an engine in another process. logprobs: of ids[1:]."""
+    """What the trainer's model says about the prompt. logprobs: of ids[1:]."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     dtype: torch.dtype
 
 
-def expect(model: Any) -> Expected:
-    """What `compare_with` needs of the trainer's model, which by then may have been trained further."""
-    ids = prompt(model.config.vocab_size, model.config.max_position_embeddings)
+def expect(model: Any, ids: Sequence[int] = ()) -> Expected:
+    """What `Canary.judge` needs of the trainer's model, which by then may have been trained further. ids: of a prompt,
+    by default the fixed one."""
+    ids = ids or prompt(model.config.vocab_size, model.config.max_position_embeddings)
     return Expected(tuple(ids), tuple(trainer_logprobs(model, ids).tolist()), next(model.parameters()).dtype)
 
 
-def compare_with(expected: Expected, probe: Probe) -> float:
-    """`compare` where the model is elsewhere: the prompt against the trainer's log-probs, the engine's reply as it was
-    sampled against the engine's own scoring of it."""
-    if probe.ids[: len(expected.ids)] != expected.ids:
-        raise ValueError("the probe is of another prompt than what was expected")
-    scored, sampled = torch.tensor(probe.scored), torch.tensor(probe.sampled)
-    told = scored[: len(expected.logprobs)] - torch.tensor(expected.logprobs)
-    own = scored[len(probe.scored) - len(probe.sampled) :] - sampled
-    return _judge(float(torch.cat([told, own]).abs().max()), expected.dtype)
+class Canary:
+    """Judges one engine, exchange after exchange: it remembers what trainer and engine said last time."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Expected, Probe] | None = None
+
+    def judge(self, expected: Expected, probe: Probe) -> float:
+        """How far engine and trainer are apart, in nats; WrongWeights when the engine holds other weights.
+
+        The trainer's log-probs are compared with the engine's scoring of the same tokens, the engine's reply as it was
+        sampled with its own scoring of it, and its scoring with the one before this exchange: an engine whose numbers
+        stayed the same to the last bit, while the trainer's moved, still has the old weights.
+        """
+        if probe.ids[: len(expected.ids)] != expected.ids:
+            raise ValueError("the probe is of another prompt than what was expected")
+        known = len(expected.logprobs)
+        if self._last is not None:
+            before, was = self._last
+            common = min(known, len(before.logprobs), len(prompt_of(probe)) - 1)
+            moved = expected.logprobs[:common] != before.logprobs[:common]
+            if moved and probe.scored[:common] == was.scored[:common]:
+                raise WrongWeights(
+                    "after the exchange of weights the engine answers as before it, to the last bit, although the "
+                    "trainer's numbers have changed: the engine holds other weights, so the run stops here."
+                )
+        scored = torch.tensor(probe.scored)
+        told = (scored[:known] - torch.tensor(expected.logprobs)).abs()
+        own = (scored[len(probe.scored) - len(probe.sampled) :] - torch.tensor(probe.sampled)).abs()
+        apart = _apart(torch.cat([told, own]), expected.dtype)
+        self._last = expected, probe
+        return apart
 
 
-def _judge(apart: float, dtype: torch.dtype) -> float:
+def prompt_of(probe: Probe) -> tuple[int, ...]:
+    """The ids of a probe without the engine's reply, which may be another one each time."""
+    return probe.ids[: len(probe.ids) - len(probe.sampled)]
+
+
+def _apart(differences: torch.Tensor, dtype: torch.dtype) -> float:
+    apart = float(differences.max() if dtype == torch.float32 else differences.mean())
     if not apart <= TOLERANCE[dtype]:
         raise WrongWeights(
             f"after the exchange of weights, engine and trainer differ by {apart:.2g} nats on a fixed prompt (allowed: "

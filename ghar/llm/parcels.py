@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from peft import PeftModel
-from torch import Tensor
+from torch import Tensor, uint8
+
+from ghar.llm.canary import WrongWeights
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,30 @@ class Parcel:
 
     weights: Sequence[tuple[str, Tensor]] = ()
     adapter: Mapping[str, bytes] = field(default_factory=dict)
+    seal: int | None = None  # checksum of all of it, from `sealed`
+
+    def sealed(self) -> Parcel:
+        """The same on the CPU, with its checksum: for the way to another process."""
+        kept = Parcel([(name, tensor.cpu()) for name, tensor in self.weights], self.adapter)
+        return replace(kept, seal=kept.checksum())
+
+    def checksum(self) -> int:
+        """CRC-32 of names and bytes; of what is damaged at one place it is another one for certain."""
+        total = 0
+        for name, tensor in self.weights:
+            data = tensor.detach().contiguous().flatten().view(uint8).numpy()
+            total = zlib.crc32(data, zlib.crc32(name.encode(), total))
+        for name, data in sorted(self.adapter.items()):
+            total = zlib.crc32(data, zlib.crc32(name.encode(), total))
+        return total
+
+    def check(self) -> None:
+        """WrongWeights when what arrived is not what was sealed."""
+        if self.seal is not None and self.checksum() != self.seal:
+            raise WrongWeights(
+                "the weights that reached the engine are not those that the trainer sent (their checksums differ): "
+                "they were damaged on the way, so the run stops here."
+            )
 
 
 def pack(model: Any, adapters: bool) -> list[Parcel]:

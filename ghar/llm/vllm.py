@@ -59,6 +59,7 @@ class VLLMEngine:
         self._adapter: Any = None
         self._adapter_ids = count(1)
         self._has_base = False
+        self._canary = canary.Canary()
         self._last_reply = time.monotonic()
         self._length: int = self._engine.vllm_config.model_config.max_model_len
 
@@ -235,8 +236,13 @@ class VLLMEngine:
         self.version = version
 
     def check(self, model: Any) -> float:
-        """The canary: largest difference to `model` on a fixed prompt, in nats; WrongWeights above the tolerance."""
-        return canary.compare(model, self.probe())
+        """The canary's difference to `model` on a fixed prompt and the engine's reply, in nats; see `Canary.judge`."""
+        return self.judge(lambda probe: canary.expect(model, probe.ids))
+
+    def judge(self, expected: Callable[[canary.Probe], canary.Expected]) -> float:
+        """`check` against what a trainer expects of a probe, which may be in another process."""
+        probe = self.probe()
+        return self._canary.judge(expected(probe), probe)
 
     def probe(self) -> canary.Probe:
         """What the canary compares: a fixed prompt with a reply to it, as it was sampled (with the prefix cache, which

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ghar.disk import sweep
 from ghar.errors import BadInput
 
 PHASES = ("base", "sft", "rl")
@@ -109,6 +110,7 @@ class RunFolder:
 def write_whole(path: Path, text: str | Iterable[str]) -> None:
     """Write a text file so that a reader sees the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:

@@ -17,7 +17,8 @@ def slowly(logits: torch.Tensor, temperatures: torch.Tensor, draws: torch.Tensor
     greedy = temperatures == 0
     logp = torch.log_softmax(logits.double() / torch.where(greedy, 1.0, temperatures)[:, None], -1)
     sums = logp.exp().cumsum(-1)
-    token = torch.searchsorted(sums, draws[:, None] * sums[:, -1:], right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
+    token = torch.searchsorted(sums, draws[:, None] * sums[:, -1:], right=True).squeeze(1)
+    token = token.clamp(max=logits.shape[1] - 1)
     token = torch.where(greedy, logp.argmax(-1), token)
     return token, logp.gather(1, token[:, None]).squeeze(1)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 
-from trainers.rl.lora import FusedLinear, fuse
+from trainers.rl.lora import FusedLinear, fold, fuse
 
 
 def adapted(bias: bool, seed: int) -> Any:
@@ -71,3 +71,19 @@ def test_state_and_copies_stay_pefts():
     theirs, ours = both(False, 0)
     assert list(theirs.state_dict()) == list(ours.state_dict())
     assert type(copy.deepcopy(ours).base_model.model[0]) is FusedLinear
+
+
+def test_folding_into_16_bits_rounds_once():
+    model = adapted(bias=False, seed=3)
+    inner = model.base_model.model
+    exact = {}
+    for name in ("0", "2"):
+        layer = getattr(inner, name)
+        layer.base_layer.weight.data = layer.base_layer.weight.data.bfloat16()
+        delta = layer.lora_B["default"].weight @ layer.lora_A["default"].weight * layer.scaling["default"]
+        exact[name] = (layer.base_layer.weight.float() + delta).bfloat16()
+    before = {layer: weight for layer, weight in fold(model, "default")}
+    for name, weight in exact.items():
+        layer = getattr(inner, name)
+        assert torch.equal(layer.base_layer.weight, weight) and not torch.equal(before[layer], weight)
+    assert all(m.merged for m in before)

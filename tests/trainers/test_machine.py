@@ -119,6 +119,13 @@ def test_a_run_is_checked_before_it_starts(monkeypatch: pytest.MonkeyPatch):
         check_machine(config(*SMALL))
 
 
+def test_adamw_on_bfloat16_weights_is_refused():
+    full = "model.finetune=full", "model.dtype=bfloat16"
+    with pytest.raises(BadInput, match=r"deepspeed=zero1 \(or higher"):
+        check_machine(config(*SMALL, *full))
+    check_machine(config(*SMALL, *full, "deepspeed=zero1"))
+
+
 def test_an_engine_on_a_missing_gpu_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     found: Any = object()

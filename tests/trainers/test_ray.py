@@ -165,7 +165,7 @@ def test_an_engine_takes_over_merged_weights_and_the_canary_sees_others():
     engine = HFEngine(tiny_model(seed=1), tiny_tokenizer())
     with actor.merged() as model:
         parcels, expected = pack(model, False), canary.expect(model)
-        take_over(engine, parcels, Weights(4, [], expected))
+        take_over(engine, parcels, Weights(4, [], expected), canary.Canary())
     assert engine.version == 4
     with pytest.raises(canary.WrongWeights):
-        take_over(engine, pack(tiny_model(seed=2), False), Weights(5, [], expected))
+        take_over(engine, pack(tiny_model(seed=2), False), Weights(5, [], expected), canary.Canary())

@@ -140,10 +140,12 @@ def test_what_a_killed_writer_left_half_done_is_removed(tmp_path: Path):
     checkpoints = tmp_path / "run" / "checkpoints"
     (checkpoints / ".step-1.partial").mkdir()
     (checkpoints / ".step-1.partial" / "weights.safetensors").write_bytes(b"half")
+    (tmp_path / "run" / ".summary.json.123.tmp").write_text("half")
     for name in (".latest.partial", ".lessons.npz.partial"):
         (checkpoints / name).write_text("half")
     open_run(config_of(tmp_path / "run"))
     assert [path.name for path in checkpoints.iterdir()] == ["step-0"]
+    assert not list((tmp_path / "run").glob(".*.tmp"))
 
 
 def test_never_starts_over_and_touches_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

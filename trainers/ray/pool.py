@@ -59,6 +59,7 @@ class Player:
         self.stage, self.checkpoints, self.threads = stage, checkpoints, threads
         self.engine: AnyEngine | None = None
         self.version: int | None = None
+        self.watch = canary.Canary()
 
     def ready(self) -> None:
         """Returns when the process has started."""
@@ -72,7 +73,7 @@ class Player:
         if self.version != weights.version:
             parcels = ray.get(weights.parcels, timeout=on_ray(config).timeout_s)
             self.version = None
-            take_over(self.engine, parcels, weights)
+            take_over(self.engine, parcels, weights, self.watch)
             self.version = weights.version
         policy = EnginePolicy(self.engine, order.temperature)
         episodes = play(self.stage, order.cases, policy, seed=order.seed, title=order.title, attempts=order.attempts)
@@ -88,8 +89,10 @@ def without_parsers(episode: Episode) -> Episode:
     return replace(episode, trace=tuple(trace))
 
 
-def take_over(engine: AnyEngine, parcels: Sequence[Parcel], weights: Weights) -> None:
-    """Make `engine` answer with `weights`, whose parcels have arrived, and ask the canary."""
+def take_over(engine: AnyEngine, parcels: Sequence[Parcel], weights: Weights, watch: canary.Canary) -> None:
+    """Make `engine` answer with `weights`, whose parcels have arrived, and ask its canary."""
+    for parcel in parcels:
+        parcel.check()
     if isinstance(engine, HFEngine):
         engine.model.load_state_dict(dict(parcels[0].weights), strict=False)  # tied weights come under one name only
         engine.sync(engine.model, weights.version)
@@ -98,7 +101,7 @@ def take_over(engine: AnyEngine, parcels: Sequence[Parcel], weights: Weights) ->
     else:
         engine.receive(parcels, weights.version)
         probe = engine.probe()
-    canary.compare_with(weights.expected, probe)
+    watch.judge(weights.expected, probe)
 
 
 @dataclass
@@ -177,8 +180,8 @@ class Pool:
             if rest and self._weights is not None:
                 sent = self._weights.parcels[:1]
             else:
-                sent = [ray.put(Parcel([(name, tensor.cpu()) for name, tensor in whole.weights]))]
-        return Weights(version, [*sent, *map(ray.put, rest)], expected)
+                sent = [ray.put(whole.sealed())]
+        return Weights(version, [*sent, *(ray.put(parcel.sealed()) for parcel in rest)], expected)
 
     def _wait(self, share: _Share) -> list[Episode]:
         """The episodes of a share; a lost actor is replaced and the share played again."""

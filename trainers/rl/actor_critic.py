@@ -146,15 +146,15 @@ class ActorCritic(nn.Module):
         if self.cfg.finetune == "full":
             yield self.policy
             return
-        layers = [m for m in self.policy.modules() if hasattr(m, "merge") and hasattr(m, "base_layer")]
-        saved = [layer.base_layer.weight.detach().clone() for layer in layers]
-        self.policy.base_model.merge_adapter(["default"])
+        from trainers.rl.lora import fold
+
+        saved = fold(self.policy, "default")
         try:
             yield self.policy
         finally:
             self.policy.base_model.unmerge_adapter()
             with torch.no_grad():
-                for layer, weight in zip(layers, saved, strict=True):
+                for layer, weight in saved:
                     layer.base_layer.weight.copy_(weight)
             self._unfreeze()
 

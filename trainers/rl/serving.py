@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import torch
+
 from ghar.llm.engines import AnyEngine, serving_model
 from ghar.llm.hf import HFEngine
 from trainers.rl.actor_critic import ActorCritic
@@ -16,7 +18,9 @@ def serving(engine: AnyEngine, policy: ActorCritic | Any, version: int) -> Itera
     """For the duration, `engine` answers with the weights of `policy` (an actor, or a plain model); see
     `ghar.llm.engines.serving_model`."""
     if isinstance(engine, HFEngine):
-        with plain(policy, merge=True) as model, serving_model(engine, model, version):
+        # in 16 bits a merged adapter is rounded, and the trainer would score other weights than played
+        exact = not isinstance(policy, ActorCritic) or next(policy.parameters()).dtype == torch.float32
+        with plain(policy, merge=exact) as model, serving_model(engine, model, version):
             yield
         return
     engine.wake()

@@ -70,6 +70,8 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
         _empty(folder)
     for half in (path / "checkpoints").glob(".*.partial"):  # of a killed writer: this process alone holds the folder
         shutil.rmtree(half) if half.is_dir() else half.unlink()
+    for half in path.rglob(".*.tmp"):
+        half.unlink()
     folder.write_config(as_yaml(config))
     return folder, resumed
 

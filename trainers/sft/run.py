@@ -120,7 +120,10 @@ def run_sft(
         gather(None)  # every process has the best weights before the folder goes
     trained = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
     if cfg.finetune == "lora":
-        trained = trained.merge_and_unload()
+        from trainers.rl.lora import fold
+
+        fold(trained, "default")
+        trained = trained.unload()
     trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own: hand it back as it came
     trained.zero_grad(set_to_none=True)
     step = (trainer.state.best_global_step if valid else None) or cfg.steps
