@@ -48,6 +48,7 @@ class Data:
     codes: str | None  # folder of code tables (ghar/data/codes.py lists them); null maps nothing
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone
     mapping: Literal["all", "drugs"]
+    vocabulary: str | None  # meds: YAML file of what further codes mean; null knows the shapes in docs/data.md
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
 
 

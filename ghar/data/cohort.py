@@ -3,7 +3,7 @@
 events: subject_id i64, time datetime[us] (null = static), code str, numeric_value f32, text_value str,
     visit_id i64, recorded datetime[us] (when the fact became known; equals `time` where the source has no
     better answer; discharge for ICD codes). Sorted by subject_id, time.
-codes: code str (unique), description str, parents list[str].
+codes: code str (unique), description str, parents list[str]; optional kind str (`ghar.data.visit_codes.kinds_of`).
 visits: subject_id, visit_id, start, end, died bool, death_time; sorted by subject_id, start. Optional column `group`
     (i64): where it is present, visits of one patient have a known order only inside a group; they are sorted by
     subject_id, group, start, and no history, gap or "next visit" may cross a group. eICU needs it: its visits are ICU

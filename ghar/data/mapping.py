@@ -145,7 +145,7 @@ def map_cohort(
     names = [systems.names.get(target, target.partition("/")[2]) for target in targets]
     added = pl.DataFrame({"code": targets, "description": names}, {"code": TEXT, "description": TEXT})
     added = added.with_columns(parents=pl.lit([], pl.List(TEXT)))
-    codes = pl.concat([kept.select(added.columns), added]).unique("code", keep="first").sort("code")
+    codes = pl.concat([kept, added], how="diagonal").unique("code", keep="first").sort("code")
     return replace(cohort, table=cohort.table.with_columns(swap), codes=codes)
 
 

@@ -26,6 +26,13 @@ KINDS = {
     "ATC": "medications",
     "EICU_DIAGNOSIS": "diagnoses",
     "EICU_TREATMENT": "procedures",
+    "ICDO3": "diagnoses",
+    "CPT4": "procedures",
+    "HCPCS": "procedures",
+    "RxNorm": "medications",
+    "RxNorm Extension": "medications",
+    "NDC": "medications",
+    "CVX": "medications",
 }
 KIND_NAMES = ("diagnoses", "procedures", "medications")
 NEVER = 2**63 - 1  # a fact of unknown recording time is not shown before any time
@@ -67,10 +74,15 @@ class VisitCodes:
         return replace(visit, **shown) if shown else visit
 
 
-def kind_of_code() -> pl.Expr:
-    """The kind of the column code: diagnoses, procedures or medications, null for any other."""
+def kinds_of(codes: pl.DataFrame) -> pl.Series:
+    """The kind of each of `Cohort.codes`: diagnoses, procedures or medications, null for any other.
+
+    What its column kind says, where the source told (SNOMED has codes of every kind); else by the vocabulary.
+    """
     prefix = pl.col("code").str.extract("^([^/]*)/")
-    return prefix.replace_strict(KINDS, default=None, return_dtype=pl.String)
+    usual = prefix.replace_strict(KINDS, default=None, return_dtype=pl.String)
+    told = [pl.col("kind")] if "kind" in codes.columns else []
+    return codes.select(kind=pl.coalesce(*told, usual))["kind"]
 
 
 @contextmanager

@@ -10,7 +10,8 @@ import pytest
 
 from ghar.data.cohort import Cohort
 from ghar.data.readers.eicu import read_eicu
-from ghar.data.readers.meds import read_meds, write_meds
+from ghar.data.readers.meds import read_meds
+from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 

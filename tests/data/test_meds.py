@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from ghar.data.cohort import Cohort
 from ghar.data.readers.eicu import read_eicu
-from ghar.data.readers.meds import read_labels, read_meds, read_subject_splits, write_meds
+from ghar.data.readers.meds import read_meds
+from ghar.data.readers.meds_export import write_meds
+from ghar.data.readers.meds_labels import read_labels, read_subject_splits
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.tasks.icu import icu_stays
 from ghar.data.tasks.stays import make_samples
@@ -217,7 +219,7 @@ def test_rules_of_derived_visits(tmp_path):
     labs = found.events.filter(pl.col("code") == "LAB/1")["visit_id"].to_list()
     assert labs == [first, None, second]
     assert found.counts["visits_without_discharge"] == 1 and found.counts["events_without_visit"] == 3
-    assert found.codes.filter(pl.col("code") == "GENDER//F")["description"].to_list() == ["F"]
+    assert found.codes.filter(pl.col("code") == "GENDER/F")["description"].to_list() == ["female"]
 
 
 def test_inpatient_events_with_an_end_are_visits(tmp_path):

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from ghar.data.audit import audit
-from ghar.data.readers.meds import read_labels
+from ghar.data.readers.meds_labels import read_labels
 from ghar.data.tasks.ehrshot import TASKS, descendants, ehrshot_labels, ehrshot_samples
 from ghar.errors import BadInput
 from tests.data.small import DAY, HOUR, START, balance, small_cohort

@@ -42,6 +42,7 @@ def data_in(root, name="meds", leakage="paper") -> Data:
         leakage=leakage,
         codes=None,
         mapping="all",
+        vocabulary=None,
         cache=str(root / "cache"),
     )
 

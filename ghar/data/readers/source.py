@@ -9,7 +9,7 @@ from ghar.config import Data
 from ghar.data.cohort import Cohort
 from ghar.data.readers import eicu, mimic3, mimic4
 from ghar.data.readers.eicu import read_eicu
-from ghar.data.readers.meds import read_meds
+from ghar.data.readers.meds import read_meds, require_shown
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
@@ -49,7 +49,10 @@ def read_source(data: Data, *, charts: bool = True) -> Cohort:
         generate_world(root, seed=data.world_seed, patients=data.patients)
         return read_mimic4(charted_world(root) if charts else root, cache / "cohorts", charts=charts)
     readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
-    readers = {name: partial(read, charts=charts) for name, read in readers.items()} | {"meds": read_meds}
+    if data.name == "meds":
+        told = None if data.vocabulary is None else Path(data.vocabulary)
+        return require_shown(read_meds(Path(data.root), cache / "cohorts", told), told)
+    readers = {name: partial(read, charts=charts) for name, read in readers.items()}
     if data.name not in readers:
-        raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {', '.join(readers)}.")
+        raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {', '.join(readers)}, meds.")
     return readers[data.name](Path(data.root), cache / "cohorts")

@@ -29,7 +29,7 @@ from ghar.data.readers.notes import Notes
 from ghar.data.sections import HEAD, PARTS, PHASES, Section, background, split_sections
 from ghar.data.tasks import discharge_items
 from ghar.data.tasks.discharge_items import POINTS, same
-from ghar.data.visit_codes import KIND_NAMES, kind_of_code
+from ghar.data.visit_codes import KIND_NAMES, kinds_of
 from ghar.errors import BadInput
 from ghar.llm.options import LETTERS
 from ghar.progress import track
@@ -152,7 +152,7 @@ def build_questions(
 
 def _eligible(cohort: Cohort, notes: Notes, rows: tuple[int, int], counts: Counter[str]) -> list[int]:
     """Stays with a report and an end, and with a number of rows of each kind within `rows`, in the cohort's order."""
-    kinds = cohort.codes.select("code", kind=kind_of_code()).drop_nulls().lazy()
+    kinds = cohort.codes.select("code", kind=kinds_of(cohort.codes)).drop_nulls().lazy()
     found = cohort.scan().select("visit_id", "code").join(kinds, on="code").group_by("visit_id").agg(
         (pl.col("kind") == kind).sum().alias(kind) for kind in KIND_NAMES
     )  # fmt: skip

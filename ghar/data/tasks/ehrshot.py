@@ -13,6 +13,7 @@ lab_anemia       1 minute before a result      its haemoglobin in g/L: below 70 
                                                below 120 mild (1), else none (0);    cannot be read
                                                "normal" and "adequate": none
 
+A birth (MEDS_BIRTH) begins no record and a death after the discharge prolongs none (`_contacts`).
 Stays without a known end are "no_end" everywhere but in lab_anemia. Predictions of one patient at one time are one
 ("repeated"), the first of the source; "repeated with another label" counts the times at which they differ. Acute
 myocardial infarction is SNOMED 57054005 with its descendants (parents in the table of codes), and for sources that
@@ -32,7 +33,6 @@ then (a lab drawn before and stored after it is not shown). Static facts are alw
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import timedelta
 from typing import Literal
 
@@ -47,9 +47,10 @@ from ghar.errors import BadInput
 EhrshotTask = Literal["guo_los", "guo_readmission", "new_acutemi", "lab_anemia"]
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 LONG_STAY, SOON, YEAR = 7 * DAY, 30 * DAY, 365 * DAY
+LIFE = "^MEDS_(BIRTH|DEATH)"
 LAST_SECOND = timedelta(hours=23, minutes=59, seconds=59)
 INFARCTION, INFARCTION_ICD = "SNOMED/57054005", r"^(ICD9CM/410|ICD10CM/I2[12])"
-HAEMOGLOBIN, HAEMOGLOBIN_LEAVES = "LOINC/LP392452-1", ("LOINC/718-7",)
+HAEMOGLOBIN = ("LOINC/LP392452-1", "LOINC/718-7", "LAB/Hgb")  # the last is eICU's
 IN_G_DL = ("LAB/50811", "LAB/51222", "LAB/51640")
 TO_G_L = {"g/dl": 10.0, "mg/dl": 0.01, "g/l": 1.0}  # unit (lower case) -> grams a litre
 TASKS: dict[str, Task] = {
@@ -129,13 +130,13 @@ def require_labels(labels: pl.DataFrame, cohort: Cohort, task: str) -> None:
         raise BadInput(f"Task {task} has no sample in the {cohort.name}: it needs more or longer-followed patients.")
 
 
-def descendants(codes: pl.DataFrame, root: str) -> set[str]:
-    """`root` and every code below it, by the parents in `Cohort.codes`."""
+def descendants(codes: pl.DataFrame, *roots: str) -> set[str]:
+    """`roots` and every code below them, by the parents in `Cohort.codes`."""
     edges = codes.select("code", pl.col("parents").alias("parent")).explode("parent").drop_nulls()
     children: dict[str, list[str]] = {}
     for code, parent in edges.iter_rows():
         children.setdefault(parent, []).append(code)
-    found, waiting = {root}, [root]
+    found, waiting = set(roots), list(roots)
     while waiting:
         for child in children.get(waiting.pop(), []):
             if child not in found:
@@ -208,8 +209,10 @@ def _readmission(cohort: Cohort) -> Labels:
 
 def _infarction(cohort: Cohort) -> Labels:
     visits, left_out = _ended(cohort)
-    below = descendants(cohort.codes, INFARCTION)
-    coded = pl.col("code").is_in(list(below)) | pl.col("code").str.contains(INFARCTION_ICD)
+    every = pl.concat([cohort.codes["code"], cohort.codes["parents"].list.explode().drop_nulls()]).unique()
+    roots = [INFARCTION, *every.filter(every.str.contains(INFARCTION_ICD))]
+    below = descendants(cohort.codes, *roots)
+    coded = pl.col("code").is_in(list(below))
     attacks = cohort.events.filter(coded & pl.col("time").is_not_null()).select("subject_id", attack="time")
     rows = visits.with_columns(prediction_time=_end_of_day(pl.col("end")))
     first = attacks.group_by("subject_id").agg(pl.col("attack").min().alias("first"))
@@ -223,9 +226,10 @@ def _infarction(cohort: Cohort) -> Labels:
 
 
 def _anaemia(cohort: Cohort) -> Labels:
-    below: Collection[str] = {*descendants(cohort.codes, HAEMOGLOBIN), *HAEMOGLOBIN_LEAVES, *IN_G_DL}
-    results = cohort.events.filter(pl.col("code").is_in(list(below)) & pl.col("time").is_not_null())
-    begins = cohort.events.group_by("subject_id").agg(pl.col("time").min().alias("begin"))
+    below = descendants(cohort.codes, *HAEMOGLOBIN, *IN_G_DL)
+    is_result = pl.col("code").is_in(list(below)) & ~pl.col("code").str.starts_with("SPECIMEN/")
+    results = cohort.events.filter(is_result & pl.col("time").is_not_null())
+    begins = _contacts(cohort).group_by("subject_id").agg(pl.col("time").min().alias("begin"))
     results = results.join(begins, on="subject_id", how="left", maintain_order="left")
     later = results.filter(pl.col("time") > pl.col("begin"))
     words = pl.col("text_value").str.strip_chars().str.to_lowercase()
@@ -251,11 +255,17 @@ def _anaemia(cohort: Cohort) -> Labels:
     return rows.filter(pl.col("label").is_not_null()), left_out
 
 
+def _contacts(cohort: Cohort) -> pl.DataFrame:
+    """Events but for births and deaths: these begin and prolong no record, so that sources that write them (MEDS) and
+    sources that do not (the tables of MIMIC) give the same labels."""
+    return cohort.events.filter(~pl.col("code").str.contains(LIFE))
+
+
 def _record_ends(cohort: Cohort) -> pl.DataFrame:
     """The last time anything is known of each patient."""
     times = pl.concat(
         [
-            cohort.events.select("subject_id", last="time"),
+            _contacts(cohort).select("subject_id", last="time"),
             *(cohort.visits.select("subject_id", last=name) for name in ("start", "end")),
         ]
     )

@@ -14,7 +14,7 @@ import polars as pl
 from ghar.config import Data
 from ghar.config import Task as TaskConfig
 from ghar.data.cohort import Cohort
-from ghar.data.readers.meds import read_labels, read_subject_splits
+from ghar.data.readers.meds_labels import read_labels, read_subject_splits
 from ghar.data.tasks.ehrshot import TASKS, EhrshotTask, Labels, ehrshot_labels, label_indices, require_labels
 from ghar.data.tasks.splits import S, Splits, split_as_given, split_by_patient
 

@@ -247,7 +247,7 @@ def test_what_does_not_fit_together_is_reported(overrides: tuple[str, ...], reas
 
 
 def test_labels_and_split_that_come_with_a_meds_folder(cache: Path, tmp_path: Path) -> None:
-    from ghar.data.readers.meds import write_meds
+    from ghar.data.readers.meds_export import write_meds
 
     cohort = Records(load([*TINY, f"data.cache={cache}"])).charted
     write_meds(cohort, tmp_path / "meds")
@@ -268,7 +268,7 @@ def test_labels_and_split_that_come_with_a_meds_folder(cache: Path, tmp_path: Pa
 
 def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> None:
     """The open MIMIC-IV demo, exported as MEDS: a task of two and one of four classes, strict and not."""
-    from ghar.data.readers.meds import write_meds
+    from ghar.data.readers.meds_export import write_meds
     from ghar.data.readers.mimic4 import read_mimic4
 
     write_meds(read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=False), tmp_path / "meds", shard_size=50)
