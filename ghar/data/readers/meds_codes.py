@@ -107,11 +107,12 @@ RULES = (
     _rule(rf"(?P<vocabulary>{VOCABULARIES})/+(?P<local>.+)", "{vocabulary}/{local}"),
     # known, and not shown among a visit's codes
     _rule(r"(?:PROCEDURE//(?:START|END)|INFUSION_(?:START|END)|SUBJECT_FLUID_OUTPUT|TRANSFER_TO|DRG|VITALS|SPECIMEN"
-          r"|HOSPITAL_ADMISSION|HOSPITAL_DISCHARGE|ADMISSION|DISCHARGE|ADMISSION_DIAGNOSIS|ALLERGY|CAREPLAN_\w+|INSURANCE|LANGUAGE|MARITAL_STATUS|RACE"
+          r"|(?:HOSPITAL_)?(?:ADMISSION|DISCHARGE)|INSURANCE|LANGUAGE|MARITAL_STATUS|RACE"
+          r"|ADMISSION_DIAGNOSIS|ALLERGY|CAREPLAN_\w+"
           r"|condition_end|drug_exposure_end|(?:drug|dose|condition)_era\w*|device_exposure_\w+|visit|visit_end"
           r"|observation_period\w*)//.*", kind=""),
-    _rule(r"(?:MEDS_BIRTH|MEDS_DEATH|ED_REGISTRATION|ED_OUT|INFUSION_DRUG|CAREPLAN_EOL|\w+_(?:WEIGHT|HEIGHT|WEIGHT_AT_INFUSION)|GENDER|AGE|LAB|VITAL|DRUG"
-          r"|ICU_ADMISSION|ICU_DISCHARGE|Visit|CHART)(?:/.*)?", kind=None),
+    _rule(r"(?:MEDS_BIRTH|MEDS_DEATH|ED_REGISTRATION|ED_OUT|INFUSION_DRUG|CAREPLAN_EOL|\w+_(?:WEIGHT|HEIGHT)(?:_AT_\w+)?"
+          r"|GENDER|AGE|LAB|VITAL|DRUG|ICU_ADMISSION|ICU_DISCHARGE|Visit|CHART)(?:/.*)?"),
 )  # fmt: skip
 HOUSE = Vocabulary(RULES)
 
@@ -123,8 +124,8 @@ def resolve_codes(codes: pl.DataFrame, vocabulary: Vocabulary = HOUSE) -> pl.Dat
     says). Returns source, code (the house code), kind (of KIND_NAMES or null), unit, role, known (whether a rule or a
     parent knew it), description, parents (house codes).
     """
-    rows = [_resolved(*row, vocabulary.rules) for row in
-            codes.select("code", "description", "parent_codes", "table").iter_rows()]  # fmt: skip
+    given = codes.select("code", "description", "parent_codes", "table").iter_rows()
+    rows = [_resolved(code, name, above, table, vocabulary.rules) for code, name, above, table in given]
     types = {"source": pl.String, "code": pl.String, "kind": pl.String, "unit": pl.String, "role": pl.String}
     types |= {"known": pl.Boolean, "description": pl.String, "parents": pl.List(pl.String)}
     return pl.DataFrame(rows, types, orient="row")
