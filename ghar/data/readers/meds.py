@@ -62,8 +62,8 @@ def read_meds(root: Path, cache: Path | None = None, vocabulary: Path | None = N
     """Read the MEDS folder `root`, or its copy under `cache` (keyed by the files' names, sizes and times).
 
     vocabulary: further shapes of codes (`read_vocabulary`). The cohort counts as credentialed unless ghar.json says
-    otherwise in a folder that this machine's GHAR has signed (`write_meds`). Raises BadInput for an absent folder, file or
-    column, one of another type, and a wrong vocabulary.
+    otherwise in a folder that this machine's GHAR has signed (`write_meds`). Raises BadInput for an absent folder,
+    file or column, one of another type, and a wrong vocabulary.
     """
     root = Path(root)
     files = sorted((root / "data").rglob("*.parquet"))
