@@ -3,60 +3,106 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from ghar.episode import Evidence, Retrieve
 
 Answer = Callable[[Sequence[Retrieve]], list[Evidence]]
-Waiting = tuple[list[Retrieve], asyncio.Future[list[Evidence]]]
 
 WAIT = 0.002  # seconds that the first request of a batch waits for others
+ROOM = 16_384  # requests that may wait; whoever comes then is told to come again
+
+
+class Busy(RuntimeError):
+    """More requests wait than there is room for."""
+
+
+@dataclass(eq=False)
+class _Call:
+    """What one caller asks at once. asked: how many of its requests have been taken into a batch."""
+
+    requests: list[Retrieve]
+    future: asyncio.Future[list[Evidence]]
+    answers: list[Evidence] = field(default_factory=list)
+    asked: int = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.requests) - self.asked
 
 
 class MicroBatcher:
     """Collects what callers ask until `batch` requests wait or the first has waited `wait` seconds, then answers.
 
-    While a batch is computed (on a thread) the next one collects. An exception goes to every caller of its batch.
+    While a batch is computed (on a thread) the next one collects. Callers take turns: a batch holds one request of
+    each before a second of any, so a long list delays no short one. An exception goes to every caller of its batch.
     """
 
-    def __init__(self, answer: Answer, batch: int, wait: float = WAIT):
+    def __init__(self, answer: Answer, batch: int, wait: float = WAIT, room: int = ROOM):
         self._answer = answer
         self._batch = batch
         self._wait = wait
-        self._queue: asyncio.Queue[Waiting] = asyncio.Queue()
+        self._room = room
+        self._calls: deque[_Call] = deque()
+        self._arrived = asyncio.Event()
 
     async def ask(self, requests: Sequence[Retrieve]) -> list[Evidence]:
-        """One answer per request, in order. `run` must be running."""
-        future: asyncio.Future[list[Evidence]] = asyncio.get_running_loop().create_future()
-        await self._queue.put((list(requests), future))
-        return await future
+        """One answer per request, in order. `run` must be running. Busy when no more may wait."""
+        if not requests:
+            return []
+        if self._open() + len(requests) > self._room:
+            raise Busy(f"{self._room} requests wait already")
+        call = _Call(list(requests), asyncio.get_running_loop().create_future())
+        self._calls.append(call)
+        self._arrived.set()
+        return await call.future
 
     async def run(self) -> None:
         """Answer until cancelled."""
         while True:
-            waiting = await self._collect()
-            # A caller who has gone (a timeout) is not worth a search.
-            waiting = [(requests, future) for requests, future in waiting if not future.done()]
-            together = [request for requests, _ in waiting for request in requests]
+            await self._collect()
+            calls = self._take()
+            together = [call.requests[place] for call, place in calls]
             try:
-                answers = iter(await asyncio.to_thread(self._answer, together))
+                answers = await asyncio.to_thread(self._answer, together)
             except Exception as error:  # whatever it is, the callers are told and the service goes on
-                for _, future in waiting:
-                    if not future.done():
-                        future.set_exception(error)
+                for call, _ in calls:
+                    if not call.future.done():
+                        call.future.set_exception(error)
                 continue
-            for requests, future in waiting:
-                own = [next(answers) for _ in requests]
-                if not future.done():
-                    future.set_result(own)
+            for (call, _), evidence in zip(calls, answers, strict=True):
+                call.answers.append(evidence)  # batches end in order, and so do a call's places
+                if len(call.answers) == len(call.requests) and not call.future.done():
+                    call.future.set_result(call.answers)
 
-    async def _collect(self) -> list[Waiting]:
-        waiting = [await self._queue.get()]
+    async def _collect(self) -> None:
+        """Until a batch is full, or its first request has waited long enough."""
+        while not self._calls:
+            self._arrived.clear()
+            await self._arrived.wait()
         deadline = asyncio.get_running_loop().time() + self._wait
-        while sum(len(requests) for requests, _ in waiting) < self._batch:
+        while self._open() < self._batch:
+            self._arrived.clear()
             try:
                 async with asyncio.timeout_at(deadline):
-                    waiting.append(await self._queue.get())
+                    await self._arrived.wait()
             except TimeoutError:
                 break
-        return waiting
+
+    def _open(self) -> int:
+        return sum(call.left for call in self._calls)
+
+    def _take(self) -> list[tuple[_Call, int]]:
+        """Up to `batch` requests, one of each caller in turn; one who has gone (a timeout) is not worth a search."""
+        taken: list[tuple[_Call, int]] = []
+        while self._calls and len(taken) < self._batch:
+            call = self._calls.popleft()
+            if call.future.done():
+                continue
+            taken.append((call, call.asked))
+            call.asked += 1
+            if call.left:
+                self._calls.append(call)
+        return taken

@@ -12,6 +12,7 @@ import httpx
 from ghar.episode import Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.privacy import check_url
+from ghar.retrieval.service_token import own_token
 from ghar.retrieval.wire import Version, answers_from_json, requests_to_json
 
 TIMEOUT = 30.0  # seconds one try may take
@@ -34,7 +35,10 @@ class RemoteRetriever:
         self._tries = tries
         # No proxy and no redirect: queries go to the host that was checked, and nowhere else.
         limits = httpx.Limits(max_connections=2 * CONNECTIONS)
-        self._client = httpx.Client(timeout=timeout, limits=limits, trust_env=False, follow_redirects=False)
+        headers = {"Authorization": f"Bearer {own_token()}"}
+        self._client = httpx.Client(
+            timeout=timeout, limits=limits, headers=headers, trust_env=False, follow_redirects=False
+        )
         self._pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="retrieval-service")
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
@@ -86,11 +90,10 @@ class RemoteRetriever:
     def _read(self, response: httpx.Response) -> dict[str, Any]:
         try:
             found = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if response.status_code != 200:
             detail = found.get("detail") if isinstance(found, dict) else None
-            # Validation errors of FastAPI are lists that repeat the input: they stay out of the sentence.
             said = detail if isinstance(detail, str) else f"status {response.status_code}"
             raise ServiceFailure(f"the retrieval service {self.url} refused: {said}")
         if not isinstance(found, dict):

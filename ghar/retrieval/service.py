@@ -1,6 +1,7 @@
 """The retriever as an HTTP service: FastAPI under uvicorn, several worker processes, micro-batching in each.
 
-All workers map the same index and graph, so memory is shared. Queries are neither logged nor kept.
+All workers map the same index and graph, so memory is shared. Queries are neither logged nor kept, and never repeated
+in an answer. What guards it against its callers stands in guard.py.
 """
 
 from __future__ import annotations
@@ -8,26 +9,40 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI, HTTPException
-from pydantic import BaseModel, Field
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from ghar.episode import Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
-from ghar.retrieval.batching import MicroBatcher
+from ghar.retrieval.batching import Busy, MicroBatcher
 from ghar.retrieval.build import build_retriever
+from ghar.retrieval.guard import Guard, Guarded, Refused
 from ghar.retrieval.partition import PartitionRetriever
-from ghar.retrieval.wire import Version, answers_to_json, requests_from_json
+from ghar.retrieval.service_token import TOKEN, own_token
+from ghar.retrieval.wire import MOST_QUERY, MOST_REQUESTS, MOST_TOP_N, Version, answers_to_json, requests_from_json
 
 ENVIRONMENT = "GHAR_RETRIEVAL_SERVICE"  # a worker process finds its `Settings` here, as JSON
 LONGEST = 60.0  # seconds an answer may take before its caller gets an error
+FIELDS = {"graph", "requests", "query", "partitions", "top_n"}
+KINDS = {  # of pydantic's errors, in words
+    "json_invalid": "no JSON", "missing": "is missing", "extra_forbidden": "no such field",
+    "int_type": "no whole number", "string_type": "no text", "list_type": "no list", "model_type": "no object",
+    "too_long": "too many items", "string_too_long": "too long", "less_than_equal": "too large",
+    "greater_than_equal": "too small",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,20 +59,22 @@ class Settings:
 class Wish(BaseModel):
     """A `Retrieve` on its way."""
 
-    query: str
-    partitions: list[int] | None = None
-    top_n: Annotated[int, Field(ge=1)] = 1
+    model_config = ConfigDict(strict=True, extra="forbid")
+    query: Annotated[str, Field(max_length=MOST_QUERY)]
+    partitions: Annotated[list[int], Field(max_length=1000)] | None = None
+    top_n: Annotated[int, Field(ge=1, le=MOST_TOP_N)] = 1
 
 
 class Wishes(BaseModel):
     """Body of POST /retrieve. graph: fingerprint of the graph whose partitions are meant."""
 
-    graph: str
-    requests: list[Wish]
+    model_config = ConfigDict(strict=True, extra="forbid")
+    graph: Annotated[str, Field(max_length=200)]
+    requests: Annotated[list[Wish], Field(max_length=MOST_REQUESTS)]
 
 
-def create_app(retriever: PartitionRetriever, version: Version, *, batch: int) -> FastAPI:
-    """The application around a retriever."""
+def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, token: str) -> Guard:
+    """The application around a retriever. token: what callers must show."""
     batcher = MicroBatcher(retriever.retrieve, batch)
 
     @asynccontextmanager
@@ -68,7 +85,15 @@ def create_app(retriever: PartitionRetriever, version: Version, *, batch: int) -
         with suppress(asyncio.CancelledError):
             await task
 
-    app = FastAPI(title="GHAR retrieval", lifespan=lifespan)
+    app = FastAPI(title="GHAR retrieval", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.exception_handler(Refused)
+    async def refuse(_: Request, refusal: Refused) -> JSONResponse:
+        return JSONResponse({"error": refusal.error, "detail": refusal.detail}, refusal.status)
+
+    @app.exception_handler(StarletteHTTPException)
+    async def unknown(_: Request, error: StarletteHTTPException) -> JSONResponse:
+        return JSONResponse({"error": "unknown", "detail": "there is no such request"}, error.status_code)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -79,39 +104,61 @@ def create_app(retriever: PartitionRetriever, version: Version, *, batch: int) -
         return asdict(version)
 
     @app.post("/retrieve")
-    async def retrieve(body: Wishes) -> dict[str, Any]:
-        if body.graph != version.graph:
-            raise HTTPException(409, f"the service holds graph {version.graph[:12]}, not {body.graph[:12]}")
-        requests = requests_from_json([wish.model_dump() for wish in body.requests])
+    async def retrieve(request: Request) -> dict[str, Any]:
+        wanted = _read(await request.body())
+        if wanted.graph != version.graph:
+            raise Refused(409, "other_graph", f"the service holds graph {version.graph[:12]}, not the one asked about")
+        requests = requests_from_json([wish.model_dump() for wish in wanted.requests])
         try:
-            for request in requests:  # before it is batched: others shall not fail with it
-                retriever.check(request)
+            for wish in requests:  # before it is batched: others shall not fail with it
+                retriever.check(wish)
         except ValueError as error:
-            raise HTTPException(422, str(error)) from None
-        try:
-            return {"answers": answers_to_json(await asyncio.wait_for(batcher.ask(requests), LONGEST))}
-        except TimeoutError:
-            raise HTTPException(503, f"no answer within {LONGEST:g} s") from None
+            raise Refused(422, "invalid", str(error)) from None
+        return {"answers": answers_to_json(await _answered(batcher, requests))}
 
-    return app
+    return Guard(app, token, Guarded.limits)
 
 
-def worker_app() -> FastAPI:
+def _read(body: bytes) -> Wishes:
+    """The body of /retrieve; what is wrong with another one is named without repeating any of it."""
+    try:
+        return Wishes.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part in FIELDS)
+        raise Refused(422, "invalid", f"{place or 'the body'}: {KINDS.get(first['type'], first['type'])}") from None
+
+
+async def _answered(batcher: MicroBatcher, requests: list[Retrieve]) -> list[Evidence]:
+    try:
+        return await asyncio.wait_for(batcher.ask(requests), LONGEST)
+    except TimeoutError:
+        raise Refused(504, "too_late", f"no answer within {LONGEST:g} s") from None
+    except Busy:
+        raise Refused(503, "busy", "more requests wait than there is room for: come again") from None
+    except Exception as error:  # a fault of the index; its own words may hold a query
+        raise Refused(500, "failed", f"the search failed ({type(error).__name__})") from None
+
+
+def worker_app() -> Guard:
     """What uvicorn calls in each worker process."""
     settings = Settings(**json.loads(os.environ[ENVIRONMENT]))
     retriever = _open(settings)
     version = Version(retriever.graph.fingerprint, settings.kind, settings.probes)
-    return create_app(retriever, version, batch=settings.batch)
+    return create_app(retriever, version, batch=settings.batch, token=own_token())
 
 
 def serve(url: str, settings: Settings, workers: int) -> None:
-    """Serve at `url` (http://HOST:PORT) until interrupted. `BadInput` when the address cannot be taken.
+    """Serve at `url` (http://HOST:PORT) until interrupted. `BadInput` when the address cannot be taken, or is no
+    address of this machine alone and no token is set for those who ask from others.
 
     The index is built first where there is none; only then do workers start.
     """
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
+    own_token()  # before workers start, so that one of them makes it
+    _open_files()
     with _bound(url) as listener:
         index = _open(settings)
         edges = index.graph.num_edges
@@ -119,12 +166,19 @@ def serve(url: str, settings: Settings, workers: int) -> None:
         print(f"Retrieval ({settings.kind}, {edges:,} edges, {workers} workers) at {url}; Ctrl-C ends it.", flush=True)
         del index
         # A worker that maps a large index, or waits for a busy machine, is not dead.
-        options = {"log_level": "warning", "access_log": False, "timeout_worker_healthcheck": 60}
+        options = {"log_level": "warning", "access_log": False, "timeout_worker_healthcheck": 60, "http": Guarded}
+        options |= {"ws": "none", "server_header": False, "backlog": 4096, "timeout_graceful_shutdown": 10}
         config = uvicorn.Config("ghar.retrieval.service:worker_app", factory=True, workers=workers, **options)
         if workers == 1:
             uvicorn.Server(config).run(sockets=[listener])
         else:
             Multiprocess(config, sockets=[listener]).run()
+
+
+def _open_files() -> None:
+    """Let this process and its workers hold as many connections as the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _open(settings: Settings) -> PartitionRetriever:
@@ -151,5 +205,11 @@ def _bound(url: str) -> socket.socket:
             f"retriever.service={url}: the address cannot be taken ({error.strerror}); end the program that uses it, "
             "or choose another port."
         ) from None
+    if not ip_address(listener.getsockname()[0]).is_loopback and not os.environ.get(TOKEN):
+        listener.close()
+        raise BadInput(
+            f"retriever.service={url} can be reached from other machines: set the environment variable {TOKEN} here "
+            "and where runs ask, or serve at http://127.0.0.1:PORT."
+        )
     listener.set_inheritable(True)
     return listener

@@ -4,7 +4,11 @@ GET  /health    {"status": "ok"}
 GET  /version   Version as an object
 POST /retrieve  {"graph": fingerprint, "requests": [{"query", "partitions", "top_n"}]}
                 -> {"answers": [[[text, kind, partition, score, ident], ...], ...]}, one per request, in order
-A request that fails is answered with a 4xx or 5xx status and {"detail": sentence}; a sentence never holds a query.
+All but /health need the header "Authorization: Bearer TOKEN". A request that fails is answered with a 4xx or 5xx status
+and {"error": name, "detail": sentence}, which repeat nothing of it:
+
+401 unauthorized     404, 405 unknown     408 too_slow     409 other_graph     413 too_large     422 invalid
+500 failed           503 busy (more wait than there is room for; come again)    504 too_late (no answer in time)
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from ghar.episode import Evidence, Passage, Retrieve
+from ghar.plain import readable
 
-PROTOCOL = 1
+PROTOCOL = 2
+MOST_REQUESTS, MOST_TOP_N, MOST_QUERY = 64, 1000, 20_000  # requests of a call, items a partition, characters of a query
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Version:
 
 def requests_to_json(requests: Sequence[Retrieve]) -> list[dict[str, Any]]:
     """As the body of /retrieve wants them."""
-    return [asdict(request) for request in requests]
+    return [{**asdict(request), "query": readable(request.query)[:MOST_QUERY]} for request in requests]
 
 
 def requests_from_json(values: Sequence[dict[str, Any]]) -> list[Retrieve]:

@@ -22,8 +22,10 @@ from ghar.kg.graph import KnowledgeGraph
 from ghar.retrieval import client as client_module
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.client import RemoteRetriever, ServiceFailure, connect
+from ghar.retrieval.guard import Guarded
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.service import Settings, create_app, serve
+from ghar.retrieval.service_token import own_token
 from ghar.retrieval.wire import Version
 from tests.kg.graphs import TINY, graph_of
 
@@ -33,6 +35,13 @@ REQUESTS = [
     for partitions in (None, (0, 1), (), (4,))
     for top_n in (1, 3)
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def token() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GHAR_RETRIEVAL_TOKEN", "token of the tests")
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +66,9 @@ def version_of(graph: KnowledgeGraph) -> Version:
 @contextmanager
 def serving(retriever: PartitionRetriever) -> Iterator[str]:
     """The address of a service in this process; it is gone when the block ends."""
-    app = create_app(retriever, version_of(retriever.graph), batch=8)
+    app = create_app(retriever, version_of(retriever.graph), batch=8, token=own_token())
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", http=Guarded, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -111,7 +120,7 @@ def test_another_graph_is_refused_at_once_and_later(service: str, retriever: Par
         join(service, other)
     assert "\n" not in str(caught.value)
     late = RemoteRetriever(service, other.fingerprint)  # the service was restarted with another graph
-    with pytest.raises(ServiceFailure, match=r"the service holds graph \w+, not \w+"):
+    with pytest.raises(ServiceFailure, match=r"the service holds graph \w+, not the one asked about"):
         late.retrieve(REQUESTS)
 
 
