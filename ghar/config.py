@@ -61,7 +61,12 @@ class Task:
         "dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction",  # EXPRAG's DischargeQA
         "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
         "medqa",  # GraphWalker's Appendix M
+        "labels",  # those of a MEDS label file
     ]
+    labels: str | None  # task=labels: a MEDS label file (parquet), or a folder of them, as ACES and MEDS-DEV write
+    question: str | None  # task=labels: what is asked; null asks by the file's name
+    answers: tuple[str, ...] | None  # task=labels: in the order of the values; null takes them from the file
+    bins: tuple[float, ...] | None  # task=labels: edges that cut numbers into answers; null takes quartiles
     anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
     window_days: Count  # read, kare_readmission: readmission within so many days
     legacy_order: bool  # visits by id and not by time, as PyHealth 1.1 has them; to reproduce published numbers only

@@ -241,6 +241,13 @@ def _data_contradictions(c: Config) -> Iterator[str]:
         yield f"task={c.task.name} is not asked of data={c.data.name}: task=medqa and data=medqa go together."
     elif c.data.name == "medqa" and c.data.root is None:
         yield "task=medqa reads questions: set data.root to a file of MedQA (jsonl or jsonl.gz)."
+    own = {"labels": c.task.labels, "question": c.task.question, "answers": c.task.answers, "bins": c.task.bins}
+    if c.task.name == "labels" and c.task.labels is None:
+        yield "task=labels needs a file: set task.labels to a MEDS label file (parquet), or a folder of them."
+    elif c.task.name != "labels" and (given := [f"task.{name}" for name, value in own.items() if value is not None]):
+        yield f"task={c.task.name} has labels of its own and does not read {', '.join(given)}: choose task=labels."
+    if c.task.bins is not None and (not c.task.bins or list(c.task.bins) != sorted(set(c.task.bins))):
+        yield f"task.bins={list(c.task.bins)} must be rising numbers: correct them."
     if c.scale.name == "full" and c.data.root is None:
         yield "scale=full trains on real tables: set data.root to their folder, or choose scale=demo."
     if min(c.task.split) <= 0 or abs(sum(c.task.split) - 1) > 1e-6:

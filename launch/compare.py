@@ -4,7 +4,9 @@ python launch/compare.py systems=[ghar,kare,graphwalker,ehr_rag,exprag] task=rea
 python launch/compare.py systems=[ghar,kare] task=read runs=[runs/a,runs/b] variants=[ghar_rl,scripted]
 
 systems: names as in system=NAME. runs: folders of trained runs; a system without one is played by its rules and by an
-untrained model. variants: those that are played; without it each system chooses. Every other key is every system's.
+untrained model. variants: those that are played; without it each system chooses.
+predictions=[NAME:FILE.parquet]: other models' predictions of the same samples, in meds-evaluation's schema. Every other
+key is every system's.
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-LISTS = ("systems", "runs", "variants")
+if TYPE_CHECKING:
+    from trainers.predictions import Outside
+
+LISTS = ("systems", "runs", "variants", "predictions")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -37,13 +43,25 @@ def main(arguments: Sequence[str]) -> None:
             entries.append(Entry(name, None, " ".join(str(error).split())))
     if all(entry.config is None for entry in entries):
         raise BadInput("\n".join(dict.fromkeys(entry.reason for entry in entries)))
-    compare(entries, [Path(run) for run in lists["runs"]], lists["variants"], _folder(shared))
+    others = [_outside(text, lists["systems"]) for text in lists["predictions"]]
+    compare(entries, [Path(run) for run in lists["runs"]], lists["variants"], _folder(shared), others)
 
 
 def _list(arguments: Sequence[str], name: str) -> list[str]:
     """The items of NAME=[a,b]; NAME=a is a list of one."""
     given = next((text.partition("=")[2] for text in reversed(arguments) if text.startswith(f"{name}=")), "")
     return [item.strip() for item in given.strip("[]").split(",") if item.strip()]
+
+
+def _outside(text: str, systems: Sequence[str]) -> Outside:
+    """A model from outside. BadInput for anything but NAME:FILE, and for the name of a system."""
+    from ghar.errors import BadInput
+    from trainers.predictions import Outside
+
+    name, colon, file = text.partition(":")
+    if not (name and colon and file) or name in systems or not name.replace("_", "").replace("-", "").isalnum():
+        raise BadInput(f"predictions has {text!r}: write NAME:FILE.parquet, with a name of letters that no system has.")
+    return Outside(name, Path(file))
 
 
 def _folder(shared: Sequence[str]) -> Path | None:

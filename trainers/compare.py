@@ -14,12 +14,15 @@ from envs import system as systems
 from envs.records import Records
 from envs.system import STAGES, System, Variant
 from ghar.config import Config
+from ghar.data.cohort import Sample
+from ghar.data.tasks.splits import Splits
 from ghar.errors import BadInput
 from ghar.metrics import comparison
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import compare as differences
 from ghar.metrics.runfolder import RunFolder, write_whole
 from trainers.evaluate import played, summarise
+from trainers.predictions import NAME, Outside, outside_rows, samples_of, write_predictions
 from trainers.rows import Row
 from trainers.runs.models import use_cores
 from trainers.weights import Found, find
@@ -53,19 +56,30 @@ class Part:
     answered: Mapping[str, str]
 
 
-def compare(entries: Sequence[Entry], runs: Sequence[Path], wanted: Sequence[str], folder: Path | None) -> Row:
-    """Evaluate every system that can be put to the task; writes summary.json, episodes/ and report.html to `folder`.
+def compare(
+    entries: Sequence[Entry],
+    runs: Sequence[Path],
+    wanted: Sequence[str],
+    folder: Path | None,
+    others: Sequence[Outside] = (),
+) -> Row:
+    """Evaluate every system that can be put to the task; writes summary.json, episodes/, predictions/ and report.html
+    to `folder`.
 
-    Systems that cannot are listed with the reason. BadInput where none can, where a run is of another split, and where
-    a patient is in the training set of one system and in the test set of another. Returns the summary.
+    others: models from outside, by their predictions. Systems that cannot are listed with the reason. BadInput where
+    none can, where a run is of another split, where a patient is in the training set of one system and in the test set
+    of another, and as `outside_rows`. Returns the summary.
     """
     entries = [_of_run(entry, runs) for entry in entries]
     parts, left_out = {}, {entry.name: entry.reason for entry in entries if entry.config is None}
     built: dict[str, tuple[System[Any], Config, bool]] = {}
+    samples: Splits[Sample] | None = None
     for entry in entries:
         try:
             if entry.config is not None:
-                built[entry.name] = systems.build(Records(entry.config)), entry.config, entry.trained
+                records = Records(entry.config)
+                built[entry.name] = systems.build(records), entry.config, entry.trained
+                samples = samples or samples_of(records)
         except BadInput as error:
             left_out[entry.name] = " ".join(str(error).split())
     if not built:
@@ -80,7 +94,12 @@ def compare(entries: Sequence[Entry], runs: Sequence[Path], wanted: Sequence[str
             left_out[name] = f"it has none of the variants named, only {', '.join(system.variants)}."
     if not parts:
         raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
-    return _conclude(parts, left_out, folder)
+    first = next(iter(parts.values()))
+    for other in others:
+        own, rows = outside_rows(other, first.system, samples)
+        print(f"{other.name}: {len(rows)} of {len(first.system.cases.test)} test samples", flush=True)
+        parts[other.name] = Part(own, first.config, {NAME: rows}, {NAME: "a model from outside"})
+    return _conclude(parts, left_out, folder, samples)
 
 
 def _of_run(entry: Entry, runs: Sequence[Path]) -> Entry:
@@ -159,7 +178,9 @@ def _part(system: System[Any], config: Config, variants: Sequence[Variant], trai
     return Part(system, config, {v.name: rows[v.name] for v in variants}, answered)
 
 
-def _conclude(parts: Mapping[str, Part], left_out: Mapping[str, str], folder: Path | None) -> Row:
+def _conclude(
+    parts: Mapping[str, Part], left_out: Mapping[str, str], folder: Path | None, samples: Splits[Sample] | None
+) -> Row:
     """The table, the differences on the samples that all systems have, and the page."""
     first = next(iter(parts.values()))
     config, task = first.config, first.system.task
@@ -173,6 +194,7 @@ def _conclude(parts: Mapping[str, Part], left_out: Mapping[str, str], folder: Pa
     target = RunFolder.open(folder or Path("runs") / f"compare_{task.name}_{config.data.name}_seed{config.seed}")
     for name, rows in kept.items():
         target.write_episodes(name, rows)
+    write_predictions(target.path, samples, task.labels, kept)
     one = next(iter(kept.values()))
     summary = {
         "systems": {name: dict(part.answered) for name, part in parts.items()},

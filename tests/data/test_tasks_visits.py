@@ -29,7 +29,7 @@ SECOND = timedelta(seconds=1)
 def task_named(name: str) -> TaskConfig:
     return TaskConfig(
         name=name, anchor="discharge", window_days=15, legacy_order=False, split=(0.6, 0.2, 0.2), split_seed=0,
-        max_train=None, max_valid=None, max_test=None,
+        max_train=None, max_valid=None, max_test=None, labels=None, question=None, answers=None, bins=None,
     )  # fmt: skip
 
 

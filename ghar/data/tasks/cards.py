@@ -155,7 +155,7 @@ def card_of(task: Task) -> TaskCard:
 
 def _made(task: Task) -> TaskCard:
     """A card for any labels: the last ones are argued for, the first one against."""
-    title = task.name.replace("_", " ").replace("-", " ").strip()
+    title = task.name.removeprefix("labels-").replace("_", " ").replace("-", " ").strip()
     first, others = task.labels[0], task.labels[1:] or task.labels
     return TaskCard(
         title[:1].upper() + title[1:],

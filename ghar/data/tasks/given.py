@@ -1,6 +1,7 @@
 """A benchmark's own labels and split, which may lie beside a MEDS folder's data.
 
 labels/<task>.parquet, or a folder labels/<task>   used in place of counted labels
+task.labels=FILE with task=labels                  any label file, wherever it lies
 metadata/subject_splits.parquet                    cuts the patients of tasks whose labels are given
 """
 
@@ -45,7 +46,7 @@ def given_labels(data: Data, name: str) -> pl.DataFrame | None:
 
 def given_splits(data: Data, name: str) -> dict[int, str] | None:
     """The split of each patient that came with the labels; None where labels or split did not come with the data."""
-    if data.root is None or _label_path(data, name) is None:
+    if data.name != "meds" or data.root is None or (name != "labels" and _label_path(data, name) is None):
         return None
     path = Path(data.root) / "metadata" / "subject_splits.parquet"
     return read_subject_splits(Path(data.root)) if path.exists() else None

@@ -1,4 +1,4 @@
-"""The task that task=... names, put to systems that read visits of codes: GHAR's three, KARE's two, EHRSHOT's four."""
+"""The task that task=... names, for systems that read visits of codes: GHAR's, KARE's, EHRSHOT's and any label file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.mapping import CodeMap
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, require_labels
 from ghar.data.tasks.given import given_splits, label_rows, split_samples
+from ghar.data.tasks.label_files import label_file_task
 from ghar.data.tasks.labelled import labelled_samples
 from ghar.data.tasks.next_visit import kare_samples
 from ghar.data.tasks.splits import Splits
@@ -69,6 +70,9 @@ def visit_samples(
         rows = ehrshot_labels(cohort, task.name)[0] if labels is None else labels
         require_labels(rows, cohort, task.name)
         return TASKS[task.name], labelled_samples(cohort, task.name, rows, leakage)
+    if task.name == "labels":
+        about, rows = label_file_task(task)
+        return about, labelled_samples(cohort, about.name, rows, leakage)
     if task.name not in ("los", "read", "dec"):
         raise BadInput(f"task={task.name} shows no visits of codes, which this system predicts from: choose another.")
     return make_samples(cohort, task.name, leakage=leakage, anchor=task.anchor, window_days=days, legacy_order=legacy)

@@ -1,0 +1,145 @@
+"""Predictions in the schema of meds-evaluation, of ours and of any other model, which so enters our tables.
+
+A file has subject_id, prediction_time, boolean_value (the truth), predicted_boolean_value and
+predicted_boolean_probability; the schema knows two answers only. `write_predictions` leaves predictions/VARIANT.parquet
+and predictions/subject_splits.parquet (train, tuning, held_out) in a run's folder. meds-evaluation reads no gaps: a
+sample without a readable answer gets the usual answer of the training samples, which predictions/unanswered.json
+counts, and one without a probability, where others have some, their share of positive ones. Facts: schema.py and
+evaluate.py of meds-evaluation 0.0.6.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from envs.records import Records
+from envs.system import System, Variant
+from ghar.data.cohort import Sample
+from ghar.data.readers.meds_files import TIME, scan
+from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.visits import VISIT_TASKS
+from ghar.episode import Episode, Prediction
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import write_whole
+from rewards.compose import EpisodeReward
+from trainers.rows import Row, episode_row
+
+KEYS = {"subject_id": pl.Int64(), "prediction_time": TIME, "boolean_value": pl.Boolean()}
+PREDICTED = {"predicted_boolean_value": pl.Boolean(), "predicted_boolean_probability": pl.Float32()}
+NAME = "predictions"  # the one variant of a model from outside
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Another model: its name in the tables, and the file of its predictions."""
+
+    name: str
+    path: Path
+
+
+def samples_of(records: Records) -> Splits[Sample] | None:
+    """The samples of a task of visits, which tell when each was predicted; None for other tasks."""
+    return records.splits if records.config.task.name in (*VISIT_TASKS, "labels") else None
+
+
+def write_predictions(
+    folder: Path, samples: Splits[Sample] | None, labels: Sequence[str], rows: Mapping[str, Sequence[Row]]
+) -> list[Path]:
+    """Write the rows of each variant, and the split; nothing where the task has not two answers, or no times.
+
+    rows: of test samples, by variant. Returns the files of predictions.
+    """
+    if samples is None or len(labels) != 2:
+        return []
+    place = folder / "predictions"
+    place.mkdir(parents=True, exist_ok=True)
+    base = sum(sample.label for sample in samples.train) / len(samples.train)
+    by_id = {sample.sample_id: sample for sample in samples.test}
+    written, unanswered = [], {}
+    for name, found in rows.items():
+        known = [row for row in found if row["sample_id"] in by_id]
+        unanswered[name] = sum(row["prediction"] not in labels for row in known)
+        written.append(place / f"{name}.parquet")
+        _frame(known, by_id, labels, base).write_parquet(written[-1])
+    parts = {"train": samples.train, "tuning": samples.valid, "held_out": samples.test}
+    split = {sample.subject_id: part for part, own in parts.items() for sample in own}
+    people = {"subject_id": sorted(split), "split": [split[subject] for subject in sorted(split)]}
+    pl.DataFrame(people, {"subject_id": pl.Int64, "split": pl.String}).write_parquet(place / "subject_splits.parquet")
+    write_whole(place / "unanswered.json", json.dumps(unanswered, indent=1))
+    return written
+
+
+def _frame(rows: Iterable[Row], by_id: Mapping[str, Sample], labels: Sequence[str], base: float) -> pl.DataFrame:
+    table = []
+    for row in rows:
+        sample, answered = by_id[row["sample_id"]], row["prediction"] in labels
+        value = row["prediction"] == labels[1] if answered else base >= 0.5
+        shares = row["label_probabilities"]
+        chance = None if shares is None else shares[1]
+        table.append((sample.subject_id, sample.prediction_time, sample.label == 1, value, chance))
+    frame = pl.DataFrame(table, {**KEYS, **PREDICTED}, orient="row")
+    chance = frame["predicted_boolean_probability"]
+    return frame.with_columns(chance.fill_null(base)) if chance.null_count() < len(chance) else frame
+
+
+def read_predictions(path: Path) -> pl.DataFrame:
+    """The columns of a file of predictions, with a value for each: a probability of 0.5 or more is true.
+
+    Raises BadInput for an absent file or column, a row without patient, time or prediction, and repeated samples.
+    """
+    if not path.is_file():
+        raise BadInput(f"There is no file of predictions {path}: write predictions=[NAME:FILE.parquet].")
+    frame = scan(path, KEYS, PREDICTED).collect()
+    chance = pl.col("predicted_boolean_probability")
+    frame = frame.with_columns(pl.col("predicted_boolean_value").fill_null(chance >= 0.5))
+    bad = frame.filter(pl.any_horizontal(pl.col(*KEYS, "predicted_boolean_value").is_null())
+                       | ~chance.is_between(0, 1).fill_null(True))  # fmt: skip
+    if bad.height:
+        raise BadInput(f"{path} has {bad.height} rows without patient, time, truth or prediction: correct the file.")
+    if frame.select("subject_id", "prediction_time").is_duplicated().any():
+        raise BadInput(f"{path} has several predictions of one patient at one time: keep one of each.")
+    return frame
+
+
+def outside_rows(
+    outside: Outside, system: System[Any], samples: Splits[Sample] | None
+) -> tuple[System[Any], list[Row]]:
+    """The predictions of another model as rows of the test samples, and a system by its name that they are of.
+
+    Samples that the file has not are left out. Raises BadInput where the task has not two answers, where no test
+    sample is in the file, and where its truth is not ours.
+    """
+    if samples is None or len(system.task.labels) != 2:
+        raise BadInput(f"predictions={outside.name}: only tasks of visits with two answers have such files.")
+    frame = read_predictions(outside.path)
+    found = {(subject, at): row for subject, at, *row in frame.select(*KEYS, *PREDICTED).iter_rows()}
+    cases: dict[str, Any] = {case.sample_id: case for case in system.cases.test}
+    named = Variant(NAME, str(outside.path.name), who="")
+    own = replace(
+        system, name=outside.name, variants={NAME: named}, main=NAME, listed=(NAME,), numbers=None, answer=None,
+        row=lambda episode, case, variant: {}, needs=lambda case: None,
+    )  # fmt: skip
+    rows, wrong = [], 0
+    for sample in samples.test:
+        key: tuple[int, datetime] = sample.subject_id, sample.prediction_time
+        if key in found and sample.sample_id in cases:
+            truth, value, chance = found[key]
+            wrong += truth != (sample.label == 1)
+            shares = None if chance is None else (1 - chance, chance)
+            episode = Episode(sample.sample_id, 0, Prediction(int(value), probabilities=shares))
+            rows.append(episode_row(own, named, cases[sample.sample_id], episode, NOTHING, "test"))
+    if not rows:
+        raise BadInput(f"{outside.path} has no prediction of a test sample: are they of this task, split and cohort?")
+    if wrong:
+        raise BadInput(f"{outside.path} has another truth in {wrong} of {len(rows)} samples: it is of another task.")
+    return own, rows
+
+
+NOTHING = EpisodeReward({}, 0.0, (), "shared")
