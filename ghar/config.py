@@ -49,7 +49,15 @@ class Data:
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone
     mapping: Literal["all", "drugs"]
     vocabulary: str | None  # meds: YAML file of what further codes mean; null knows the shapes in docs/data.md
+    earlier: bool  # similar patients, examples and reports are those whose outcome was known before, by time
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A paper's way to cut its data: conf/protocol/NAME.yaml sets the keys and says where the paper is silent."""
+
+    name: Literal["none", "ghar", "kare", "graphwalker", "ehrshot", "exprag", "strict"]
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,13 @@ class Task:
     bins: tuple[float, ...] | None  # task=labels: edges that cut numbers into answers; null takes quartiles
     anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
     window_days: Count  # read, kare_readmission: readmission within so many days
+    since: Literal["discharge", "admission"]  # read, kare_readmission: what these days are counted from
+    complete: bool  # los, read, dec: of visits with a diagnosis, a procedure and a drug alone, as PyHealth has it
+    draw: Literal["all", "last", "kare"]  # of a patient: all samples, the last of two or more visits, or KARE's draw
+    patients: Count | None  # so many are drawn; null takes all
     legacy_order: bool  # visits by id and not by time, as PyHealth 1.1 has them; to reproduce published numbers only
     split: tuple[Fraction, Fraction, Fraction]  # shares of train, valid, test; by patient
+    split_of: Literal["task", "cohort"]  # whose patients are shared out; cohort: alike for every task
     split_seed: Natural  # of the drawing by patient
     max_train: Count | None  # at most so many samples, null for all
     max_valid: Count | None  # the same of validation
@@ -265,6 +278,7 @@ class Config:
     resume: Literal["auto", "never"]  # an unfinished run of the same configuration in run_dir: go on, or start over
     keep_last: Count  # newest checkpoints kept, besides the best one; two or more survive a damaged one
     scale: Scale
+    protocol: Protocol
     data: Data
     task: Task
     kg: Kg

@@ -248,12 +248,32 @@ def _data_contradictions(c: Config) -> Iterator[str]:
         yield f"task={c.task.name} has labels of its own and does not read {', '.join(given)}: choose task=labels."
     if c.task.bins is not None and (not c.task.bins or list(c.task.bins) != sorted(set(c.task.bins))):
         yield f"task.bins={list(c.task.bins)} must be rising numbers: correct them."
+    yield from _protocol_contradictions(c)
     if c.scale.name == "full" and c.data.root is None:
         yield "scale=full trains on real tables: set data.root to their folder, or choose scale=demo."
     if min(c.task.split) <= 0 or abs(sum(c.task.split) - 1) > 1e-6:
         yield f"task.split={list(c.task.split)} must hold three shares above 0 that add up to 1: correct them."
     if c.task.legacy_order and c.data.leakage == "strict":
         yield "task.legacy_order=true shows visits of the future: set it back, or choose data.leakage=paper."
+
+
+PROTOCOLS: Mapping[str, tuple[str, ...]] = {  # paper -> the tasks it has; strict is ours and has them all
+    "ghar": ("los", "read", "dec"),
+    "kare": ("kare_mortality", "kare_readmission"),
+    "graphwalker": ("series_mortality", "series_readmission", "series_los", "series_dec"),
+    "ehrshot": ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia"),
+    "exprag": ("dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction"),
+}
+
+
+def _protocol_contradictions(c: Config) -> Iterator[str]:
+    name, tasks = c.protocol.name, PROTOCOLS.get(c.protocol.name)
+    if tasks is not None and c.task.name not in tasks:
+        yield f"protocol={name} has no task={c.task.name}: choose task={', '.join(tasks)}."
+    if name in ("ghar", "kare") and c.data.root is not None and c.data.name != "demo" and c.data.codes is None:
+        yield f"protocol={name} maps codes as its paper does: set data.codes to a folder of code tables (docs/data.md)."
+    if c.task.name.startswith(("series_", "dischargeqa_")) and (c.task.complete or c.task.split_of == "cohort"):
+        yield f"task={c.task.name} reads neither task.complete nor task.split_of=cohort: leave them out."
 
 
 def _engine_contradictions(c: Config) -> Iterator[str]:

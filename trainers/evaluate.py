@@ -202,6 +202,7 @@ def summary_of(
         "credentialed": system.credentialed,
         "scale": config.scale.name,
         "experiment": f"{config.task.name} on {config.data.name}",
+        "protocol": config.protocol.name,
         "seed": config.seed,
         "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
         "ceilings": system.ceilings(cases),

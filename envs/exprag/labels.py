@@ -32,6 +32,7 @@ from envs.system import WORDS, Reader, System
 from ghar.data.cohort import Sample, Task
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.subsets import known_by, micros
 from ghar.data.views.reports import stay_reports
 from ghar.data.views.visits import visit_lists
 from ghar.episode import Episode
@@ -110,11 +111,12 @@ def _corpus(records: Records, settings: Settings, reports: Notes) -> ReportCorpu
     stays = experience(splits.train, reports)
     if not stays:
         raise BadInput("No training patient has a stay with a label, so there is no experience: use more patients.")
-    index, encoder = index_samples(stays), encoder_of(records.config)
+    earlier = records.config.data.earlier
+    index, encoder = index_samples(stays, earlier=earlier), encoder_of(records.config)
     return ReportCorpus(
         index,
         reports,
-        Asking({s.sample_id: s for part in (splits.train, splits.valid, splits.test) for s in part}),
+        Asking({s.sample_id: s for part in (splits.train, splits.valid, splits.test) for s in part}, earlier),
         make_ranker(settings, KINDS[0], index, reports, encoder),
         finder_of(settings, encoder),
         StayNames(records.cohort.shown.visits, records.described),
@@ -128,13 +130,17 @@ def experience(train: Sequence[Sample], reports: Notes) -> list[Sample]:
     return [sample for sample in latest.values() if sample.visit_id in reports]
 
 
-def index_samples(samples: Sequence[Sample]) -> ReportIndex:
-    """An index of stays by the codes that their samples show; among equally similar ones the later comes first."""
+def index_samples(samples: Sequence[Sample], *, earlier: bool = False) -> ReportIndex:
+    """An index of stays by the codes that their samples show; among equally similar ones the later comes first.
+
+    earlier: later by when the outcome was known, which is then when they may first be shown.
+    """
     visit_id = np.array([sample.visit_id for sample in samples], np.int64)
     subject_id = np.array([sample.subject_id for sample in samples], np.int64)
-    when = pl.Series([sample.prediction_time for sample in samples], dtype=pl.Datetime("us"))
+    when = pl.Series([sample.prediction_time for sample in samples], dtype=pl.Datetime("us")).to_physical().to_numpy()
+    when = known_by(samples) if earlier else when
     entries = {kind: _entries(samples, kind) for kind in KINDS}
-    return build_reports(visit_id, subject_id, when.to_physical().to_numpy(), entries)
+    return build_reports(visit_id, subject_id, when, entries)
 
 
 def _entries(samples: Sequence[Sample], kind: str) -> Entries:
@@ -156,13 +162,15 @@ class Asking(Mapping[str, Query]):
     """What may be known of each sample that asks, by its id; made when it asks."""
 
     samples: Mapping[str, Sample]
+    earlier: bool
 
     def __getitem__(self, sample_id: str) -> Query:
         sample = self.samples[sample_id]
         one, two, three = (
             tuple(dict.fromkeys(code for visit in sample.history for code in getattr(visit, kind))) for kind in KINDS
         )
-        return Query(sample.subject_id, None, (one, two, three))
+        before = micros(sample.prediction_time) + 1 if self.earlier else None  # what is known by then may be shown
+        return Query(sample.subject_id, before, (one, two, three))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.samples)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Generic
 
+import numpy as np
+
 from envs.graphwalker.settings import Settings
 from envs.system import Reader
 from ghar.data.cohort import Task
@@ -50,6 +52,7 @@ class Material(Generic[S]):
     head: what stands before any case. found, words: vectors of all samples by the graph's encoder and by the text
     encoder, whose name is `text_model`. piece: a sample as pieces of a prompt. looks: measurement -> what looking at it
     shows, for ReAct. shown: samples as text, for a tokenizer. walkers: selectors that can be put to these cases.
+    times: with data.earlier, when each sample is predicted, and when its outcome is known, in microseconds.
     """
 
     settings: Settings
@@ -66,6 +69,7 @@ class Material(Generic[S]):
     selectors: tuple[Name, ...]
     generated: bool
     credentialed: bool
+    times: Mapping[str, tuple[int, int]] | None = None
 
     @cached_property
     def train_ids(self) -> tuple[str, ...]:
@@ -136,7 +140,16 @@ class Walkers:
         """A patient to choose for."""
         patient, material = self.patients[sample_id], self.material
         [vector], [words] = material.found.of([sample_id]), material.words.of([sample_id])
-        return Query(patient, vector, words, allowed_for(patient, self.by_split["train"]))
+        return Query(patient, vector, words, self.allowed(patient))
+
+    def allowed(self, patient: Patient) -> np.ndarray:
+        """bool [n]: who of the pool may be shown to a patient."""
+        pool, times = self.by_split["train"], self.material.times
+        allowed = allowed_for(patient, pool)
+        if times is None:
+            return allowed
+        asked = times[patient.sample_id][0]
+        return allowed & np.array([times[other.sample_id][1] <= asked for other in pool])
 
     def check(self) -> None:
         """BadInput where someone may be shown fewer than k."""
@@ -144,8 +157,9 @@ class Walkers:
         stays = Counter(patient.subject_id for patient in pool)
         copies = Counter(map(fingerprint, pool))
         for patient in self.patients.values():
-            if len(pool) - stays[patient.subject_id] - copies[fingerprint(patient)] < k:  # at worst; counted exactly:
-                check_pool(allowed_for(patient, pool), k, patient)
+            worst = len(pool) - stays[patient.subject_id] - copies[fingerprint(patient)]
+            if worst < k or self.material.times is not None:  # counted exactly
+                check_pool(self.allowed(patient), k, patient)
 
 
 def cut_to(material: Material[Any], reader: Reader) -> Walkers:

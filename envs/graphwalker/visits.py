@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -15,6 +15,7 @@ from envs.records import Records
 from envs.system import Reader
 from ghar.config import Env
 from ghar.data.cohort import Sample
+from ghar.data.tasks.subsets import known_by, micros
 from ghar.data.views.visits import TextView, visit_list, visit_lists
 from ghar.encoders.embeddings import Embeddings, embed_texts
 from ghar.selectors.prompt import Prompt, visits_head
@@ -35,8 +36,14 @@ def visits_material(records: Records, settings: Settings) -> Material[Sample]:
     return Material(
         settings, config.seed, records.task, visits_head(records.task), splits, found, found, model, piece, shown,
         no_looks, selectors=WITHOUT_SERIES, generated=records.cohort.generated,
-        credentialed=records.credentialed(records.cohort),
+        credentialed=records.credentialed(records.cohort), times=_times(samples) if config.data.earlier else None,
     )  # fmt: skip
+
+
+def _times(samples: Sequence[Sample]) -> dict[str, tuple[int, int]]:
+    """When each sample is predicted, and when its outcome is known."""
+    known = known_by(samples).tolist()
+    return {s.sample_id: (micros(s.prediction_time), at) for s, at in zip(samples, known, strict=True)}
 
 
 def text_vectors(ids: tuple[str, ...], vectors: np.ndarray) -> Embeddings:

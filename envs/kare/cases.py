@@ -36,18 +36,19 @@ class Neighbourhood:
     task: Task
     name_of: Names
     encoder: Encoder
+    earlier: bool = False  # only those whose outcome was known before
 
     def of(self, samples: Sequence[Sample]) -> list[tuple[tuple[Sample, ...], ...]]:
         """For each sample its `EACH` nearest training patients of each label, by label, nearest first."""
         found = []
         for sample, vector in zip(samples, self.vectors(samples), strict=True):
-            nearest = self.trained.find(sample.subject_id, vector, each=EACH)
+            nearest = self.trained.find(sample, vector, each=EACH)
             found.append(tuple(tuple(group) for _, group in groupby(nearest, key=lambda other: other.label)))
         return found
 
     @cached_property
     def trained(self) -> SimilarPatients:
-        return SimilarPatients(self.splits.train, self._encoded(self.splits.train))
+        return SimilarPatients(self.splits.train, self._encoded(self.splits.train), earlier=self.earlier)
 
     def vectors(self, samples: Sequence[Sample]) -> np.ndarray:
         """f32[n, d]: embeddings of the base contexts without similar patients."""

@@ -148,5 +148,5 @@ def build(records: Records, settings: Settings) -> System[KareCase]:
     graphs = PatientGraphs(histories, name_of, graph.nodes)
     communities = CommunityCorpus(graph.index, encoder, graphs, equations(settings))
     corpus = KareCorpus(communities, papers, Path(config.data.cache) / "indexes")
-    near = Neighbourhood(splits, records.task, name_of, encoder)
+    near = Neighbourhood(splits, records.task, name_of, encoder, config.data.earlier)
     return Kare(records, settings, graph, corpus, near).read_by(WORDS)

@@ -83,7 +83,10 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Sample:
-    """One prediction: the observable visits, oldest first, at `prediction_time`, and the label index."""
+    """One prediction: the observable visits, oldest first, at `prediction_time`, and the label index.
+
+    outcome_time: when the outcome is known at the latest, None where nobody knows (a label file).
+    """
 
     sample_id: str
     subject_id: int
@@ -91,6 +94,7 @@ class Sample:
     prediction_time: datetime
     history: tuple[Visit, ...]
     label: int
+    outcome_time: datetime | None = None
 
 
 @dataclass(frozen=True)

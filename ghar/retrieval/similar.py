@@ -17,29 +17,36 @@ from collections.abc import Sequence
 import numpy as np
 
 from ghar.data.cohort import Sample
+from ghar.data.tasks.subsets import known_by, micros
 from ghar.ranking import DECIMALS
 
 
 class SimilarPatients:
     """Nearest training patients. Every sample that is ever shown is one of `samples`."""
 
-    def __init__(self, samples: Sequence[Sample], vectors: np.ndarray):
-        """samples: of the training split. vectors: f32[n, d], unit embedding of each one's base context."""
+    def __init__(self, samples: Sequence[Sample], vectors: np.ndarray, *, earlier: bool = False):
+        """samples: of the training split. vectors: f32[n, d], unit embedding of each one's base context.
+
+        earlier: find shows only whose outcome was known when the query is predicted (data.earlier).
+        """
         if len(samples) != len(vectors):
             raise ValueError(f"{len(vectors)} vectors are given for {len(samples)} training samples")
         self.samples = tuple(samples)
         self.vectors = vectors
         self._subject = np.array([sample.subject_id for sample in samples], np.int64)
         self._label = np.array([sample.label for sample in samples], np.int64)
+        self._known = known_by(samples) if earlier else None
 
-    def find(self, subject_id: int, vector: np.ndarray, count: int = 2, each: int = 1) -> tuple[Sample, ...]:
+    def find(self, sample: Sample, vector: np.ndarray, count: int = 2, each: int = 1) -> tuple[Sample, ...]:
         """The `each` nearest patients of each of `count` labels, by label; fewer when the split has fewer.
 
-        subject_id: whose stays are never shown. vector: f32[d] of the query. each: different patients; two of each
-        label are the paper's few-shot prompt with N=4 (Table 2). Ties go to the earlier sample.
+        sample: whose patient's stays are never shown. vector: f32[d] of the query. each: different patients; two of
+        each label are the paper's few-shot prompt with N=4 (Table 2). Ties go to the earlier sample.
         """
         cosines = np.round(self.vectors @ vector, DECIMALS)  # so that equal texts tie, whatever the order of a sum was
-        open_ = self._subject != subject_id
+        open_ = self._subject != sample.subject_id
+        if self._known is not None:
+            open_ &= self._known <= micros(sample.prediction_time)
         found: list[int] = []
         for _ in range(count):
             if not open_.any():

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Visit
 from ghar.data.tasks.splits import (
-    out_of_distribution,
     split_as_given,
     split_by_patient,
     split_stratified,
-    split_together,
 )
 from ghar.data.tasks.subsets import few_shot, last_of_patients, rarity_groups, sample_patients
 from ghar.errors import BadInput
@@ -93,16 +91,13 @@ def test_a_split_that_comes_with_the_data():
         split_as_given(samples, {1: "train", 2: "tuning", 3: "tuning"})
 
 
-def test_cross_task_pairs_share_no_patient():
-    read, dec = samples_of(range(40)), samples_of(range(20, 80))
-    parts = split_together({"read": read, "dec": dec})
-    pair = out_of_distribution(parts["read"], parts["dec"], same_cohort=True)
-    assert pair.train == parts["read"].train and pair.test == parts["dec"].test
-    assert not patients_of(pair.train + pair.valid) & patients_of(pair.test)
+def test_one_split_of_a_cohort_serves_every_task():
+    """Train on READ, test on DEC (GHAR, Section V-C): no patient is on both sides."""
+    read, dec, everyone = samples_of(range(40)), samples_of(range(20, 80)), range(80)
+    one, other = (split_by_patient(samples, everyone=everyone) for samples in (read, dec))
+    assert not patients_of(one.train + one.valid) & patients_of(other.test)
     alone = (split_by_patient(read), split_by_patient(dec))
-    with pytest.raises(BadInput, match="use split_together"):
-        out_of_distribution(*alone, same_cohort=True)
-    assert out_of_distribution(*alone, same_cohort=False).test == alone[1].test
+    assert patients_of(alone[0].train + alone[0].valid) & patients_of(alone[1].test)
 
 
 @given(st.lists(st.integers(1, 9), max_size=30))

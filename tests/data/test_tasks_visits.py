@@ -28,8 +28,9 @@ SECOND = timedelta(seconds=1)
 
 def task_named(name: str) -> TaskConfig:
     return TaskConfig(
-        name=name, anchor="discharge", window_days=15, legacy_order=False, split=(0.6, 0.2, 0.2), split_seed=0,
-        max_train=None, max_valid=None, max_test=None, labels=None, question=None, answers=None, bins=None,
+        name=name, anchor="discharge", window_days=15, since="discharge", complete=False, draw="all", patients=None,
+        legacy_order=False, split=(0.6, 0.2, 0.2), split_of="task", split_seed=0, max_train=None, max_valid=None,
+        max_test=None, labels=None, question=None, answers=None, bins=None,
     )  # fmt: skip
 
 
@@ -43,6 +44,7 @@ def data_in(root, name="meds", leakage="paper") -> Data:
         codes=None,
         mapping="all",
         vocabulary=None,
+        earlier=False,
         cache=str(root / "cache"),
     )
 

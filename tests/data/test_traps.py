@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -11,7 +12,7 @@ from ghar.data.tasks.next_visit import kare_samples
 from ghar.data.tasks.series import series_samples
 from ghar.data.tasks.splits import split_by_patient
 from ghar.data.tasks.stays import make_samples
-from ghar.data.tasks.subsets import known_earlier
+from ghar.retrieval.similar import SimilarPatients
 from tests.data.small import balance
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -136,13 +137,19 @@ def test_trap_7_eicu_knows_order_and_death_inside_a_hospital_stay_only(eicu_coho
 def test_trap_8_similar_patients_are_of_the_training_set_earlier_and_others(mimic4_cohort):
     samples = make_samples(mimic4_cohort, "read", leakage="strict")[1]
     splits = split_by_patient(samples)
-    window = timedelta(days=15)
+    similar = SimilarPatients(splits.train, np.eye(len(splits.train), dtype=np.float32), earlier=True)
+    vector = np.ones(len(splits.train), dtype=np.float32)  # alike to everyone
     for sample in (*splits.test, *splits.train):
-        pool = known_earlier(splits.train, sample, window)
-        assert sample.subject_id not in {other.subject_id for other in pool}
-        assert all(other.prediction_time + window <= sample.prediction_time for other in pool)
+        shown = similar.find(sample, vector, each=len(splits.train))
+        assert sample.subject_id not in {other.subject_id for other in shown}
         wanted = [o for o in splits.train if o.subject_id != sample.subject_id]
-        assert len(pool) == sum(o.prediction_time + window <= sample.prediction_time for o in wanted)
+        # the outcome: the next admission, or the end of the 15 days without one
+        now = sample.prediction_time
+        wanted = [o for o in wanted if o.prediction_time + timedelta(days=0 if o.label else 15) <= now]
+        assert all(o.outcome_time <= sample.prediction_time for o in shown)
+        assert {o.subject_id for o in shown} <= {o.subject_id for o in wanted}
+        if all(o.label == 0 for o in wanted):
+            assert {o.subject_id for o in shown} == {o.subject_id for o in wanted}
     assert not {s.subject_id for s in splits.train} & {s.subject_id for s in (*splits.valid, *splits.test)}
 
 

@@ -174,9 +174,7 @@ def _earlier_stays(cohort: Cohort) -> dict[int, tuple[int, tuple[int, ...]]]:
     return found
 
 
-def _table_names(
-    cohort: Cohort, names: Mapping[str, str], stays: tuple[int, tuple[int, ...]], kind: Kind
-) -> list[str]:
+def _table_names(cohort: Cohort, names: Mapping[str, str], stays: tuple[int, tuple[int, ...]], kind: Kind) -> list[str]:
     """What the tables have of the stay and those before it, newest first, by name, long ones cut."""
     visits = cohort.shown.visits
     codes = [code for stay in stays[1] for code in getattr(visits[stay], ASKED[kind][1])]

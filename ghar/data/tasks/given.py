@@ -7,7 +7,7 @@ metadata/subject_splits.parquet                    cuts the patients of tasks wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -52,12 +52,20 @@ def given_splits(data: Data, name: str) -> dict[int, str] | None:
     return read_subject_splits(Path(data.root)) if path.exists() else None
 
 
-def split_samples(samples: Sequence[S], task: TaskConfig, given: Mapping[int, str] | None = None) -> Splits[S]:
+def split_samples(
+    samples: Sequence[S],
+    task: TaskConfig,
+    given: Mapping[int, str] | None = None,
+    everyone: Iterable[int] | None = None,
+) -> Splits[S]:
     """Train, validation and test samples as given, else drawn by patient; at most task.max_train and so on of each.
 
-    Raises BadInput as `split_as_given` and `split_by_patient` do.
+    everyone: the patients that are drawn from, those of the samples by default. Raises BadInput as `split_as_given` and `split_by_patient` do.
     """
-    splits = split_by_patient(samples, task.split, task.split_seed) if given is None else split_as_given(samples, given)
+    if given is None:
+        splits = split_by_patient(samples, task.split, task.split_seed, everyone)
+    else:
+        splits = split_as_given(samples, given)
     return Splits(splits.train[: task.max_train], splits.valid[: task.max_valid], splits.test[: task.max_test])
 
 

@@ -66,21 +66,29 @@ def kare_samples(
         )
     start, end = pl.col("start"), pl.col("end")
     after = start.shift(-1).over(within)
-    visits = cohort.visits.with_columns(next=after, next_died=pl.col("died").shift(-1).over(within))
+    coming = ("died", "death_time", "end")
+    visits = cohort.visits.with_columns(
+        next=after, **{f"next_{name}": pl.col(name).shift(-1).over(within) for name in coming}
+    )
     after_discharge = pl.col("next") - end <= pl.duration(days=window_days)
     after_admission = pl.col("next") - start < pl.duration(days=window_days)
     soon = after_discharge if window == "paper" else after_admission
+    closes = (end if window == "paper" else start) + pl.duration(days=window_days)
+    known = pl.when(soon).then("next").otherwise(pl.max_horizontal(closes, end))
+    if task == "mortality":
+        known = pl.coalesce("next_death_time", "next_end")
     wanted = pl.col("next").is_not_null() & end.is_not_null()
     if not legacy_order:
         wanted &= ~pl.col("died") & (pl.col("next") >= end)
     rows = (
         visits.filter(wanted)
-        .join(_complete(cohort), on="visit_id", how="semi")
+        .filter(pl.col("visit_id").is_in(list(complete_visits(cohort))))
         .select(
             "visit_id",
             predicted_at="end",
             shown_until="end",
             label=(pl.col("next_died") if task == "mortality" else soon).cast(pl.Int64),
+            outcome_at=known,
         )
     )
     if rows.is_empty():
@@ -110,10 +118,9 @@ def mimic4_sample(samples: Sequence[Sample], task: KareTask, *, size: int = SIZE
     return found
 
 
-def _complete(cohort: Cohort) -> pl.DataFrame:
-    """Visits with at least one code of each of the three kinds."""
-    complete = [v.visit_id for v in cohort.shown.visits.values() if v.diagnoses and v.procedures and v.medications]
-    return pl.DataFrame({"visit_id": complete}, {"visit_id": pl.Int64})
+def complete_visits(cohort: Cohort) -> set[int]:
+    """Visits with at least one code of each of the three kinds, which PyHealth's tasks keep."""
+    return {v.visit_id for v in cohort.shown.visits.values() if v.diagnoses and v.procedures and v.medications}
 
 
 def _about(task: KareTask, window_days: int) -> Task:

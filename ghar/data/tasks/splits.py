@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -34,15 +34,21 @@ class Splits(Generic[S]):
 
 
 def split_by_patient(
-    samples: Sequence[S], ratios: tuple[float, float, float] = (0.6, 0.2, 0.2), seed: int = 0
+    samples: Sequence[S],
+    ratios: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    seed: int = 0,
+    everyone: Iterable[int] | None = None,
 ) -> Splits[S]:
     """Shuffle the patients and cut them by `ratios` (default 6:2:2, GHAR); shares are of patients, not of samples.
 
     Depends on the set of patients and the seed only, not on the order of the samples. KARE and GHAR's Section V-A use
-    8:1:1. Raises BadInput for ratios that are not three positive shares of 1, and for a split that would be empty.
+    8:1:1. everyone: the patients that are shuffled, those of the samples by default; with all of a cohort, no patient is
+    in train for one task and in test for another, which a test across tasks needs (train on READ, test on DEC: GHAR,
+    Section V-C). Raises BadInput for ratios that are not three positive shares of 1, and for a split that would be empty.
     """
     _check(ratios)
-    patients = np.array(sorted({sample.subject_id for sample in samples}), dtype=np.int64)
+    whole = {sample.subject_id for sample in samples} if everyone is None else everyone
+    patients = np.array(sorted(set(whole)), dtype=np.int64)
     return _assign(samples, _cut(patients, ratios, np.random.default_rng(np.random.SeedSequence(seed))), ratios)
 
 
@@ -78,30 +84,6 @@ def split_as_given(samples: Sequence[S], split_of: Mapping[int, str]) -> Splits[
             )
     groups = tuple({p for p, own in split_of.items() if own == name} for name in names)
     return _assign(samples, groups, names)
-
-
-def split_together(
-    tasks: Mapping[str, Sequence[S]], ratios: tuple[float, float, float] = (0.6, 0.2, 0.2), seed: int = 0
-) -> dict[str, Splits[S]]:
-    """One split of the patients for several tasks of a cohort, so that no patient is in train for one and test for
-    another: what a cross-task test needs (train on READ, test on DEC: GHAR, Section V-C)."""
-    _check(ratios)
-    patients = np.array(sorted({s.subject_id for samples in tasks.values() for s in samples}), dtype=np.int64)
-    groups = _cut(patients, ratios, np.random.default_rng(np.random.SeedSequence(seed)))
-    return {name: _assign(samples, groups, ratios) for name, samples in tasks.items()}
-
-
-def out_of_distribution(source: Splits[S], target: Splits[S], *, same_cohort: bool) -> Splits[S]:
-    """Train and validation of one domain, test of another (GHAR, Section V-C): across tasks of one cohort, or across
-    data sets (train on MIMIC-III, test on MIMIC-IV; their patients overlap in truth, but share no ids).
-
-    Raises BadInput when, in the same cohort, a patient of the training or validation set is in the test set.
-    """
-    seen = {sample.subject_id for sample in (*source.train, *source.valid)}
-    both = seen & {sample.subject_id for sample in target.test}
-    if same_cohort and both:
-        raise BadInput(f"{len(both)} patients are in train of one task and test of the other: use split_together.")
-    return Splits(source.train, source.valid, target.test)
 
 
 def _check(ratios: tuple[float, ...]) -> None:

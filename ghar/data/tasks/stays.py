@@ -16,6 +16,8 @@ los, strict    predicts at the admission itself: from any later hour on, being s
 dec, anchor    "discharge": 24 h before the end of the stay (the death, else the discharge), not before the admission,
                so that every in-hospital death is positive. The default, because the paper predicts from the
                visit-level history u_1 .. u_j+1, which is complete only then. "admission": death within 24 h after it.
+read, since    what the window counts from: the discharge, or, as the paper's formula has it ("encounter time"), the
+               admission; a stay that is longer than the window is then negative.
 read           live discharges only; a patient's last visit is censored, not negative, and left out; a next admission
                that began before the discharge (overlapping stays) was known at the discharge and is left out too.
 A stay is a hospital stay in MIMIC and an ICU stay in eICU (EHR.md). Where visits have groups (`Cohort`), history and
@@ -47,6 +49,7 @@ from ghar.errors import BadInput
 TaskName = Literal["los", "read", "dec"]
 Leakage = Literal["paper", "strict"]
 Anchor = Literal["discharge", "admission"]
+Since = Literal["discharge", "admission"]
 Stay = Literal["hospital", "ICU"]
 
 DAY = timedelta(days=1)
@@ -59,9 +62,10 @@ def make_samples(
     leakage: Leakage = "paper",
     anchor: Anchor = "discharge",
     window_days: int = 15,
+    since: Since = "discharge",
     legacy_order: bool = False,
 ) -> tuple[Task, list[Sample]]:
-    """The task and its samples, by patient and time; `anchor` concerns dec only, `window_days` read only.
+    """The task and its samples, by patient and time; `anchor` concerns dec only, `window_days` and `since` read only.
 
     Times and choices are in the module's docstring. Raises BadInput when no visit of the cohort can be predicted.
     """
@@ -69,7 +73,7 @@ def make_samples(
     if task == "los":
         rows, about = _los(cohort.visits, leakage), los_task(cohort.stay)
     elif task == "read":
-        rows, about = _read(cohort.visits, window_days, legacy_order), read_task(window_days, cohort.stay)
+        rows, about = _read(cohort.visits, window_days, legacy_order, since), read_task(window_days, cohort.stay)
     elif task == "dec":
         rows, about = _dec(cohort.visits, anchor), dec_task(cohort.stay)
     else:
@@ -114,10 +118,11 @@ def _los(visits: pl.DataFrame, leakage: Leakage) -> pl.DataFrame:
         predicted_at=pl.col("end" if leakage == "paper" else "start"),
         shown_until=_before_end(pl.col("start")),
         label=label.cast(pl.Int64),
+        outcome_at="end",
     )
 
 
-def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool) -> pl.DataFrame:
+def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool, since: Since) -> pl.DataFrame:
     window, end = pl.duration(days=window_days), pl.col("end")
     coming = pl.col("start").shift(-1).over(ordered_within(visits))
     if legacy_order:
@@ -127,10 +132,12 @@ def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool) -> pl.Data
         over = pl.lit("group" in visits.columns) & coming.is_null()  # the last of a hospital stay
         live = ~pl.col("died") & end.is_not_null()
         rows, soon = visits.filter(live & (over | (coming >= end))), (pl.col("gap") <= window).fill_null(False)
-        gap = coming - end
-    gaps = visits.select("visit_id", gap=gap)
+        gap = coming - pl.col("end" if since == "discharge" else "start")
+    gaps = visits.select("visit_id", gap=gap, coming=coming)
+    closes = pl.col("end" if since == "discharge" else "start") + window
+    known = pl.when(soon).then("coming").otherwise(pl.max_horizontal(closes, "end"))
     return rows.join(gaps, on="visit_id", maintain_order="left").select(
-        "visit_id", predicted_at="end", shown_until="end", label=soon.cast(pl.Int64)
+        "visit_id", predicted_at="end", shown_until="end", label=soon.cast(pl.Int64), outcome_at=known
     )
 
 
@@ -144,7 +151,11 @@ def _dec(visits: pl.DataFrame, anchor: Anchor) -> pl.DataFrame:
         raise BadInput(f"There is no anchor={anchor!r} for task dec: choose discharge or admission.")
     dies = pl.col("died") & (pl.col("death_time") - at <= DAY)
     return visits.filter(pl.col("end").is_not_null()).select(
-        "visit_id", predicted_at=at, shown_until=_before_end(at), label=dies.cast(pl.Int64)
+        "visit_id",
+        predicted_at=at,
+        shown_until=_before_end(at),
+        label=dies.cast(pl.Int64),
+        outcome_at=pl.when(dies).then("death_time").otherwise(at + DAY),
     )
 
 
@@ -175,7 +186,7 @@ def _before_end(at: pl.Expr) -> pl.Expr:
 def collect_samples(cohort: Cohort, task: str, rows: pl.DataFrame, leakage: Leakage) -> list[Sample]:
     """Walk through the visits in time order and collect each predicted one with its history.
 
-    rows: visit_id, predicted_at, shown_until (what strict shows), label. `task` begins the sample ids.
+    rows: visit_id, predicted_at, shown_until (what strict shows), label, outcome_at. `task` begins the sample ids.
     """
     shown = cohort.shown
     until_us = rows.with_columns(pl.col("shown_until").to_physical())
@@ -189,7 +200,7 @@ def collect_samples(cohort: Cohort, task: str, rows: pl.DataFrame, leakage: Leak
             current, past = owner, []
         past.append(shown.visits[visit_id])
         if visit_id in predicted:
-            at, until, label = predicted[visit_id]
+            at, until, label, known = predicted[visit_id]
             history = past if leakage == "paper" else [shown.until(visit, until) for visit in past]
-            samples.append(Sample(f"{task}-{subject}-{visit_id}", subject, visit_id, at, tuple(history), label))
+            samples.append(Sample(f"{task}-{subject}-{visit_id}", subject, visit_id, at, tuple(history), label, known))
     return samples

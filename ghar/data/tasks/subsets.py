@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime
 
 import numpy as np
+import polars as pl
 
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import S
+from ghar.data.visit_codes import NEVER
 from ghar.errors import BadInput
 
 SHOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -37,7 +39,9 @@ def sample_patients(samples: Sequence[S], patients: int, seed: int = 0) -> list[
     """All samples of so many random patients (2,000 of each data set: GraphWalker, Appendix B). BadInput if too few."""
     everyone = np.array(sorted({sample.subject_id for sample in samples}), dtype=np.int64)
     if patients > len(everyone) or patients < 1:
-        raise BadInput(f"{patients} of {len(everyone)} patients cannot be drawn: choose from 1 to {len(everyone)}.")
+        raise BadInput(
+            f"{patients} of {len(everyone)} patients cannot be drawn: choose task.patients from 1 to {len(everyone)}."
+        )
     chosen = set(np.random.default_rng(np.random.SeedSequence(seed)).permutation(everyone)[:patients].tolist())
     return [sample for sample in samples if sample.subject_id in chosen]
 
@@ -51,15 +55,20 @@ def last_of_patients(samples: Sequence[S], visits: Mapping[int, int]) -> list[S]
     return [samples[i] for i in sorted(last.values())]
 
 
-def known_earlier(pool: Sequence[Sample], sample: Sample, horizon: timedelta) -> list[Sample]:
-    """Samples of `pool` that may be shown as similar patients of `sample` (trap 8, EHR.md): of other patients, and with
-    an outcome that was known, `horizon` after they were predicted, when `sample` is.
+def known_by(samples: Sequence[Sample]) -> np.ndarray:
+    """int64 [n], microseconds: when each outcome was known at the latest, `NEVER` where nobody knows.
 
-    The pool must be the training set: that cut is the caller's. Times of different patients can be compared as far as
-    the source shifts them alike; MIMIC shifts each patient on its own, so there the cut by time says little.
+    With data.earlier a training sample may be shown to those alone who are predicted then or later (trap 8, EHR.md).
+    Times of different patients can be compared as far as the source shifts them alike; MIMIC shifts each patient on its
+    own, so there the cut by time says little.
     """
-    latest, own = sample.prediction_time - horizon, sample.subject_id
-    return [other for other in pool if other.subject_id != own and other.prediction_time <= latest]
+    times = pl.Series([sample.outcome_time for sample in samples], dtype=pl.Datetime("us"))
+    return times.to_physical().fill_null(NEVER).to_numpy()
+
+
+def micros(time: datetime) -> int:
+    """A time as `known_by` counts it."""
+    return pl.Series([time], dtype=pl.Datetime("us")).to_physical().item()
 
 
 def rarity_groups(train: Sequence[Sample], samples: Sequence[Sample]) -> dict[str, list[Sample]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 import polars as pl
 
@@ -15,11 +16,17 @@ from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, require_labels
 from ghar.data.tasks.given import given_splits, label_rows, split_samples
 from ghar.data.tasks.label_files import label_file_task
 from ghar.data.tasks.labelled import labelled_samples
-from ghar.data.tasks.next_visit import kare_samples
-from ghar.data.tasks.splits import Splits
+from ghar.data.tasks.next_visit import SIZE, KareTask, complete_visits, kare_samples, mimic4_sample
+from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage, make_samples
+from ghar.data.tasks.subsets import last_of_patients, sample_patients
 from ghar.errors import BadInput
 
+# How long after the prediction the outcome is known at the latest.
+HORIZONS = {
+    "guo_los": timedelta(days=7), "guo_readmission": timedelta(days=30), "new_acutemi": timedelta(days=365),
+    "lab_anemia": timedelta(minutes=1),
+}  # fmt: skip
 EHRSHOT = ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
 VISIT_TASKS = ("los", "read", "dec", "kare_mortality", "kare_readmission", *EHRSHOT)
 
@@ -45,8 +52,31 @@ def read_task(cohort: Cohort, data: Data, task: TaskConfig, code_map: CodeMap | 
     if task.name in EHRSHOT:
         labels, counts = label_rows(cohort, data, task.name)
     about, samples = visit_samples(cohort, task, data.leakage, labels)
+    samples = drawn(samples, cohort, task)
     samples = samples if code_map is None else code_map.samples(samples)
-    return TaskSamples(about, samples, split_samples(samples, task, given_splits(data, task.name)), counts)
+    return TaskSamples(about, samples, _split(samples, cohort, data, task), counts)
+
+
+def _split(samples: list[Sample], cohort: Cohort, data: Data, task: TaskConfig) -> Splits[Sample]:
+    """As given with the data, or drawn: of this task's patients, or of the whole cohort's, alike for every task."""
+    everyone = cohort.visits["subject_id"].unique() if task.split_of == "cohort" else None
+    return split_samples(samples, task, given_splits(data, task.name), everyone)
+
+
+def drawn(samples: Sequence[S], cohort: Cohort, task: TaskConfig) -> list[S]:
+    """The samples that task.draw and task.patients leave: all, the last of patients with several visits, or KARE's.
+
+    BadInput where there are too few patients, and for KARE's draw of another task.
+    """
+    found = list(samples)
+    if task.draw == "kare":
+        kinds: dict[str, KareTask] = {"kare_mortality": "mortality", "kare_readmission": "readmission"}
+        if task.name not in kinds:
+            raise BadInput(f"task.draw=kare is KARE's of its own two tasks, not of {task.name}: choose all or last.")
+        return mimic4_sample(found, kinds[task.name], size=task.patients or SIZE)
+    if task.draw == "last":
+        found = last_of_patients(found, dict(cohort.visits.group_by("subject_id").len().iter_rows()))
+    return found if task.patients is None else sample_patients(found, task.patients, task.split_seed)
 
 
 def visit_samples(
@@ -57,22 +87,36 @@ def visit_samples(
     labels: of one of EHRSHOT's tasks, as `label_rows` returns them; counted where there are none. Raises BadInput as
     `make_samples`, `kare_samples` and `labelled_samples` do, and for a task without visits.
     """
-    days, legacy = task.window_days, task.legacy_order
+    days, legacy, since = task.window_days, task.legacy_order, task.since
     if task.name == "kare_mortality":
         return kare_samples(cohort, "mortality", leakage=leakage, legacy_order=legacy)
     if task.name == "kare_readmission":
         # PyHealth, whose order legacy_order repeats, counts from admission to admission.
-        window = "released" if legacy else "paper"
+        window = "released" if legacy or since == "admission" else "paper"
         return kare_samples(
             cohort, "readmission", leakage=leakage, window=window, window_days=days, legacy_order=legacy
         )
     if task.name in EHRSHOT:
         rows = ehrshot_labels(cohort, task.name)[0] if labels is None else labels
         require_labels(rows, cohort, task.name)
-        return TASKS[task.name], labelled_samples(cohort, task.name, rows, leakage)
+        found = labelled_samples(cohort, task.name, rows, leakage)
+        later = HORIZONS[task.name]
+        return TASKS[task.name], [replace(sample, outcome_time=sample.prediction_time + later) for sample in found]
     if task.name == "labels":
         about, rows = label_file_task(task)
         return about, labelled_samples(cohort, about.name, rows, leakage)
     if task.name not in ("los", "read", "dec"):
         raise BadInput(f"task={task.name} shows no visits of codes, which this system predicts from: choose another.")
-    return make_samples(cohort, task.name, leakage=leakage, anchor=task.anchor, window_days=days, legacy_order=legacy)
+    about, made = make_samples(
+        cohort, task.name, leakage=leakage, anchor=task.anchor, window_days=days, since=since, legacy_order=legacy
+    )
+    return about, complete_only(made, cohort) if task.complete else made
+
+
+def complete_only(samples: Sequence[Sample], cohort: Cohort) -> list[Sample]:
+    """Samples of complete visits, which show complete visits alone. BadInput where none is left."""
+    whole = complete_visits(cohort)
+    kept = [sample for sample in samples if sample.visit_id in whole]
+    if not kept:
+        raise BadInput(f"No visit of the {cohort.name} has all three kinds of codes: set task.complete=false.")
+    return [replace(s, history=tuple(visit for visit in s.history if visit.visit_id in whole)) for s in kept]

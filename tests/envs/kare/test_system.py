@@ -172,7 +172,7 @@ def test_only_training_patients_are_shown_and_never_oneself(system: System[KareC
 def test_the_nearest_of_two_is_the_nearest_of_one(system: System[KareCase]) -> None:
     near, test = shared(system).near, shared(system).records.splits.test
     for sample, vector, groups in zip(test, near.vectors(test), near.of(test), strict=True):
-        assert near.trained.find(sample.subject_id, vector, each=1) == tuple(group[0] for group in groups)
+        assert near.trained.find(sample, vector, each=1) == tuple(group[0] for group in groups)
 
 
 def test_evidence_tells_why(system: System[KareCase]) -> None:
