@@ -54,7 +54,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Protocol:
+class PaperProtocol:
     """A paper's way to cut its data: conf/protocol/NAME.yaml sets the keys and says where the paper is silent."""
 
     name: Literal["none", "ghar", "kare", "graphwalker", "ehrshot", "exprag", "strict"]
@@ -278,7 +278,7 @@ class Config:
     resume: Literal["auto", "never"]  # an unfinished run of the same configuration in run_dir: go on, or start over
     keep_last: Count  # newest checkpoints kept, besides the best one; two or more survive a damaged one
     scale: Scale
-    protocol: Protocol
+    protocol: PaperProtocol
     data: Data
     task: Task
     kg: Kg

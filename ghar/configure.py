@@ -249,6 +249,8 @@ def _data_contradictions(c: Config) -> Iterator[str]:
     if c.task.bins is not None and (not c.task.bins or list(c.task.bins) != sorted(set(c.task.bins))):
         yield f"task.bins={list(c.task.bins)} must be rising numbers: correct them."
     yield from _protocol_contradictions(c)
+    if c.task.draw == "kare" and c.task.name not in PROTOCOLS["kare"]:
+        yield f"task.draw=kare is KARE's of its own two tasks, not of {c.task.name}: choose all or last."
     if c.scale.name == "full" and c.data.root is None:
         yield "scale=full trains on real tables: set data.root to their folder, or choose scale=demo."
     if min(c.task.split) <= 0 or abs(sum(c.task.split) - 1) > 1e-6:

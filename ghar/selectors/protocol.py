@@ -221,8 +221,8 @@ def check_pool(allowed: np.ndarray, wanted: int, patient: Patient) -> None:
     if allowed.sum() < wanted:
         raise BadInput(
             f"system.k={wanted}, but only {int(allowed.sum())} training patients may be shown to sample "
-            f"{patient.sample_id} (left out: its own stays, copies of it, with data.earlier also later outcomes): lower "
-            "system.k or use more patients."
+            f"{patient.sample_id} (left out: its own stays, copies of it, with data.earlier later outcomes too): "
+            "lower system.k or use more patients."
         )
 
 

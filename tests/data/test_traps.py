@@ -146,7 +146,7 @@ def test_trap_8_similar_patients_are_of_the_training_set_earlier_and_others(mimi
         # the outcome: the next admission, or the end of the 15 days without one
         now = sample.prediction_time
         wanted = [o for o in wanted if o.prediction_time + timedelta(days=0 if o.label else 15) <= now]
-        assert all(o.outcome_time <= sample.prediction_time for o in shown)
+        assert all(o.outcome_time and o.outcome_time <= sample.prediction_time for o in shown)
         assert {o.subject_id for o in shown} <= {o.subject_id for o in wanted}
         if all(o.label == 0 for o in wanted):
             assert {o.subject_id for o in shown} == {o.subject_id for o in wanted}

@@ -60,7 +60,8 @@ def split_samples(
 ) -> Splits[S]:
     """Train, validation and test samples as given, else drawn by patient; at most task.max_train and so on of each.
 
-    everyone: the patients that are drawn from, those of the samples by default. Raises BadInput as `split_as_given` and `split_by_patient` do.
+    everyone: the patients that are drawn from, those of the samples by default. Raises BadInput as `split_as_given` and
+    `split_by_patient` do.
     """
     if given is None:
         splits = split_by_patient(samples, task.split, task.split_seed, everyone)

@@ -42,9 +42,9 @@ def split_by_patient(
     """Shuffle the patients and cut them by `ratios` (default 6:2:2, GHAR); shares are of patients, not of samples.
 
     Depends on the set of patients and the seed only, not on the order of the samples. KARE and GHAR's Section V-A use
-    8:1:1. everyone: the patients that are shuffled, those of the samples by default; with all of a cohort, no patient is
-    in train for one task and in test for another, which a test across tasks needs (train on READ, test on DEC: GHAR,
-    Section V-C). Raises BadInput for ratios that are not three positive shares of 1, and for a split that would be empty.
+    8:1:1. everyone: the patients that are shuffled, those of the samples by default; with all of a cohort, no patient
+    is in train for one task and in test for another, which a test across tasks needs (train on READ, test on DEC: GHAR,
+    Section V-C). Raises BadInput for ratios that are not three positive shares of 1, and for an empty split.
     """
     _check(ratios)
     whole = {sample.subject_id for sample in samples} if everyone is None else everyone

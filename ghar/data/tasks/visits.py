@@ -52,7 +52,7 @@ def read_task(cohort: Cohort, data: Data, task: TaskConfig, code_map: CodeMap | 
     if task.name in EHRSHOT:
         labels, counts = label_rows(cohort, data, task.name)
     about, samples = visit_samples(cohort, task, data.leakage, labels)
-    samples = drawn(samples, cohort, task)
+    samples = _kare(samples, task) if task.draw == "kare" else drawn(samples, cohort, task)
     samples = samples if code_map is None else code_map.samples(samples)
     return TaskSamples(about, samples, _split(samples, cohort, data, task), counts)
 
@@ -63,17 +63,17 @@ def _split(samples: list[Sample], cohort: Cohort, data: Data, task: TaskConfig) 
     return split_samples(samples, task, given_splits(data, task.name), everyone)
 
 
-def drawn(samples: Sequence[S], cohort: Cohort, task: TaskConfig) -> list[S]:
-    """The samples that task.draw and task.patients leave: all, the last of patients with several visits, or KARE's.
+def _kare(samples: list[Sample], task: TaskConfig) -> list[Sample]:
+    kinds: dict[str, KareTask] = {"kare_mortality": "mortality", "kare_readmission": "readmission"}
+    return mimic4_sample(samples, kinds[task.name], size=task.patients or SIZE)
 
-    BadInput where there are too few patients, and for KARE's draw of another task.
+
+def drawn(samples: Sequence[S], cohort: Cohort, task: TaskConfig) -> list[S]:
+    """Those that task.draw and task.patients leave: of all patients the last sample, or of some. BadInput for too few.
+
+    samples: by patient and time.
     """
     found = list(samples)
-    if task.draw == "kare":
-        kinds: dict[str, KareTask] = {"kare_mortality": "mortality", "kare_readmission": "readmission"}
-        if task.name not in kinds:
-            raise BadInput(f"task.draw=kare is KARE's of its own two tasks, not of {task.name}: choose all or last.")
-        return mimic4_sample(found, kinds[task.name], size=task.patients or SIZE)
     if task.draw == "last":
         found = last_of_patients(found, dict(cohort.visits.group_by("subject_id").len().iter_rows()))
     return found if task.patients is None else sample_patients(found, task.patients, task.split_seed)
