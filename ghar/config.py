@@ -65,7 +65,7 @@ class Task:
     # GHAR's three; KARE's two; GraphWalker's three on time series (ghar/data/tasks/series.py)
     name: Literal[
         "los", "read", "dec", "kare_mortality", "kare_readmission",
-        "series_mortality", "series_readmission", "series_los",
+        "series_mortality", "series_readmission", "series_los", "series_dec",
         "dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction",  # EXPRAG's DischargeQA
         "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
         "medqa",  # GraphWalker's Appendix M

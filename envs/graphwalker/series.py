@@ -17,6 +17,7 @@ from ghar.data.cohort import Task
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.tasks.series import SeriesTask, series_samples
 from ghar.data.tasks.splits import split_stratified
+from ghar.data.tasks.visits import drawn
 from ghar.data.views.series import number
 from ghar.encoders.embeddings import Embeddings, embed
 from ghar.encoders.embeddings import Name as EncoderName
@@ -43,7 +44,10 @@ def series_material(
     """
     config, cohort = records.config, records.charted
     name = cast(SeriesTask, config.task.name.removeprefix(PREFIX))
-    task, samples = series_samples(cohort, name, leakage=config.data.leakage)
+    task, samples = series_samples(
+        cohort, name, leakage=config.data.leakage, step_hours=settings.step_hours, stay=settings.stay, los=settings.los
+    )
+    samples = drawn(samples, cohort, config.task)
     splits = records.limited(split_stratified(samples, config.task.split, config.task.split_seed))
     model, encoder = dense(config.retriever.kind), encoder_of(settings)
     cache = Path(config.data.cache)

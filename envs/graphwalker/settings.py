@@ -26,6 +26,9 @@ class Settings:
     ] = "paper"
     utility: Literal["entropy", "self_rated"] = "entropy"  # self_rated: the model gives 0 to 10
     inference: Literal["direct", "react"] = "direct"  # how the label is found with the examples
+    step_hours: Count = 24  # of a time step; series_dec has hours in any case
+    stay: Literal["visit", "icu", "benchmark"] = "visit"  # of series_...; benchmark: as the MIMIC-III benchmark keeps
+    los: Literal["total", "remaining"] = "total"  # series_los: of the stay, or of its rest, as the released code has it
     sets: Count = 32  # sets of examples that influence and gradsel measure
     measured: Count = 16  # patients that delta_knn measures
 

@@ -46,7 +46,7 @@ NEEDS = {  # choices that do not go with the rest of the defaults, and what they
     "kare_readmission": ["data=mimic4", "data.root=tables"],
     **{f"dischargeqa_{kind}": ["system=exprag"] for kind in ("diagnosis", "medication", "instruction")},
     **{name: ["system=ehr_rag"] for name in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia")},
-    **{f"series_{task}": ["system=graphwalker"] for task in ("mortality", "readmission", "los")},
+    **{f"series_{task}": ["system=graphwalker"] for task in ("mortality", "readmission", "los", "dec")},
     "medqa": ["system=graphwalker", "system.encoder=text", "task=medqa", "data=medqa", "data.root=exam.jsonl"],
 }
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.readers.events import F64, I64, TEXT, TIME, Found, FoundLarge, event, finite, words
-from ghar.data.readers.tables import Table, open_table, sift, sift_large
+from ghar.data.readers.tables import Table, columns_of, open_table, sift, sift_large
 from ghar.errors import BadInput
 
+WARDS = {"last_careunit", "first_wardid", "last_wardid"}
+MOVED = "after a transfer"
 KEYS = {"subject_id": I64, "hadm_id": I64}
 
 
@@ -105,20 +107,33 @@ def once(rows: pl.DataFrame, name: str) -> Found:
 def read_icu(root: Path, name: str, visits: pl.DataFrame) -> Found:
     """ICU stays: an event at the start, which does not carry the end, and one of its own at the end (trap 5).
 
-    Counts the latter as "added.icustays.discharges"; an end that is missing or before the start has none.
+    Counts the latter as "added.icustays.discharges"; an end that is missing or before the start has none. Where the
+    table has wards (MIMIC-III), the end of a stay that changed its unit or ward says so (MOVED), counted as
+    "marked.icustays.transfers".
     """
-    table = open_table(root, name, {**KEYS, "first_careunit": TEXT, "intime": TIME, "outtime": TIME})
+    wards = WARDS <= columns_of(root, name)
+    columns = {**KEYS, "first_careunit": TEXT, "intime": TIME, "outtime": TIME}
+    table = open_table(root, name, columns | (dict.fromkeys(sorted(WARDS), TEXT) if wards else {}))
     unit, enters, leaves = pl.col("first_careunit").str.strip_chars(), pl.col("intime"), pl.col("outtime")
     drops = {"unknown_admission": pl.col("start").is_null(), "no_intime": enters.is_null()}
     code = pl.concat_str(pl.lit("ICU_ADMISSION/"), unit.fill_null("UNKNOWN"))
     repairs = {"no_careunit": unit.is_null(), "no_outtime": leaves.is_null(), "outtime_before_intime": leaves < enters}
-    result = [*event(enters, code, enters), leaves.alias("leaves")]
+    moved = pl.lit(False)
+    if wards:
+        moved = (pl.col("first_careunit") != pl.col("last_careunit")) | (
+            pl.col("first_wardid") != pl.col("last_wardid")
+        )
+    result = [*event(enters, code, enters), leaves.alias("leaves"), moved.fill_null(True).alias("moved")]
     stays, counts = sift(table, join_visits(table, visits), drops, repairs, result)
     ended = stays.filter(pl.col("leaves") >= pl.col("time")).with_columns(
-        code=pl.lit("ICU_DISCHARGE"), time="leaves", recorded="leaves"
+        code=pl.lit("ICU_DISCHARGE"),
+        time="leaves",
+        recorded="leaves",
+        text_value=pl.when("moved").then(pl.lit(MOVED)),
     )
+    counts |= {"marked.icustays.transfers": int(ended["moved"].sum())} if wards else {}
     counts |= {"added.icustays.discharges": ended.height} if ended.height else {}
-    return pl.concat([stays, ended]).drop("leaves"), counts
+    return pl.concat([stays, ended]).drop("leaves", "moved"), counts
 
 
 def read_labs(

@@ -55,7 +55,7 @@ from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vita
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "mimic3-3"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic3-4"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "patients",
     "admissions",

@@ -88,6 +88,12 @@ def _has(place: Path, name: str) -> bool:
         return False
 
 
+def columns_of(root: Path, name: str) -> set[str]:
+    """The columns (lower case) that a table has; none where it is absent."""
+    path = find_table(root, name)
+    return set() if path is None else {column.lower().strip() for column in _header(path)}
+
+
 def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Table:
     """Open a table lazily with `columns` (lower case), in the given types; nothing but the header is read.
 

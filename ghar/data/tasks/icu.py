@@ -7,8 +7,33 @@ import polars as pl
 from ghar.data.cohort import Cohort
 from ghar.errors import BadInput
 
+TRANSFERS, MOVED = "marked.icustays.transfers", "after a transfer"  # as ghar.data.readers.mimic.read_icu has them
 ENTERS, LEAVES = "^ICU_ADMISSION(/|$)", "^ICU_DISCHARGE(/|$)"
 COLUMNS = ("subject_id", "visit_id", "start", "end", "died", "death_time")
+
+
+def benchmark_stays(cohort: Cohort) -> pl.DataFrame:
+    """ICU stays as the MIMIC-III benchmark keeps them (Harutyunyan et al. 2019), with the columns of `icu_stays`.
+
+    Left out: hospital stays with several ICU stays, stays that changed their unit or ward, patients below 18, stays
+    without an end. `died` is a death by the end of the hospital stay, by its time. BadInput for another source.
+    """
+    if TRANSFERS not in cohort.counts:
+        raise BadInput(
+            f"The {cohort.name} tell nothing of wards, on which the benchmark's exclusions hang: choose data=mimic3, or "
+            "system.stay=icu."
+        )
+    code = pl.col("code")
+    told = cohort.scan().filter(code.str.contains(LEAVES) | (code == "AGE"))
+    told = told.select("visit_id", "code", "numeric_value", "text_value").collect(engine="streaming")
+    moved = told.filter(code.str.contains(LEAVES) & (pl.col("text_value") == MOVED))["visit_id"]
+    children = told.filter((code == "AGE") & (pl.col("numeric_value") < 18))["visit_id"]
+    stays = icu_stays(cohort).filter(pl.len().over("visit_id") == 1, pl.col("end").is_not_null())
+    stays = stays.filter(~pl.col("visit_id").is_in(pl.concat([moved, children]).unique().implode()))
+    ends = cohort.visits.select("visit_id", discharged="end")
+    stays = stays.join(ends, on="visit_id", how="left", maintain_order="left")
+    within = pl.col("died") & (pl.col("death_time") <= pl.col("discharged")).fill_null(False)
+    return stays.with_columns(died=within).select(COLUMNS)
 
 
 def icu_stays(cohort: Cohort) -> pl.DataFrame:

@@ -4,6 +4,8 @@ task         shown                                  predicted at  label
 mortality    the first 48 h                         48 h          death in the stay; stays of 48 h or longer (MIMIC-III
                                                                   benchmark, Harutyunyan et al. 2019)
 readmission  the stay, its last `last_steps` steps  discharge     next admission, or death, within 30 days of it
+dec          the stay so far, in hours              each hour     death within 24 h; from the fifth hour on, to the end
+                                                                  of the stay or the death (the benchmark's, hourly)
 los          paper: the stay, its last steps        discharge     days of the stay: below 3, 3 to 7, 7 to 14, 14 or more
              strict: the first 24 h                 24 h          the same, of stays of 24 h or longer
 
@@ -15,6 +17,7 @@ stay         "visit": what a visit of the cohort is, a hospital stay in MIMIC. T
              (Section C) and the prompts (Section K) speak of hospital stays and hospital discharge. "icu": its ICU
              stays, as Section B prepares the data and Table 5 counts (readmitted "to the ICU", 3.7 days on average):
              48 h, 24 h, days and the return are then those of the ICU stay; death stays death in the hospital stay.
+             "benchmark": those of its ICU stays that the MIMIC-III benchmark keeps (`ghar.data.tasks.icu`).
 mortality    the paper shows the whole stay, the end included; here the benchmark's window, in both modes. The
              benchmark also leaves out patients below 18 and hospital stays with several ICU stays; the paper does not
              say so, and neither is left out here.
@@ -31,6 +34,7 @@ paper takes the last visit of patients with two or more: `ghar.data.tasks.subset
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -41,15 +45,16 @@ import polars as pl
 
 from ghar.data.cohort import Cohort, Task
 from ghar.data.readers.vitals import VARIABLES
-from ghar.data.tasks.icu import COLUMNS, icu_stays
+from ghar.data.tasks.icu import COLUMNS, benchmark_stays, icu_stays
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.tasks.stays import Leakage, ordered_within
 from ghar.errors import BadInput
 
-SeriesTask = Literal["mortality", "readmission", "los"]
-Stay = Literal["visit", "icu"]
+SeriesTask = Literal["mortality", "readmission", "los", "dec"]
+Stay = Literal["visit", "icu", "benchmark"]
 Los = Literal["total", "remaining"]
 VITALS = tuple(f"VITAL/{name}" for name in VARIABLES)
+FIRST_HOUR, US = 5, timedelta(microseconds=1)
 DAY, TWO_DAYS, MONTH = timedelta(days=1), timedelta(days=2), timedelta(days=30)
 LIMITS = (timedelta(days=3), timedelta(days=7), timedelta(days=14))  # of the four classes of los
 TASKS: dict[SeriesTask, Task] = {
@@ -57,6 +62,7 @@ TASKS: dict[SeriesTask, Task] = {
     "readmission": Task(
         "series-readmission", "Will this patient be readmitted or die within 30 days of discharge?", ("no", "yes")
     ),
+    "dec": Task("series-dec", "Will this patient die within the next 24 hours?", ("no", "yes")),
     "los": Task(
         "series-los", "How long is this hospital stay in days?", ("below 3", "3 to 7", "7 to 14", "14 or more")
     ),
@@ -80,6 +86,11 @@ def series_samples(
     """
     if step_hours < 1 or last_steps < 1:
         raise BadInput(f"step_hours={step_hours} and last_steps={last_steps} must be 1 or more: correct them.")
+    if task == "dec":
+        samples = _hourly(cohort, series_labels(cohort, task, leakage, stay=stay), tuple(features), leakage)
+        if not samples:
+            raise BadInput(f"Task {TASKS[task].name} has no sample in the {cohort.name}: is anything measured in it?")
+        return _about(cohort, task, stay, los), samples
     windows = series_labels(cohort, task, leakage, stay=stay, los=los)
     measured = _measured(cohort, windows, tuple(features), leakage, step_hours)
     keep = -(-48 // step_hours) if task == "mortality" else last_steps
@@ -99,7 +110,7 @@ def series_labels(
     for name, value, known in (
         ("task", task, tuple(TASKS)),
         ("leakage", leakage, ("paper", "strict")),
-        ("stay", stay, ("visit", "icu")),
+        ("stay", stay, ("visit", "icu", "benchmark")),
         ("los", los, ("total", "remaining")),
     ):
         if value not in known:
@@ -112,6 +123,8 @@ def series_labels(
         rows = rows.with_columns(until=start + TWO_DAYS, label=pl.col("died"))
     elif task == "readmission":
         rows = _discharges(cohort, _stays(cohort, stay))
+    elif task == "dec":
+        rows = _hours(stays)
     else:
         early = leakage == "strict" or los == "remaining"
         rows = stays.filter(end - start >= DAY) if early else stays
@@ -121,12 +134,26 @@ def series_labels(
     return rows.select("subject_id", "visit_id", "window", "start", "until", pl.col("label").cast(pl.Int64))
 
 
+def _hours(stays: pl.DataFrame) -> pl.DataFrame:
+    """A row for each whole hour of each stay from the fifth on, as long as it lasts and the patient lives."""
+    hour = timedelta(hours=1)
+    lived = pl.when("died").then("death_time")
+    last = (pl.min_horizontal("end", lived) - pl.col("start")).dt.total_microseconds() // (hour // US)
+    rows = stays.with_columns(hour=pl.int_ranges(FIRST_HOUR, last + 1)).explode("hour").drop_nulls("hour")
+    rows = rows.with_columns(until=pl.col("start") + pl.col("hour") * hour)
+    dies = (lived - pl.col("until") < DAY).fill_null(False)
+    return rows.with_columns(label=dies, window=pl.concat_str("window", pl.lit("-h"), "hour"))
+
+
 def _stays(cohort: Cohort, stay: Stay) -> pl.DataFrame:
     """The stays the tasks are about, with `window`, their name in sample ids, and whether they end with the death."""
     ident, died = pl.col("visit_id").cast(pl.String), pl.col("died")
     if stay == "visit" or cohort.stay == "ICU":
         group = (c for c in ("group",) if c in cohort.visits.columns)
         return cohort.visits.select(*COLUMNS, *group).with_columns(window=ident, dies_there=died)
+    if stay == "benchmark":
+        named = pl.concat_str(ident, pl.lit("-icu"))
+        return benchmark_stays(cohort).with_columns(window=named, dies_there=died)
     number = pl.int_range(pl.len()).over("visit_id") + 1
     dies = died & (pl.col("death_time") <= pl.col("end"))
     return icu_stays(cohort).with_columns(
@@ -136,7 +163,7 @@ def _stays(cohort: Cohort, stay: Stay) -> pl.DataFrame:
 
 def _about(cohort: Cohort, task: SeriesTask, stay: Stay, los: Los) -> Task:
     """The task, with the question for this kind of stay."""
-    icu = stay == "icu" or cohort.stay == "ICU"
+    icu = stay != "visit" or cohort.stay == "ICU"
     if task == "mortality" and cohort.stay == "ICU":
         return replace(TASKS[task], question="Will this patient die in this ICU stay?")
     if task == "readmission" and "group" in cohort.visits.columns:
@@ -169,17 +196,26 @@ def _discharges(cohort: Cohort, stays: pl.DataFrame) -> pl.DataFrame:
 
 
 def _measured(
-    cohort: Cohort, windows: pl.DataFrame, features: tuple[str, ...], leakage: Leakage, step_hours: int
+    cohort: Cohort,
+    windows: pl.DataFrame,
+    features: tuple[str, ...],
+    leakage: Leakage,
+    step_hours: int,
+    clock: Literal["time", "recorded"] = "time",
 ) -> pl.DataFrame:
-    """window, step, feature (their numbers), value and row of the last value of each step."""
+    """window, step, feature (their numbers), value and row of the last value of each step.
+
+    clock: what puts a value into its step.
+    """
     if len(set(features)) < len(features) or not features:
         raise BadInput("features must name at least one code and each only once: correct the list.")
     numbers = {code: i for i, code in enumerate(features)}
     spans = windows.lazy().select("subject_id", "window", "start", "until", _visit="visit_id")
-    inside = pl.col("time").is_between("start", "until")
+    at = pl.max_horizontal("time", clock)
+    inside = at.is_between("start", "until")
     same = pl.col("visit_id").is_null() | (pl.col("visit_id") == pl.col("_visit"))
     stored = (pl.col("recorded") <= pl.col("until")).fill_null(False) if leakage == "strict" else pl.lit(True)
-    step = (pl.col("time") - pl.col("start")).dt.total_microseconds() // (step_hours * 3_600_000_000)
+    step = (at - pl.col("start")).dt.total_microseconds() // (step_hours * 3_600_000_000)
     last = (
         pl.col("until") - pl.col("start")
     ).dt.total_microseconds() - 1  # a value at the very end is of the last step
@@ -202,6 +238,32 @@ def _measured(
         .agg(pl.col("value").last(), pl.col("row").last())
         .collect()
     )
+
+
+def _hourly(cohort: Cohort, rows: pl.DataFrame, features: tuple[str, ...], leakage: Leakage) -> list[TimeSeriesSample]:
+    """A sample for each hour in `rows` by which anything was measured, in arrays that those of one stay share.
+
+    strict: a value stands in the hour in which it was stored.
+    """
+    stay = ["visit_id", "start"]
+    whole = rows.group_by(stay, maintain_order=True).agg(
+        pl.first("subject_id"), pl.first("window"), pl.max("until"), pl.first("label")
+    )
+    clock = "recorded" if leakage == "strict" else "time"
+    measured = _measured(cohort, whole.select(rows.columns), features, leakage, 1, clock)
+    filled = _fill(whole.select(rows.columns), measured, features, TASKS["dec"].name, 1, sys.maxsize)
+    table = {(full.visit_id, full.prediction_time): full for full in filled}
+    ends = dict(zip(whole.select(stay).iter_rows(), whole["until"], strict=True))
+    samples = []
+    for subject, visit, window, start, until, label in rows.iter_rows():
+        full = table.get((visit, ends[visit, start]))
+        steps = (until - start) // timedelta(hours=1)
+        if full is not None and full.observed[:steps].any():
+            parts = (full.hours, full.values, full.source, full.observed)
+            name = f"{TASKS['dec'].name}-{subject}-{window}"
+            shown = (part[:steps] for part in parts)
+            samples.append(TimeSeriesSample(name, subject, visit, until, label, features, *shown))
+    return samples
 
 
 def _fill(
