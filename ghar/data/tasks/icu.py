@@ -20,8 +20,8 @@ def benchmark_stays(cohort: Cohort) -> pl.DataFrame:
     """
     if TRANSFERS not in cohort.counts:
         raise BadInput(
-            f"The {cohort.name} tell nothing of wards, on which the benchmark's exclusions hang: choose data=mimic3, or "
-            "system.stay=icu."
+            f"The {cohort.name} tell nothing of wards, on which the benchmark's exclusions hang: choose "
+            "data=mimic3, or system.stay=icu."
         )
     code = pl.col("code")
     told = cohort.scan().filter(code.str.contains(LEAVES) | (code == "AGE"))
