@@ -11,13 +11,15 @@ from pathlib import Path
 import polars as pl
 
 from ghar.config import Config
+from ghar.data.audit import Exposure, exposure
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World, generate_world, load_world, world_folder
 from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import read_source
 from ghar.data.tasks.splits import S, Splits
-from ghar.data.tasks.visits import TaskSamples, read_task
+from ghar.data.tasks.stays import Leakage
+from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, link_codes, link_groups
@@ -37,6 +39,10 @@ def beside(config: Config) -> dict[str, bool]:
         "rllib.checkpoint": None if config.rllib is None else config.rllib.checkpoint,
     }
     return texts | {key: learned_from_credentialed(Path(path)) for key, path in models.items() if path is not None}
+
+
+AUDITED = 2000  # test samples whose exposure a run measures
+LEAKAGES: tuple[Leakage, ...] = ("paper", "strict")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +106,20 @@ class Records:
     @cached_property
     def _found(self) -> TaskSamples:
         return read_task(self.source, self.config.data, self.config.task, self.code_map)
+
+    def exposures(self) -> dict[str, Exposure]:
+        """What the first test samples show under paper and under strict, for a task of visits; empty for another."""
+        data, task = self.config.data, self.config.task
+        if task.name not in (*VISIT_TASKS, "labels"):
+            return {}
+        found = {}
+        for leakage in LEAKAGES:
+            if leakage == "strict" and task.legacy_order:
+                continue
+            same = leakage == data.leakage
+            read = self._found if same else read_task(self.source, replace(data, leakage=leakage), task, self.code_map)
+            found[leakage] = exposure(self.cohort, read.splits.test[:AUDITED])
+        return found
 
     @property
     def splits(self) -> Splits[Sample]:

@@ -21,6 +21,7 @@ from ghar.metrics.calibration import temperature
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from rewards.normalise import Running
+from trainers.audited import audited
 from trainers.predictions import samples_of, write_predictions
 from trainers.report import conclude
 from trainers.rows import Ranker, Row, reward_of, rows_of, running_of, summarise
@@ -57,7 +58,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     summary = evaluate_system(system, config, folder)
     rows = {name: list(folder.episodes(name)) for name in config.eval.variants or system.listed}
     write_predictions(folder.path, samples_of(records), system.task.labels, rows)
-    return conclude(folder, summary)
+    return conclude(folder, summary | audited(records))
 
 
 def with_rllib(system: System[Any], config: Config) -> System[Any]:

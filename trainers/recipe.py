@@ -35,6 +35,7 @@ from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
+from trainers.audited import audited
 from trainers.base import reader_of, start_model
 from trainers.evaluate import evaluate_system
 from trainers.machine import check_machine
@@ -231,7 +232,7 @@ def _finish(run: Run) -> None:
     run.logger.finish()
     lessons = dict(read_lessons(run.checkpoints / LESSONS).about)
     about = {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": _commit()}
-    conclude(run.folder, {**summary, **lessons.pop("summary", {}), "lessons": lessons, **about})
+    conclude(run.folder, {**summary, **lessons.pop("summary", {}), **audited(run.records), "lessons": lessons, **about})
 
 
 def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:

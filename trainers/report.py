@@ -12,6 +12,8 @@ from ghar.metrics.ceilings import in_words
 from ghar.metrics.look import Look, Section
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
+from trainers.audited import in_words as in_sentences
+from trainers.audited import section
 
 COLUMNS = ("accuracy", "macro_f1", "f1", "auroc", "reward", "retrieval_rate", "iterations", "tokens")
 WIDTH = 100  # of a terminal
@@ -35,7 +37,8 @@ def report(path: Path) -> Path:
     summary = folder.summary() or {}
     titles = summary.get("titles") or {}
     learns = any(row["phase"] == "rl" for row in folder.metrics())
-    look = Look(titles, summary.get("main"), learns, sections(folder, summary), before=summary.get("before"))
+    parts = (*sections(folder, summary), *section(summary))
+    look = Look(titles, summary.get("main"), learns, parts, before=summary.get("before"))
     return write_report(path, look)
 
 
@@ -68,6 +71,7 @@ def table(summary: Mapping[str, Any]) -> str:
         if numbers.get("errors")
     ]
     lines += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
+    lines += in_sentences(summary)
     if summary["generated"]:
         lines.append("These patients are generated; the numbers say nothing about real ones.")
     return "\n".join(lines)

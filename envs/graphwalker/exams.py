@@ -1,6 +1,7 @@
 """Medical questions as GraphWalker's cases (Appendix M): other questions are chosen and shown with their answers.
 
-python launch/evaluate.py system=graphwalker task=medqa data=medqa data.root=PATH/questions.jsonl
+python launch/evaluate.py system=graphwalker task=medqa data=medqa data.root=PATH/questions.jsonl (or a folder of train,
+dev and test files; MedQA's rows, MIRAGE's, MMLU's, MedMCQA's or PubMedQA's)
 
 Questions stand where patients stand elsewhere, their text embeddings where EHR embeddings stand.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from envs.graphwalker.visits import WITHOUT_SERIES, no_looks, text_vectors
 from envs.records import Records
 from envs.system import Reader
 from ghar.data.cohort import Task
-from ghar.data.readers.questions import LETTERS, Question, read_medqa
+from ghar.data.readers.questions import LETTERS, Question, read_parts, read_questions
 from ghar.data.readers.source import origin
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.encoders.embeddings import embed_texts
@@ -61,14 +63,23 @@ def exams_material(records: Records, settings: Settings) -> Material[Exam]:
 
 
 def read_exams(records: Records) -> tuple[Task, Splits[Exam]]:
-    """Task and questions, split within each answer. BadInput for questions of different numbers of options."""
+    """Task and questions, in the official parts of a folder, else split within each answer.
+
+    BadInput for questions of different numbers of options.
+    """
     root, cut = records.config.data.root, records.config.task
     assert root is not None  # ghar.configure asks for it
-    questions = read_medqa(Path(root))
+    parts = read_parts(Path(root)) if Path(root).is_dir() else {"all": read_questions(Path(root))}
+    questions = [question for part in parts.values() for question in part]
     counts = {len(question.options) for question in questions}
     if len(counts) != 1:
         raise BadInput(f"{root} has questions of {sorted(counts)} options: give questions of one number.")
-    splits = split_stratified([Exam(q, i) for i, q in enumerate(questions)], cut.split, cut.split_seed)
+    numbers = count()
+    exams = {name: tuple(Exam(question, next(numbers)) for question in part) for name, part in parts.items()}
+    if "all" in exams:
+        splits = split_stratified(exams["all"], cut.split, cut.split_seed)
+    else:
+        splits = Splits(exams["train"], exams["valid"], exams["test"])
     return Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()])), records.limited(splits)
 
 

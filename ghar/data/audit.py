@@ -1,8 +1,14 @@
-"""What a model is shown before anybody could have known it: an independent look at the samples of any task."""
+"""What a model is shown before anybody could have known it: an independent look at the samples of any task.
+
+`audit` lists what was recorded after the prediction. That alone is blind where a task "predicts" when its outcome is
+there already (length of stay at the discharge, as the papers have it), so `exposure` also holds what is shown against
+the outcome's own time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -27,7 +33,59 @@ def audit(cohort: Cohort, samples: Sequence[Sample | EventSample | TimeSeriesSam
     return pl.concat([_visits(cohort, visits), _events(cohort, events), _series(cohort, series)])
 
 
+@dataclass(frozen=True)
+class Exposure:
+    """Of samples of visits. facts: codes shown. late: those recorded after the prediction. with_outcome: those first
+    recorded when the outcome was there, or later. at_outcome: samples that are predicted then or later. leaking:
+    samples of which either holds. hours: from the prediction to the outcome, the median; None where nobody knows.
+    """
+
+    samples: int
+    facts: int
+    late: int
+    with_outcome: int
+    at_outcome: int
+    leaking: int
+    hours: float | None
+
+    @property
+    def score(self) -> float:
+        """Leak score: the share of samples that leak, from 0 to 1."""
+        return self.leaking / max(self.samples, 1)
+
+
+def exposure(cohort: Cohort, samples: Sequence[Sample]) -> Exposure:
+    """What samples show, against the prediction's and the outcome's own time. cohort: in the codes they show.
+
+    A sample whose outcome has no known time counts as one that does not leak.
+    """
+    about = pl.LazyFrame(
+        [(sample.sample_id, sample.outcome_time) for sample in samples], {"sample_id": pl.String, "outcome": TIME},
+        orient="row",
+    )  # fmt: skip
+    rows = _shown_in_visits(cohort, samples).join(about, on="sample_id", how="left").collect()
+    told = rows.filter((pl.col("recorded") >= pl.col("outcome")) | (pl.col("recorded").is_null()))
+    at = [s.sample_id for s in samples if s.outcome_time is not None and s.prediction_time >= s.outcome_time]
+    waits = sorted(
+        (s.outcome_time - s.prediction_time).total_seconds() / 3600 for s in samples if s.outcome_time is not None
+    )
+    return Exposure(
+        samples=len(samples),
+        facts=rows.height,
+        late=_late(rows.lazy()).height,
+        with_outcome=told.height,
+        at_outcome=len(at),
+        leaking=len({*at, *told["sample_id"]}),
+        hours=waits[len(waits) // 2] if waits else None,
+    )
+
+
 def _visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.DataFrame:
+    return _late(_shown_in_visits(cohort, samples))
+
+
+def _shown_in_visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.LazyFrame:
+    """sample_id, visit_id, code, prediction_time, recorded: everything that samples show, and when it was known."""
     shown = [
         (sample.sample_id, visit.visit_id, code, sample.prediction_time)
         for sample in samples
@@ -35,9 +93,11 @@ def _visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.DataFrame:
         for code in (*visit.diagnoses, *visit.procedures, *visit.medications)
     ]
     schema = {"sample_id": pl.String, "visit_id": pl.Int64, "code": pl.String, "prediction_time": TIME}
-    first = cohort.scan().group_by("visit_id", "code").agg(pl.col("recorded").min())
-    rows = pl.LazyFrame(shown, schema, orient="row")
-    return _late(rows.join(first, on=["visit_id", "code"], how="left", maintain_order="left"))
+    rows = pl.DataFrame(shown, schema, orient="row").lazy()
+    wanted = rows.select("visit_id").unique()
+    events = cohort.scan().select("visit_id", "code", "recorded").join(wanted, on="visit_id", how="semi")
+    first = events.group_by("visit_id", "code").agg(pl.col("recorded").min())
+    return rows.join(first, on=["visit_id", "code"], how="left", maintain_order="left")
 
 
 def _events(cohort: Cohort, samples: Sequence[EventSample]) -> pl.DataFrame:

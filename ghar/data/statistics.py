@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from ghar.data.audit import audit
+from ghar.data.audit import exposure
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.visit_codes import KIND_NAMES
 
@@ -48,13 +48,14 @@ def dataset_table(cohort: Cohort, tasks: Mapping[str, tuple[Task, Sequence[Sampl
 
 def task_row(cohort: Cohort, task: Task, samples: Sequence[Sample]) -> Table:
     """Samples, patients, label balance, visits shown, and how many codes are shown before they were recorded."""
-    labels = Counter(sample.label for sample in samples)
+    labels, found = Counter(sample.label for sample in samples), exposure(cohort, samples)
     return {
         "samples": len(samples),
         "patients": len({sample.subject_id for sample in samples}),
         "visits shown": sum(len(sample.history) for sample in samples) / max(len(samples), 1),
         "labels": {label: labels[i] for i, label in enumerate(task.labels)},
-        "codes shown too early": audit(cohort, samples).height,
+        "codes shown too early": found.late,
+        "leak score": found.score,
     }
 
 
@@ -85,7 +86,8 @@ def text(table: Table) -> str:
         lines.append(f"  task {name}: {row['samples']:,} samples of {row['patients']:,} patients")
         if "visits shown" in row:
             lines.append(
-                f"    {row['visits shown']:.2f} visits shown, {row['codes shown too early']:,} codes too early"
+                f"    {row['visits shown']:.2f} visits shown, {row['codes shown too early']:,} codes too early, "
+                f"leak score {row['leak score']:.2f}"
             )
         if row.get("left out"):
             lines.append(f"    left out: {', '.join(f'{rule} {n:,}' for rule, n in row['left out'].items())}")

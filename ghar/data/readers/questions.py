@@ -1,16 +1,37 @@
-"""Medical questions with a choice of answers: MedQA (Jin et al. 2021), as its files are distributed."""
+"""Medical questions with a choice of answers, in the forms in which the sets are distributed.
+
+set                             a row has
+MedQA (Jin et al. 2021)         question, options {A: ...}, answer_idx
+MIRAGE (Xiong et al. 2024)      question, options {A: ...}, answer (a letter); one JSON file of several sets
+MMLU (Hendrycks et al. 2021)    question, choices [...], answer (a number from 0, or a letter)
+MedMCQA (Pal et al. 2022)       question, opa, opb, opc, opd, cop (1 to 4, or 0 to 3 in copies that count from 0)
+PubMedQA (Jin et al. 2019)      QUESTION, CONTEXTS, final_decision; or question, context, final_decision
+A file is JSON lines, a JSON list, or a JSON object of rows by id, plain or gzipped. A folder holds the official parts,
+files whose names begin with train, dev (or valid, validation) and test.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ghar.errors import BadInput
 from ghar.plain import readable
 
 LETTERS = "ABCDEFGHIJ"
+CHOICES = ("opa", "opb", "opc", "opd")  # MedMCQA's
+DECISIONS = ("yes", "no", "maybe")  # PubMedQA's
+PARTS = {"train": ("train",), "valid": ("dev", "valid"), "test": ("test",)}
+SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+FORMS = (
+    "MedQA (question, options, answer_idx), MIRAGE (question, options, answer), MMLU (question, choices, answer), "
+    "MedMCQA (question, opa to opd, cop) or PubMedQA (QUESTION, final_decision)"
+)
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,34 +54,104 @@ class Question:
         return f"{self.text}\n{options}"
 
 
-def read_medqa(path: Path) -> list[Question]:
-    """Questions of a file such as questions/US/4_options/phrases_no_exclude_test.jsonl, or the same gzipped.
+def read_parts(folder: Path) -> dict[str, list[Question]]:
+    """The official parts of a set, "train", "valid" and "test". BadInput where one of them is not there just once."""
+    files = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(SUFFIXES)]
+    parts = {}
+    for part, names in PARTS.items():
+        found = [path for path in files if path.name.lower().startswith(names)]
+        if len(found) != 1:
+            seen = ", ".join(path.name for path in found or files) or "no file of questions"
+            raise BadInput(f"{folder} needs one file of questions whose name begins with {names[0]}: it has {seen}.")
+        parts[part] = read_questions(found[0])
+    return parts
 
-    Ids are the file's first word and the line number from 1. Raises BadInput for a missing file and for a line that is
-    no question with its answer among the options.
+
+def read_questions(path: Path) -> list[Question]:
+    """The questions of a file, in one of the forms above.
+
+    Ids are the file's first word and the row's number from 1, or its own id. Raises BadInput for a missing file and for
+    a row that is no question with its answer among the options.
     """
     try:
         opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
         with opened as file:
-            lines = file.read().splitlines()
+            text = file.read()
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"{path} cannot be read ({error}): give a file of MedQA questions (jsonl or jsonl.gz)."
-        ) from error
+        raise BadInput(f"{path} cannot be read ({error}): give a file of questions, {FORMS}.") from error
     stem = path.name.partition(".")[0]
-    return [_question(line, f"{stem}-{i}", path) for i, line in enumerate(lines, start=1) if line.strip()]
+    rows = list(_rows(text, path))
+    first = _counts_from_one([row for _, row in rows])
+    return [_question(row, f"{stem}-{place.partition(' ')[2]}", f"{path}, {place}", first) for place, row in rows]
 
 
-def _question(line: str, name: str, path: Path) -> Question:
+def _rows(text: str, path: Path) -> Iterator[tuple[str, Row]]:
+    """Where a row stands ("line 3", "row abc"), and the row."""
     try:
-        row = json.loads(line)
+        whole = json.loads(text)
+    except ValueError:
+        whole = None
+    if isinstance(whole, list):
+        yield from ((f"row {i}", row) for i, row in enumerate(whole, start=1))
+    elif isinstance(whole, dict) and not _is_row(whole):
+        for name, row in whole.items():
+            if isinstance(row, dict) and not _is_row(row):  # MIRAGE: sets by name
+                yield from ((f"row {name}-{own}", inner) for own, inner in row.items())
+            else:
+                yield f"row {name}", row
+    else:
+        # Not splitlines: valid JSON holds U+2028 and U+2029, which are line ends to Python and not to JSON lines.
+        for i, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                try:
+                    yield f"line {i}", json.loads(line)
+                except ValueError as error:
+                    raise BadInput(f"{path}, line {i}: {error}; a line is one question in JSON: correct it.") from error
+
+
+def _is_row(value: Mapping[str, Any]) -> bool:
+    return bool({"question", "QUESTION"} & value.keys())
+
+
+def _counts_from_one(rows: Sequence[Row]) -> bool:
+    """Whether MedMCQA's cop counts from 1: the authors' files do, copies of them count from 0."""
+    return not any(isinstance(row, dict) and row.get("cop") == 0 for row in rows)
+
+
+def _question(row: Row, name: str, where: str, first: bool) -> Question:
+    try:
+        text = str(row["question"] if "question" in row else row["QUESTION"]).strip()
+        options, answer = _options(row, first)
+        if not text:
+            raise ValueError("an empty question")
+        if not 0 <= answer < len(options) <= len(LETTERS):
+            raise ValueError(f"answer {answer} of {len(options)} options")
+        contexts = _contexts(row)
+        return Question(
+            name, readable("\n".join([*contexts, text])), tuple(readable(str(option)) for option in options), answer
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise BadInput(f"{where}: {error} is wrong or missing; a question is a row of {FORMS}.") from error
+
+
+def _options(row: Row, first: bool) -> tuple[Sequence[Any], int]:
+    """The options of a row, and which of them is right."""
+    if "options" in row:
         letters = sorted(row["options"])
         if letters != list(LETTERS[: len(letters)]):
             raise ValueError(f"options {letters}")
-        options = tuple(readable(str(row["options"][letter])) for letter in letters)
-        return Question(name, readable(str(row["question"])), options, letters.index(row["answer_idx"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(
-            f"{path}, line {name.rpartition('-')[2]}: {error} is wrong or missing; a question has question, options "
-            "A, B, ... and answer_idx."
-        ) from error
+        right = row["answer_idx"] if "answer_idx" in row else row["answer"]
+        return [row["options"][letter] for letter in letters], letters.index(right)
+    if "choices" in row:
+        right = row["answer"]
+        return row["choices"], LETTERS.index(right) if isinstance(right, str) and right else int(right)
+    if "cop" in row:
+        return [row[name] for name in CHOICES], int(row["cop"]) - first
+    return DECISIONS, DECISIONS.index(str(row["final_decision"]).lower())
+
+
+def _contexts(row: Row) -> list[str]:
+    """PubMedQA's abstract, without its conclusion."""
+    context = row.get("context")
+    found = row.get("CONTEXTS") or (context.get("contexts") if isinstance(context, dict) else context) or []
+    return [found] if isinstance(found, str) else [str(part) for part in found]

@@ -1,0 +1,61 @@
+"""Leak scores on the open MIMIC-IV demo, held against a slow count of the same thing."""
+
+from __future__ import annotations
+
+import pytest
+
+from ghar.data.audit import exposure
+from ghar.data.cohort import Cohort
+from ghar.data.tasks.visits import read_task
+from launch.entry import load
+from trainers.audited import in_words, section
+
+
+def samples_of(cohort: Cohort, task: str, leakage: str):
+    config = load(["data=mimic4", "data.root=.", f"task={task}", f"data.leakage={leakage}"])
+    return read_task(cohort, config.data, config.task).samples
+
+
+def test_length_of_stay_at_the_discharge_leaks_and_at_the_admission_does_not(mimic4_cohort: Cohort) -> None:
+    paper = exposure(mimic4_cohort, samples_of(mimic4_cohort, "los", "paper"))
+    assert paper.score == 1 and paper.at_outcome == paper.samples == 275 and paper.late == 40
+    assert paper.with_outcome > 5_000  # the own stay's diagnoses and procedures, coded at the discharge
+    strict = exposure(mimic4_cohort, samples_of(mimic4_cohort, "los", "strict"))
+    assert strict.score == 0 and strict.late == strict.with_outcome == strict.at_outcome == 0 < strict.facts
+
+
+@pytest.mark.parametrize("task", ["los", "read", "dec", "kare_mortality", "guo_readmission"])
+@pytest.mark.parametrize("leakage", ["paper", "strict"])
+def test_exposure_against_its_plain_count(mimic4_cohort: Cohort, task: str, leakage: str) -> None:
+    samples = samples_of(mimic4_cohort, task, leakage)[::7]
+    first: dict = {}
+    events = mimic4_cohort.events.drop_nulls("visit_id").select("visit_id", "code", "recorded")
+    for visit, code, recorded in events.iter_rows():
+        first[visit, code] = min(recorded, first.get((visit, code), recorded))
+    late = told = facts = leaking = 0
+    for sample in samples:
+        assert sample.outcome_time is not None
+        known = [
+            first[visit.visit_id, code]
+            for visit in sample.history
+            for code in (*visit.diagnoses, *visit.procedures, *visit.medications)
+        ]
+        with_it = sum(at >= sample.outcome_time for at in known)
+        facts, late, told = facts + len(known), late + sum(at > sample.prediction_time for at in known), told + with_it
+        leaking += with_it > 0 or sample.prediction_time >= sample.outcome_time
+    found = exposure(mimic4_cohort, samples)
+    assert (found.facts, found.late, found.with_outcome, found.leaking) == (facts, late, told, leaking)
+    assert found.late == 0 or leakage == "paper"
+
+
+def test_the_page_and_the_table_say_that_a_task_leaks() -> None:
+    row = {"samples": 5, "facts": 40, "late": 3, "with_outcome": 9, "at_outcome": 5, "leak_score": 1.0,
+           "hours_ahead": 0.0}  # fmt: skip
+    strict = {**row, "late": 0, "with_outcome": 0, "at_outcome": 0, "leak_score": 0.0, "hours_ahead": None}
+    summary = {"audit": {"used": "paper", "modes": {"paper": row, "strict": strict}}}
+    [part] = section(summary)
+    assert "This task leaks" in part.html and "paper (this run)" in part.html and "1.00" in part.html
+    assert in_words(summary)[0].startswith("leak score of paper (this run): 1.00; of 40 facts shown 3 were recorded")
+    [calm] = section({"audit": {"used": "strict", "modes": {"strict": strict}}})
+    assert "This task leaks" not in calm.html
+    assert section({}) == [] and in_words({}) == []
