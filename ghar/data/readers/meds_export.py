@@ -1,13 +1,16 @@
 """A `Cohort` written as a MEDS folder, which other tools read, and `ghar.data.readers.meds` without any loss.
 
 data/<n>.parquet, metadata/codes.parquet and dataset.json are MEDS 0.4's. What MEDS has no place for lies beside it: the
-columns visit_id and recorded, visits.parquet, and ghar.json (generated, credentialed, stay, counts). Field types:
-schema.py of the package meds 0.4.1; https://github.com/Medical-Event-Data-Standard/meds
+columns visit_id and recorded, visits.parquet, and ghar.json (generated, credentialed, stay, counts, added). Stays are
+written as events too (HOSPITAL_ADMISSION, HOSPITAL_DISCHARGE//ALIVE or //DIED, MEDS_DEATH; for a cohort of ICU stays
+ICU_STAY_START, ICU_STAY_END//...), where the cohort has none of its own: tools such as ACES know of nothing else. Our
+reader leaves them out again. Field types: schema.py of the package meds 0.4.1; https://github.com/Medical-Event-Data-Standard/meds
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -37,13 +40,33 @@ CODE_TYPES = {
     "parent_codes": pa.list_(pa.string()),
     "kind": pa.string(),
 }
+STAYS = {  # what a stay is -> codes of its beginning and its end
+    "hospital": ("HOSPITAL_ADMISSION", "HOSPITAL_DISCHARGE"),
+    "ICU": ("ICU_STAY_START", "ICU_STAY_END"),
+}
+ADDED = {
+    "HOSPITAL_ADMISSION": "admission to hospital",
+    "HOSPITAL_DISCHARGE//ALIVE": "discharge from hospital",
+    "HOSPITAL_DISCHARGE//DIED": "end of the hospital stay by death",
+    "ICU_STAY_START": "beginning of the ICU stay",
+    "ICU_STAY_END//ALIVE": "end of the ICU stay",
+    "ICU_STAY_END//DIED": "end of the ICU stay by death",
+    "MEDS_DEATH": "death",
+}
 OURS = ("generated", "credentialed", "stay")
 
 
-def write_meds(cohort: Cohort, root: Path, shard_size: int = 1000) -> None:
+def write_meds(
+    cohort: Cohort,
+    root: Path,
+    shard_size: int = 1000,
+    labels: Mapping[str, pl.DataFrame] | None = None,
+    splits: Mapping[int, str] | None = None,
+) -> None:
     """Write `cohort` to the new folder `root`, `shard_size` subjects a file, whole or not at all.
 
-    Raises BadInput when `root` already holds something.
+    labels: of tasks, by name, in the columns of MEDS. splits: of patients. Raises BadInput when `root` already holds
+    something.
     """
     root = Path(root)
     if shard_size < 1:
@@ -53,17 +76,48 @@ def write_meds(cohort: Cohort, root: Path, shard_size: int = 1000) -> None:
     with new_folder(root, Mark(cohort.generated, cohort.credentialed)) as half:
         (half / "data").mkdir()
         (half / "metadata").mkdir()
-        subjects = cohort.events["subject_id"]
+        more = _stays(cohort)
+        rows = pl.concat([cohort.events, more], how="diagonal").sort("subject_id", "time", maintain_order=True)
+        subjects = rows["subject_id"]
         firsts = subjects.unique().sort().gather_every(shard_size)
         cuts = [*subjects.search_sorted(firsts).to_list(), len(subjects)]
         for shard, (start, stop) in enumerate(track(list(pairwise(cuts)), "Write MEDS")):
-            _write(cohort.events[start:stop], EVENT_TYPES, half / "data" / f"{shard}.parquet")
+            _write(rows[start:stop], EVENT_TYPES, half / "data" / f"{shard}.parquet")
         codes = cohort.codes if "parents" in cohort.codes.columns else cohort.codes.with_columns(parents=pl.lit(None))
+        added = more.select(pl.col("code").unique().sort())
+        named = added.with_columns(description=pl.col("code").replace(ADDED), parents=pl.lit([], pl.List(pl.String)))
+        codes = pl.concat([codes, named], how="diagonal_relaxed")
         _write(codes.rename({"parents": "parent_codes"}), CODE_TYPES, half / "metadata" / "codes.parquet")
+        for name, frame in (labels or {}).items():
+            (half / "labels").mkdir(exist_ok=True)
+            frame.write_parquet(half / "labels" / f"{name}.parquet")
+        if splits is not None:
+            people = {"subject_id": sorted(splits), "split": [splits[subject] for subject in sorted(splits)]}
+            frame = pl.DataFrame(people, {"subject_id": pl.Int64, "split": pl.String})
+            frame.write_parquet(half / "metadata" / "subject_splits.parquet")
         cohort.visits.write_parquet(half / "visits.parquet")
         (half / "metadata" / "dataset.json").write_text(json.dumps(_about(cohort), indent=1))
         ours = {key: getattr(cohort, key) for key in OURS} | {"counts": dict(cohort.counts)}
+        ours["added"] = added["code"].to_list()
         (half / "ghar.json").write_text(json.dumps(ours, indent=1))
+
+
+def _stays(cohort: Cohort) -> pl.DataFrame:
+    """Beginnings, ends and deaths of the visits as events, of those kinds that the cohort has not."""
+    opens, closes = STAYS[cohort.stay]
+    visits, stay = cohort.visits, {"visit_id": pl.col("visit_id")}
+    how = pl.when(pl.col("died")).then(pl.lit(f"{closes}//DIED")).otherwise(pl.lit(f"{closes}//ALIVE"))
+    dead = visits.drop_nulls("death_time").group_by("subject_id", maintain_order=True).agg(pl.min("death_time"))
+    parts = {
+        opens: visits.select("subject_id", time="start", code=pl.lit(opens), **stay),
+        closes: visits.drop_nulls("end").select("subject_id", time="end", code=how, **stay),
+        "MEDS_DEATH": dead.select("subject_id", time="death_time", code=pl.lit("MEDS_DEATH")),
+    }
+    own = cohort.codes["code"]
+    kept = [part for code, part in parts.items() if not own.str.starts_with(code).any()]
+    columns = {"subject_id": pl.Int64, "time": pl.Datetime("us"), "code": pl.String, "visit_id": pl.Int64}
+    rows = pl.concat([pl.DataFrame(schema=columns), *kept], how="diagonal")
+    return rows.with_columns(recorded="time")
 
 
 def _write(frame: pl.DataFrame, types: dict[str, pa.DataType], path: Path) -> None:

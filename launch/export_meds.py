@@ -1,0 +1,58 @@
+"""Write any cohort as a MEDS folder: python launch/export_meds.py data=mimic4 data.root=/path/to/mimic-iv run_dir=OUT
+
+Leaves OUT/meds: data, metadata and, of the task that task=... names, labels/TASK.parquet and the split of its patients
+(metadata/subject_splits.parquet). Other tools read it as MEDS 0.4, and data=meds data.root=OUT/meds without any loss.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ghar.config import Config
+    from ghar.data.cohort import Sample
+
+
+def run(config: Config) -> None:
+    from envs.records import Records
+    from ghar.data.readers.meds_export import write_meds
+    from ghar.errors import BadInput
+
+    records, place = Records(config), Path(config.run_dir) / "meds"
+    labels, splits = {}, None
+    try:
+        parts = {"train": records.splits.train, "tuning": records.splits.valid, "held_out": records.splits.test}
+        labels[config.task.name] = _labels([s for own in parts.values() for s in own], len(records.task.labels))
+        splits = {sample.subject_id: part for part, own in parts.items() for sample in own}
+    except BadInput as error:
+        print(f"No labels of task={config.task.name}: {error}")
+    cohort = records.source
+    write_meds(cohort, place, labels=labels, splits=splits)
+    rows = sum(frame.height for frame in labels.values())
+    people = cohort.visits["subject_id"].n_unique()
+    print(f"{place}: {people:,} patients, {cohort.visits.height:,} visits, {cohort.events.height:,} events, "
+          f"{rows:,} labels of {config.task.name}")  # fmt: skip
+
+
+def _labels(samples: list[Sample], answers: int) -> pl.DataFrame:
+    """Samples in MEDS's columns: boolean_value of two answers, else integer_value."""
+    import polars as pl
+
+    rows = [(s.subject_id, s.prediction_time, s.label) for s in samples]
+    types = {"subject_id": pl.Int64, "prediction_time": pl.Datetime("us"), "integer_value": pl.Int64}
+    frame = pl.DataFrame(rows, types, orient="row").sort("subject_id", "prediction_time", maintain_order=True)
+    if answers != 2:
+        return frame
+    return frame.select("subject_id", "prediction_time", boolean_value=pl.col("integer_value") == 1)
+
+
+if __name__ == "__main__":
+    # The repository root instead of launch/: found from any folder, and no launcher hides a library of its name.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    from launch.entry import launch
+
+    launch(run)

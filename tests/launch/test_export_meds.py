@@ -1,0 +1,75 @@
+"""launch/export_meds.py: any cohort as a MEDS folder that our reader and ACES read, with labels and split of a task."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ghar.data.readers.meds import read_meds
+from ghar.data.readers.meds_labels import read_labels, read_subject_splits
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.tasks.visits import visit_samples
+from launch.entry import load
+from launch.export_meds import run
+
+WEEK = """
+predicates:
+  admitted: {code: {regex: "^HOSPITAL_ADMISSION"}}
+  left: {code: {regex: "^HOSPITAL_DISCHARGE"}}
+  died: {code: MEDS_DEATH}
+  over: {expr: "or(left, died)"}
+trigger: admitted
+windows:
+  input: {start: null, end: trigger + 24h, start_inclusive: true, end_inclusive: true, index_timestamp: end}
+  gap: {start: trigger, end: start + 48h, start_inclusive: false, end_inclusive: true,
+        has: {left: "(None, 0)", died: "(None, 0)", admitted: "(None, 0)"}}
+  target: {start: gap.end, end: start -> over, start_inclusive: false, end_inclusive: true, label: died}
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("export")
+    demo = f"data.root={shared_data / 'mimic-iv-demo-2.2'}"
+    run(load(["data=mimic4", demo, f"data.cache={root / 'cache'}", f"run_dir={root}", "task=guo_los"]))
+    return root / "meds"
+
+
+def test_the_cohort_the_labels_and_the_split_come_back(exported, shared_data):
+    cohort, back = read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=False), read_meds(exported)
+    for frame in ("events", "codes", "visits"):
+        assert getattr(back, frame).equals(getattr(cohort, frame)), frame
+    labels, splits = read_labels(exported / "labels/guo_los.parquet"), read_subject_splits(exported)
+    assert labels.columns[2:] == ["boolean_value"] and labels.height == 262
+    assert set(labels["subject_id"]) == set(splits) and set(splits.values()) == {"train", "tuning", "held_out"}
+
+
+def test_aces_makes_a_task_of_it(exported, shared_data, tmp_path):
+    """Death in hospital after the first 48 hours, asked 24 hours after admission; counted again from the visits."""
+    tool = shutil.which("aces-cli", path=os.environ.get("GHAR_MEDS_TOOLS")) or shutil.which("aces-cli")
+    if tool is None:
+        pytest.skip("es-aces is not installed: pip install es-aces in an environment of its own")
+    (tmp_path / "in_hospital_death.yaml").write_text(WEEK)
+    shards = sorted((exported / "data").glob("*.parquet"))
+    assert len(shards) == 1
+    command = [tool, "cohort_name=in_hospital_death", f"cohort_dir={tmp_path}", "data.standard=meds",
+               f"data.path={shards[0]}"]  # fmt: skip
+    subprocess.run(command, check=True, timeout=400, capture_output=True, cwd=tmp_path)
+    file = tmp_path / "in_hospital_death.parquet"
+    cohort = read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=False)
+    base = load(["task=labels", f"task.labels={file}", "task.question='Will this patient die in this stay?'"]).task
+    about, samples = visit_samples(cohort, replace(base, answers=("survives", "dies")), "strict")
+    stays = cohort.visits.filter(pl.col("end") - pl.col("start") > pl.duration(hours=48))
+    # four more died minutes after what the tables call their discharge, which ends ACES's window
+    deaths = stays.filter(pl.col("died") & (pl.col("death_time") <= pl.col("end")))
+    assert about.labels == ("survives", "dies")
+    assert len(samples) == len({(s.subject_id, s.prediction_time) for s in samples})
+    dead = {(s.subject_id, s.visit_id) for s in samples if s.label == 1}
+    assert dead == set(deaths.select("subject_id", "visit_id").rows()) and len(dead) == 9
+    assert {s.visit_id for s in samples} == set(stays["visit_id"]) and len(samples) == 220
