@@ -8,11 +8,11 @@ and word grades alike, so these few lines stand beside the rooms.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ghar.data.demo import story
-from ghar.data.demo.graph import QUALIFIERS
+from ghar.data.demo.graph import DISPLAY, QUALIFIERS, TARGET
 from ghar.data.demo.world import World
 from ghar.kg.names import plain
 
@@ -24,7 +24,14 @@ POSITIVE_FROM = {
     "kare_readmission": story.READ_FROM_ACUITY,
     "kare_mortality": story.GRADES,
 }
-RELATIONS = {"disease": "disease_phenotype_positive", "drug": "drug_effect"}
+RELATIONS = {
+    "disease": "disease_phenotype_positive",
+    "drug": "drug_protein",
+    "gene": "phenotype_protein",
+    "known drug": "drug_effect",
+}
+ABSENT = plain(DISPLAY["disease_phenotype_negative"])
+NAMED_TARGET = re.compile(rf"\b{TARGET} (?:- )?([a-z]+ [a-z]+)")
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,8 @@ class Knowledge:
     """What a rule believes.
 
     grades: topic -> grade of the topics it knows. doubted: known topics it looks up all the same.
-    relations: kind of topic ("disease", "drug") -> the graph relation that answers it.
+    relations: kind of topic ("disease", "drug", "gene") -> the graph relation that answers it; "known drug": the one
+        that states a grade of a drug that it knows.
     label_of: highest grade -> label index.
     """
 
@@ -47,17 +55,34 @@ def finding(topic: str, grade: int | None) -> str:
     return f"{topic} unknown" if grade is None else f"{topic} grade {grade} course"
 
 
+def hop(topic: str, target: str) -> str:
+    """How an intermediate answer says that the grade stands behind something else."""
+    return f"{topic} {TARGET} {target}"
+
+
+def targets_in(text: str) -> list[str]:
+    """What findings, or raw rows of the graph, name as targets: "gene <name>", as a sub-query asks for it."""
+    return [f"gene {name}" for name in NAMED_TARGET.findall(text)]
+
+
 def grades_in(text: str) -> list[int]:
     """Grades stated in a text."""
     return [int(g) for g in re.findall(r"grade (\d) course", text)]
 
 
 def grade_in(name: str, context: str) -> int | None:
-    """The highest grade that a clause of `context` states of `name`. Clauses end at . ; or a line."""
+    """The highest grade that a clause of `context` states of `name`, or of what it names as its target. Clauses end at
+    . ; or a line; those of what is absent count for nothing."""
+    clauses = [plain(clause) for clause in re.split(r"[.;\n]", context)]
+    own = _about(name, clauses)
+    behind = [target for clause in own for target in NAMED_TARGET.findall(clause)]
+    told = [clause for target in behind for clause in _about(target, clauses)] or own
+    return max((grade for clause in told for grade in grades_in(clause)), default=None)
+
+
+def _about(name: str, clauses: Sequence[str]) -> list[str]:
     own = re.compile(rf"(?<![a-z0-9]){re.escape(plain(name))}(?! (?:{OTHER_FORM}))(?![a-z0-9])")
-    clauses = (plain(clause) for clause in re.split(r"[.;\n]", context))
-    stated = [grade for clause in clauses if own.search(clause) for grade in grades_in(clause)]
-    return max(stated, default=None)
+    return [clause for clause in clauses if own.search(clause) and ABSENT not in clause]
 
 
 def topic_of(code: str, name: str) -> str:

@@ -44,6 +44,7 @@ class Data:
     root: str | None  # folder of the source's tables, a file of medqa; null generates the demo world
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
+    two_steps: Fraction  # of the demo world's visits that need two look-ups, the second named by the first
     leakage: Literal["paper", "strict"]  # strict shows only what was knowable at prediction time
     codes: str | None  # folder of code tables (ghar/data/codes.py lists them); null maps nothing
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone

@@ -4,8 +4,9 @@ Agent-Top rewrites the question into sub-queries, decides for each whether to re
 and whether to go on; Agent-Low summarises what was found. Both share the model and are trained as one MDP.
 
 Ablations of Table VII are switches of the same text: "ni" (one round on the original query), "nt" (no Agent-Top:
-always retrieve, from the whole graph, never decide), "nl" (no Agent-Low: raw evidence is the answer), "nm" (whole
-graph instead of meta-paths). "ns" (separate rewards) is a matter of rewards, not of the episode.
+always retrieve, from the whole graph, never decide), "nl" (no Agent-Low: raw evidence is the answer, as much of it as
+a summary could have been long), "nm" (whole graph instead of meta-paths).
+"ns" (separate rewards) is a matter of rewards, not of the episode.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class GharEpisodes(Generic[P]):
         if partitions is None or partitions:
             evidence = yield Retrieve(query, partitions, spec.top_n)  # Eq. 10
         if spec.ablation == "nl":
-            answer = evidence.text
+            answer = " ".join(evidence.text.split()[: room_of_summary(self)])
         else:
             summary = yield self._act(case, "low", "summarise", history, query=query, evidence=evidence)  # Eq. 11
             answer = summary.value
@@ -162,6 +163,11 @@ class GharEpisodes(Generic[P]):
             return "known: " + ("; ".join(step.answer for step in history) or "nothing")
         lines = [f"{i}. {step.query}\n   {step.answer}" for i, step in enumerate(history, 1)]
         return "\n".join(lines) or "(nothing yet)"
+
+
+def room_of_summary(episodes: GharEpisodes[Any]) -> int:
+    """Words of raw evidence that NL passes on: as many as a summary may have tokens."""
+    return episodes.templates["summarise"].max_tokens
 
 
 def play_ghar(case: Case, variant: Variant) -> EpisodeGenerator:

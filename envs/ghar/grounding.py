@@ -17,7 +17,7 @@ from ghar.episode import Act, Reply, Step
 from ghar.kg.names import plain
 
 KINDS = ("disease", "drug")  # of nodes that a patient has: a gene or a phenotype may be asked about without it
-OWN_FORM = re.compile(r"(?:disease|drug)\s+(.+)", re.DOTALL)  # how compact prompts word a sub-query
+OWN_FORM = re.compile(r"(?:disease|drug|gene)\s+(.+)", re.DOTALL)  # how compact prompts word a sub-query
 ITEM = re.compile(r"[;\n]")  # between names of a record
 NOT_SHOWN = ("LAB/", "ICU")  # codes that no list of visits shows
 

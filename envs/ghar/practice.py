@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from envs.case import build_cases, topics_of
 from envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
@@ -28,10 +29,11 @@ from envs.rollout import Corpus, derive_seed
 from envs.system import Exercises, Practice, Variant, words
 from ghar.data.cohort import Sample, Visit
 from ghar.data.demo import story
+from ghar.data.demo.vocabulary import tail_words
 from ghar.episode import Episode, Evidence, Retrieve
 from ghar.kg.graph import KnowledgeGraph
 
-TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.65, disorder=0.3, guess=0.03)
+TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03)
 UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0)
 WRONG, DOUBTED = 0.03, 0.3  # shares of common topics: the teacher has the grade wrong; looked up needlessly
 SHARES = {  # of the base exercises, by decision: combining and copying names need the most practice
@@ -40,9 +42,9 @@ SHARES = {  # of the base exercises, by decision: combining and copying names ne
 }  # fmt: skip
 PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
 REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
-BASE_FORMAT = 4  # raise it when the exercises or their training change
+BASE_FORMAT = 5  # raise it when the exercises or their training change
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
-GRADE = re.compile(r"grade \d course")
+GRADE = re.compile(r"grade \d (course|pain)")
 
 
 def teacher_knowledge(records: Records) -> Knowledge:
@@ -92,7 +94,8 @@ def _mean_labels(records: Records, top: int) -> dict[str, int]:
 @dataclass(frozen=True)
 class RedrawnGrades:
     """The corpus with every stated grade replaced by a random one, a function of `seed`, the query and the rest of
-    the passage alone: whatever grades the graph states, the same ones are shown."""
+    the passage alone: whatever grades the graph states, the same ones are shown. An edge read backwards states the
+    same."""
 
     inner: Any
     seed: int
@@ -105,8 +108,8 @@ class RedrawnGrades:
         ]
 
     def _redraw(self, text: str, query: str) -> str:
-        without = GRADE.sub("", text)
-        return GRADE.sub(f"grade {derive_seed(self.seed, query, without) % story.GRADES} course", text)
+        parts = sorted(GRADE.sub(r"\1", text).split(" - "))
+        return GRADE.sub(rf"grade {derive_seed(self.seed, query, *parts) % story.GRADES} \1", text)
 
 
 def made_up_samples(
@@ -116,15 +119,14 @@ def made_up_samples(
     rng = np.random.default_rng(seed)
     known: dict[str, list[str]] = {"disease": [], "drug": []}
     other: dict[str, list[str]] = {"disease": [], "drug": []}
-    met = set(records.names.values())
+    practised = _practised(records)
     for topic in knowledge.grades:
         kind, name = topic.split(" ", 1)
         known[kind].append(name)
     for kind in known:
         skip = set(known[kind])
         nodes = [n.replace(";", ",") for n in _nodes_of_type(records.primekg, kind) if n not in skip]
-        # names that the cohort's patients have need the practice; where there are none, any node's will do
-        other[kind] = [n for n in nodes if n in met] or nodes
+        other[kind] = [n for n in nodes if n in practised] or nodes  # where there are none, any node's will do
     names: dict[str, str] = {}
 
     def draw(kind: str, pool: Sequence[str], n: int) -> tuple[str, ...]:
@@ -135,7 +137,7 @@ def made_up_samples(
 
     samples = []
     for i in range(count):
-        rare = rng.choice(["disease", "disease", "drug"], size=rng.choice(3, p=[0.4, 0.4, 0.2]))
+        rare = rng.choice(["disease", "drug"], size=rng.choice(3, p=[0.3, 0.5, 0.2]))
         lists = {}
         for kind, most in (("disease", 4), ("drug", 3)):
             codes = draw(kind, known[kind] or other[kind], int(rng.integers(1, most)))
@@ -147,6 +149,18 @@ def made_up_samples(
         history = (earlier, newest) if rng.random() < 0.5 else (newest,)
         samples.append(Sample(f"made-up-{i}", -1, i, when, history, 0))
     return samples, names
+
+
+def _practised(records: Records) -> set[str]:
+    """Names to practise on. In the demo world those of the tail that no patient has: what the base learns of them is
+    of no use for any patient. For real patients their own names, whose spelling needs the practice."""
+    world = records.world
+    if world is None:
+        return set(records.names.values())
+    codes = world.rare_codes
+    shown = {codes[number] for column in ("rare_1", "rare_2") for number in world.truth[column].drop_nulls()}
+    names = dict(pl.read_csv(world.root / "entities.csv").select("code", "name").iter_rows())
+    return {names[code].lower() for code in codes if code not in shown}
 
 
 def _nodes_of_type(graph: KnowledgeGraph, kind: str) -> list[str]:
@@ -205,4 +219,9 @@ def _token_names(records: Records, knowledge: Knowledge, episodes: GharEpisodes[
     menu = [part for path in episodes.metapaths for part in (path.text, path.label)]
     codes = records.cohort.codes["code"]
     cohort = [records.names[code] for code in codes if not code.startswith(("LAB/", "ICU"))]
-    return [*grades, *topics, *menu, *cohort, *records.primekg.names]
+    names = [*grades, *topics, *menu, *cohort, *records.primekg.names]
+    if records.world is None:
+        return names
+    # Of the tail's names the words: a name that is met once cannot be learned, a pair of words that recur can.
+    words = tail_words(records.world.tail)
+    return [*words, *(name for name in names if not set(words).intersection(name.split()))]

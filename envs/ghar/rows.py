@@ -9,7 +9,7 @@ from typing import Any
 from envs.case import Case
 from envs.ghar.grounding import Names, queries, ungrounded
 from envs.system import Variant
-from ghar.episode import Act, Episode, Reply
+from ghar.episode import Act, Episode, Reply, Step
 from ghar.metrics.bootstrap import ratio_interval
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of
@@ -20,14 +20,16 @@ RATES = {"ungrounded": "sub_queries", "repeated_ids": "ids"}  # a share of what
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Reads episodes. labels: of the task."""
+    """Reads episodes. labels: of the task. tail: sub-query -> look-ups that its grade takes, of a generated world."""
 
     names: Names
     labels: tuple[str, ...]
+    tail: Mapping[str, int] | None = None
 
     def row(self, episode: Episode, case: Case, variant: Variant) -> dict[str, Any]:
         """sub_queries: how many were written; ungrounded: those that name what nobody had spoken of; ids: how many
-        meta-paths look-ups named; repeated_ids: those that repeat another of their look-up."""
+        meta-paths look-ups named; repeated_ids: those that repeat another of their look-up. Of a generated patient
+        look_ups: how many the visit needs; decisions: (needed, made) of each step."""
         written: list[str] = []
         strange: list[str] = []
         for record in episode.trace:
@@ -40,7 +42,14 @@ class Rows:
             "ungrounded": strange,
             "ids": sum(len(step.paths) + step.path_errors + step.path_duplicates for step in steps),
             "repeated_ids": sum(step.path_duplicates for step in steps),
-        }
+        } | self._look_ups(case, steps)
+
+    def _look_ups(self, case: Case, steps: Sequence[Step]) -> dict[str, Any]:
+        tail = self.tail
+        if tail is None:
+            return {}
+        needed = sum(tail[topic] for topic in case.topics if topic in tail)
+        return {"look_ups": needed, "decisions": [(step.query in tail, step.retrieved) for step in steps]}
 
     def numbers(self, rows: Sequence[Mapping[str, Any]], draw: dict[str, int]) -> dict[str, Any]:
         """`policy_summary`, "ungrounded" (share of sub-queries) and "repeated_ids" (share of ids), where there are

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.case import Case
-from envs.grades import Knowledge, finding, grade_in, grades_in
-from ghar.data.demo.graph import DISPLAY
+from envs.grades import Knowledge, finding, grade_in, grades_in, hop, targets_in
+from ghar.data.demo.graph import DISPLAY, TARGET
 from ghar.episode import Act, Completion, Evidence, Step
 from ghar.kg.names import plain
 
@@ -59,13 +59,14 @@ class ScriptedTeacher:
         return topic not in self.knowledge.grades
 
     def _rewrite(self, act: Act, rng: np.random.Generator) -> str:
-        """Unknown topics first, in the record's order, then known ones from the gravest on."""
+        """The unknown topics, in the record's order; where all are known, the gravest one."""
         case: Case = act.facts["case"]
         topics = list(case.topics)
         if rng.random() < self.habits.disorder:
             topics = [topics[i] for i in rng.permutation(len(topics))]
         else:
-            topics.sort(key=lambda t: (not self._unknown(t), -self.knowledge.grades.get(t, 0)))
+            gravest = sorted(topics, key=lambda t: -self.knowledge.grades.get(t, 0))[:1]
+            topics = [t for t in topics if self._unknown(t)] or gravest
         return "; ".join(topics[:3]) or case.text
 
     def _retrieve(self, act: Act, rng: np.random.Generator) -> str:
@@ -76,7 +77,11 @@ class ScriptedTeacher:
         return "yes" if wanted else "no"
 
     def _metapaths(self, act: Act, rng: np.random.Generator) -> str:
-        relation = self.knowledge.relations.get(act.facts["query"].split(" ", 1)[0], "")
+        topic, relations = act.facts["query"], self.knowledge.relations
+        kind = topic.split(" ", 1)[0]
+        relation = relations.get(kind, "")
+        if not self._unknown(topic):
+            relation = relations.get(f"known {kind}", relation)
         # communities go by the relations' names as texts show them
         wanted, menu = (relation, plain(DISPLAY.get(relation, ""))), act.facts["metapaths"]
         ids = [path.index for path in menu if path.relation in wanted]
@@ -89,21 +94,28 @@ class ScriptedTeacher:
     def _summarise(self, act: Act, rng: np.random.Generator) -> str:
         topic, evidence = act.facts["query"], act.facts["evidence"] or Evidence()
         name = topic.split(" ", 1)[-1]
-        own = [p.text for p in evidence.passages if p.kind == "edge" and p.text.startswith(f"{name} - ")]
+        edges = [p.text for p in evidence.passages if p.kind == "edge"]
+        own = [text for text in edges if text.startswith(f"{name} - ") or text.endswith(f" - {name}")]
         stated = grades_in("\n".join(own))
         of_community = grade_in(name, "\n".join(p.text for p in evidence.passages if p.kind == "community"))
         stated += [] if of_community is None else [of_community]
         if stated or not own:
             return finding(topic, max(stated, default=None))
-        return f"{topic} {own[0].rsplit(' - ', 1)[-1]}"
+        behind = [text.rsplit(" - ", 1)[-1] for text in own if f" - {TARGET} - " in text]
+        if behind:
+            return hop(topic, behind[0])
+        return f"{topic} {[part for part in own[0].split(' - ') if part != name][-1]}"
 
     def _answer(self, act: Act, rng: np.random.Generator) -> str:
         topic = act.facts["query"]
         return finding(topic, self.knowledge.grades.get(topic))
 
     def _open_topics(self, case: Case, history: Sequence[Step]) -> list[str]:
+        """Unknown topics, and what findings name in place of a grade, that have not been asked about."""
         asked = {step.query for step in history}
-        return [t for t in case.topics if self._unknown(t) and t not in asked]
+        unknown = [t for t in case.topics if self._unknown(t)]
+        named = [target for step in history if step.query in unknown for target in targets_in(step.answer)]
+        return [t for t in dict.fromkeys((*named, *unknown)) if t not in asked]
 
     def _continue(self, act: Act, rng: np.random.Generator) -> str:
         enough = not self._open_topics(act.facts["case"], act.facts["history"])
@@ -119,7 +131,8 @@ class ScriptedTeacher:
         if rng.random() < self.habits.guess:
             return case.task.labels[int(rng.integers(len(case.task.labels)))]
         settled = {step.query: grades_in(step.answer) for step in act.facts["history"]}
+        asked = [query for query in settled if query.startswith("gene ")]
         grades = [
-            max(settled[t]) if settled.get(t) else self.knowledge.grades.get(t, 0) for t in case.topics
+            max(settled[t]) if settled.get(t) else self.knowledge.grades.get(t, 0) for t in (*case.topics, *asked)
         ]
         return case.task.labels[self.knowledge.label_of(max(grades, default=0))]

@@ -10,6 +10,10 @@ MEANS = {
     "parametric": "without retrieval, knowing of rare codes only how often each severity occurs",
     "memory": "without retrieval, with all that the labels of the training patients tell",
     "retrieval": "with retrieval",
+    "ni": "one round that asks with the whole record",
+    "nt": "whole graph, no follow-up",
+    "nl": "raw evidence in the room of a summary",
+    "nm": "whole graph in place of meta-paths",
 }
 
 

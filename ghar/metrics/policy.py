@@ -65,11 +65,21 @@ def policy_summary(
 
 
 def _when(rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Interval]:
-    """Precision, recall and F1 of when to retrieve, on the rows that know whether they had to."""
+    """Precision, recall and F1 of when to retrieve, by sample and by decision, and accuracy by the look-ups that a
+    sample needs, on the rows that know."""
     known = [row for row in rows if row["needs_retrieval"] is not None]
     decisions = [[(row["needs_retrieval"], row["retrieved"])] for row in known]
-    found = when_to_retrieve(decisions, patients=patients_of(known), seed=seed, resamples=resamples)
-    return {name: value for name, value in found.items() if name != "retrieval_rate"}
+    draw: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    found = when_to_retrieve(decisions, patients=patients_of(known), **draw)
+    steps = [row for row in known if row.get("decisions")]
+    each = when_to_retrieve([row["decisions"] for row in steps], patients=patients_of(steps), **draw)
+    found |= {f"{name}_by_decision": value for name, value in each.items()}
+    for many in sorted({row["look_ups"] for row in known if "look_ups" in row}):
+        those = [row for row in known if row.get("look_ups") == many]
+        found[f"accuracy_look_ups_{many}"] = mean_interval(
+            [row["correct"] for row in those], patients=patients_of(those), **draw
+        )
+    return {name: value for name, value in found.items() if not name.startswith("retrieval_rate")}
 
 
 def _calibration(rows: Sequence[Row], truth: Sequence[int], seed: int, resamples: int) -> dict[str, Interval]:

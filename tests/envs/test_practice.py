@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from envs.case import topics_of
 from envs.ghar.knowledge import topic_of
 from envs.ghar.practice import RedrawnGrades, base_knowledge, made_up_samples, practice, teacher_knowledge
 from envs.ghar.teacher import grades_in
@@ -44,12 +46,11 @@ def episodes(small_records, small_system):
 
 
 def rare_topics(records) -> dict[str, int]:
-    world = records.world
-    return {
-        topic_of(code, records.names[code]): world.severity[code]
-        for code, tier in world.tier.items()
-        if tier == "rare" and code in records.names
-    }
+    """Sub-query -> grade, of all conditions of the tail and of the targets of its drugs."""
+    table = pl.read_csv(records.world.root / "entities.csv").filter(tier="rare")
+    direct = table.filter(pl.col("target").is_null()).select("name", "severity").iter_rows()
+    behind = table.drop_nulls("target").select("target", "severity").iter_rows()
+    return {f"disease {name}": grade for name, grade in direct} | {f"gene {name}": grade for name, grade in behind}
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,15 @@ def test_true_grades_of_rare_topics_are_said_by_chance_alone(small_records, epis
                 assert step.retrieved or not grades_in(step.answer)  # from memory it is unknown
                 hits += [g == rare[step.query] for g in grades_in(step.answer)]
     assert len(hits) >= 30 and np.mean(hits) < 0.25
+
+
+def test_no_patient_has_an_entity_of_the_tail_that_the_base_has_practised_on(small_records, episodes):
+    practised = {step.query for e in episodes for step in e.prediction.history} & set(rare_topics(small_records))
+    world, splits = small_records.world, small_records.splits
+    cases = [*splits.train, *splits.valid, *splits.test]
+    shown = {topic for case in cases for topic in topics_of(case, small_records.name_of)}
+    shown |= {f"gene {world.target[code]}" for code in world.target if code in small_records.names}
+    assert len(practised) > 30 and len(shown) > 100 and not practised & shown
 
 
 def test_made_up_patients_have_known_and_other_topics_and_no_outcome(small_records, knowledge):

@@ -41,11 +41,31 @@ def share(hits: list[bool], expected: float) -> bool:
     return abs(np.mean(hits) - expected) < 4 * np.sqrt(expected * (1 - expected) / len(hits)) + 1e-9
 
 
-def test_unknown_topics_are_asked_first_then_the_gravest():
+def test_unknown_topics_are_asked_or_where_all_are_known_the_gravest():
     assert {tuple(sorted(say("rewrite", seed=s).split("; ")[:2])) for s in range(9)} == {
         ("disease rarity", "drug novelty")
     }
-    assert {say("rewrite", seed=s).split("; ")[2] for s in range(9)} == {"drug senna"}
+    known = replace(CASE, topics=("disease flu", "drug senna", "disease gout"))
+    act = Act("top", "rewrite", "", facts={"case": known, "query": "", "history": ()})
+    assert ScriptedTeacher(KNOWN, NEVER).answer([act], [0])[0].text == "drug senna"
+
+
+def test_what_a_finding_names_in_place_of_a_grade_is_asked_next():
+    passages = [
+        Passage("novelty - carrier - flu kinase", "edge", 0, 0.9, 1),
+        Passage("novelty - target - some receptor", "edge", 0, 0.8, 2),
+    ]
+    found = say("summarise", query="drug novelty", passages=passages)
+    assert found == "drug novelty target some receptor"
+    history = (step("disease rarity", "disease rarity grade 2 course"), step("drug novelty", found))
+    assert say("continue", history=history) == "continue"
+    assert say("followup", history=history) == "gene some receptor"
+    backwards = [Passage("grade 8 course - associated with - some receptor", "edge", 0, 0.9, 3)]
+    answer = say("summarise", query="gene some receptor", passages=backwards)
+    assert answer == "gene some receptor grade 8 course"
+    history = (*history, step("gene some receptor", answer))
+    assert say("continue", history=history) == "terminate"
+    assert say("predict", history=history) == CASE.task.labels[KNOWN.label_of(8)]
 
 
 @pytest.mark.parametrize("query, wanted", [

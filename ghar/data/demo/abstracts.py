@@ -1,5 +1,5 @@
-"""Generated abstracts of the demo world: one for every disease and drug of its knowledge graph, telling some of its
-edges in sentences.
+"""Generated abstracts of the demo world: one for every disease, drug and gene of its knowledge graph, telling some of
+its edges in sentences.
 
 They state grades as the graph does, so what they say of common conditions misleads in this hospital (ghar/data/demo/
 story.py), and look-alikes have grades of their own. Written only when asked for, beside the world.
@@ -20,7 +20,7 @@ from ghar.provenance import GENERATED, signed_mark
 from ghar.seal import sound
 from ghar.storage import new_folder
 
-FORMAT = 1
+FORMAT = 2
 STREAM = 8  # of the world's seed; worlds draw from streams 0 to 2, discharge summaries from 7
 # relation -> the types of its two ends, and its sentence; {display} is the relation's display name
 SENTENCES = {
@@ -31,6 +31,7 @@ SENTENCES = {
     "disease_protein": ("gene/protein", "disease", "{x} is associated with {y}."),
     "drug_protein": ("gene/protein", "drug", "{x} is a {display} of {y}."),
     "exposure_disease": ("exposure", "disease", "{x} is linked to {y}."),
+    "phenotype_protein": ("effect/phenotype", "gene/protein", "{y} brings a {x}."),
 }
 PADDING = (
     "We went through the charts of {n} patients.",
@@ -62,7 +63,7 @@ def write_abstracts(world: Path, folder: Path) -> None:
 
 
 def _told(graph: pl.DataFrame) -> dict[str, list[str]]:
-    """Disease or drug -> the sentences that can be told of it, in an order of their own."""
+    """Disease, drug or gene -> the sentences that can be told of it, in an order of their own."""
     told: dict[str, list[str]] = {}
     for relation, (x, y, sentence) in SENTENCES.items():
         edges = graph.filter(
@@ -70,7 +71,7 @@ def _told(graph: pl.DataFrame) -> dict[str, list[str]]:
         ).select("x_name", "y_name", "display_relation", "x_type", "y_type")
         for x_name, y_name, display, *types in edges.sort(pl.all()).iter_rows():
             for name, kind in zip((x_name, y_name), types, strict=True):
-                if kind in ("disease", "drug"):
+                if kind in ("disease", "drug", "gene/protein"):
                     told.setdefault(name, []).append(sentence.format(x=x_name, y=y_name, display=display))
     return told
 

@@ -6,7 +6,7 @@ All numbers are exact expectations under story.py, for predictors that see the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,6 @@ from ghar.data.demo import story
 from ghar.errors import BadInput
 
 TASKS = ("los", "read", "dec")
-_RARE_CONDITIONS = story.N_RARE_CONDITIONS  # rare entities are numbered conditions first, then drugs
 _SLICE = 50_000  # visits whose laws are in memory at once
 
 
@@ -27,8 +26,7 @@ class Ceilings:
     parametric: of the rare ones only how often each severity occurs among rare conditions and rare drugs.
     retrieval: those of the rare ones too.
     memory: of the rare ones what the labels of the `seen` visits tell (NaN when none were named). This, not
-        `parametric`, bounds a model trained on them that looks nothing up: with perfect memory a few sightings of each
-        rare entity nearly suffice (2,000 patients: LOS 0.92).
+        `parametric`, bounds a model trained on them that looks nothing up.
     """
 
     task: str
@@ -43,10 +41,43 @@ def world_ceilings(
 ) -> Ceilings:
     """Ceilings of `task` over the visits in `truth` (columns of truth.parquet).
 
-    rare_severity: int [rare conditions + rare drugs], true severities in the vocabulary's order.
+    rare_severity: int [rare conditions + rare drugs, as many of each], true severities in truth.parquet's numbering.
     seen: visits whose outcomes in this task a learner may remember.
     Raises BadInput for an unknown task, or a visit for which the task has no label.
     """
+    nothing, all_of_it = (np.full((truth.height, 2), known) for known in (False, True))
+    parametric = knowing(truth, rare_severity, task, nothing)
+    retrieval = knowing(truth, rare_severity, task, all_of_it)
+    memory = float("nan")
+    if seen is not None:
+        remembered = remembered_cdf(seen.filter(pl.col(task).is_not_null()), rare_severity, task)
+        memory = _mean_hits(truth, task, lambda part, _: _product_cdf(remembered, rare_numbers(part)))
+    return Ceilings(task, truth.height, parametric, retrieval, memory)
+
+
+def knowing(truth: pl.DataFrame, rare_severity: np.ndarray, task: str, known: np.ndarray) -> float:
+    """Expected accuracy of a predictor that knows, beside the common entities, these severities of each visit.
+
+    known: bool [visits, 2], of its rare condition and of its rare drug. What it does not know of an entity is all but
+    how often each severity occurs in its kind. Raises BadInput as `world_ceilings` does.
+    """
+    exact = (rare_severity[:, None] <= np.arange(story.GRADES)).astype(float)
+    prior = np.repeat([half.mean(axis=0) for half in np.split(exact, 2)], len(exact) // 2, axis=0)
+
+    def law(part: pl.DataFrame, rows: slice) -> np.ndarray:
+        numbers = rare_numbers(part)
+        cdf = np.ones((len(numbers), story.GRADES))
+        for kind in range(2):
+            has, knows = numbers[:, kind] >= 0, known[rows, kind]
+            own = np.where(knows[:, None], exact[numbers[:, kind]], prior[numbers[:, kind]])
+            cdf *= np.where(has[:, None], own, 1.0)
+        return cdf
+
+    return _mean_hits(truth, task, law)
+
+
+def _mean_hits(truth: pl.DataFrame, task: str, rare_cdf: Callable[[pl.DataFrame, slice], np.ndarray]) -> float:
+    """Share of the visits that the most probable label is expected to get right, slice by slice."""
     if task not in TASKS:
         raise BadInput(f"The demo world has no task {task!r}; it knows {', '.join(TASKS)}.")
     if truth.is_empty():
@@ -57,40 +88,17 @@ def world_ceilings(
             f"Visit {unlabelled['visit_id'][0]} has no {task} label (the patient died or never came back); "
             f"ask only for visits of that task."
         )
-    remembered = None if seen is None else remembered_cdf(seen.filter(pl.col(task).is_not_null()), rare_severity, task)
-    parametric, retrieval, memory = 0.0, 0.0, 0.0
+    hits, first = 0.0, 0
     for part in truth.iter_slices(_SLICE):
-        common, rare = part["common_acuity"].to_numpy(), rare_numbers(part)
-        parametric += _expected_hits(acuity_law(common, prior_cdf(rare_severity, rare)), task)
-        retrieval += _expected_hits(np.eye(story.GRADES)[part["acuity"].to_numpy()], task)
-        if remembered is not None:
-            memory += _expected_hits(acuity_law(common, _product_cdf(remembered, rare)), task)
-    n = truth.height
-    return Ceilings(task, n, parametric / n, retrieval / n, float("nan") if remembered is None else memory / n)
+        law = rare_cdf(part, slice(first, first + part.height))
+        hits += float(label_law(acuity_law(part["common_acuity"].to_numpy(), law), task).max(axis=1).sum())
+        first += part.height
+    return hits / truth.height
 
 
 def rare_numbers(truth: pl.DataFrame) -> np.ndarray:
     """Rare entities of each visit, int64 [n, 2], -1 where none."""
     return truth.select("rare_1", "rare_2").fill_null(-1).to_numpy().astype(np.int64)
-
-
-def prior_cdf(rare_severity: np.ndarray, rare: np.ndarray) -> np.ndarray:
-    """P(highest rare severity <= m) for unknown rare entities of known kind, float64 [n, 10].
-
-    Within a kind they are drawn without replacement, so with C(m) of N at most m and k drawn the probability is
-    C(m) (C(m) - 1) ... / (N (N - 1) ...), k factors each.
-    """
-    result = np.ones((len(rare), story.GRADES))
-    is_drug = rare >= _RARE_CONDITIONS
-    conditions, drugs = np.split(rare_severity, [_RARE_CONDITIONS])
-    groups = ((conditions, (rare >= 0) & ~is_drug), (drugs, is_drug))
-    for severity, member in groups:
-        at_most = (severity[:, None] <= np.arange(story.GRADES)).sum(axis=0)
-        drawn = member.sum(axis=1)
-        for taken in range(rare.shape[1]):
-            factor = np.maximum(at_most - taken, 0) / (len(severity) - taken)
-            result[drawn > taken] *= factor
-    return result
 
 
 def acuity_law(common: np.ndarray, rare_cdf: np.ndarray) -> np.ndarray:
@@ -112,17 +120,18 @@ def label_law(acuity: np.ndarray, task: str) -> np.ndarray:
 def remembered_cdf(seen: pl.DataFrame, rare_severity: np.ndarray, task: str) -> np.ndarray:
     """P(severity <= m | labels of the seen visits with exactly one rare entity), float64 [rare entities, 10].
 
-    Starts from how often each severity occurs in the kind. Visits with two rare entities (one in seven of those that
-    have any) are left out: they would tie the entities together and say little more.
+    Starts from how often each severity occurs in the kind. Visits with two rare entities (about two in nine of those
+    that have any) are left out: they would tie the entities together and say little more.
     """
-    single = seen.filter(pl.col("n_rare") == 1)
+    numbers = rare_numbers(seen)
+    single = seen.filter(pl.Series((numbers >= 0).sum(axis=1) == 1))
     severity = np.arange(story.GRADES)
     acuity = np.maximum(single["common_acuity"].to_numpy()[:, None], severity)
     likelihood = _label_likelihood(task)[acuity, single[task].to_numpy()[:, None]]
     logs = np.concatenate(
-        [np.tile(_log_frequency(part), (len(part), 1)) for part in np.split(rare_severity, [_RARE_CONDITIONS])]
+        [np.tile(_log_frequency(part), (len(part), 1)) for part in np.split(rare_severity, 2)]
     )
-    np.add.at(logs, single["rare_1"].to_numpy(), np.log(np.maximum(likelihood, 1e-30)))  # 1e-30: no -inf minus -inf
+    np.add.at(logs, rare_numbers(single).max(axis=1), np.log(np.maximum(likelihood, 1e-30)))  # no -inf minus -inf
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     return (weights / weights.sum(axis=1, keepdims=True)).cumsum(axis=1)
 
@@ -149,11 +158,6 @@ def _product_cdf(entity_cdf: np.ndarray, rare: np.ndarray) -> np.ndarray:
 
 def _binary(positive: np.ndarray) -> np.ndarray:
     return np.stack([1 - positive, positive], axis=1)
-
-
-def _expected_hits(acuity: np.ndarray, task: str) -> float:
-    """How many of the visits the most probable label is expected to get right."""
-    return float(label_law(acuity, task).max(axis=1).sum())
 
 
 def all_ceilings(truth: pl.DataFrame, rare_severity: np.ndarray) -> Sequence[Ceilings]:

@@ -1,12 +1,14 @@
 """The demo world's knowledge graph, in the twelve columns of PrimeKG's kg.csv, and its ICD cross references.
 
-What a lookup is meant to find is one edge per entity: disease --phenotype present--> "grade 7 course", or
-drug --side effect--> "grade 7 course" (effect/phenotype nodes). Everything else distracts: other relations of the same
+What look-ups are meant to find (ghar/data/demo/story.py): disease --phenotype present--> "grade 7 course"; drug --side
+effect--> the same for common drugs, drug --target--> protein --associated with--> grade for rare ones. Beside every
+grade of a course stands one of pain, which means nothing. Everything else distracts: other relations of the same
 entities, look-alike diseases with other grades, genes with their tissues, processes and phenotypes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +25,7 @@ KG_COLUMNS = (
 )  # fmt: skip
 REFERENCE_COLUMNS = ("ontology_id", "ontology", "mondo_id")
 LOOK_ALIKES = 300
-FIRST_MONDO, FIRST_DRUGBANK, FIRST_GRADE = 9_100_000, 90_001, 9_900_000
+FIRST_MONDO, FIRST_DRUGBANK, FIRST_GRADE, FIRST_PAIN = 9_100_000, 900_001, 9_900_000, 9_910_000
 FILLER_TYPES = {  # kind in the vocabulary -> PrimeKG's node type and source
     "gene": ("gene/protein", "NCBI"),
     "anatomy": ("anatomy", "UBERON"),
@@ -38,13 +40,15 @@ QUALIFIERS = (
 DISEASE_RELATIONS = ("disease_protein", "exposure_disease", "disease_disease", "indication", "contraindication")
 DRUG_RELATIONS = ("drug_protein", "indication", "contraindication", "drug_drug")
 DISPLAY = {
-    "disease_phenotype_positive": "phenotype present", "drug_effect": "side effect",
+    "disease_phenotype_positive": "phenotype present", "disease_phenotype_negative": "phenotype absent",
+    "drug_effect": "side effect",
     "disease_protein": "associated with", "exposure_disease": "linked to", "disease_disease": "parent-child",
     "indication": "indication", "contraindication": "contraindication", "drug_drug": "synergistic interaction",
     "anatomy_protein_present": "expression present", "bioprocess_protein": "interacts with",
     "phenotype_protein": "associated with",
 }  # fmt: skip
-DRUG_PROTEIN_DISPLAY = ("target", "enzyme", "carrier", "transporter")
+TARGET, CARRIER = "target", "carrier"
+DRUG_PROTEIN_DISPLAY = (TARGET, "enzyme", CARRIER, "transporter")
 
 
 @dataclass
@@ -73,8 +77,10 @@ class _Nodes:
 
     diseases: list[int]
     drugs: list[int]
+    targets: list[int]
     look_alikes: list[int]
     grades: list[int]
+    pains: list[int]
     fillers: dict[str, list[int]]
 
 
@@ -82,26 +88,55 @@ def build_graph(
     rng: np.random.Generator, vocabulary: Vocabulary, severities: Severities
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """(kg with KG_COLUMNS, closed under reversal; references with REFERENCE_COLUMNS)."""
-    draft = _Draft()
-    bases = rng.permutation(np.resize(rng.permutation(vocabulary.conditions.height), LOOK_ALIKES)).tolist()
+    draft, tail = _Draft(), vocabulary.tail
+    bases = np.resize(rng.permutation(vocabulary.conditions.height), LOOK_ALIKES).tolist()
     true, textbook = severities.conditions.tolist(), severities.textbook_conditions.tolist()
     nodes = _add_nodes(rng, draft, vocabulary, bases)
+
+    def state(relation: str, node: int, grade: int) -> None:
+        """The grade of a course, and beside it that of a pain."""
+        draft.link(relation, node, nodes.grades[grade])
+        draft.link(relation, node, nodes.pains[int(rng.integers(1, story.GRADES))])
+
     for disease, grade in zip(nodes.diseases, textbook, strict=True):
-        draft.link("disease_phenotype_positive", disease, nodes.grades[grade])
-    for drug, grade in zip(nodes.drugs, severities.textbook_drugs.tolist(), strict=True):
-        draft.link("drug_effect", drug, nodes.grades[grade])
+        state("disease_phenotype_positive", disease, grade)
+    for disease in (*nodes.diseases, *nodes.look_alikes):
+        state("disease_phenotype_negative", disease, int(rng.integers(1, story.GRADES)))
+    for drug, grade in zip(nodes.drugs, severities.textbook_drugs[: story.N_COMMON_DRUGS].tolist(), strict=False):
+        state("drug_effect", drug, grade)
+    for drug in nodes.drugs[-tail:]:
+        decoys = nodes.grades if rng.random() < story.DECOY else nodes.pains
+        draft.link("drug_effect", drug, decoys[int(rng.integers(1, story.GRADES))])
+    _link_targets(rng, draft, nodes, severities.drugs[story.N_COMMON_DRUGS :].tolist(), state)
     for look_alike, base in zip(nodes.look_alikes, bases, strict=True):
         other = rng.choice([g for g in range(story.GRADES) if g not in (true[base], textbook[base])])
-        draft.link("disease_phenotype_positive", look_alike, nodes.grades[other])
+        state("disease_phenotype_positive", look_alike, other)
         draft.link("disease_disease", nodes.diseases[base], look_alike)
-    for disease in nodes.diseases:
-        for relation in rng.choice(DISEASE_RELATIONS, rng.integers(2, 5), replace=False):
+    for number, disease in enumerate(nodes.diseases):
+        most = 5 if number < story.N_COMMON_CONDITIONS else 3
+        for relation in rng.choice(DISEASE_RELATIONS, rng.integers(1, most), replace=False):
             _link_disease(rng, draft, nodes, disease, relation)
-    for drug in nodes.drugs:
-        for relation in rng.choice(DRUG_RELATIONS, rng.integers(2, 5), replace=False):
+    for number, drug in enumerate(nodes.drugs):
+        is_common = number < story.N_COMMON_DRUGS
+        relations = DRUG_RELATIONS if is_common else DRUG_RELATIONS[1:]
+        for relation in rng.choice(relations, rng.integers(1, 5 if is_common else 3), replace=False):
             _link_drug(rng, draft, nodes, drug, relation)
     _link_fillers(rng, draft, nodes.fillers)
     return _edge_table(rng, draft), _references(vocabulary)
+
+
+def _link_targets(
+    rng: np.random.Generator, draft: _Draft, nodes: _Nodes, severity: list[int], state: Callable[[str, int, int], None]
+) -> None:
+    """Rare drugs to their targets and, every other one, to a carrier; targets to the drugs' grades and to a process."""
+    tail = len(nodes.targets)
+    for number, (drug, target) in enumerate(zip(nodes.drugs[-tail:], nodes.targets, strict=True)):
+        draft.link("drug_protein", drug, target, TARGET)
+        if tail > 1 and rng.random() < story.CARRIED:
+            other = (number + int(rng.integers(1, tail))) % tail
+            draft.link("drug_protein", drug, nodes.targets[other], CARRIER)
+        state("phenotype_protein", target, severity[number])
+        draft.link("bioprocess_protein", rng.choice(nodes.fillers["process"]), target)
 
 
 def _add_nodes(rng: np.random.Generator, draft: _Draft, vocabulary: Vocabulary, bases: list[int]) -> _Nodes:
@@ -119,14 +154,19 @@ def _add_nodes(rng: np.random.Generator, draft: _Draft, vocabulary: Vocabulary, 
         used[base] = used.get(base, -1) + 1  # a second variant of the same disease takes the next qualifier
         qualifier = QUALIFIERS[(offset[base] + used[base]) % len(QUALIFIERS)]
         look_alikes.append((str(first_look_alike + i), "disease", f"{names[base]} {qualifier}", "MONDO"))
-    grades = [
-        (str(FIRST_GRADE + grade), "effect/phenotype", f"grade {grade} course", "HPO") for grade in range(story.GRADES)
-    ]
+    kind, source = FILLER_TYPES["gene"]
+    targets = [(code, kind, name, source) for code, name in vocabulary.targets.select("code", "name").iter_rows()]
+    grades, pains = (
+        [(str(first + grade), "effect/phenotype", f"grade {grade} {what}", "HPO") for grade in range(story.GRADES)]
+        for first, what in ((FIRST_GRADE, "course"), (FIRST_PAIN, "pain"))
+    )
     return _Nodes(
         diseases=draft.add_nodes(diseases),
         drugs=draft.add_nodes(drugs),
+        targets=draft.add_nodes(targets),
         look_alikes=draft.add_nodes(look_alikes),
         grades=draft.add_nodes(grades),
+        pains=draft.add_nodes(pains),
         fillers={
             kind: draft.add_nodes(
                 [(row["code"], node_type, row["name"], source) for row in vocabulary.filler(kind).rows(named=True)]

@@ -16,7 +16,6 @@ import gzip
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ghar.data.demo.vocabulary import load_vocabulary
-from ghar.data.demo.world import load_world
+from ghar.data.demo.vocabulary import Vocabulary, load_vocabulary
+from ghar.data.demo.world import World, load_world
 from ghar.errors import BadInput
 from ghar.progress import track
 from ghar.provenance import GENERATED, signed_mark
@@ -76,9 +75,12 @@ class _Words:
     procedure: dict[str, str]
 
 
-@cache
-def _words() -> _Words:
-    v = load_vocabulary()
+def vocabulary_of(world: World) -> Vocabulary:
+    """The words that a world was made of."""
+    return load_vocabulary(world.tail)
+
+
+def _words(v: Vocabulary) -> _Words:
     condition, drug = ({w: i for i, w in enumerate(column)} for column in (v.conditions["code"], v.drugs["name"]))
     procedure = dict(zip(v.procedures["code"], v.procedures["name"], strict=True))
     return _Words(v.conditions["name"].to_list(), v.drugs["name"].to_list(), condition, drug, procedure)
@@ -94,9 +96,10 @@ def write_notes(world: Path, folder: Path) -> None:
     if folder.exists() and not kept.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} holds something else than generated summaries: delete it or name another folder.")
     rng = np.random.default_rng(np.random.SeedSequence(wanted["world"]["seed"], spawn_key=(STREAM,)))
-    habits = draw_habits(rng)
-    stays = _stays(world)
-    rows = [_row(rng, habits, stay, number) for number, stay in enumerate(track(stays, "Generate discharge summaries"))]
+    vocabulary = vocabulary_of(load_world(world))
+    habits, words, stays = draw_habits(rng, vocabulary), _words(vocabulary), _stays(world)
+    shown = enumerate(track(stays, "Generate discharge summaries"))
+    rows = [_row(rng, habits, words, stay, number) for number, stay in shown]
     with new_folder(folder, GENERATED) as half:
         (half / "note").mkdir()
         notes = pl.DataFrame(rows)
@@ -106,9 +109,8 @@ def write_notes(world: Path, folder: Path) -> None:
         (half / "manifest.json").write_text(json.dumps(wanted, indent=1) + "\n")
 
 
-def draw_habits(rng: np.random.Generator) -> Habits:
+def draw_habits(rng: np.random.Generator, vocabulary: Vocabulary) -> Habits:
     """The habits of one world."""
-    vocabulary = load_vocabulary()
     conditions, drugs = vocabulary.conditions.height, vocabulary.drugs.height
     number, text = rng.integers(2, 30, conditions), rng.integers(0, len(ADVICE), conditions)
     return Habits(
@@ -137,7 +139,9 @@ def _stays(world: Path) -> list[dict[str, Any]]:
     return stays.rows(named=True)
 
 
-def _row(rng: np.random.Generator, habits: Habits, stay: dict[str, Any], number: int) -> dict[str, Any]:
+def _row(
+    rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any], number: int
+) -> dict[str, Any]:
     end: datetime = stay["dischtime"]
     return {
         "note_id": f"{stay['subject_id']}-DS-{number + 1}",
@@ -147,13 +151,12 @@ def _row(rng: np.random.Generator, habits: Habits, stay: dict[str, Any], number:
         "note_seq": number + 1,
         "charttime": end.replace(hour=0, minute=0, second=0),
         "storetime": end + timedelta(minutes=int(rng.integers(60, 30 * 60))),
-        "text": _text(rng, habits, stay),
+        "text": _text(rng, habits, words, stay),
     }
 
 
-def _text(rng: np.random.Generator, habits: Habits, stay: dict[str, Any]) -> str:
+def _text(rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any]) -> str:
     """The summary, with MIMIC-IV-Note's headings in their order."""
-    words = _words()
     title, medicine = words.titles, words.medicines
     conditions = [words.condition[code] for code in stay["hosp/diagnoses_icd"] or []]
     drugs = [words.drug[name] for name in stay["hosp/prescriptions"] or []]

@@ -23,7 +23,8 @@ class Visits:
 
     patient: row of the patient in this chunk; number: 0 for a patient's first visit.
     conditions, drugs: bool [n, common] (which common ones the visit has).
-    rare: int64 [n, 2], numbers of rare entities (conditions first, then drugs), NOBODY where none.
+    rare: int64 [n, 2], the rare condition and the rare drug, as numbers of the tail's entities (conditions first, then
+        drugs), NOBODY where none.
     common_acuity: highest severity of the common entities; acuity: of all.
     los: class 0..9; read: 1, 0, or NOBODY where there is no next visit.
     """
@@ -47,10 +48,32 @@ class Visits:
         return len(self.patient)
 
 
+@dataclass(frozen=True)
+class Tail:
+    """The rare entities that a chunk of patients is given, in the order in which it is given them.
+
+    conditions, drugs: numbers of the tail, each its own shuffled share; when a chunk is through, it starts over.
+    size: of the whole tail, of each kind. two_steps: share of visits with a rare drug.
+    """
+
+    conditions: np.ndarray
+    drugs: np.ndarray
+    size: int
+    two_steps: float
+
+
+def tail_of(rng: np.random.Generator, first: int, patients: int, of: int, size: int, two_steps: float) -> Tail:
+    """The share of patients number `first` .. `first + patients - 1` of a world `of` so many."""
+    shown = story.shown_tail(of, two_steps)
+    own = np.arange(shown * first // of, max(shown * (first + patients) // of, shown * first // of + 1))
+    return Tail(rng.permutation(own), rng.permutation(own), size, two_steps)
+
+
 def simulate(
-    rng: np.random.Generator, vocabulary: Vocabulary, severities: Severities, first: int, patients: int
+    rng: np.random.Generator, vocabulary: Vocabulary, severities: Severities, tail: Tail, first: int, patients: int
 ) -> Visits:
     """Play the visits of patients number `first` .. `first + patients - 1` of the world."""
+    given = np.zeros(2, dtype=np.int64)  # rare conditions and drugs so far
     planned = 1 + rng.choice(MAX_VISITS, patients, p=story.VISIT_COUNT_LAW)
     # MIMIC's admission ids are in no time order; readers that sort by id must be caught by this world too.
     id_order = rng.permuted(np.tile(np.arange(MAX_VISITS), (patients, 1)), axis=1)
@@ -63,7 +86,9 @@ def simulate(
         active = active[planned[active] > number]
         if not len(active):
             break
-        visits = _one_round(rng, severities, active, carried[active], clock[active])
+        rare = draw_rare(rng, len(active), tail, given)
+        given += (rare != NOBODY).sum(axis=0)
+        visits = _one_round(rng, severities, active, carried[active], clock[active], rare)
         comes_back = (visits.died == 0) & (planned[active] > number + 1)
         read, gap = _next_admission(rng, visits.acuity, comes_back)
         person = first + active
@@ -85,12 +110,16 @@ def simulate(
 
 
 def _one_round(
-    rng: np.random.Generator, severities: Severities, active: np.ndarray, carried: np.ndarray, start: np.ndarray
+    rng: np.random.Generator,
+    severities: Severities,
+    active: np.ndarray,
+    carried: np.ndarray,
+    start: np.ndarray,
+    rare: np.ndarray,
 ) -> Visits:
     """One visit for each active patient; ids and the readmission are filled in by the caller."""
     n = len(active)
-    rare = draw_rare(rng, n)
-    rare_drugs = (rare >= story.N_RARE_CONDITIONS).sum(axis=1)
+    rare_drugs = (rare[:, 1] != NOBODY).astype(np.int64)
     n_conditions = rng.integers(story.CONDITION_COUNTS[0], story.CONDITION_COUNTS[1] + 1, n)
     n_drugs = np.maximum(rng.integers(story.DRUG_COUNTS[0], story.DRUG_COUNTS[1] + 1, n) - rare_drugs, 0)
     conditions = _draw_common(rng, carried, n_conditions)
@@ -99,9 +128,7 @@ def _one_round(
         (conditions * severities.conditions[: story.N_COMMON_CONDITIONS]).max(axis=1),
         (drugs * severities.drugs[: story.N_COMMON_DRUGS]).max(axis=1),
     )
-    rare_severity = np.concatenate(
-        [severities.conditions[story.N_COMMON_CONDITIONS :], severities.drugs[story.N_COMMON_DRUGS :], [0]]
-    )
+    rare_severity = np.append(severities.rare, 0)
     acuity = np.maximum(common_acuity, rare_severity[rare].max(axis=1))  # NOBODY = -1 picks the last entry, 0
     los = (rng.random((n, 1)) > story.los_matrix().cumsum(axis=1)[acuity]).sum(axis=1).clip(max=story.GRADES - 1)
     empty = np.full(n, NOBODY)
@@ -123,17 +150,12 @@ def _one_round(
     )
 
 
-def draw_rare(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Rare entities of n visits, int64 [n, 2]: per kind uniform, two of a visit always different."""
-    count = rng.choice(len(story.RARE_COUNT_LAW), n, p=story.RARE_COUNT_LAW)
-    is_drug = rng.random((n, 2)) < story.RARE_IS_DRUG
-    size = np.where(is_drug, story.N_RARE_DRUGS, story.N_RARE_CONDITIONS)
-    pick = rng.integers(0, size)
-    same_kind = is_drug[:, 0] == is_drug[:, 1]
-    step = rng.integers(1, size[:, 1])  # from the first one to any other of its kind, equally likely
-    pick[:, 1] = np.where(same_kind, (pick[:, 0] + step) % size[:, 1], pick[:, 1])
-    rare = pick + np.where(is_drug, story.N_RARE_CONDITIONS, 0)
-    return np.where(np.arange(2) < count[:, None], rare, NOBODY)
+def draw_rare(rng: np.random.Generator, n: int, tail: Tail, given: np.ndarray) -> np.ndarray:
+    """The rare condition and the rare drug of n visits, int64 [n, 2]: the next ones of the tail after those `given`."""
+    has = rng.random((n, 2)) < (story.RARE_CONDITION, tail.two_steps)
+    turn = has.cumsum(axis=0) - 1 + given
+    pick = [own[turn[:, kind] % len(own)] for kind, own in enumerate((tail.conditions, tail.drugs))]
+    return np.where(has, np.stack([pick[0], pick[1] + tail.size], axis=1), NOBODY)
 
 
 def _draw_common(rng: np.random.Generator, kept: np.ndarray, count: np.ndarray) -> np.ndarray:

@@ -1,7 +1,9 @@
 """The demo world's causal story: what is true in it, and with which probability.
 
 Entities. Every condition and drug has a true severity 0..9, drawn once per world. Common ones (60 conditions, 35
-drugs) are mostly mild; rare ones (180 conditions, 35 drugs) are uniform over 1..9. The acuity of a visit is the
+drugs) are mostly mild. The long tail holds thousands of rare conditions and as many rare drugs, each shown by about one
+visit of the world, uniform over 1..9: what the training patients show of it says next to nothing about test patients,
+so neither a table of severities nor memory helps (`Ceilings.memory` is the exact bound). The acuity of a visit is the
 highest severity among its conditions and drugs.
 
 Outcomes follow from the acuity alone, given which everything else is independent:
@@ -15,37 +17,43 @@ Outcomes follow from the acuity alone, given which everything else is independen
 Labs, procedures, demographics, number and order of codes carry no information about the outcomes.
 
 Visits. A patient has 1 to 8 visits. A visit has 2 or 3 common conditions (Zipf-like; lasting ones stay with the
-patient with probability 0.6), 1 or 2 drugs, and a rare entity in about half of all visits: one in 50%, two in 3%. A
-rare entity is a drug one time in four; all rare conditions are equally likely, and so are all rare drugs, afresh in
-each visit. A visit "needs retrieval" exactly when it holds a rare entity: the severities of common ones can be learned
-from the training patients; a rare one is seen a handful of times (about six among the 1,200 training patients of a
-world of 2,000). That is too seldom for a model that generalises from text, but not for one that memorises perfectly,
-and the number grows with the world; `Ceilings.memory` says what such a memory is worth.
+patient with probability 0.6) and 1 or 2 drugs, a rare one among them in a third of all visits (`two_steps`); in 40% it
+has a rare condition too. The two are independent.
 
-Graph. It states the true severity of rare entities ("grade 7 course"), and of common ones a textbook grade that is
-wrong for this hospital in 60% of them: looking up a common entity misleads. Around that it holds distractors.
+Graph. Which look-ups a visit needs follows from its rare entities:
+    one step    a rare condition's grade is stated behind "phenotype present" ("grade 7 course");
+    two steps   no grade is stated of a rare drug: behind "target" stands the protein that it acts on, and only a
+                look-up of that protein, whose name the record does not hold, states the grade ("associated with").
+What misleads: behind "phenotype absent" (conditions) and "side effect" (every other rare drug) stand grades that have
+nothing to do with the severity; every other rare drug is carried by a protein that is not its target; beside the grade
+of a course stands one of pain, in as many words; a common entity's textbook grade is wrong for this hospital in 60% of
+them, so that looking up what training teaches misleads too; look-alike diseases have grades of their own. So the whole
+graph, searched at once, brings up the row that counts about every other time, and raw rows cut to the length of a
+summary hold it about every other time (envs/ghar/ceilings.py counts both). The rest is noise.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from ghar.data.demo.vocabulary import Vocabulary
-
 GRADES = 10
-N_COMMON_CONDITIONS, N_RARE_CONDITIONS = 60, 180
-N_COMMON_DRUGS, N_RARE_DRUGS = 35, 35
+N_COMMON_CONDITIONS, N_COMMON_DRUGS = 60, 35
 
 LOS_EXACT = 0.93
 DEATH_FROM_ACUITY, DEATH_HIGH, DEATH_LOW = 8, 0.8, 0.01
 READ_FROM_ACUITY, READ_HIGH, READ_LOW = 5, 0.9, 0.07
 
 VISIT_COUNT_LAW = (0.37, 0.22, 0.15, 0.10, 0.06, 0.04, 0.03, 0.03)  # 1..8 planned visits; deaths shorten them
-RARE_COUNT_LAW = (0.47, 0.50, 0.03)  # 0, 1, 2 rare entities in a visit
-RARE_IS_DRUG = 0.25
-CONDITION_COUNTS, DRUG_COUNTS = (2, 3), (1, 2)  # common conditions; drugs, of which a rare one is one
+RARE_CONDITION = 0.4  # of visits
+TWO_STEPS = 1 / 3  # of visits: they have a rare drug
+TAIL_SPARE = 1.15  # entities of the tail for each one that a world of its size is expected to show
+UNSEEN = 0.5  # of those that are shown: as many more stand in the graph alone
+CARRIED = 0.5  # rare drugs with a carrier beside the target
+DECOY = 0.5  # rare drugs whose side effect is the grade of a course, which says nothing; of the others it is a pain
+CONDITION_COUNTS, DRUG_COUNTS = (2, 3), (1, 2)  # common conditions; drugs, a rare one among them
 CARRY_OVER = 0.6
 ZIPF_SHIFT = 8.0  # weight of rank r (from 0) is 1 / (r + shift): long-tailed without one code in every visit
 TEXTBOOK_WRONG = 0.6
@@ -73,13 +81,29 @@ DRUG_SEVERITIES = (
 class Severities:
     """True and textbook severity (int64 [n]) in the order of the vocabulary: common first, then rare.
 
-    Rare entities have no wrong textbook: there both are equal.
+    Rare entities have no wrong textbook: there both are equal; a rare drug's is what is stated of its target.
     """
 
     conditions: np.ndarray
     drugs: np.ndarray
     textbook_conditions: np.ndarray
     textbook_drugs: np.ndarray
+
+    @property
+    def rare(self) -> np.ndarray:
+        """Of the tail, conditions first: how truth.parquet numbers rare entities."""
+        return np.concatenate([self.conditions[N_COMMON_CONDITIONS:], self.drugs[N_COMMON_DRUGS:]])
+
+
+def shown_tail(patients: int, two_steps: float) -> int:
+    """Rare entities of each kind that patients are given from: about one for each time that a visit has one."""
+    visits = sum(n * p for n, p in enumerate(VISIT_COUNT_LAW, 1)) * patients
+    return max(30, math.ceil(visits * max(RARE_CONDITION, two_steps) * TAIL_SPARE))
+
+
+def whole_tail(patients: int, two_steps: float) -> int:
+    """Rare entities of each kind in the graph."""
+    return math.ceil(shown_tail(patients, two_steps) * (1 + UNSEEN))
 
 
 def los_matrix() -> np.ndarray:
@@ -102,14 +126,13 @@ def readmission_probability() -> np.ndarray:
     return np.where(np.arange(GRADES) >= READ_FROM_ACUITY, READ_HIGH, READ_LOW)
 
 
-def draw_severities(rng: np.random.Generator, vocabulary: Vocabulary) -> Severities:
+def draw_severities(rng: np.random.Generator, tail: int) -> Severities:
     """Draw what is true in one world: shuffled inside each stratum, so any seed gives a similar mix."""
     rare = np.arange(1, GRADES)
     conditions = np.concatenate(
-        [*(rng.permutation(stratum) for stratum in CONDITION_SEVERITIES), _spread(rng, rare, N_RARE_CONDITIONS)]
+        [*(rng.permutation(stratum) for stratum in CONDITION_SEVERITIES), _spread(rng, rare, tail)]
     )
-    drugs = np.concatenate([*(rng.permutation(s) for s in DRUG_SEVERITIES), _spread(rng, rare, N_RARE_DRUGS)])
-    assert len(conditions) == vocabulary.conditions.height and len(drugs) == vocabulary.drugs.height
+    drugs = np.concatenate([*(rng.permutation(s) for s in DRUG_SEVERITIES), _spread(rng, rare, tail)])
     return Severities(
         conditions,
         drugs,

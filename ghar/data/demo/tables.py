@@ -142,9 +142,9 @@ def _admissions(rng: np.random.Generator, visits: Visits) -> pl.DataFrame:
 
 def _diagnoses(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits) -> pl.DataFrame:
     visit, entity = np.nonzero(visits.conditions)
-    rare_visit, slot = np.nonzero((visits.rare != NOBODY) & (visits.rare < story.N_RARE_CONDITIONS))
+    rare_visit = np.flatnonzero(visits.rare[:, 0] != NOBODY)
     visit = np.concatenate([visit, rare_visit])
-    entity = np.concatenate([entity, story.N_COMMON_CONDITIONS + visits.rare[rare_visit, slot]])
+    entity = np.concatenate([entity, story.N_COMMON_CONDITIONS + visits.rare[rare_visit, 0]])
     visit, entity, position = _shuffled_within(rng, visit, entity)
     return pl.DataFrame(
         {
@@ -179,9 +179,9 @@ def _procedures(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits
 
 def _prescriptions(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits) -> pl.DataFrame:
     visit, entity = np.nonzero(visits.drugs)
-    rare_visit, slot = np.nonzero(visits.rare >= story.N_RARE_CONDITIONS)
+    rare_visit = np.flatnonzero(visits.rare[:, 1] != NOBODY)
     visit = np.concatenate([visit, rare_visit])
-    rare_drug = visits.rare[rare_visit, slot] - story.N_RARE_CONDITIONS
+    rare_drug = visits.rare[rare_visit, 1] - vocabulary.tail
     entity = np.concatenate([entity, story.N_COMMON_DRUGS + rare_drug])
     visit, entity, position = _shuffled_within(rng, visit, entity)
     n = len(visit)

@@ -22,7 +22,7 @@ from rich.progress import track
 from ghar.data.demo import story
 from ghar.data.demo.ceilings import Ceilings, all_ceilings, world_ceilings
 from ghar.data.demo.graph import build_graph
-from ghar.data.demo.simulate import NOBODY, Visits, simulate
+from ghar.data.demo.simulate import NOBODY, Visits, simulate, tail_of
 from ghar.data.demo.story import Severities, draw_severities
 from ghar.data.demo.tables import chunk_tables, dictionary_tables
 from ghar.data.demo.vocabulary import Vocabulary, load_vocabulary
@@ -31,13 +31,14 @@ from ghar.provenance import GENERATED, signed_mark
 from ghar.seal import sound
 from ghar.storage import new_folder
 
-FORMAT = 3  # raise it when the same parameters would give another world
+FORMAT = 4  # raise it when the same parameters would give another world
 CHUNK = 5_000  # patients in memory at once
 
 
-def world_folder(cache: Path, seed: int, patients: int) -> Path:
+def world_folder(cache: Path, seed: int, patients: int, two_steps: float = story.TWO_STEPS) -> Path:
     """Where the world of these parameters is kept."""
-    return cache / "worlds" / f"v{FORMAT}-seed{seed}-patients{patients}"
+    share = "" if two_steps == story.TWO_STEPS else f"-two_steps{two_steps:g}"
+    return cache / "worlds" / f"v{FORMAT}-seed{seed}-patients{patients}{share}"
 
 
 @dataclass(frozen=True)
@@ -46,34 +47,56 @@ class World:
 
     severity, textbook, tier: by code string of the cohort contract ("ICD10CM/I509", "DRUG/furosemide"); tier is
         "common" or "rare"; the graph states the textbook grade, which for rare ones is the true one.
-    truth: one row per visit: visit_id (= hadm_id), subject_id, acuity, common_acuity, n_rare, needs_retrieval,
-        rare_1, rare_2 (numbers of the rare entities, null where none), los, read (null where censored), dec.
+    target: code of a rare drug -> name of the protein behind which its grade stands.
+    truth: one row per visit: visit_id (= hadm_id), subject_id, acuity, common_acuity, needs_retrieval, look_ups (how
+        many it needs: one for a rare condition, two for a rare drug), rare_1, rare_2 (the rare condition and the rare
+        drug, as numbers of the tail's entities, null where none), los, read (null where censored), dec.
     """
 
     root: Path
     severity: Mapping[str, int]
     textbook: Mapping[str, int]
     tier: Mapping[str, str]
+    target: Mapping[str, str]
     truth: pl.DataFrame
     manifest: Mapping[str, Any]
 
+    @property
+    def tail(self) -> int:
+        """Rare entities of each kind, as `load_vocabulary` takes it."""
+        made = self.manifest["parameters"]
+        return story.whole_tail(made["patients"], made["two_steps"])
 
-def generate_world(root: Path, *, seed: int, patients: int = 2000, labs_per_visit: int = 8) -> World:
+    @property
+    def rare_severity(self) -> np.ndarray:
+        """True severities of the tail, int64, in the order in which `truth` numbers it."""
+        return np.array([grade for code, grade in self.severity.items() if self.tier[code] == "rare"])
+
+    @property
+    def rare_codes(self) -> list[str]:
+        """Codes of the tail, in the same order."""
+        return [code for code, tier in self.tier.items() if tier == "rare"]
+
+
+def generate_world(
+    root: Path, *, seed: int, patients: int = 2000, labs_per_visit: int = 8, two_steps: float = story.TWO_STEPS
+) -> World:
     """Write a world under `root`, whole or not at all; a finished one with the same parameters is reused.
 
     Patients are made in chunks of 5,000 with their own seeds; only the truth (about 80 bytes a visit) is held whole.
+    two_steps: share of visits whose outcome asks for two look-ups, the second named by the first alone.
     Raises BadInput for impossible parameters or when `root` holds anything else.
     """
-    if patients < 1 or labs_per_visit < 0 or seed < 0:
+    if patients < 1 or labs_per_visit < 0 or seed < 0 or not 0 <= two_steps <= 1:
         raise BadInput(
-            f"A demo world needs patients >= 1, labs_per_visit >= 0 and seed >= 0, not patients={patients}, "
-            f"labs_per_visit={labs_per_visit}, seed={seed}."
+            f"A demo world needs patients >= 1, labs_per_visit >= 0, seed >= 0 and two_steps between 0 and 1, not "
+            f"patients={patients}, labs_per_visit={labs_per_visit}, seed={seed}, two_steps={two_steps}."
         )
     root = Path(root)
-    vocabulary = load_vocabulary()
+    vocabulary = load_vocabulary(story.whole_tail(patients, two_steps))
     wanted = {
         "format": FORMAT, "seed": seed, "patients": patients, "labs_per_visit": labs_per_visit,
-        "vocabulary": vocabulary.digest,
+        "two_steps": two_steps, "vocabulary": vocabulary.digest,
     }  # fmt: skip
     if _is_finished(root, wanted):
         return load_world(root)
@@ -95,6 +118,7 @@ def load_world(root: Path) -> World:
         severity=dict(zip(codes, entities["severity"].to_list(), strict=True)),
         textbook=dict(zip(codes, entities["textbook"].to_list(), strict=True)),
         tier=dict(zip(codes, entities["tier"].to_list(), strict=True)),
+        target=dict(entities.filter(pl.col("target").is_not_null()).select("code", "target").iter_rows()),
         truth=pl.read_parquet(Path(root) / "truth.parquet"),
         manifest=manifest,
     )
@@ -109,8 +133,12 @@ def ceilings(root: Path, visit_ids: Iterable[int], task: str, *, seen: Iterable[
     world = load_world(root)
     chosen = _rows_of(world, visit_ids)
     remembered = None if seen is None else _rows_of(world, seen)
-    rare = np.array([grade for code, grade in world.severity.items() if world.tier[code] == "rare"])
-    return world_ceilings(chosen, rare, task, remembered)
+    return world_ceilings(chosen, world.rare_severity, task, remembered)
+
+
+def truth_of(world: World, visit_ids: Iterable[int]) -> pl.DataFrame:
+    """Rows of `world.truth` of these visits, in their order. BadInput for a visit that is not in the world."""
+    return _rows_of(world, visit_ids)
 
 
 def _rows_of(world: World, visit_ids: Iterable[int]) -> pl.DataFrame:
@@ -148,7 +176,7 @@ def _is_finished(root: Path, wanted: Mapping[str, Any]) -> bool:
 
 def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, Any]) -> None:
     seed, patients = parameters["seed"], parameters["patients"]
-    severities = draw_severities(_stream(seed, 0), vocabulary)
+    severities = draw_severities(_stream(seed, 0), vocabulary.tail)
     for name in ("hosp", "icu", "kg"):
         (folder / name).mkdir()
     kg, references = build_graph(_stream(seed, 1), vocabulary, severities)
@@ -161,7 +189,9 @@ def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, 
     quiet = len(starts) == 1 or not sys.stdout.isatty()
     for number, first in enumerate(track(starts, "demo patients", transient=True, disable=quiet)):
         rng = _stream(seed, 2, number)
-        visits = simulate(rng, vocabulary, severities, first, min(CHUNK, patients - first))
+        some = min(CHUNK, patients - first)
+        tail = tail_of(rng, first, some, patients, vocabulary.tail, parameters["two_steps"])
+        visits = simulate(rng, vocabulary, severities, tail, first, some)
         truths.append(_truth(visits))
         for name, table in chunk_tables(rng, vocabulary, visits, parameters["labs_per_visit"]).items():
             sizes[name] = sizes.get(name, 0) + _append(folder / f"{name}.csv.gz", table)
@@ -188,15 +218,15 @@ def _append(path: Path, table: pl.DataFrame) -> int:
 
 def _truth(visits: Visits) -> pl.DataFrame:
     rare = pl.DataFrame(visits.rare, schema=["rare_1", "rare_2"])
-    n_rare = (visits.rare != NOBODY).sum(axis=1)
+    look_ups = (visits.rare != NOBODY) @ np.array([1, 2])
     return pl.DataFrame(
         {
             "visit_id": visits.hadm_id,
             "subject_id": visits.subject_id,
             "acuity": visits.acuity,
             "common_acuity": visits.common_acuity,
-            "n_rare": n_rare,
-            "needs_retrieval": n_rare > 0,
+            "needs_retrieval": look_ups > 0,
+            "look_ups": look_ups,
             **{name: rare[name].replace(NOBODY, None) for name in rare.columns},
             "los": visits.los,
             "read": pl.Series(visits.read).replace(NOBODY, None),
@@ -206,16 +236,18 @@ def _truth(visits: Visits) -> pl.DataFrame:
 
 
 def _entities(vocabulary: Vocabulary, severities: Severities) -> pl.DataFrame:
-    """code, name, tier, severity, textbook; rare ones in the order in which truth.parquet numbers them."""
+    """code, name, tier, severity, textbook, target; rare ones in the order in which truth.parquet numbers them."""
+    none = pl.lit(None, pl.String)
     conditions = vocabulary.conditions.select(
         "name", "tier", code="ICD10CM/" + pl.col("code"), severity=pl.Series(severities.conditions),
-        textbook=pl.Series(severities.textbook_conditions),
+        textbook=pl.Series(severities.textbook_conditions), target=none,
     )  # fmt: skip
+    targets = [None] * story.N_COMMON_DRUGS + vocabulary.targets["name"].to_list()
     drugs = vocabulary.drugs.select(
         "name", "tier", code="DRUG/" + pl.col("name").str.to_lowercase(), severity=pl.Series(severities.drugs),
-        textbook=pl.Series(severities.textbook_drugs),
+        textbook=pl.Series(severities.textbook_drugs), target=pl.Series(targets, dtype=pl.String),
     )  # fmt: skip
-    return pl.concat([conditions, drugs]).select("code", "name", "tier", "severity", "textbook")
+    return pl.concat([conditions, drugs]).select("code", "name", "tier", "severity", "textbook", "target")
 
 
 def _describe(
@@ -230,6 +262,7 @@ def _describe(
         "sizes": dict(sizes),
         "rates": {
             "needs_retrieval": truth["needs_retrieval"].mean(),
+            "two_steps": truth["rare_2"].is_not_null().mean(),
             "los": {str(label): count / truth.height for label, count in los.rows()},
             "read": truth["read"].mean(),
             "dec": truth["dec"].mean(),
