@@ -23,7 +23,7 @@ from ghar.kg.primekg import open_primekg
 from ghar.retrieval.build import build_retriever
 from rewards.compose import EpisodeReward, RewardSpec, score_episode
 
-SPEC = GharSpec("compact", rewrites=3, max_iterations=3, max_paths=3, top_n=1, ablation="none")
+SPEC = GharSpec("compact", rewrites=3, max_iterations=4, max_paths=3, top_n=2, ablation="none")
 REWARDS = RewardSpec(ETA, 0.2, 3, "range", "sound", "shared", SPEC.max_iterations, SPEC.max_paths)
 
 

@@ -19,18 +19,20 @@ import numpy as np
 from gymnasium import spaces
 
 from envs.ghar.knowledge import NO_ERROR
-from envs.ghar.teacher import Knowledge, ScriptedTeacher, finding, grades_in
+from envs.ghar.teacher import Knowledge, ScriptedTeacher, believed, finding, grades_in, hop, open_topics
 from envs.scene import Paused, Scene
 from envs.views.games import only_waiting, within
 from envs.views.spaces import Allowed, masked
+from ghar.data.demo.graph import TARGET
 from ghar.episode import Act, Completion, Evidence, Passage, Retrieve
 from ghar.llm.policy import Policy
 from ghar.retrieval.partition import merge
 
 DECISIONS = {"top": ("retrieve", "metapaths", "continue"), "low": ("summarise",)}
 PHASES = ("retrieve", "metapaths", "continue", "summarise")
-PASSAGES = 6  # of the evidence that Agent-Low can tell apart: N=1 node and edge of three meta-paths
-QUANTITIES = ("iteration", "disease", "drug", "known", "grade", "unasked", "highest", "found", "picked")
+PASSAGES = 8  # of the evidence that Agent-Low can tell apart, the best first
+CLUES = 4  # about each of them
+QUANTITIES = ("iteration", "disease", "drug", "gene", "known", "grade", "unasked", "highest", "found", "picked")
 SAID = {"retrieve": ("no", "yes"), "continue": ("terminate", "continue")}
 UNUSED = np.random.default_rng(0)  # what rules without error draw from it changes nothing
 FIRST = 2  # the action that names meta-path or passage 0
@@ -71,20 +73,21 @@ class Chart:
 
     @property
     def width(self) -> int:
-        return len(PHASES) + len(QUANTITIES) + self.menu + 3 * PASSAGES
+        return len(PHASES) + len(QUANTITIES) + self.menu + CLUES * PASSAGES
 
     def observe(self, act: Act, picked: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
         """(float32 [width] in 0..1, int8 mask [actions]) of a decision; the label is no part of it.
 
-        In order: phase (PHASES); QUANTITIES, which are the iteration, whether the query is a condition, a drug, known,
-        and its known grade, unknown topics not asked about, the highest grade known or found, whether the last step
+        In order: phase (PHASES); QUANTITIES, which are the iteration, whether the query is a condition, a drug, a
+        gene, known, and its known grade, unknown topics and named targets not asked about, the highest grade known or found, whether the
+        last step
         found one, number of meta-paths picked; each meta-path, picked or not; and of each passage whether it is an
-        edge, about the query itself, and states a grade.
+        edge, about the query itself, states a grade, and names a target.
         """
         known, case, query = self.knowledge.grades, act.facts["case"], act.facts["query"]
         settled = {step.query: max(grades_in(step.answer), default=None) for step in act.facts["history"]}
-        unasked = sum(topic not in known and topic not in settled for topic in case.topics)
-        told = [grade if (grade := settled.get(t)) is not None else known.get(t, 0) for t in case.topics]
+        unasked = len(open_topics(self.knowledge, case, act.facts["history"]))
+        told = believed(self.knowledge, case, act.facts["history"])
         last = next(reversed(settled.values()), None)
         start, end = len(PHASES), len(PHASES) + len(QUANTITIES)
         seen = np.zeros(self.width, np.float32)
@@ -93,6 +96,7 @@ class Chart:
             act.step / self.iterations,
             query.startswith("disease "),
             query.startswith("drug "),
+            query.startswith("gene "),
             query in known,
             known.get(query, 0) / 9,
             min(unasked / 3, 1),
@@ -130,11 +134,12 @@ class Chart:
 
 
 def _passages(act: Act) -> np.ndarray:
-    """float32 [3 * PASSAGES]: what can be told about each passage."""
-    found = np.zeros((PASSAGES, 3), np.float32)
-    own = f"{act.facts['query'].split(' ', 1)[-1]} - "
+    """float32 [CLUES * PASSAGES]: what can be told about each passage."""
+    found = np.zeros((PASSAGES, CLUES), np.float32)
+    name = act.facts["query"].split(" ", 1)[-1]
     for row, passage in zip(found, act.facts["evidence"].passages, strict=False):
-        row[:] = passage.kind == "edge", passage.text.startswith(own), bool(grades_in(passage.text))
+        ends = passage.text.split(" - ")
+        row[:] = passage.kind == "edge", name in (ends[0], ends[-1]), bool(grades_in(passage.text)), TARGET in ends
     return found.ravel()
 
 
@@ -145,7 +150,10 @@ def _summary(act: Act, action: int) -> str:
         return finding(query, None)
     text = act.facts["evidence"].passages[action - FIRST].text
     stated = grades_in(text)
-    return finding(query, max(stated)) if stated else f"{query} {text.rsplit(' - ', 1)[-1]}"
+    if stated:
+        return finding(query, max(stated))
+    last = text.rsplit(" - ", 1)[-1]
+    return hop(query, last) if f" {TARGET} " in text else f"{query} {last}"
 
 
 class Words(ScriptedTeacher):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.ghar.navigation import DECISIONS, FIRST, PASSAGES, PHASES, QUANTITIES, Chart
+from envs.ghar.navigation import CLUES, DECISIONS, FIRST, PASSAGES, PHASES, QUANTITIES, Chart
 from ghar.episode import Act, Completion
 from ghar.kg.metapaths import MetaPath
 from ghar.llm.policy import Policy
@@ -44,11 +44,11 @@ class Rule:
     """Decisions by hand: look up what is unknown, on the right meta-path and `fillers` others (R_path pays for every
     valid one); stop once no unknown topic is left or a grade of `enough` is known.
 
-    right: meta-path of a condition and of a drug.
+    right: meta-path of a condition, of a drug and of a protein.
     """
 
     chart: Chart
-    right: tuple[int, int]
+    right: tuple[int, int, int]
     fillers: int
     enough: int
 
@@ -63,9 +63,10 @@ class Rule:
         if phase == "continue":
             return int(is_["unasked"] > 0 and round(9 * is_["highest"]) < self.enough)
         if phase == "summarise":
-            wanted = row[-3 * PASSAGES :].reshape(PASSAGES, 3).all(axis=1)
+            edge, own, stated, target = row[-CLUES * PASSAGES :].reshape(PASSAGES, CLUES).T.astype(bool)
+            wanted = edge & own & (stated | target)
             return FIRST + int(wanted.argmax()) if wanted.any() else 0
-        right = FIRST + self.right[int(is_["drug"])]
+        right = FIRST + self.right[int(is_["drug"] + 2 * is_["gene"])]
         if mask[right]:
             return right
         enough = round(is_["picked"] * self.chart.paths) > self.fillers
@@ -76,5 +77,5 @@ def rules(chart: Chart, metapaths: Sequence[MetaPath]) -> list[Rule]:
     """The rules worth comparing; the best of them is the scripted optimum."""
     relations = chart.knowledge.relations
     ids = {path.relation: path.index for path in metapaths}
-    right = ids[relations["disease"]], ids[relations["drug"]]
+    right = ids[relations["disease"]], ids[relations["drug"]], ids[relations["gene"]]
     return [Rule(chart, right, fillers, enough) for fillers in range(chart.paths) for enough in (7, 8, 9, 10)]

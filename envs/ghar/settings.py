@@ -15,7 +15,7 @@ class Settings:
 
     name: str = "ghar"  # of the room, or a dotted module of your own
     rewrites: Count = 3  # queries that fill the queue at the start, K
-    max_iterations: Count | None = None  # I of Algorithm 1; null is 6, and 3 at scale=demo
+    max_iterations: Count | None = None  # I of Algorithm 1; null is 6, and 4 at scale=demo
     max_paths: Count = 3  # meta-paths per retrieval
     over: str | None = None  # a system whose corpus is asked in place of meta-paths, as kare; null is meta-paths
     ablation: Literal["none", "ni", "nt", "nl", "nm"] = "none"  # Table VII; NS is composition=separate

@@ -110,29 +110,35 @@ class ScriptedTeacher:
         topic = act.facts["query"]
         return finding(topic, self.knowledge.grades.get(topic))
 
-    def _open_topics(self, case: Case, history: Sequence[Step]) -> list[str]:
-        """Unknown topics, and what findings name in place of a grade, that have not been asked about."""
-        asked = {step.query for step in history}
-        unknown = [t for t in case.topics if self._unknown(t)]
-        named = [target for step in history if step.query in unknown for target in targets_in(step.answer)]
-        return [t for t in dict.fromkeys((*named, *unknown)) if t not in asked]
-
     def _continue(self, act: Act, rng: np.random.Generator) -> str:
-        enough = not self._open_topics(act.facts["case"], act.facts["history"])
+        enough = not open_topics(self.knowledge, act.facts["case"], act.facts["history"])
         return "terminate" if enough and rng.random() >= self.habits.go_on else "continue"
 
     def _followup(self, act: Act, rng: np.random.Generator) -> str:
         case: Case = act.facts["case"]
-        open_topics = self._open_topics(case, act.facts["history"]) or list(case.topics) or [case.text]
-        return open_topics[0]
+        return (open_topics(self.knowledge, case, act.facts["history"]) or list(case.topics) or [case.text])[0]
 
     def _predict(self, act: Act, rng: np.random.Generator) -> str:
         case: Case = act.facts["case"]
         if rng.random() < self.habits.guess:
             return case.task.labels[int(rng.integers(len(case.task.labels)))]
-        settled = {step.query: grades_in(step.answer) for step in act.facts["history"]}
-        asked = [query for query in settled if query.startswith("gene ")]
-        grades = [
-            max(settled[t]) if settled.get(t) else self.knowledge.grades.get(t, 0) for t in (*case.topics, *asked)
-        ]
+        grades = believed(self.knowledge, case, act.facts["history"])
         return case.task.labels[self.knowledge.label_of(max(grades, default=0))]
+
+
+def open_topics(knowledge: Knowledge, case: Case, history: Sequence[Step]) -> list[str]:
+    """What findings name in place of a grade, and unknown topics, that have not been asked about."""
+    asked = {step.query for step in history}
+    unknown = [topic for topic in case.topics if topic not in knowledge.grades]
+    named = [target for step in history if step.query in unknown for target in targets_in(step.answer)]
+    return [topic for topic in dict.fromkeys((*named, *unknown)) if topic not in asked]
+
+
+def believed(knowledge: Knowledge, case: Case, history: Sequence[Step]) -> list[int]:
+    """A grade of each topic, and of each protein that was asked about: the one found, else the one known, else 0."""
+    settled = {step.query: grades_in(step.answer) for step in history}
+    proteins = [query for query in settled if query.startswith("gene ")]
+    return [
+        max(settled[topic]) if settled.get(topic) else knowledge.grades.get(topic, 0)
+        for topic in (*case.topics, *proteins)
+    ]
