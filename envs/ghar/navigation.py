@@ -79,9 +79,8 @@ class Chart:
         """(float32 [width] in 0..1, int8 mask [actions]) of a decision; the label is no part of it.
 
         In order: phase (PHASES); QUANTITIES, which are the iteration, whether the query is a condition, a drug, a
-        gene, known, and its known grade, unknown topics and named targets not asked about, the highest grade known or found, whether the
-        last step
-        found one, number of meta-paths picked; each meta-path, picked or not; and of each passage whether it is an
+        gene, known, and its known grade, unknown topics and named targets not asked about, the highest grade known or
+        found, whether the last step found one, number of meta-paths picked; each meta-path, picked or not; and of each passage whether it is an
         edge, about the query itself, states a grade, and names a target.
         """
         known, case, query = self.knowledge.grades, act.facts["case"], act.facts["query"]
