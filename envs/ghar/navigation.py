@@ -80,8 +80,8 @@ class Chart:
 
         In order: phase (PHASES); QUANTITIES, which are the iteration, whether the query is a condition, a drug, a
         gene, known, and its known grade, unknown topics and named targets not asked about, the highest grade known or
-        found, whether the last step found one, number of meta-paths picked; each meta-path, picked or not; and of each passage whether it is an
-        edge, about the query itself, states a grade, and names a target.
+        found, whether the last step found one, number of meta-paths picked; each meta-path, picked or not; and of each
+        passage whether it is an edge, about the query itself, states a grade, and names a target.
         """
         known, case, query = self.knowledge.grades, act.facts["case"], act.facts["query"]
         settled = {step.query: max(grades_in(step.answer), default=None) for step in act.facts["history"]}
