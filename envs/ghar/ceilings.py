@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from envs.case import Case
-from envs.ghar.episode import GharEpisodes, room_of_summary
+from envs.ghar.episode import GharEpisodes, first_words, room_of_summary
 from envs.grades import RELATIONS
 from envs.rollout import Corpus
 from ghar.data.demo.ceilings import knowing, rare_numbers
@@ -130,5 +130,5 @@ def _both_ways(row: Row) -> tuple[str, str]:
 
 def _fits(evidence: Evidence, row: Row, room: int) -> bool:
     """Whether a row stands whole in the first `room` words of the raw evidence."""
-    kept = " ".join(evidence.text.split()[:room])
-    return any(f" {text} " in f" {kept} " for text in _both_ways(row))
+    lines = first_words(evidence.text, room).split("\n")
+    return any(text in lines for text in _both_ways(row))

@@ -11,6 +11,7 @@ a summary could have been long), "nm" (whole graph instead of meta-paths).
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ class GharEpisodes(Generic[P]):
         if partitions is None or partitions:
             evidence = yield Retrieve(query, partitions, spec.top_n)  # Eq. 10
         if spec.ablation == "nl":
-            answer = " ".join(evidence.text.split()[: room_of_summary(self)])
+            answer = first_words(evidence.text, room_of_summary(self))
         else:
             summary = yield self._act(case, "low", "summarise", history, query=query, evidence=evidence)  # Eq. 11
             answer = summary.value
@@ -168,6 +169,12 @@ class GharEpisodes(Generic[P]):
 def room_of_summary(episodes: GharEpisodes[Any]) -> int:
     """Words of raw evidence that NL passes on: as many as a summary may have tokens."""
     return episodes.templates["summarise"].max_tokens
+
+
+def first_words(text: str, most: int) -> str:
+    """The beginning of a text, up to the end of its word number `most`."""
+    ends = [word.end() for word in re.finditer(r"\S+", text)]
+    return text if len(ends) <= most else text[: ends[most - 1]]
 
 
 def play_ghar(case: Case, variant: Variant) -> EpisodeGenerator:

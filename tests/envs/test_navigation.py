@@ -11,7 +11,7 @@ pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium
 import numpy as np
 
 from envs.ghar.knowledge import NO_ERROR, label_rule, topic_of
-from envs.ghar.navigation import FIRST, PHASES, QUANTITIES, Chart, Memory, Words
+from envs.ghar.navigation import CLUES, FIRST, PASSAGES, PHASES, QUANTITIES, Chart, Memory, Words
 from envs.ghar.navigator import Navigator, Rule, rules
 from envs.ghar.teacher import ScriptedTeacher
 from envs.rollout import Job, rollout
@@ -20,7 +20,7 @@ from ghar.episode import Retrieve
 from tests.envs.views import KNOWLEDGE, MENU, Graph, navigation_game, navigation_scene
 
 CHART = Chart(KNOWLEDGE, 3, 3, len(MENU))
-BEST = Rule(CHART, (1, 2), fillers=0, enough=10)
+BEST = Rule(CHART, (1, 2, 3), fillers=0, enough=10)
 
 
 def quantities(observation: dict[str, np.ndarray]) -> dict[str, float]:
@@ -64,9 +64,9 @@ def test_the_right_way_finds_the_grade_and_predicts_it() -> None:
     assert quantities(seen)["picked"] == pytest.approx(1 / 3) and seen["action_mask"][FIRST + 1] == 0
     seen, _, _, _, info = env.step(0)
     assert info["agent"] == "low" and seen["action_mask"].nonzero()[0].tolist() == [0, FIRST, FIRST + 1]
-    flags = seen["observation"][-18:].reshape(6, 3)
-    edge = int(flags.all(axis=1).argmax())
-    assert flags[edge].tolist() == [1, 1, 1] and flags[1 - edge].tolist()[0] == 0
+    flags = seen["observation"][-CLUES * PASSAGES :].reshape(PASSAGES, CLUES)
+    edge = int(flags[:, :3].all(axis=1).argmax())
+    assert flags[edge].tolist() == [1, 1, 1, 0] and flags[1 - edge].tolist()[0] == 0
     seen, *_ = env.step(FIRST + edge)
     assert quantities(seen)["found"] == 1 and quantities(seen)["highest"] == 1
     _, reward, terminated, _, info = env.step(0)
@@ -129,7 +129,7 @@ def test_the_rule_in_the_rollout_is_the_rule_in_the_environment() -> None:
 
 def test_rules_name_the_relations_that_answer() -> None:
     found = rules(CHART, MENU)
-    assert {rule.right for rule in found} == {(1, 2)} and len(found) == 12
+    assert {rule.right for rule in found} == {(1, 2, 3)} and len(found) == 12
 
 
 def test_the_memory_answers_as_the_corpus_does() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from envs.records import Records
@@ -43,18 +43,22 @@ def test_every_condition_and_drug_of_the_world_has_its_nodes_name(small_records)
 def test_a_topics_own_edge_states_its_grade(small_records, small_system):
     """Looking up a rare topic on the right meta-path finds what the world holds true."""
     world, paths = small_records.world, small_system.partitions
-    relation = {"ICD10CM": "disease_phenotype_positive", "DRUG": "drug_effect"}
-    rare = [code for code, tier in world.tier.items() if tier == "rare" and code in small_records.names][:40]
-    requests = []
-    for code in rare:
-        ids = tuple(p.index for p in paths if p.relation == relation[code.split("/")[0]])
-        kind = "drug" if code.startswith("DRUG") else "disease"
-        requests.append(Retrieve(f"{kind} {small_records.names[code]}", ids, 1))
-    found = small_system.corpus.retrieve(requests)
-    stated = [
-        f"grade {world.severity[code]} course" in evidence.text for code, evidence in zip(rare, found, strict=True)
-    ]
-    assert len(rare) > 20 and np.mean(stated) > 0.95
+    rare = [code for code, tier in world.tier.items() if tier == "rare" and code in small_records.names]
+    direct = {f"disease {small_records.names[code]}": code for code in rare if code not in world.target}
+    behind = {f"drug {small_records.names[code]}": code for code in rare if code in world.target}
+    proteins = {f"gene {world.target[code]}": code for code in behind.values()}
+
+    def stated(queries: dict[str, str], relation: str, fact: Callable[[str], str]) -> list[bool]:
+        ids = tuple(p.index for p in paths if p.relation == relation)
+        found = small_system.corpus.retrieve([Retrieve(query, ids, 2) for query in queries])
+        return [fact(code) in evidence.text for code, evidence in zip(queries.values(), found, strict=True)]
+
+    def grade(code: str) -> str:
+        return f"grade {world.severity[code]} course"
+
+    assert len(direct) > 20 and all(stated(direct, "disease_phenotype_positive", grade))
+    assert len(behind) > 20 and all(stated(behind, "drug_protein", lambda code: f"target - {world.target[code]}"))
+    assert all(stated(proteins, "phenotype_protein", grade))
 
 
 def test_cases_show_no_label_and_keep_the_budget(small_records, small_system):
@@ -69,7 +73,7 @@ def test_cases_show_no_label_and_keep_the_budget(small_records, small_system):
 
 
 def test_need_of_retrieval_is_the_truths(small_records, small_system):
-    truth = dict(small_records.world.truth.select("visit_id", "n_rare").rows())
+    truth = dict(small_records.world.truth.select("visit_id", "look_ups").rows())
     for case in small_system.cases.train:
         assert small_system.needs(case) is (truth[case.visit_id] > 0)
 

@@ -18,7 +18,8 @@ from tests.envs.parts import Corpus, make_case, make_episodes
 RARE = {"disease rare0": 9, "disease rare1": 0, "drug rare2": 5}  # grades that only the graph states
 PATHS = (("disease", "other"), ("disease", "signs"), ("drug", "effects"), ("drug", "x"))
 MENU = tuple(MetaPath(i, head, relation, "x", relation) for i, (head, relation) in enumerate(PATHS))
-KNOWLEDGE = Knowledge({"disease d": 1, "drug m": 2}, {"disease": "signs", "drug": "effects"}, lambda g: min(g // 4, 2))
+ANSWERS = {"disease": "signs", "drug": "effects", "gene": "x"}
+KNOWLEDGE = Knowledge({"disease d": 1, "drug m": 2}, ANSWERS, lambda g: min(g // 4, 2))
 
 
 class Graph:
