@@ -8,7 +8,7 @@ from typing import Literal
 
 from ghar.episode import Act, Episode, Reply
 from rewards import terms
-from rewards.normalise import Running, bounds, to_range
+from rewards.normalise import EVERY_STEP, Running, bounds, to_range
 
 TERMS = ("reason", "path", "relevance", "grounding", "repeats", "orm", "rank")
 # Who is answerable for a term when the agents are optimised apart (ablation NS): Eq. 12 is Agent-Low's, the rest is
@@ -168,7 +168,8 @@ def _normalised(term: str, raw: float, spec: RewardSpec, running: Running | None
     if spec.normalise == "none":
         return raw
     if spec.normalise == "range":
-        return to_range(raw, *bounds(spec.length, spec.max_iterations, spec.max_paths)[term])
+        value = to_range(raw, *bounds(spec.length, spec.max_iterations, spec.max_paths)[term])
+        return value / spec.max_iterations if term in EVERY_STEP else value
     if running is None:
         raise ValueError('normalise="running" needs a `Running` normaliser')
     return running(term, raw)

@@ -2,9 +2,12 @@
 
 The paper does not say how. Three ways, chosen by `RewardSpec.normalise`; orm and rank keep their own scale in all:
 
-range (default): every cost is mapped from its known bounds onto [-1, 0], 0 being the best value the term can take. A
+range (default): what a cost comes to over an episode is mapped from its known bounds onto [-1, 0], 0 being the best
+    value that the term can take: a cost that each retrieval has (path, relevance) counts 1 / max_iterations of that. A
     retrieval can then at best cost nothing. With the raw values a good retrieval earns up to max_paths + 2 and a step
-    without one earns 0, so that the policy learns to retrieve for the sake of retrieving, whatever the patient needs.
+    without one earns 0, so that the policy learns to retrieve for the sake of retrieving, whatever the patient needs;
+    were each retrieval mapped onto [-1, 0] by itself, three of them would cost as much as a right answer earns, since
+    no summary reaches the upper bound of relevance, and the policy would learn to stop after the first.
 running: (x - mean) / std, with mean and deviation of everything observed in training so far. Steps without retrieval
     have no path or relevance and get 0, the average retrieval's value.
 none: the literal sum of Eqs. 8 and 12.
@@ -14,6 +17,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 COSTS = ("reason", "path", "relevance")
+EVERY_STEP = ("path", "relevance")  # arrive once a retrieval, the other once an episode
 
 
 def bounds(length: int, max_iterations: int, max_paths: int) -> dict[str, tuple[float, float]]:

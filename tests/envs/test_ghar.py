@@ -148,7 +148,9 @@ class Restated:
             request = Retrieve(query, None if ids is None else tuple(ids), 1)
             self.log.append(("search", request.query, request.partitions))
             found = evidence_for(request).text
-        return found if self.ablation == "nl" else self.ask("low", "summarise", query)
+        if self.ablation == "nl":  # 16 words, as many as the compact prompt leaves a summary
+            return " ".join(found.split(" ")[:16]) if len(found.split()) > 16 else found
+        return self.ask("low", "summarise", query)
 
 
 def noted(effect: Act | Retrieve) -> tuple:
