@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -149,7 +150,8 @@ class Restated:
             self.log.append(("search", request.query, request.partitions))
             found = evidence_for(request).text
         if self.ablation == "nl":  # 16 words, as many as the compact prompt leaves a summary
-            return " ".join(found.split(" ")[:16]) if len(found.split()) > 16 else found
+            beginning = re.match(r"(?:\s*\S+){1,16}", found)
+            return beginning[0] if beginning else found
         return self.ask("low", "summarise", query)
 
 

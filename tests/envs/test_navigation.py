@@ -101,7 +101,12 @@ def test_words_are_the_teachers_without_error() -> None:
     game = navigation_game()
     acts = []
     for case in range(len(game.scene.cases)):
-        env, _ = play(game, case, [0, 1, 0, 0])
+        env = GymView(game)
+        env.reset(seed=0, options={"case": case})
+        ended, actions = False, iter([0, 1, 0, 0, 0, 0])
+        while not ended:
+            _, _, terminated, truncated, _ = env.step(next(actions))
+            ended = terminated or truncated
         assert env.play is not None
         acts += [r.effect for r in env.play.paused.trace if getattr(r.effect, "role", "") not in ("", "metapaths")]
     for seed in range(3):

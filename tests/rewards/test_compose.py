@@ -77,7 +77,13 @@ def test_each_step_is_scored_on_its_own_turn() -> None:
     history = (*episode.prediction.history[:2], better)
     reward = score_episode(replace(episode, prediction=Prediction(1, history)), 1, SPEC)
     path = [terms["path"] for terms in reward.per_turn if "path" in terms]
-    assert path == [pytest.approx(-1.5 / 4.5), 0.0]
+    assert path == [pytest.approx(-1.5 / 4.5 / SPEC.max_iterations), 0.0]
+
+
+@given(plans)
+def test_in_range_each_cost_of_a_whole_episode_is_at_most_one(plan: list[str]) -> None:
+    found = score_episode(play(plan), 1, SPEC)
+    assert all(-1.0 <= found.terms[term] <= 0.0 for term in ("reason", "path", "relevance"))
 
 
 @given(plans)
