@@ -171,4 +171,4 @@ def _asked(act: Act) -> str:
 
 
 def _indented(text: str) -> str:
-    return text.replace("\n", "\n    ")
+    return "\n    ".join(text.splitlines())  # whatever a reply takes for the end of a line
