@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ghar.metrics.runfolder import RunFolder
+from launch.bench.ablations import table
 from launch.bench.learning import command_of, gathered, over_both
 from launch.entry import load
 from trainers.base import base_seed
@@ -71,3 +72,17 @@ def test_each_seed_has_a_base_model_of_its_own_over_the_same_patients(tmp_path: 
     shared = load(["seed=3"])
     assert base_seed(shared) == shared.data.world_seed
     assert base_seed(replace(shared, data=replace(shared.data, world_seed=7))) == 7
+
+
+def test_each_ablation_stands_beside_its_ceiling_and_what_it_lacks(tmp_path: Path) -> None:
+    """GHAR is right on three of four samples, NI on two of four of the same ones."""
+    runs = {}
+    for name, right in (("ghar", lambda i: i % 4 > 0), ("ni", lambda i: i % 4 > 1)):
+        runs[name] = [finished(tmp_path / f"{name}{seed}", CEILINGS | {"ni": 0.6}, offset=0) for seed in range(2)]
+        for run in runs[name]:
+            rows = [row(i, right(i)) | {"iterations": 2 if name == "ghar" else 1} for i in range(24)]
+            (run / "episodes" / "ghar_rl.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rows))
+    found = table(runs)
+    assert found["ghar"]["ceiling"] == 0.8 and found["ni"]["ceiling"] == 0.6
+    assert found["ghar"]["rounds"]["mean"] == 2 and found["ni"]["rounds"]["mean"] == 1
+    assert found["ni"]["ghar - it"]["mean"] == pytest.approx(0.25) and "ghar - it" not in found["ghar"]
