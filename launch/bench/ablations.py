@@ -1,8 +1,8 @@
 """Table VII of GHAR on the demo's world: what each part of the system is worth (launch/benchmark.py ablations).
 
-Every ablation is trained by itself, from the base model that the whole system of its seed started from, and is scored on
-the same patients; beside it stands what it can know at best (envs/ghar/ceilings.py). Means with 95% intervals over seeds
-and patients; differences are paired by sample. A run that is finished already is read, not trained again.
+Every ablation is trained by itself, from the base model that the whole system of its seed started from, and is scored
+on the same patients; beside it stands what it can know at best (envs/ghar/ceilings.py). Means with 95% intervals over
+seeds and patients; differences are paired by sample. A run that is finished already is read, not trained again.
 """
 
 from __future__ import annotations
