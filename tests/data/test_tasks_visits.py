@@ -40,6 +40,7 @@ def data_in(root, name="meds", leakage="paper") -> Data:
         root=str(root),
         patients=1,
         world_seed=0,
+        two_steps=1 / 3,
         leakage=leakage,
         codes=None,
         mapping="all",
