@@ -134,6 +134,7 @@ class Engine:
     importance_cap: Positive | None  # C of truncated importance sampling; null trusts the engine's log-probs
     device: Literal["cpu", "cuda"] | None  # vllm: what it must run on; null takes what vLLM was built for
     kv_cache_gb: Positive | None  # vllm: GiB for keys and values
+    memory: Annotated[float, Range(0, 0.95, above=True)] | None  # vllm: share of a GPU, for all
     sync: Literal["weights", "adapter"] | None  # vllm, LoRA: what is sent; null sends adapters on GPUs in 16 bits
     sleep: bool  # vllm on GPUs: give memory back between rollouts
 
@@ -228,6 +229,7 @@ class Deepspeed:
     stage: Annotated[int, Range(0, 3)] | None  # null trains without DeepSpeed
     offload: bool  # optimiser state in CPU memory
     checkpointing: bool  # recompute activations in the backward pass: less memory, more time; also without DeepSpeed
+    auto: bool = False  # the first stage that fits into the machine's memory, by trainers/machine.py
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,7 @@ class Config:
     threads: Count  # processor threads of a process
     run_dir: str  # folder of the run: configuration, metrics, checkpoints, episodes, report
     resume: Literal["auto", "never"]  # an unfinished run of the same configuration in run_dir: go on, or start over
+    plan: bool  # print what the run would take (calls, tokens, hours, memory, disk) and stop
     keep_last: Count  # newest checkpoints kept, besides the best one; two or more survive a damaged one
     scale: Scale
     protocol: PaperProtocol

@@ -227,6 +227,8 @@ def contradictions(c: Config) -> Iterator[str]:
 
 def _deepspeed_contradictions(c: Config) -> Iterator[str]:
     deepspeed = c.deepspeed
+    if deepspeed.auto and (deepspeed.stage is not None or deepspeed.offload):
+        yield "deepspeed.auto=true chooses stage and offload itself: leave deepspeed.stage and deepspeed.offload out."
     if deepspeed.offload and (deepspeed.stage or 0) < 2:
         yield "deepspeed.offload=true needs ZeRO 2 or 3: choose deepspeed=zero2_offload or zero3_offload."
 
@@ -280,13 +282,15 @@ def _protocol_contradictions(c: Config) -> Iterator[str]:
 
 def _engine_contradictions(c: Config) -> Iterator[str]:
     engine = c.engine
-    unread = {"device": engine.device, "kv_cache_gb": engine.kv_cache_gb, "sync": engine.sync}
+    unread = {"device": engine.device, "kv_cache_gb": engine.kv_cache_gb, "memory": engine.memory, "sync": engine.sync}
     given = [f"engine.{name}={value}" for name, value in unread.items() if value is not None]
     given += ["engine.sleep=true"] if engine.sleep else []
     if engine.kind != "vllm" and given:
         yield f"engine={engine.kind} does not read {', '.join(given)}: choose engine=vllm."
-    if engine.kind == "vllm" and engine.kv_cache_gb is None:
-        yield "engine.kind=vllm needs engine.kv_cache_gb: set it, or choose engine=vllm, which does."
+    if engine.kind == "vllm" and (engine.kv_cache_gb is None) == (engine.memory is None):
+        yield "engine.kind=vllm needs either engine.kv_cache_gb or engine.memory: set one, and the other to null."
+    if engine.memory is not None and engine.device == "cpu":
+        yield "engine.memory is a share of a GPU, and engine.device=cpu has none: set engine.kv_cache_gb instead."
     if engine.kind == "api" and c.model.kind != "pretrained":
         yield "engine=api asks the server that model.path names: choose model=pretrained and set model.path."
     if engine.sync == "adapter" and c.model.finetune == "full":

@@ -1,6 +1,7 @@
 """Train a system from raw tables to an evaluated policy.
 
 python launch/train.py system=ghar +experiment=mimic4_los
+python launch/train.py plan=true +experiment=mimic4_los     # what it would take
 torchrun --standalone --nproc-per-node 2 launch/train.py system=ehr_rag task=guo_los deepspeed=zero2
 """
 
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 
 
 def run(config: Config) -> None:
+    from ghar.errors import BadInput
+    from ghar.inputs import missing
+
+    if wrong := missing(config):
+        raise BadInput("\n".join(wrong))
+    if config.plan:
+        from trainers.plan import show
+
+        show(config)
+        return
     from trainers.recipe import train  # heavy, so only once the configuration is known to be good
 
     train(config)

@@ -3,8 +3,9 @@
 <run>/export/
     merged/    the trained policy as a plain transformers folder, tokenizer included
     adapter/   LoRA only: the trained adapter in PEFT's format, which `vllm serve --enable-lora` reads too
+               base.sha256 in it names the files it belongs on by their sums (`sha256sum -c base.sha256`)
     base/      LoRA only: what the adapter belongs on, the policy after SFT
-    README.md  model card; a copy lies in merged/ and adapter/
+    README.md  model card, the same in merged/; the one in adapter/ names the adapter's own base
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -53,29 +55,34 @@ def export(config: Config) -> Path:
     with full_disk_told(run):
         if config.model.finetune == "lora":
             shutil.copytree(step.parent / SFT, partial / "base", copy_function=_link)
-            write_adapter(actor, partial / "adapter", target / "base")
+            name = write_adapter(actor, partial / "adapter", partial / "base")
         save_model(merge(actor), tokenizer, partial / "merged")
-        text = card(config, summary, step)
-        for folder in (partial, partial / "merged", partial / "adapter"):
-            if folder.is_dir():
-                write_whole(folder / "README.md", text)
+        for folder in (partial, partial / "merged"):
+            write_whole(folder / "README.md", card(config, summary, step))
+        if config.model.finetune == "lora":
+            write_whole(partial / "adapter" / "README.md", card(config, summary, step, name))
     shutil.rmtree(target, ignore_errors=True)
     os.replace(partial, target)
     print(f"Exported {step.name}: {', '.join(sorted(path.name for path in target.iterdir()))} in {target}")
     return target
 
 
-def write_adapter(actor: ActorCritic, target: Path, base: Path) -> None:
+def write_adapter(actor: ActorCritic, target: Path, base: Path) -> str:
     """The actor's adapter as adapter_config.json and adapter_model.safetensors; the critic's stays behind.
 
-    base: where the model it belongs on will lie, which PEFT wants to know.
+    base: the sealed model that it belongs on. PEFT is told a name made from its weights' sums, which is returned: it
+    leads to no folder and no hub, so that no tool puts the adapter on another model by itself, wherever it is moved.
     """
+    sums = {name: sum_ for name, sum_ in checkpoint.sums(base).items() if name.endswith((".safetensors", ".bin"))}
+    found = sha256("".join(f"{name} {sums[name]}" for name in sorted(sums)).encode()).hexdigest()
     settings = actor.policy.peft_config["default"]
-    settings.base_model_name_or_path = str(base.resolve())
+    settings.base_model_name_or_path = f"ghar-sft-{found[:16]}"
     # PEFT lists every layer by its full name; the kinds of layers mean the same, as every one of a kind has an adapter
     settings.target_modules = {name.rpartition(".")[2] for name in settings.target_modules}
     # Embeddings are never trained; PEFT would ask the hub about them.
     actor.policy.save_pretrained(target, selected_adapters=["default"], save_embedding_layers=False)
+    write_whole(target / "base.sha256", (f"{sums[name]}  ../base/{name}\n" for name in sorted(sums)))
+    return settings.base_model_name_or_path
 
 
 def merge(actor: ActorCritic) -> Any:
@@ -86,8 +93,9 @@ def merge(actor: ActorCritic) -> Any:
     return actor.policy.unload()
 
 
-def card(config: Config, summary: Mapping[str, Any], step: Path) -> str:
-    """The model card (Markdown with the hub's front matter) of the weights in `step`."""
+def card(config: Config, summary: Mapping[str, Any], step: Path, adapter_on: str | None = None) -> str:
+    """The model card (Markdown with the hub's front matter) of the weights in `step`. adapter_on: of the adapter alone,
+    the name of the base that it belongs on."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     lora = config.model.finetune == "lora"
@@ -105,6 +113,7 @@ def card(config: Config, summary: Mapping[str, Any], step: Path) -> str:
         },
         config=asdict(config),
         lora=lora,
+        adapter_on=adapter_on,
         base_model=config.model.path or "a small Qwen2 built by GHAR's demo",
         credentialed=summary.get("credentialed", not summary["generated"]),
         step=int(step.name.removeprefix("step-")),

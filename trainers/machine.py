@@ -59,7 +59,11 @@ def check_machine(config: Config) -> None:
     if shape is not None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world() > 1 else 1
-        check_memory(config, shape, world(), free_memory(device) // (here if device == "cpu" else 1), device)
+        free = free_memory(device) // (here if device == "cpu" else 1)
+        phases = estimate(config, shape, world())
+        said = ", ".join(f"{name} {sum(need.values()) / GIB:.1f}" for name, need in phases.items())
+        print(f"Memory at the peak, GiB of {device} in each process: {said}; {free / GIB:.1f} are free.")
+        check_memory(config, shape, world(), free, device)
 
 
 def shape_of(config: Config) -> Shape | None:
@@ -131,7 +135,8 @@ def _rl(config: Config, shape: Shape, processes: int) -> Need:
     need = _training(config, shape, processes, busy, adapters, copies)
     play = (shape.linear * item if lora else 0) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
     if engine.kind == "vllm":
-        need["engine"] = shape.weights * item + (engine.kv_cache_gb or 0) * GIB
+        held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB
+        need["engine"] = held if engine.memory is None else engine.memory * device_memory()
     else:
         tokens = engine.max_batch * longest(config, shape)
         play += tokens * shape.cached * item
@@ -198,6 +203,30 @@ def _advice(config: Config, shape: Shape, processes: int, free: int) -> str:
     least = worst(config, shape, processes)[1]
     fits = shape.weights * free / sum(least.values())
     return f"even with all savings it does not fit; take a model of at most about {fits / 1e9:.1g} billion weights"
+
+
+def device_memory() -> int:
+    """Bytes of a GPU, or of all processes' share of this machine; of an 80 GB one where there is no GPU to ask."""
+    return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 80 * GIB
+
+
+def fitted(config: Config, processes: int) -> Config:
+    """`config` with the first way of sharing out (ZeRO) that fits, where deepspeed.auto asks for it.
+
+    It is chosen by the size of the GPU and not by what is free on it, so that a resumed run chooses the same.
+    """
+    if not config.deepspeed.auto:
+        return config
+    shape = shape_of(config)
+    masters = config.model.finetune == "full" and config.model.dtype == "bfloat16"  # DeepSpeed's, in float32
+    ways: list[tuple[int | None, bool]] = [(1 if masters else None, False), (2, False), (3, False), (3, True)]
+    ways = ways if processes > 1 else [ways[0], (2, True)]
+    for stage, offload in ways:
+        choice = replace(config.deepspeed, stage=stage, offload=offload, auto=False)
+        chosen = replace(config, deepspeed=choice)
+        if shape is None or sum(worst(chosen, shape, processes)[1].values()) <= 0.95 * device_memory():
+            return chosen
+    return replace(config, deepspeed=replace(config.deepspeed, stage=ways[0][0], auto=False))  # refused with advice
 
 
 def _savings(config: Config, processes: int) -> Iterator[tuple[str, Config]]:

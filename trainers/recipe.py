@@ -38,7 +38,7 @@ from ghar.metrics.runfolder import RunFolder
 from trainers.audited import audited
 from trainers.base import reader_of, start_model
 from trainers.evaluate import evaluate_system
-from trainers.machine import check_machine
+from trainers.machine import check_machine, fitted
 from trainers.report import conclude
 from trainers.rl.loop import reinforce
 from trainers.rl.workers import MakeWorkers, local
@@ -99,6 +99,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
     """
     if make_workers is local and config.ray is not None and config.ray.max_staleness:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
+    config = fitted(config, int(os.environ.get("WORLD_SIZE", "1")))
     path, finish = Path(config.run_dir), None
     with ExitStack() as held, full_disk_told(path):
         with together(config.deepspeed.stage):

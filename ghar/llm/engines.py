@@ -30,9 +30,10 @@ def make_engine(config: Config, model: Any, tokenizer: Any) -> AnyEngine:
     check_installed(engine.device)
     from ghar.llm.vllm import VLLMEngine
 
-    assert engine.kv_cache_gb is not None  # ghar.configure asks for it
     rank = config.model.lora_rank if sends_adapters(config) else None
-    settings = VLLMSettings(engine.device, engine.kv_cache_gb, engine.max_batch, rank, engine.sleep)
+    settings = VLLMSettings(
+        engine.device, engine.kv_cache_gb, engine.max_batch, rank, engine.sleep, engine.memory, config.model.max_length
+    )
     return VLLMEngine(model, tokenizer, settings)
 
 

@@ -106,7 +106,7 @@ class VLLMEngine:
             if len(ids) >= self._length:
                 raise BadInput(
                     f"a prompt has {len(ids)} tokens, but the model's context is {self._length}: "
-                    "lower env.history_tokens."
+                    "lower env.history_tokens or raise model.max_length."
                 )
             choice_ids = encode_choices(self.tokenizer, request.choices) if request.choices else ()
             self._go_on(_Open(request, tuple(ids), choice_ids, done=done))

@@ -36,14 +36,17 @@ class VLLMSettings:
 
     device: what it must run on, None for what vLLM was built for; kv_cache_gb: GiB for keys and values; max_batch:
     requests worked on at once; adapter_rank: rank of the LoRA adapters it is given, None when it is given whole
-    weights; sleep: give GPU memory back between phases.
+    weights; sleep: give GPU memory back between phases; memory: share of the GPU for all it holds, in place of
+    kv_cache_gb; max_length: tokens of a prompt with its reply, None for as many as the model reads.
     """
 
     device: Literal["cpu", "cuda"] | None
-    kv_cache_gb: float
+    kv_cache_gb: float | None
     max_batch: int
     adapter_rank: int | None = None
     sleep: bool = False
+    memory: float | None = None
+    max_length: int | None = None
 
 
 def check_installed(device: str | None) -> None:
@@ -59,7 +62,7 @@ def check_installed(device: str | None) -> None:
 
 def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> None:
     """BadInput when weights and KV cache do not fit into `free` bytes, or the cache holds no prompt of full length."""
-    weights, cache = _weights(model, device), int(settings.kv_cache_gb * GIB)
+    weights, cache = _weights(model, device), int(cache_gb(model, settings, device) * GIB)
     need, room = weights + cache + WORKSPACE, free - weights - WORKSPACE
     if need > free:
         advice = f"set engine.kv_cache_gb to at most {room / GIB:.1f}" if room > 0 else "take a smaller model"
@@ -68,12 +71,32 @@ def check_memory(model: Any, settings: VLLMSettings, free: int, device: str) -> 
             f"{free / GIB:.1f} GiB of {device} memory are free: {advice}."
         )
     item = next(model.parameters()).element_size()
-    per_token, length = _bytes_per_token(model.config, item), model.config.max_position_embeddings
+    per_token, length = _bytes_per_token(model.config, item), longest(model.config, settings)
     if cache < per_token * length:
         raise BadInput(
-            f"engine.kv_cache_gb={settings.kv_cache_gb:g} holds {cache // per_token} tokens, fewer than the model's "
-            f"context of {length}: set it to at least {per_token * length / GIB:.2f}."
+            f"engine.kv_cache_gb={cache / GIB:g} holds {cache // per_token} tokens, fewer than the model's "
+            f"context of {length}: set it to at least {per_token * length / GIB:.2f}"
+            + (", or raise engine.memory, a share of which it is." if settings.memory is not None else ".")
         )
+
+
+def cache_gb(model: Any, settings: VLLMSettings, device: str) -> float:
+    """GiB for keys and values: as set, or what the engine's share of the GPU leaves. BadInput for a share of no GPU."""
+    if settings.memory is None:
+        assert settings.kv_cache_gb is not None  # ghar.configure asks for either
+        return settings.kv_cache_gb
+    if device != "cuda":
+        raise BadInput("engine.memory is a share of a GPU, and there is none here: set engine.kv_cache_gb instead.")
+    left = settings.memory * torch.cuda.mem_get_info()[1] - _weights(model, device) - WORKSPACE
+    if left <= 0:
+        raise BadInput(f"engine.memory={settings.memory:g} of this GPU does not hold the weights: raise it.")
+    return left / GIB
+
+
+def longest(config: Any, settings: VLLMSettings) -> int:
+    """Tokens of a prompt with its reply that the engine takes."""
+    reach = config.max_position_embeddings
+    return reach if settings.max_length is None else min(reach, settings.max_length)
 
 
 def check_adapters(settings: VLLMSettings, device: str, dtype: torch.dtype) -> None:
@@ -149,7 +172,7 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
         # a prompt read in two parts would wind its request's random generator back, which only CUDA's can
         more |= {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
     else:  # of a whole GPU vLLM wants 92% to be free, whatever it takes; the trainer is on it already
-        need = _weights(model, device) + int(settings.kv_cache_gb * GIB)
+        need = _weights(model, device) + int(cache_gb(model, settings, device) * GIB)
         more |= {"gpu_memory_utilization": need / torch.cuda.mem_get_info()[1]}
     if settings.adapter_rank is not None:
         room = next(rank for rank in LORA_RANKS if rank >= settings.adapter_rank)
@@ -165,7 +188,8 @@ def _start(model: Any, settings: VLLMSettings, device: str) -> Any:
                 dtype=dtype,
                 logprobs_mode="processed_logprobs",
                 enable_prefix_caching=True,
-                kv_cache_memory_bytes=int(settings.kv_cache_gb * GIB),
+                kv_cache_memory_bytes=int(cache_gb(model, settings, device) * GIB),
+                max_model_len=longest(model.config, settings),
                 max_num_seqs=settings.max_batch,
                 enable_sleep_mode=settings.sleep,
                 weight_transfer_config=WeightTransferConfig(backend=BACKEND),

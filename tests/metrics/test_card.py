@@ -27,7 +27,7 @@ def card(counts: dict[str, int], best: bool = True) -> str:
     }  # fmt: skip
     return pages.get_template("card.md").render(
         summary=summary, config=CONFIG, lora=False, base_model="x", credentialed=False, step=3, best=best,
-        metrics=["accuracy"], vllm_rank=None,
+        metrics=["accuracy"], vllm_rank=None, adapter_on=None,
     )  # fmt: skip
 
 

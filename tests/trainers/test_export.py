@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +85,26 @@ def test_adapter_is_what_vllm_reads(tmp_path: Path):
     assert not any(settings.get(name) for name in refused)
     layers = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
     assert set(settings["target_modules"]) == layers
-    assert settings["base_model_name_or_path"] == str(tmp_path / "run" / "export" / "base")
+    name = settings["base_model_name_or_path"]
+    assert name.startswith("ghar-sft-") and "/" not in name  # of its weights' sums: neither a folder nor a hub's name
+    done = subprocess.run(["sha256sum", "-c", "base.sha256"], cwd=adapter, capture_output=True, text=True, check=True)
+    assert done.stdout == "../base/model.safetensors: OK\n"
     with safe_open(adapter / "adapter_model.safetensors", "pt") as file:
         names = list(file.keys())
     assert len(names) == 2 * 2 * len(layers)  # A and B in both layers of the model; no critic
     assert all(n.startswith("base_model.model.model.layers.") and n.endswith(("_A.weight", "_B.weight")) for n in names)
-    assert "--max-lora-rank 8" in (adapter / "README.md").read_text()
+    own, merged = (adapter / "README.md").read_text(), (adapter.parent / "merged" / "README.md").read_text()
+    assert "--max-lora-rank 8" in own and f"\nbase_model: {name}\n" in own and own.startswith("---\nlibrary_name: peft")
+    assert merged.startswith("---\nlibrary_name: transformers") and name not in merged
+
+
+def test_an_export_loads_where_it_was_moved_to(tmp_path: Path):
+    config, actor = finished_run(tmp_path / "run", "model.finetune=lora")
+    expected = logits(actor.model)
+    moved = tmp_path / "elsewhere"
+    shutil.move(export(config), moved)
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(moved / "base"), str(moved / "adapter"))
+    assert torch.allclose(logits(adapted), expected, atol=1e-5)
 
 
 def test_full_finetuning_and_a_second_export(tmp_path: Path):
@@ -121,7 +137,7 @@ def test_the_card_says_what_it_is(tmp_path: Path):
         "## Limits",
     ):
         assert part in text, part
-    assert text.startswith("---\nlibrary_name: peft\n") and "data use agreement" not in text
+    assert text.startswith("---\nlibrary_name: transformers\n") and "data use agreement" not in text
     real = {**SUMMARY, "generated": False, "credentialed": True, "ceilings": None}
     RunFolder.open(tmp_path / "run").write_summary(real)
     text = (export(config) / "README.md").read_text()

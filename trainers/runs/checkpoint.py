@@ -229,6 +229,11 @@ def seal(folder: Path) -> None:
     _sync(folder)
 
 
+def sums(folder: Path) -> dict[str, str]:
+    """sha256 of every file of a sealed folder, by its path in it."""
+    return json.loads((folder / MANIFEST).read_text())
+
+
 def fault(folder: Path) -> str | None:
     """What is wrong with a sealed folder, naming the file; None when every file is what the manifest says."""
     try:

@@ -21,9 +21,10 @@ from trainers.report import report
 # A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
 # which changes its numbers by float rounding at most.
 FREE = frozenset({
-    "run_dir", "resume", "keep_last", "threads", "data.cache", "trainer.rl.save_every",
+    "run_dir", "resume", "plan", "keep_last", "threads", "data.cache", "trainer.rl.save_every",
     "retriever.service", "retriever.workers", "retriever.batch",
-    "deepspeed.checkpointing", "engine.device", "engine.kv_cache_gb", "engine.sync", "engine.sleep", "engine.max_batch",
+    "deepspeed.checkpointing", "deepspeed.auto", "engine.device", "engine.kv_cache_gb", "engine.memory", "engine.sync",
+    "engine.sleep", "engine.max_batch",
     "ray.workers", "ray.rollout_actors", "ray.retrieval_actors", "ray.gpu", "ray.timeout_s",
     "env.in_flight", "model.max_length", "trainer.warmup.micro_batch", "trainer.rl.micro_tokens",
     "logger.wandb", "privacy.allow",

