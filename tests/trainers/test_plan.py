@@ -66,7 +66,7 @@ def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("gigabytes", "finetune", "processes", "chosen"),
-    [(80, "lora", 8, (None, False)), (80, "full", 8, (1, False)), (40, "full", 8, (3, False))],
+    [(80, "lora", 8, (None, False)), (80, "full", 8, (1, False)), (40, "full", 8, (2, False))],
 )
 def test_the_first_stage_that_fits_is_chosen(
     monkeypatch: pytest.MonkeyPatch, gigabytes: int, finetune: str, processes: int, chosen: Any
