@@ -288,7 +288,7 @@ def _engine_contradictions(c: Config) -> Iterator[str]:
     if engine.kind != "vllm" and given:
         yield f"engine={engine.kind} does not read {', '.join(given)}: choose engine=vllm."
     if engine.kind == "vllm" and (engine.kv_cache_gb is None) == (engine.memory is None):
-        yield "engine.kind=vllm needs either engine.kv_cache_gb or engine.memory: set one, and the other to null."
+        yield "engine.kind=vllm needs engine.kv_cache_gb or engine.memory: set one of them, and the other to null."
     if engine.memory is not None and engine.device == "cpu":
         yield "engine.memory is a share of a GPU, and engine.device=cpu has none: set engine.kv_cache_gb instead."
     if engine.kind == "api" and c.model.kind != "pretrained":
