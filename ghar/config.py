@@ -165,7 +165,7 @@ class Base:
 class Warmup:
     """Rejection sampling by a teacher, then SFT."""
 
-    teacher: str  # "scripted", or the folder or hub name of a model
+    teacher: str  # "scripted", the folder or hub name of a model, or a server, model@http://host:8000/v1
     samples: Count  # training samples put to the teacher
     attempts: Count  # per sample, until one is correct
     epochs: Count  # passes over the lessons

@@ -92,7 +92,7 @@ class Plan:
     def text(self) -> str:
         """A table for the screen."""
         head = ("phase", "calls", "tokens read", "sampled", "trained", "hours", f"GiB of {self.device}")
-        lines = [head]
+        lines: list[tuple[str, ...]] = [head]
         for p in self.phases:
             counts = (_short(n) for n in (p.calls, p.read, p.sampled, p.trained))
             lines.append((p.name, *counts, f"{p.seconds / 3600:.2f}", f"{p.memory / GIB:.1f}"))

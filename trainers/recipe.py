@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from envs.system import System
 from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
+from ghar.llm.engines import asking, served
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy, Policy
@@ -42,7 +43,7 @@ from trainers.machine import check_machine, fitted
 from trainers.report import conclude
 from trainers.rl.loop import reinforce
 from trainers.rl.workers import MakeWorkers, local
-from trainers.runs.distributed import main_first, on_main, rank, together
+from trainers.runs.distributed import main_first, on_main, rank, together, world
 from trainers.runs.models import SFT, load_sft, save_model, use_cores
 from trainers.runs.resume import hold, open_run
 from trainers.sft.distill import learn
@@ -191,22 +192,35 @@ def _own_lessons(system: System[Any], tokenizer: Any) -> Lessons:
 
 def _lessons(run: Run, system: System[Any], tokenizer: Any) -> Lessons:
     """The right episodes of a teacher: a rule of the system, or a model."""
-    found = sample_references(system, run.config, _teacher(run.config, system))
+    with teaching(run.config, system) as teacher:
+        found = sample_references(system, run.config, teacher)
     pairs = [pair for _, pair in tokenised(tokenizer, found.accepted)]
     return Lessons(pairs, (), found.references, {"samples answered rightly by the teacher": f"{found.rate:.1%}"})
 
 
-def _teacher(config: Config, system: System[Any]) -> Policy:
-    name = config.trainer.warmup.teacher
+@contextmanager
+def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
+    """For the duration, the teacher: the system's rule, a model behind a server, or one loaded here, which vLLM serves
+    where engine=vllm (in one process: beside a group its engine would wait for the others' ones)."""
+    name, temperature = config.trainer.warmup.teacher, config.engine.temperature
+    if "@http" in name:
+        with asking(config, name, system.credentialed) as engine:
+            yield EnginePolicy(engine, temperature)
+        return
     if name != "scripted":
         model, tokenizer = load_pretrained(name, config.model.dtype)
-        return EnginePolicy(HFEngine(model, tokenizer, config.engine.max_batch), config.engine.temperature)
+        if config.engine.kind == "vllm" and world() == 1:
+            with served(replace(config, model=replace(config.model, finetune="full")), model, tokenizer) as engine:
+                yield EnginePolicy(engine, temperature)
+        else:
+            yield EnginePolicy(HFEngine(model, tokenizer, config.engine.max_batch), temperature)
+        return
     if system.teacher is None:
         raise BadInput(
             f"system {system.name} has no rule that could teach: set trainer.warmup.teacher to the folder or hub name "
-            "of a model."
+            "of a model, or a server as model@http://host:8000/v1."
         )
-    return system.fixed[system.teacher]()
+    yield system.fixed[system.teacher]()
 
 
 def _reinforce(run: Run, make_workers: MakeWorkers) -> None:

@@ -1,0 +1,43 @@
+"""Who teaches: a rule, a model, or a server."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ghar.episode import Act
+from ghar.errors import BadInput
+from launch.entry import load
+from tests.llm.api_server import listening
+from trainers.recipe import teaching
+
+
+def answer(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:
+    return 200, {"choices": [{"message": {"content": "warfarin"}, "finish_reason": "stop"}],
+                 "usage": {"prompt_tokens": 3, "completion_tokens": 1}}  # fmt: skip
+
+
+def test_a_server_teaches_at_the_temperature_of_sampling() -> None:
+    system: Any = SimpleNamespace(name="own", credentialed=False, teacher=None)
+    with listening(answer) as (url, server):
+        config = load([f"trainer.warmup.teacher=qwen@{url}"])
+        with teaching(config, system) as teacher:
+            (reply,) = teacher.answer([Act("top", "answer", "which drug?")], [1])
+    assert reply.text == "warfarin"
+    assert [(body["model"], body["temperature"]) for _, body, _ in server.came] == [("qwen", 1.0)]
+
+
+def test_credentialed_text_goes_to_no_server_that_is_not_named() -> None:
+    system: Any = SimpleNamespace(name="own", credentialed=True, teacher=None)
+    with listening(answer) as (_, server), pytest.raises(BadInput, match=r"privacy\.allow"):
+        with teaching(load(["trainer.warmup.teacher=qwen@http://example.org/v1"]), system):
+            pass
+    assert server.came == []
+
+
+def test_a_system_without_a_rule_asks_for_a_teacher() -> None:
+    system: Any = SimpleNamespace(name="own", credentialed=False, teacher=None)
+    with pytest.raises(BadInput, match="a server as model@http"), teaching(load([]), system):
+        pass
