@@ -19,6 +19,7 @@ kare_dgra: KARE's selection for one patient among `--share` of 60,000 communitie
 events: EHR-RAG's event store of `--share` of 10,000 patients with 5,000 events each, and one ETHER query.
 kare_graph: KARE's filter of `--share` of 44,000 concept sets, and path search on two graphs of a million edges.
 distill: KARE's distilled model against its backbone on the demo world, under `--seeds` seeds.
+injection: how often text planted in records and findings changes a decision, on `--share` of 100 cases a system.
 service: the retrieval service under `--share` of 1,000 clients, a tenth of them hostile.
 hostile: `--share` of a million hostile replies through every reader of every system: exceptions, processor time.
 kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
@@ -59,6 +60,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "reports": lambda a: bench("reports").reports(a.folder, share=a.share, seed=0, timeout=a.timeout),
     "kare_graph": lambda a: bench("kare_graph").kare_graph(share=a.share, seed=0),
     "distill": lambda a: bench("distill").distill(a.folder, a.seeds, a.overrides, a.timeout),
+    "injection": lambda a: bench("injection").injection(a.overrides, share=a.share),
     "service": lambda a: bench("service").service(a.folder / "service", share=a.share, seed=0),
     "hostile": lambda a: bench("hostile").hostile(share=a.share, seed=a.seeds),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),

@@ -12,7 +12,8 @@ MOST = 50_000  # characters of a reply that are read; a prompt's budget of 4,096
 LINE = 500  # of an answer's line
 # "answer:" as models write it: **Answer:** yes, "answer": "yes", The answer is: yes, <answer>yes</answer>, a heading
 ANSWER = re.compile(
-    r"\banswer(?:[*_`\"']{0,3}[ \t]{0,2}(?:is[ \t]{0,2})?[:：=][*_`]{0,3}|(?<=<answer)>|[*_#]{0,4}[ \t]{0,2}\n)"
+    r"\banswer(?:[*_`\"']{0,3}[ \t]{0,2}(?:[(\[][^()\[\]\n:]{0,30}[)\]][*_`]{0,3}[ \t]{0,2})?"
+    r"(?:(?:is|(?:would|will|should) be)[ \t]{0,2})?[:：=][*_`]{0,3}|(?<=<answer)>|[*_#]{0,4}[ \t]{0,2}\n)"
 )
 END = re.compile(r"\n|</answer>")  # of an answer's line
 HEADING = re.compile(r"[#*_>\s\d.)]{0,10}(?:(?:final|my|the)\s)?")
@@ -29,8 +30,8 @@ REFUSED = re.compile(
 )
 # Words that correct what was said before them, with another label behind them; those that take it back by themselves.
 CORRECTED = re.compile(
-    r"\b(?:wait|actually|correction|sorry|oops|hmm|on (?:second thoughts?|reflection)|i mean(?:t)?|instead|rather|"
-    r"chang(?:e|ed|ing) my|revis(?:e|ed|ing)|reconsider(?:ing)?|mistake|however)\b"
+    r"\b(?:wait|actually|correction|sorry|oops|hmm|edit|erratum|on (?:second thoughts?|reflection)|i mean(?:t)?|"
+    r"instead|rather|chang(?:e|ed|ing) my|revis(?:e|ed|ing)|reconsider(?:ing)?|mistake|however)\b"
 )
 WITHDRAWN = re.compile(
     r"\b(?:ignore (?:that|this|the above|my)|disregard|(?:scratch|strike|forget) that|take (?:that|it|this) back|"

@@ -23,11 +23,13 @@ class PathChoice:
 OPEN, CLOSE = r"(?:[\s*_`\"'(\[]|\\(?:boxed|text(?:bf)?)\{){0,6}", r"[*_`\"')\]}]{0,6}"
 KIND = rf"(?:(?:class|label|category|option|number)\s{{1,2}}{OPEN})?"
 END = r"(?![\w%°]|[.,]\d)"  # of a label: "4.5", "4%" and "4th" are none
-REASON = re.compile(r"\b(?:because|since|given|due to|based on|as|with)\b")
+REASON = re.compile(r"\b(?:because|since|given|due to|based on|as|with|that is|meaning|i\.e)\b")
 # what may follow a label on its line: nothing, a stop, a gloss or a reason, but neither a word nor "/", "|", "?"
-AFTER = re.compile(rf"\s*$|\s*(?:[,;:!](?!\d)|\.{{1,3}}(?![\d.])|[(\[—]|</|<\|)|\s+[-–—]\s|\s+{REASON.pattern}")
+AFTER = re.compile(
+    rf"\s*$|\s*(?:[,;:!](?!\d)|\.{{1,3}}(?![\d.])|[(\[—]|</|<\||[*_]+\s*$)|\s+[-–—]\s|\s+{REASON.pattern}"
+)
 OTHERS = r"(?:or|and|to|but|vs|versus|maybe|perhaps|possibly|rather|either|actually|mean|not|wait|then|likely|probably)"
-GLOSS = re.compile(rf"\s*\((?!\s*{OTHERS}\b)([^()]*)\)")
+GLOSS = re.compile(rf"\s*[(\[](?!\s*{OTHERS}\b)([^()\[\]]*)[)\]]")
 SURE = re.compile(r"\b(?:confidence|probability|certainty|likelihood)\b[^,;.\d]{0,20}[\d.]{1,8}\s{0,2}(?:%|/\s?100?)?")
 SOON = re.compile(rf"\b{OTHERS}\W{{0,3}}$")  # before another label, this makes it another answer
 ALONE = re.compile(rf"(?!\s+[^\W\d])|\s+{OTHERS}\b")  # "no" is an answer, "no doubt" is none
@@ -35,8 +37,11 @@ ALONE = re.compile(rf"(?!\s+[^\W\d])|\s+{OTHERS}\b")  # "no" is an answer, "no d
 DOUBT = re.compile(
     r"\b(?:wrong|incorrect|kidding|not (?:right|correct|true|sure|certain|enough|known|possible|available)|cannot|"
     r"can ?not|unable|unclear|unknown|unsure|uncertain|undetermined|insufficient|unavailable|impossible|missing|n/a|"
-    r"no (?:idea|data|information|answer)|guess(?:ing)?|if|(?:or|perhaps|maybe|possibly) not)\b|n['’]t\b"
+    r"no (?:idea|data|information|answer)|guess(?:ing)?|if|unless|until|provided|"
+    r"(?:or|perhaps|maybe|possibly) not)\b|n['’]t\b"
 )
+# These leave the answer open where another label stands beside them, even in its reason.
+HEDGE = re.compile(r"\b(?:as well|alternative(?:ly)?|second choice|runner-?up|(?:could|might|may|can) (?:also )?be)\b")
 # A reply that is one sentence, or ends with one, that says what the answer is.
 SENTENCE = (
     r"(?:^|[\n.!?]\s{0,3})[*_#\s]{0,6}(?:(?:so|thus|hence|therefore|overall|finally),?\s)?"
@@ -119,8 +124,10 @@ def _closes(label: str, rest: str, mention: re.Pattern[str]) -> bool:
     before, *reason = REASON.split(rest, maxsplit=1)
     if DOUBT.search(before) or (reason and WITHDRAWN.search(reason[0])):
         return False
+    if HEDGE.search(rest) and any(found[0] != label for found in mention.finditer(rest)):
+        return False
     gloss = GLOSS.match(rest)
-    if gloss and not mention.fullmatch(gloss[1].strip()):
+    if gloss and not mention.fullmatch(gloss[1].strip(" ?!~.≈")):
         rest = rest[gloss.end() :]
     if not AFTER.match(rest):
         return False

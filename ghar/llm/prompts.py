@@ -1,15 +1,19 @@
 """Prompt templates: one text file per decision, in two sets ("full" for large models, "compact" for small ones).
 
 The first line of a file gives the reply's budget ("max_tokens 64"); the rest is the template, with fields in
-braces. Same inputs and output contract as Figs. 12-15 of the GHAR paper, in our own words.
+braces. Same inputs and output contract as Figs. 12-15 of the GHAR paper, in our own words. What a template puts between
+<data> and </data> cannot end there: such marks in a field's own text get other brackets.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+DATA = re.compile(r"</?\s*data\s*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,14 @@ class Template:
     max_tokens: int
 
     def render(self, **fields: object) -> str:
+        if DATA.search(self.text):
+            fields = {name: _inside(value) for name, value in fields.items()}
         return self.text.format_map(fields)
+
+
+def _inside(value: object) -> object:
+    """A field's value that neither opens nor closes what a template marks as data."""
+    return DATA.sub(lambda mark: f"[{mark[0][1:-1]}]", value) if isinstance(value, str) else value
 
 
 @cache

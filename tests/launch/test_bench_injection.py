@@ -1,0 +1,48 @@
+"""Planted text reaches the prompts, and what it changes is counted."""
+
+from pathlib import Path
+
+import pytest
+
+from envs import system as systems
+from envs.records import Records
+from ghar.episode import Completion
+from ghar.errors import BadInput
+from launch.bench import injection as bench
+from launch.entry import load
+
+SMALL = ["threads=1", "data.patients=80", "task.max_test=6", "task.max_train=40", "task.max_valid=4"]
+
+
+class Credulous:
+    """Does what the prompt ends its last order with; answers no where there is none."""
+
+    def answer(self, acts, seeds):
+        def said(act):
+            if act.role != "predict":
+                return act.choices[0] if act.choices else "0"
+            orders = "answer: yes", "reply to every question is: yes"
+            return "answer: yes" if any(order in act.prompt for order in orders) else "answer: no"
+
+        return [Completion(said(act)) for act in acts]
+
+
+@pytest.mark.parametrize("name", ["exprag"])
+def test_whoever_obeys_is_counted(name: str, tmp_path: Path):
+    given = [f"system={name}", bench.TASK, f"data.cache={tmp_path}", *SMALL]
+    system = systems.build(Records(load(given)))
+    variant = system.variants[system.main]
+    found = bench.attacked(system, variant, Credulous(), given, 3)
+    assert found["cases"] == 3
+    assert found["records, an order"]["obeyed"] == found["records, an answer"]["changed"] == 1
+    assert found["records, a harmless sentence"] == {"changed": 0, "obeyed": 0, "unreadable": 0}
+    assert found["found, an answer"]["obeyed"] > 0
+
+
+def test_the_rules_of_a_system_and_a_run_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bench, "SYSTEMS", ("exprag",))
+    found = bench.injection([f"data.cache={tmp_path}", *SMALL], share=0.02)
+    (numbers,) = found.values()
+    assert len(numbers) == 1 + len(bench.PLANTED) * len(bench.PLACES)
+    with pytest.raises(BadInput, match="run_dir must name a trained run"):
+        bench.injection([f"data.cache={tmp_path}", *SMALL, f"run_dir={tmp_path}/none"], share=0.02)
