@@ -183,7 +183,8 @@ async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
     async with asyncio.timeout(PATIENCE):
         await writer.drain()
         head = await reader.readuntil(b"\r\n\r\n")
-        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        lines = head.lower().split(b"\r\n")
+        length = next((line for line in lines if line.startswith(b"content-length:")), b":0")
         return int(head.split(b" ", 2)[1]), await reader.readexactly(int(length.partition(b":")[2]))
 
 
@@ -199,7 +200,7 @@ async def _foe(site: Site, end: float, how: Foe, rng: random.Random) -> None:
                     await how(site, reader, writer, rng)
                 finally:
                     writer.transport.abort()
-        except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError, StopIteration):
+        except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
             pass
         site.counts[f"hostile: {how.__name__.strip('_')}"] += 1
         await asyncio.sleep(0.05)
