@@ -76,7 +76,7 @@ class Variant:
 
     title: as tables and reports show it. spec: what `System.episode` reads of it.
     who: whose answers: "trained" (after RL, else of the newest stage there is), "sft", "base", or the name of one of
-        `System.fixed`; "" where the episode asks no one.
+        `System.stages` or `System.fixed`; "" where the episode asks no one.
     forced: role -> the reply that stands in place of the agent's own.
     """
 
@@ -130,11 +130,13 @@ class Pairs:
 
     train, valid: (prompt, reply, choices, weight) of each pair; choices: the replies it is one of, or (); weight: of
     the pair against others, however long it is. The weights with the lowest loss on `valid` are kept.
+    epochs: over `train`; None is trainer.warmup.epochs.
     """
 
     train: Sequence[tuple[str, str, tuple[str, ...], float]]
     valid: Sequence[tuple[str, str, tuple[str, ...], float]]
     about: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,8 @@ class System(Generic[C]):
     texts: of prompts, for the tokenizer of a demo model that nobody has trained.
     practice: of the demo's base model: None leaves it untrained; a name takes that of another system.
     pairs: lessons of its own, given a reader.
+    stages: further weights by name, which a variant can ask for as it asks for "sft": the base model after SFT on other
+        pairs. beside: another system, whose variants ask no one and stand in the same table.
     needs: whether a case needs a look-up, None where nobody knows. answer: a label in words.
     row: what it adds to a row of episodes. numbers: of a variant's rows, where they are not those of a classifier.
     summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
@@ -195,6 +199,8 @@ class System(Generic[C]):
     texts: Callable[[], Sequence[str]] = lambda: ()
     practice: Practice | str | None = None
     pairs: Callable[[Reader], Pairs] | None = None
+    stages: Mapping[str, Callable[[Reader], Pairs]] = field(default_factory=dict)
+    beside: str | None = None
     shaping: Shaping | None = None
     needs: Callable[[C], bool | None] = lambda case: None
     answer: Callable[[C, int], str] | None = None
@@ -219,6 +225,10 @@ class System(Generic[C]):
         if name not in self.variants:
             raise BadInput(f"system {self.name} has no variant {name}: choose among {', '.join(self.variants)}.")
         return self.variants[name]
+
+    def asks_model(self, variant: Variant) -> bool:
+        """Whether a language model answers it, and not a rule or no one."""
+        return variant.who in STAGES or variant.who in self.stages
 
     def in_words(self, case: C, label: int | None) -> str | None:
         """A label as rows have it."""

@@ -18,6 +18,7 @@ reports: EXPRAG's ranking of one stay against `--share` of 430,000 admissions, a
 kare_dgra: KARE's selection for one patient among `--share` of 60,000 communities.
 events: EHR-RAG's event store of `--share` of 10,000 patients with 5,000 events each, and one ETHER query.
 kare_graph: KARE's filter of `--share` of 44,000 concept sets, and path search on two graphs of a million edges.
+trivial: what every environment pays policies that take no thought; writes the tables of envs/NAME/README.md.
 distill: KARE's distilled model against its backbone on the demo world, under `--seeds` seeds.
 injection: how often text planted in records and findings changes a decision, on `--share` of 100 cases a system.
 service: the retrieval service under `--share` of 1,000 clients, a tenth of them hostile.
@@ -63,6 +64,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "injection": lambda a: bench("injection").injection(a.overrides, share=a.share),
     "service": lambda a: bench("service").service(a.folder / "service", share=a.share, seed=0),
     "hostile": lambda a: bench("hostile").hostile(share=a.share, seed=a.seeds),
+    "trivial": lambda a: bench("trivial").trivial(a.overrides),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),
 }
 

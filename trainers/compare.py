@@ -12,7 +12,7 @@ import yaml
 
 from envs import system as systems
 from envs.records import Records
-from envs.system import STAGES, System, Variant
+from envs.system import System, Variant
 from ghar.config import Config
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
@@ -21,7 +21,7 @@ from ghar.metrics import comparison
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import compare as differences
 from ghar.metrics.runfolder import RunFolder, write_whole
-from trainers.evaluate import played, summarise
+from trainers.evaluate import answered_by, played, summarise
 from trainers.predictions import NAME, Outside, outside_rows, samples_of, write_predictions
 from trainers.rows import Row
 from trainers.runs.models import use_cores
@@ -70,7 +70,7 @@ def compare(
     none can, where a run is of another split, where a patient is in the training set of one system and in the test set
     of another, and as `outside_rows`. Returns the summary.
     """
-    entries = [_of_run(entry, runs) for entry in entries]
+    entries = [one for entry in entries for one in _of_runs(entry, runs)]
     parts, left_out = {}, {entry.name: entry.reason for entry in entries if entry.config is None}
     built: dict[str, tuple[System[Any], Config, bool]] = {}
     samples: Splits[Sample] | None = None
@@ -102,8 +102,10 @@ def compare(
     return _conclude(parts, left_out, folder, samples)
 
 
-def _of_run(entry: Entry, runs: Sequence[Path]) -> Entry:
-    """The entry with the folder of its trained run. BadInput for a run of another split."""
+def _of_runs(entry: Entry, runs: Sequence[Path]) -> list[Entry]:
+    """The entry with the folder of its trained run, as it is where there is none. A further run of the same system,
+    trained another way, is an entry of its own, SYSTEM-FOLDER. BadInput for a run of another split."""
+    found: list[Entry] = []
     for run in runs:
         file = run / "config.yaml"
         if not file.is_file():
@@ -120,8 +122,11 @@ def _of_run(entry: Entry, runs: Sequence[Path]) -> Entry:
                     f"{run} was trained with other values of {', '.join(f'{name}.{k}' for k in wrong)}: its patients "
                     "are split another way, so it cannot be compared here."
                 )
-        return Entry(entry.name, replace(_as_trained(entry.config, kept), run_dir=str(run)), "", True)
-    return entry
+        name = f"{entry.name}-{run.name}" if found else entry.name
+        found.append(Entry(name, replace(_as_trained(entry.config, kept), run_dir=str(run)), "", True))
+    if len({one.name for one in found}) < len(found):
+        raise BadInput(f"two runs of {entry.name} lie in folders of one name: rename one, as the table goes by them.")
+    return found or [entry]
 
 
 def _as_trained(config: Config, kept: Mapping[str, Any]) -> Config:
@@ -162,7 +167,8 @@ def _chosen(system: System[Any], wanted: Sequence[str], trained: bool) -> list[V
     if trained:
         return [system.variants[name] for name in system.listed]
     listed = [system.variants[name] for name in system.listed]
-    rules = [v for v in listed if v.who not in STAGES] or [v for v in system.variants.values() if v.who in system.fixed]
+    every = system.variants.values()
+    rules = [v for v in listed if not system.asks_model(v)] or [v for v in every if v.who in system.fixed]
     main = system.variants[system.main]
     return rules if main in rules else [*rules, main]
 
@@ -172,7 +178,7 @@ def _part(system: System[Any], config: Config, variants: Sequence[Variant], trai
     # without a run named in runs=[...] nothing that lies in a default folder is taken for one
     found = find(config) if trained or config.eval.checkpoint else Found(Path(config.run_dir) / "untrained", None)
     rows = dict(played(system, config, found, variants))
-    answered = {v.name: found.names(v.who) if v.who in STAGES else v.who or "no one" for v in variants}
+    answered = answered_by(system, found, variants)
     if not found.sft:  # nothing was trained in this run folder
         answered = {name: f"{who} (untrained)" if who == "base" else who for name, who in answered.items()}
     return Part(system, config, {v.name: rows[v.name] for v in variants}, answered)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from envs import system as systems
+from envs.beside import with_beside
 from envs.play import play, stage_of
 from envs.records import Records
 from envs.rollout import derive_seed
-from envs.system import STAGES, System, Variant
+from envs.system import System, Variant
 from envs.upstream import with_selected
 from ghar.config import Config
 from ghar.errors import BadInput
@@ -28,9 +29,7 @@ from trainers.rows import Ranker, Row, reward_of, rows_of, running_of, summarise
 from trainers.runs import checkpoint
 from trainers.runs.models import use_cores
 from trainers.runs.resume import as_yaml
-from trainers.weights import Found, answering, find
-
-ORDER = ("", "base", "sft", "trained")  # the policy after RL is made from the one after SFT, in place
+from trainers.weights import LAST, Found, answering, find
 
 TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing"}
 
@@ -50,7 +49,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     """
     use_cores(config.threads)
     records = Records(config)
-    system = with_selected(with_rllib(systems.build(records), config), records, config.eval.variants or ())
+    system = table_of(systems.build(records), records)
     folder = RunFolder.open(Path(config.run_dir))
     if not (folder.path / "config.yaml").exists():
         folder.write_config(as_yaml(config))
@@ -59,6 +58,14 @@ def evaluate(config: Config) -> dict[str, Any]:
     rows = {name: list(folder.episodes(name)) for name in config.eval.variants or system.listed}
     write_predictions(folder.path, samples_of(records), system.task.labels, rows)
     return conclude(folder, summary | audited(records))
+
+
+def table_of(system: System[Any], records: Records) -> System[Any]:
+    """The system with all that an evaluation puts into its table: what stands beside it, RLlib's policy, and variants
+    that show chosen examples."""
+    config = records.config
+    shown = with_rllib(with_beside(system, records), config)
+    return with_selected(shown, records, config.eval.variants or ())
 
 
 def with_rllib(system: System[Any], config: Config) -> System[Any]:
@@ -95,12 +102,12 @@ def evaluate_system(
     for name, made in played(system, config, found, left, judged, temperatures=True):
         rows[name] = made
         folder.write_episodes(name, made)
-    return summary_of(system, config, {name: rows[name] for name in names}, _stages(found, wanted)) | judged
+    return summary_of(system, config, {name: rows[name] for name in names}, answered_by(system, found, wanted)) | judged
 
 
-def _stages(found: Found, wanted: Sequence[Variant]) -> dict[str, str]:
+def answered_by(system: System[Any], found: Found, wanted: Sequence[Variant]) -> dict[str, str]:
     """Which weights answered each variant."""
-    return {v.name: found.names(v.who) if v.who in STAGES else v.who or "no one" for v in wanted}
+    return {v.name: found.names(v.who) if system.asks_model(v) else v.who or "no one" for v in wanted}
 
 
 def played(
@@ -113,16 +120,18 @@ def played(
 ) -> Iterator[tuple[str, list[Row]]]:
     """The rows of each variant, those of one stage of weights together. judged: takes what the system asks the model of
     its main variant at the end (`System.judged`). temperatures: fit one to each trained variant on validation cases."""
-    stage_for = {v.name: found.names(v.who) if v.who in STAGES else "" for v in wanted}
-    running, stages = _running(system, config, found), set(stage_for.values()) - {""}
+    stage_for = {v.name: found.names(v.who) if system.asks_model(v) else "" for v in wanted}
+    running, named = _running(system, config, found), set(stage_for.values()) - {""}
+    # the policy after RL is made from the one after SFT, in place
+    stages = [*sorted(named - set(LAST)), *(stage for stage in LAST if stage in named)]
     if not stages:
         yield from _by_rules(system, config, wanted, running)
         return
-    with answering(config, system, found, stages) as opened:
-        for stage in (stage for stage in ORDER[1:] if stage in stages):
+    with answering(config, system, found, named) as opened:
+        for stage in stages:
             with opened(stage) as answers:
                 own = system.read_by(answers.reader)
-                rules = [v for v in wanted if not stage_for[v.name]] if stage == min(stages, key=ORDER.index) else []
+                rules = [v for v in wanted if not stage_for[v.name]] if stage == stages[0] else []
                 yield from _by_rules(own, config, rules, running)
                 ranker = None
                 if answers.ranker is not None and system.answer is None:
@@ -132,7 +141,7 @@ def played(
                     if temperatures and stage != "base":
                         rows = _with_temperature(own, config, variant, answers.policy, rows, running, ranker)
                     yield variant.name, rows
-                if judged is not None and own.judged is not None and stage == max(stages, key=ORDER.index):
+                if judged is not None and own.judged is not None and stage == stages[-1]:
                     judged |= own.judged(answers.policy)
 
 

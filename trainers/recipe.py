@@ -38,7 +38,7 @@ from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from trainers.audited import audited
 from trainers.base import reader_of, start_model
-from trainers.evaluate import evaluate_system
+from trainers.evaluate import evaluate_system, table_of
 from trainers.machine import check_machine, fitted
 from trainers.report import conclude
 from trainers.rl.loop import reinforce
@@ -50,17 +50,21 @@ from trainers.sft.distill import learn
 from trainers.sft.lessons import Lessons, read_lessons, write_lessons
 from trainers.sft.pairs import pairs_of, tokenised
 from trainers.sft.warmup import sample_references
-from trainers.weights import identity, make_actor
+from trainers.weights import Found, identity, load_base, make_actor
 
 LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/lessons.py; SFT on its way
 
 
 @dataclass(frozen=True)
 class Run:
-    """A training under way. seconds: by phase, of this start; what an earlier one has done is not counted."""
+    """A training under way. table: the system as the evaluation will play it.
+
+    seconds: by phase, of this start; what an earlier one has done is not counted.
+    """
 
     records: Records
     system: System[Any]
+    table: System[Any]
     folder: RunFolder
     logger: Logger
     resumed: bool
@@ -123,13 +127,18 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     records = Records(config)
     system = main_first(lambda: systems.build(records))
     require_agents(system)
-    run = Run(records, system, folder, _logger(config, system, folder), resumed, {"data": time.monotonic() - start})
+    table = main_first(lambda: table_of(system, records))
+    for name in config.eval.variants or ():
+        table.variant(name)  # before hours of training, not after
+    logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
+    run = Run(records, system, table, folder, logger, resumed, seconds)
     on_main(lambda: print(banner(config, system)))
     if on_main(lambda: not (run.checkpoints / SFT).is_dir()):
         _warm_up(run)
     else:
         on_main(lambda: print("The warm-up was finished by an earlier start."))
     on_main(lambda: shutil.rmtree(run.checkpoints / SFT_STEPS, ignore_errors=True))
+    _further_stages(run)
     if config.trainer.rl.updates:
         _reinforce(run, make_workers)
     return lambda: _finish(run)
@@ -171,6 +180,28 @@ def _warm_up(run: Run) -> None:
             numbers = {"train/loss": row["loss"], "train/accuracy": row["accuracy"], **loss}
             run.log({"phase": "sft", "step": int(row["step"]), **numbers})
         on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT))
+
+
+def _further_stages(run: Run) -> None:
+    """The base model after SFT on other pairs (`System.stages`), each into a folder of its own, where the evaluation
+    will ask for it."""
+    names = run.config.eval.variants or run.table.listed
+    asked = [run.table.variants[name].who for name in names]
+    for name in (name for name in run.system.stages if name in asked):
+        if on_main(lambda home=run.checkpoints / name: not home.is_dir()):
+            with run.timed(name):
+                _further_stage(run, name)
+
+
+def _further_stage(run: Run, name: str) -> None:
+    config = replace(run.config, eval=replace(run.config.eval, checkpoint=None))  # the run's own base
+    model, tokenizer = load_base(config, run.system, Found(run.checkpoints, None))
+    pairs = run.system.stages[name](reader_of(tokenizer, model))
+    train, valid = pairs_of(tokenizer, pairs.train), pairs_of(tokenizer, pairs.valid)
+    steps = run.checkpoints / f"{name}-steps"
+    learned = learn(config, model, tokenizer, Lessons(train, valid, {}, {}), steps, pairs.epochs)
+    on_main(lambda: save_model(learned.model, tokenizer, run.checkpoints / name))
+    on_main(lambda: shutil.rmtree(steps, ignore_errors=True))
 
 
 def _teach(run: Run, model: Any, tokenizer: Any, kept: Path) -> None:
@@ -241,7 +272,7 @@ def _finish(run: Run) -> None:
     """Evaluation and report."""
     config = run.config
     with run.timed("evaluation"):
-        summary = evaluate_system(run.system, config, run.folder, resume=True)
+        summary = evaluate_system(run.table, config, run.folder, resume=True)
     for name in summary["policies"] if config.logger.wandb != "disabled" else ():
         run.logger.log_episodes(name, run.folder.episodes(name))
     run.logger.finish()

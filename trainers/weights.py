@@ -22,6 +22,8 @@ from trainers.rl.serving import serving
 from trainers.runs import checkpoint
 from trainers.runs.models import SFT, load_sft
 
+LAST = (SFT, "trained")  # stages that share one model in memory
+
 
 @dataclass(frozen=True)
 class Answering:
@@ -45,10 +47,9 @@ class Found:
 
     def names(self, who: str) -> str:
         """The stage that `who` means here: "trained" is the newest there is."""
-        newest = "trained" if self.step is not None else "sft" if self.sft else "base"
-        if who == "sft" and not self.sft:
-            return "base"
-        return newest if who == "trained" else who
+        if who == "trained":
+            return who if self.step is not None else self.names("sft")
+        return who if (self.home / who / "config.json").is_file() else "base"
 
 
 def find(config: Config) -> Found:
@@ -80,16 +81,16 @@ def load_base(config: Config, system: System[Any], found: Found) -> tuple[Any, A
 def answering(config: Config, system: System[Any], found: Found, stages: set[str]) -> Iterator[Callable[[str], Any]]:
     """For the duration, a function from a stage among `stages` to a context manager of `Answering`.
 
-    "sft" and "trained" share one engine; "base" has its own, built when it is asked for. A server answers for all.
+    "sft" and "trained" share one engine; others have their own, built when asked for. A server answers for all.
     """
     if config.engine.kind == "api":
         address = str(config.model.path)
         with asking(config, address, system.credentialed) as engine:
             yield lambda stage: _given(Answering(EnginePolicy(engine, temperature=0), WORDS, None))
         return
-    shared = _Shared(config, system.agents, found) if stages & {"sft", "trained"} else None
+    shared = _Shared(config, system.agents, found) if stages & set(LAST) else None
     try:
-        yield lambda stage: _base(config, system, found) if stage == "base" or shared is None else shared.stage(stage)
+        yield lambda stage: shared.stage(stage) if shared and stage in LAST else _saved(config, system, found, stage)
     finally:
         if shared is not None:
             shared.engine.close()
@@ -101,8 +102,11 @@ def _given(answers: Answering) -> Iterator[Answering]:
 
 
 @contextmanager
-def _base(config: Config, system: System[Any], found: Found) -> Iterator[Answering]:
-    model, tokenizer = load_base(config, system, found)
+def _saved(config: Config, system: System[Any], found: Found, stage: str) -> Iterator[Answering]:
+    if stage == "base":
+        model, tokenizer = load_base(config, system, found)
+    else:
+        model, tokenizer = load_pretrained(str(found.home / stage), config.model.dtype)
     engine = make_engine(config, model, tokenizer)
     try:
         with serving(engine, model, 0):

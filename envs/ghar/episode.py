@@ -26,6 +26,7 @@ from ghar.llm.prompts import load_prompts
 AGENTS = ("top", "low")
 ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
 Ablation = Literal["none", "ni", "nt", "nl", "nm"]
+Decision = Literal["learned", "always", "never"]
 
 
 class Partition(Protocol):
@@ -43,7 +44,9 @@ P = TypeVar("P", bound=Partition)
 
 @dataclass(frozen=True)
 class GharSpec:
-    """The paper sets K=3 rewrites, at most 3 meta-paths and N=1 per partition, and leaves the iterations I open."""
+    """The paper sets K=3 rewrites, at most 3 meta-paths and N=1 per partition, and leaves the iterations I open.
+
+    decision: whether to retrieve is asked of Agent-Top, or fixed, in training too: baselines of "when to retrieve"."""
 
     prompts: Literal["full", "compact"]
     rewrites: int
@@ -51,6 +54,7 @@ class GharSpec:
     max_paths: int
     top_n: int
     ablation: Ablation
+    decision: Decision = "learned"
 
 
 class GharEpisodes(Generic[P]):
@@ -83,9 +87,17 @@ class GharEpisodes(Generic[P]):
             if follow_up.value and follow_up.value not in asked:
                 asked.add(follow_up.value)
                 queries.append(follow_up.value)
-        labels = case.task.labels
-        final = yield self._act(case, "top", "predict", history, parse=lambda reply: parse_label(reply, labels))
+        final = yield self._predict(case, history)
         return Prediction(final.value, history, truncated=len(history) == spec.max_iterations)
+
+    def direct(self, case: Case) -> EpisodeGenerator:
+        """The prediction from the record alone."""
+        final = yield self._predict(case, ())
+        return Prediction(final.value)
+
+    def _predict(self, case: Case, history: tuple[Step, ...]) -> Act:
+        labels = case.task.labels
+        return self._act(case, "top", "predict", history, parse=lambda reply: parse_label(reply, labels))
 
     def _queries(self, case: Case):
         if self.spec.ablation == "ni":
@@ -95,8 +107,8 @@ class GharEpisodes(Generic[P]):
         return reply.value or (case.text,)  # unreadable: the original query q^0 stands alone
 
     def _wants_retrieval(self, case: Case, query: str, history: tuple[Step, ...]):
-        if self.spec.ablation == "nt":
-            return True
+        if self.spec.ablation == "nt" or self.spec.decision != "learned":
+            return self.spec.decision != "never"
         choices = ("yes", "no")
         decision: Reply = yield self._act(case, "top", "retrieve", history, query=query, choices=choices)
         return decision.value == "yes"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ghar.config import Count, NotNegative
+from ghar.config import Config, Count, NotNegative
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Settings:
     max_paths: Count = 3  # meta-paths per retrieval
     over: str | None = None  # a system whose corpus is asked in place of meta-paths, as kare; null is meta-paths
     ablation: Literal["none", "ni", "nt", "nl", "nm"] = "none"  # Table VII; NS is composition=separate
+    decision: Literal["learned", "always", "never"] = "learned"  # whether to retrieve; fixed, it is so in training too
+    label_epochs: Count = 8  # over the training samples at most, of label-only fine-tuning (variant label_sft)
     alpha: float = 0.2  # distance of Eq. 15
     length: Count = 3  # L of Eq. 8
     normalise: Literal["range", "running", "none"] = "range"  # per term of the reward, before they are added
@@ -27,3 +30,9 @@ class Settings:
     repeats: NotNegative = 1.0  # weight of ids that a look-up names twice, besides R_path's 0.5; 0 only counts them
     class_weights: Literal["none", "balanced"] = "none"  # balanced: a rare label, once right, earns more in R_orm
     composition: Literal["shared", "separate"] = "shared"  # separate: each agent its own terms (ablation NS)
+
+
+def contradictions(config: Config, own: Settings) -> Iterator[str]:
+    """Sentences for values that do not go together."""
+    if own.ablation == "nt" and own.decision != "learned":
+        yield f"system.ablation=nt always retrieves: leave system.decision={own.decision} out."

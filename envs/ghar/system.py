@@ -16,6 +16,7 @@ from envs.ghar.ceilings import ghar_ceilings
 from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, play_ghar
 from envs.ghar.grounding import Names, counted, names_of
 from envs.ghar.knowledge import NO_ERROR, exact_knowledge
+from envs.ghar.label_only import STAGE, Direct, label_pairs
 from envs.ghar.navigation import Chart, Words, navigation
 from envs.ghar.navigator import Navigator, rules
 from envs.ghar.practice import TEACHER, practice, teacher_knowledge
@@ -38,6 +39,10 @@ from rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_e
 from rewards.terms import balanced_weights, chain
 
 ABLATIONS = ("ni", "nt", "nl", "nm")  # Table VII; NS is system.composition=separate
+FORCED = ("llm_only", "always_rag")  # the trained agent's weights, their decision to retrieve replaced
+DECIDED = {  # what the trained agent is called
+    "learned": "GHAR after RL", "always": "Trained to always retrieve", "never": "Trained to never retrieve",
+}  # fmt: skip
 ITERATIONS = {"full": 6, "demo": 4}  # where system.max_iterations is null; the paper leaves it open
 
 
@@ -46,6 +51,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
     corpus, partitions = _knowledge(records, settings)
     spec = spec_of(records.config, settings)
     episodes = GharEpisodes(spec, partitions)
+    whole = replace(spec, ablation="none", decision="learned")  # one base model, whatever is left out after it
     cut = _Cut(records)
     names = names_of(records)
     rewards = rewards_of(records, settings, names)
@@ -61,12 +67,13 @@ def build(records: Records, settings: Settings) -> System[Case]:
         reward=partial(_reward, rewards),
         variants=variants(episodes),
         main="ghar_rl",
-        listed=("llm_only", "always_rag", "scripted", "ghar_base", "ghar_sft", "ghar_rl"),
+        listed=(*(FORCED if spec.decision == "learned" else ()), "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
+        beside="baselines",
+        stages={STAGE: lambda reader: label_pairs(episodes, cut(reader), settings.label_epochs)},
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), TEACHER)},
         teacher="teacher",
-        # one base model for all ablations: they differ by what is trained after it
-        practice=practice(records, GharEpisodes(replace(spec, ablation="none"), partitions), corpus),
+        practice=practice(records, GharEpisodes(whole, partitions), corpus),
         shaping=shaping(rewards),
         row=rows.row,
         numbers=rows.numbers,
@@ -84,8 +91,8 @@ def build(records: Records, settings: Settings) -> System[Case]:
 def spec_of(config: Config, settings: Settings) -> GharSpec:
     """The episode's settings."""
     iterations = settings.max_iterations or ITERATIONS[config.scale.name]
-    top_n = config.retriever.top_n
-    return GharSpec(config.env.prompts, settings.rewrites, iterations, settings.max_paths, top_n, settings.ablation)
+    limits = settings.rewrites, iterations, settings.max_paths, config.retriever.top_n
+    return GharSpec(config.env.prompts, *limits, settings.ablation, settings.decision)
 
 
 def rewards_of(records: Records, settings: Settings, names: Names) -> RewardSpec:
@@ -111,12 +118,13 @@ def rewards_of(records: Records, settings: Settings, names: Names) -> RewardSpec
 def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:
     """Stages of training, decisions forced on the trained agent, ablations, and the scripted teacher."""
     found = [
-        Variant("llm_only", "LLM only", episodes, forced={"retrieve": "no"}),
-        Variant("always_rag", "Always retrieve", episodes, forced={"retrieve": "yes"}),
+        Variant("llm_only", "RL weights, retrieval forced off", episodes, forced={"retrieve": "no"}),
+        Variant("always_rag", "RL weights, retrieval forced on", episodes, forced={"retrieve": "yes"}),
         Variant("scripted", "Scripted teacher", episodes, "teacher"),
-        Variant("ghar_base", "Base model", episodes, "base"),
+        Variant("ghar_base", "Base model, untrained", episodes, "base"),
+        Variant(STAGE, "Label-only SFT (Medical-SFT)", Direct(episodes), STAGE),
         Variant("ghar_sft", "GHAR after SFT", episodes, "sft"),
-        Variant("ghar_rl", "GHAR after RL", episodes),
+        Variant("ghar_rl", DECIDED[episodes.spec.decision], episodes),
     ]
     for name in ABLATIONS:
         ablated = GharEpisodes(replace(episodes.spec, ablation=name), episodes.metapaths)

@@ -40,12 +40,13 @@ def policy_summary(
     scores = _scores(rows, len(labels))
     found: dict[str, Interval] = classification(truth, guess, len(labels), scores, **draw)
     found |= {
-        "reward": mean_interval([row["reward"] for row in rows], **draw),
         "retrieval_rate": mean_interval([row["retrieved"] for row in rows], **draw),
         "iterations": mean_interval([row["iterations"] for row in rows], **draw),
         "tokens": mean_interval([row["prompt_tokens"] + row["completion_tokens"] for row in rows], **draw),
         "seconds": mean_interval([row["seconds"] for row in rows], **draw),
     }
+    if acted(rows):
+        found["reward"] = mean_interval([row["reward"] for row in rows], **draw)
     found |= _when(rows, seed, resamples) | _calibration(rows, truth, seed, resamples)
     unreadable = [sum(not turn["format_ok"] for turn in row["turns"]) for row in rows]
     format_errors = ratio_interval(unreadable, [len(row["turns"]) for row in rows], **draw)
@@ -100,18 +101,25 @@ def eval_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, list[float]]:
-    """Accuracy and reward of policy a minus policy b on the same samples, paired: {metric: [value, low, high]}.
+    """Accuracy and reward of policy a minus policy b on the same samples, paired: {metric: [value, low, high]};
+    accuracy alone where one of them is a baseline that asks no one.
 
     Raises BadInput when the two were not run on the same samples, and for rows without a subject_id.
     """
     pairs = paired(a, b)
     draw: dict[str, Any] = {"patients": patients_of(a), "seed": seed, "resamples": resamples}
+    columns = {"accuracy": "correct", **({"reward": "reward"} if acted(a) and acted(b) else {})}
     return {
         name: paired_difference(
             [float(one[key]) for one, _ in pairs], [float(two[key]) for _, two in pairs], **draw
         ).as_list()
-        for name, key in (("accuracy", "correct"), ("reward", "reward"))
+        for name, key in columns.items()
     }
+
+
+def acted(rows: Sequence[Row]) -> bool:
+    """Whether anyone was asked anything: a baseline that answers by itself has nothing to be rewarded for."""
+    return any(row["turns"] for row in rows)
 
 
 def _scores(rows: Sequence[Row], n_labels: int) -> np.ndarray | None:

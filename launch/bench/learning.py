@@ -19,6 +19,10 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {"accuracy": "correct", "reward": "reward"}  # of the rows of episodes
+CEILINGS = {
+    "parametric": "ceiling without retrieval", "memory": "ceiling with memory of the training patients",
+    "retrieval": "ceiling with retrieval",
+}  # fmt: skip
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -50,7 +54,8 @@ def gathered(runs: Sequence[Path]) -> dict[str, Any]:
     }
     rows = {name: [list(folder.episodes(name)) for folder in folders] for name in summaries[0]["policies"]}
     for name, found in rows.items():
-        result |= {f"test {about}, {name}": over_both(found, column) for about, column in COLUMNS.items()}
+        told = COLUMNS if any(row["turns"] for row in found[0]) else {"accuracy": COLUMNS["accuracy"]}  # a baseline
+        result |= {f"test {about}, {name}": over_both(found, column) for about, column in told.items()}
     main, before = summaries[0]["main"], summaries[0]["before"]
     if before in rows and main in rows:
         pair = rows[main], rows[before]
@@ -71,9 +76,8 @@ def _single(folder: Any, summary: Mapping[str, Any]) -> dict[str, float]:
     evaluated = [row["eval/reward"] for row in rows if row.get("eval/reward") is not None]
     if evaluated:
         numbers |= {"validation reward, SFT": evaluated[0], "validation reward, RL": max(evaluated)}
-    if summary["ceilings"] is not None:
-        numbers["ceiling without retrieval"] = summary["ceilings"]["parametric"]
-        numbers["ceiling with retrieval"] = summary["ceilings"]["retrieval"]
+    for name, ceiling in (summary["ceilings"] or {}).items():
+        numbers[CEILINGS.get(name, f"ceiling {name}")] = ceiling
     for name, found in summary["policies"].items():
         if "when_f1" in found:
             numbers[f"F1 of when to retrieve, {name}"] = found["when_f1"][0]

@@ -15,11 +15,12 @@ from launch.bench.learning import command_of, gathered, over_both
 from launch.entry import load
 from trainers.base import base_seed
 
-CEILINGS = {"parametric": 0.5, "retrieval": 0.8}
+CEILINGS = {"parametric": 0.5, "memory": 0.6, "retrieval": 0.8}
 
 
 def row(number: int, right: bool) -> dict[str, Any]:
-    return {"sample_id": f"s{number}", "subject_id": number // 2, "correct": right, "reward": 5.0 * right}
+    about = {"sample_id": f"s{number}", "subject_id": number // 2, "turns": [{}]}
+    return {**about, "correct": right, "reward": 5.0 * right}
 
 
 def finished(path: Path, ceilings: dict[str, float] | None, *, offset: int) -> Path:
@@ -55,7 +56,20 @@ def test_a_task_without_ceilings_has_all_other_numbers(tmp_path: Path) -> None:
     known = gathered([finished(tmp_path / "a", CEILINGS, offset=0)])
     found = gathered([finished(tmp_path / "b", None, offset=0)])
     missing = {"ceiling without retrieval", "ceiling with retrieval", "accuracy as share of the ceiling"}
+    missing.add("ceiling with memory of the training patients")
     assert known.keys() - found.keys() == missing and not found.keys() - known.keys()
+
+
+def test_a_baseline_has_no_reward(tmp_path: Path) -> None:
+    run = finished(tmp_path / "a", None, offset=0)
+    (run / "episodes" / "usual.jsonl").write_text(
+        "".join(json.dumps({**row(i, i % 2 == 0), "turns": [], "reward": 0.0}) + "\n" for i in range(24))
+    )
+    summary = json.loads((run / "summary.json").read_text())
+    summary["policies"]["usual"] = {}
+    (run / "summary.json").write_text(json.dumps(summary))
+    found = gathered([run])
+    assert "test accuracy, usual" in found and "test reward, usual" not in found and "test reward, ghar_rl" in found
 
 
 def test_more_patients_narrow_the_interval_less_than_their_stays_would() -> None:

@@ -17,7 +17,7 @@ from envs import check
 from envs.play import play, stage_of
 from envs.records import Records
 from envs.scene import scene_of
-from envs.system import STAGES, System, build
+from envs.system import System, build
 from envs.views.games import TextGame, TokenGame, codec_of
 from envs.views.gym_view import GymView
 from ghar.config import Config
@@ -76,7 +76,7 @@ def test_a_system_says_what_others_need_to_know(built: tuple[System[Any], Config
     assert system.main in system.variants and set(system.listed) <= set(system.variants)
     assert system.teacher is None or system.teacher in system.fixed
     for name, variant in system.variants.items():
-        assert variant.name == name and (variant.who in (*STAGES, "") or variant.who in system.fixed), name
+        assert variant.name == name and (system.asks_model(variant) or variant.who in ("", *system.fixed)), name
     parts = system.cases.train, system.cases.valid, system.cases.test
     subjects = [{case.subject_id for case in part} for part in parts]
     assert all(parts) and not subjects[0] & subjects[2] and not subjects[1] & subjects[2]

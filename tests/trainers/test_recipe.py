@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from envs.baselines.fitted import FITS
 from ghar.config import Config
 from ghar.errors import BadInput
 from launch.entry import load
@@ -62,7 +63,9 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
     run = tmp_path / "run"
     summary = json.loads((run / "summary.json").read_text())
     assert summary["generated"] and "GENERATED" in capsys.readouterr().out
-    assert set(summary["policies"]) == {"llm_only", "always_rag", "scripted", "ghar_base", "ghar_sft", "ghar_rl"}
+    own = {"llm_only", "always_rag", "scripted", "ghar_base", "label_sft", "ghar_sft", "ghar_rl"}
+    assert set(summary["policies"]) == own | set(FITS)
+    assert summary["answered_by"]["label_sft"] == "label_sft"
     assert summary["policies"]["llm_only"]["retrieval_rate"][0] == 0
     assert summary["policies"]["always_rag"]["retrieval_rate"][0] == 1
     assert 0 < summary["ceilings"]["parametric"] < summary["ceilings"]["retrieval"] < 1
@@ -73,7 +76,8 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
 
     again = evaluate(config)  # from the checkpoint on disk: the numbers of the run itself
     for name, numbers in again["policies"].items():
-        assert numbers["reward"] == summary["policies"][name]["reward"], name
+        assert numbers["accuracy"] == summary["policies"][name]["accuracy"], name
+        assert numbers.get("reward") == summary["policies"][name].get("reward"), name
 
     train(config)
     assert "finished" in capsys.readouterr().out

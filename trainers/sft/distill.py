@@ -14,13 +14,15 @@ from trainers.sft.warmup import imitation
 WARMUP = 0.1  # warmup_ratio of KARE's Table 6; its schedule is a cosine
 
 
-def learn(config: Config, model: Any, tokenizer: Any, lessons: Lessons, keep: Path | None) -> SFTResult:
-    """Fine-tune, full or by LoRA, `trainer.warmup.epochs` times over; checkpoints go to `keep`.
+def learn(
+    config: Config, model: Any, tokenizer: Any, lessons: Lessons, keep: Path | None, epochs: int | None = None
+) -> SFTResult:
+    """Fine-tune, full or by LoRA, `epochs` times over, by default trainer.warmup.epochs; checkpoints go to `keep`.
 
     With validation pairs the weights with the lowest loss on them are kept, which is computed every quarter of an epoch
     (Figure 2 of KARE's paper), and the settings are those of its Table 6.
     """
-    settings = imitation(config, len(lessons.pairs))
+    settings = imitation(config, len(lessons.pairs), epochs)
     if lessons.valid:
         quarter = max(1, round(len(lessons.pairs) / settings.batch_size / 4))
         settings = replace(settings, warmup=WARMUP, schedule="cosine", log_every=quarter)

@@ -22,11 +22,11 @@ from ghar.llm.policy import Policy
 from trainers.sft.run import SFTSettings
 
 
-def imitation(config: Config, pairs: int) -> SFTSettings:
-    """The settings of SFT on `pairs` replies, `trainer.warmup.epochs` times over."""
+def imitation(config: Config, pairs: int, epochs: int | None = None) -> SFTSettings:
+    """The settings of SFT on `pairs` replies, `epochs` times over, by default trainer.warmup.epochs."""
     warmup, model = config.trainer.warmup, config.model
     return SFTSettings(
-        steps=max(1, warmup.epochs * pairs // warmup.batch),
+        steps=max(1, (epochs or warmup.epochs) * pairs // warmup.batch),
         batch_size=warmup.batch,
         lr=warmup.lr,
         micro_batch=warmup.micro_batch,

@@ -1,0 +1,112 @@
+"""Another system's variants in the same table: fitted baselines beside a trained agent, on the very same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from envs import system as systems
+from envs.records import Records
+from envs.system import Reader, System, Variant
+from ghar.episode import Episode, EpisodeGenerator
+from ghar.errors import BadInput
+from ghar.llm.policy import Policy
+from rewards.compose import EpisodeReward
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Guest:
+    """`Variant.spec` of a borrowed variant: what it is at home."""
+
+    home: Variant
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A host's functions where the host's variants are meant, a guest's where its own are. cases: the guest's, by
+    sample id."""
+
+    host: System[Any]
+    guest: System[Any]
+    cases: Mapping[str, Any]
+
+    def episode(self, case: Any, variant: Variant) -> EpisodeGenerator:
+        if isinstance(variant.spec, _Guest):
+            return self.guest.episode(self.cases[case.sample_id], variant.spec.home)
+        return self.host.episode(case, variant)
+
+    def reward(self, episode: Episode, case: Any) -> EpisodeReward:
+        """The guest's variants ask no one, so an episode without a turn is one of theirs."""
+        return (self.host if episode.turns else self.guest).reward(episode, case)
+
+    def row(self, episode: Episode, case: Any, variant: Variant) -> dict[str, Any]:
+        return {} if isinstance(variant.spec, _Guest) else self.host.row(episode, case, variant)
+
+    def prepare(self, variant: Variant, policy: Policy) -> Variant:
+        asked = self.guest if isinstance(variant.spec, _Guest) else self.host
+        if asked.prepare is None:
+            return variant
+        if not isinstance(variant.spec, _Guest):
+            return asked.prepare(variant, policy)
+        return replace(variant, spec=_Guest(asked.prepare(variant.spec.home, policy)))
+
+    def summary(self, rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+        own = {name: some for name, some in rows.items() if name in self.guest.variants}
+        mine = {name: some for name, some in rows.items() if name not in own}
+        return {**(self.guest.summary(own) if own else {}), **self.host.summary(mine)}
+
+
+def with_beside(system: System[Any], records: Records) -> System[Any]:
+    """`system` with the variants of the system that its `beside` names, listed after its own; as it is where that is
+    None.
+
+    BadInput for a variant that both have, and for one that asks a policy: only what answers by itself can be borrowed.
+    """
+    if system.beside is None:
+        return system
+    own: Any = systems.settings_of(system.beside)(name=system.beside)
+    return _joined(system, systems.build(type(records)(replace(records.config, system=own))))
+
+
+def _joined(host: System[Any], guest: System[Any]) -> System[Any]:
+    both = sorted(host.variants.keys() & guest.variants.keys())
+    asking = [variant.name for variant in guest.variants.values() if variant.who]
+    if asking or both:
+        name, why = (asking or both)[0], "it asks a policy" if asking else "both have it"
+        raise BadInput(f"variant {name} of {guest.name} cannot stand beside those of {host.name}: {why}.")
+    parts = guest.cases
+    cases = {case.sample_id: case for part in (parts.train, parts.valid, parts.test) for case in part}
+    table = _Table(host, guest, cases)
+    borrowed = {name: replace(variant, spec=_Guest(variant)) for name, variant in guest.variants.items()}
+    return replace(
+        host,
+        episode=table.episode,
+        reward=table.reward,
+        row=table.row,
+        prepare=table.prepare,
+        summary=table.summary,
+        shaping=_shaping(host, table),
+        variants={**host.variants, **borrowed},
+        listed=(*host.listed, *guest.listed),
+        read_by=partial(_read_by, host.read_by, guest),
+    )
+
+
+def _shaping(host: System[Any], table: _Table) -> Any:
+    """The host's, which rewards no episode without a turn."""
+    if host.shaping is None:
+        return None
+    plain: Callable[..., EpisodeReward] = host.shaping.reward
+
+    def reward(episode: Episode, case: Any, reference: Any, running: Any) -> EpisodeReward:
+        return plain(episode, case, reference, running) if episode.turns else table.guest.reward(episode, case)
+
+    return replace(host.shaping, reward=reward)
+
+
+def _read_by(plain: Callable[[Reader], System[Any]], guest: System[Any], reader: Reader) -> System[Any]:
+    return _joined(plain(reader), guest)

@@ -1,0 +1,42 @@
+"""Label-only fine-tuning, which the paper compares with as Medical-SFT: the same base model learns to answer from the
+record, without sub-queries, look-ups or reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envs.case import Case
+from envs.ghar.episode import GharEpisodes
+from envs.system import Pairs
+from ghar.data.tasks.splits import Splits
+from ghar.episode import Act, EpisodeGenerator
+
+STAGE = "label_sft"  # the weights' name
+
+
+@dataclass(frozen=True)
+class Direct:
+    """`Variant.spec` of episodes that are one question: the label."""
+
+    episodes: GharEpisodes[Any]
+
+    def episode(self, case: Case) -> EpisodeGenerator:
+        """A prediction from the record alone."""
+        return self.episodes.direct(case)
+
+
+def label_pairs(episodes: GharEpisodes[Any], cases: Splits[Case], epochs: int) -> Pairs:
+    """Each training sample's question and its label as a reply; validation samples choose the weights that are kept."""
+    return Pairs(_pairs(episodes, cases.train), _pairs(episodes, cases.valid), epochs=epochs)
+
+
+def _pairs(
+    episodes: GharEpisodes[Any], cases: Sequence[Case]
+) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
+    said = "answer: " if episodes.spec.prompts == "full" else ""  # as each set of prompts asks for a label
+    asked: list[Act] = [next(episodes.direct(case)) for case in cases]
+    return tuple(
+        (act.prompt, f"{said}{case.task.labels[case.label]}", (), 1.0) for act, case in zip(asked, cases, strict=True)
+    )

@@ -1,0 +1,71 @@
+"""Policies that take no thought: what they say, and the tables that say what it is worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.trivial import largest_number, replies, trivial_decisions, trivial_policies
+from ghar.episode import Act
+from launch.bench.trivial import trivial, write_section
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=6), st.sampled_from([" ", " and ", "\n", "mg, "]))
+def test_the_largest_number_of_a_prompt(numbers: list[int], between: str) -> None:
+    assert largest_number(f"told: {between.join(map(str, numbers))}") == str(max(numbers, default=0))
+
+
+def test_what_they_say(small_system: Any) -> None:
+    assert {"3", "answer: 3"} <= set(replies(small_system))
+    policies = trivial_policies(small_system, "answer: 3")
+    acts = [
+        Act("top", "rewrite", "rewrite\ndisease gout; drug warfarin 5\nqueries:"),
+        Act("top", "retrieve", "?", ("yes", "no")),
+        Act("top", "metapaths", "0 a\n12 b"),
+        Act("top", "continue", "?", ("terminate", "continue")),
+        Act("top", "predict", "stay\nknown: grade 7 course, 2 drugs\nanswer:"),
+    ]
+
+    def said(name: str) -> list[str]:
+        return [reply.text for reply in policies[name].answer(acts, range(len(acts)))]
+
+    assert said("always the same reply") == ["answer: 3"] * 5 and said("never acting") == [""] * 5
+    assert said("always retrieving") == [
+        "disease gout; drug warfarin 5", "yes", "0 1 2", "continue", "answer: 3",
+    ]  # fmt: skip
+    assert said("largest number seen")[-1] == "answer: 7" and said("largest number seen")[0].endswith("5 5")
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4).filter(any), min_size=1, max_size=5))
+def test_decisions_as_numbers_are_allowed_ones(masks: list[list[bool]]) -> None:
+    table = np.array(masks, np.int8)
+    for decide in trivial_decisions().values():
+        assert all(mask[action] for mask, action in zip(table, decide(table, table, []), strict=True))
+
+
+def test_a_table_is_written_between_its_marks_and_nothing_else_changes(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("# Room\n\nText.\n")
+    write_section(readme, "first")
+    once = readme.read_text()
+    assert once.startswith("# Room\n\nText.\n\n## ") and "first" in once
+    readme.write_text(f"{once}\n## More\n")
+    write_section(readme, "second")
+    assert readme.read_text() == f"{once}\n## More\n".replace("first", "second")
+
+
+@pytest.mark.parametrize("name", ["ghar"])
+def test_one_command_scores_them_and_writes_the_table(name: str, small_config: Any, tmp_path: Path) -> None:
+    own = ["data.patients=150", f"data.cache={small_config().data.cache}", "task.max_test=30", "eval.bootstrap=50"]
+    found = trivial([*own, "task.max_valid=20"], tmp_path, [name])
+    assert set(found) == {name, "Navigation"}
+    assert found[name]["never acting"]["accuracy"][0] == 0 and found[name]["always retrieving"]["lookups"][0] >= 1
+    assert found["Navigation"]["always the same action, 0"]["lookups"][0] == 0
+    text = (tmp_path / name / "README.md").read_text()
+    assert "python launch/benchmark.py trivial" in text and "30 test samples of" in text
+    assert text.count("| never acting |") == 1 and text.count("| its best rule |") == 1
