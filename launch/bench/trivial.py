@@ -21,6 +21,9 @@ TASKS = {  # a usual task of each
 }  # fmt: skip
 CHOOSING = 100  # training cases that choose the one reply
 BEGIN, END = "<!-- trivial -->", "<!-- /trivial -->"
+INTRO = """The policies of envs/trivial.py, on the test split. Look-ups are a sample's; unreadable is the share of
+replies; where a reply is one of several choices and a policy names none, the first is taken. The last row is what
+stands where a trained agent will."""
 COLUMNS = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "reward": "reward"}
 Row = Mapping[str, Any]
 
@@ -39,7 +42,7 @@ def trivial(
         about = f"{config.task.name}, {len(system.cases.test)} test samples of {_patients(system)} generated patients"
         text = "\n\n".join(f"{title}, task {about}.\n\n{_table(table)}" for title, table in tables.items())
         command = " ".join(["python launch/benchmark.py trivial", *overrides])
-        write_section(rooms / name / "README.md", f"```sh\n{command}\n```\n\n{text}")
+        write_section(rooms / name / "README.md", f"```sh\n{command}\n```\n\n{INTRO}\n\n{text}")
     return found
 
 

@@ -26,6 +26,7 @@ SHORT = [
     "trainer.base.batch=16",
     "trainer.warmup.samples=40",
     "trainer.warmup.epochs=1",
+    "system.label_epochs=1",
     "trainer.rl.updates=2",
     "trainer.rl.episodes=8",
     "trainer.rl.eval_every=1",
