@@ -23,6 +23,7 @@ from envs.case import build_cases, topics_of
 from envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
 from envs.ghar.knowledge import RELATIONS, label_rule, topic_of
 from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher
+from envs.grades import follows
 from envs.play import Stage, play
 from envs.records import Records
 from envs.rollout import Corpus, derive_seed
@@ -49,7 +50,8 @@ GRADE = re.compile(r"grade \d (course|pain)")
 
 def teacher_knowledge(records: Records) -> Knowledge:
     """In the demo world: the true severities of common entities, a few of them wrong. For real patients, where no
-    truth is at hand: the mean label of the training patients with a topic, for topics seen often."""
+    truth is at hand, and for labels that do not follow from severities: the mean label of the training patients with a
+    topic, for topics seen often."""
     return _knowledge(records, WRONG)
 
 
@@ -61,7 +63,7 @@ def base_knowledge(records: Records) -> Knowledge:
 def _knowledge(records: Records, wrong: float) -> Knowledge:
     rng = np.random.default_rng(derive_seed(records.config.data.world_seed, "teacher"))
     top, world, names = len(records.task.labels) - 1, records.world, records.names
-    if world is None:
+    if world is None or not follows(records.config.task.name):
         grades = _mean_labels(records, top)
         return Knowledge(grades, RELATIONS, MeanLabel(top))
     grades = {}

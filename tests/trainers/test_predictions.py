@@ -16,6 +16,7 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
 from launch.compare import main
 from launch.entry import load
+from launch.export_meds import run as export
 from trainers.evaluate import evaluate
 from trainers.predictions import read_predictions
 
@@ -92,6 +93,16 @@ def test_predictions_of_something_else_are_refused(run, shared_data, tmp_path, c
     with pytest.raises(BadInput, match=sentence):
         main(["systems=[baselines]", "variants=[usual]", f"predictions=[a:{tmp_path / 'a.parquet'}]",
               f"run_dir={tmp_path / 'r'}", *shared(run, shared_data)])  # fmt: skip
+
+
+def test_a_label_file_of_generated_patients(tmp_path):
+    """GHAR's teacher knows severities, which do not say the labels of a file: it goes by the training labels then."""
+    small = ["data.patients=60", f"data.cache={tmp_path / 'cache'}", "eval.bootstrap=10"]
+    export(load([*small, "task=read", f"run_dir={tmp_path}"]))
+    file = tmp_path / "meds/labels/read.parquet"
+    evaluate(load([*small, "task=labels", f"task.labels={file}", "system=ghar", "eval.variants=[scripted]",
+                   f"run_dir={tmp_path / 'run'}", "retriever=tfidf"]))  # fmt: skip
+    assert read_predictions(tmp_path / "run/predictions/scripted.parquet").height > 0
 
 
 @pytest.mark.parametrize("text", ["theirs", "baselines:a.parquet", ":a.parquet", "a/b:c.parquet"])
