@@ -66,6 +66,22 @@ def test_every_imported_library_is_declared() -> None:
     assert not unknown, f"imported but not declared in setup.cfg: {unknown}"
 
 
+def test_what_make_demo_installs_is_enough_to_import_every_system() -> None:
+    """Libraries of the extras alone are hidden: a user of `pip install .` has none of them."""
+    base = names(settings()["options"]["install_requires"])
+    extras = settings()["options.extras_require"]
+    hidden = set().union(*(names(extras[extra]) for extra in extras)) - base - {"ghar"}
+    owners = packages_distributions()
+    modules = [m for m, of in owners.items() if {d.lower().replace("_", "-") for d in of} & hidden]
+    rooms = sorted(f"envs.{path.parent.name}.system" for path in (ROOT / "envs").glob("*/system.py"))
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({sorted(modules)!r}));"
+        f"import trainers.recipe, trainers.evaluate, trainers.compare, {', '.join(rooms)}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr.strip().splitlines()[-1]
+
+
 def test_every_base_dependency_is_pinned_without_a_local_label() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
