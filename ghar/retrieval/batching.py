@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from ghar.episode import Evidence, Retrieve
 
@@ -13,6 +14,8 @@ Answer = Callable[[Sequence[Retrieve]], list[Evidence]]
 
 WAIT = 0.002  # seconds that the first request of a batch waits for others
 ROOM = 16_384  # requests that may wait; whoever comes then is told to come again
+WHOLE = 3.0  # what a search of the whole graph counts as, in searches of one partition
+SHARE = 4.0  # what a batch may cost, in such searches for each of its places
 
 
 class Busy(RuntimeError):
@@ -21,12 +24,14 @@ class Busy(RuntimeError):
 
 @dataclass(eq=False)
 class _Call:
-    """What one caller asks at once. asked: how many of its requests have been taken into a batch."""
+    """What one caller asks at once. asked: how many of its requests have been taken into a batch;
+    cost: what these have cost."""
 
     requests: list[Retrieve]
     future: asyncio.Future[list[Evidence]]
     answers: list[Evidence] = field(default_factory=list)
     asked: int = 0
+    cost: float = 0.0
 
     @property
     def left(self) -> int:
@@ -36,8 +41,9 @@ class _Call:
 class MicroBatcher:
     """Collects what callers ask until `batch` requests wait or the first has waited `wait` seconds, then answers.
 
-    While a batch is computed (on a thread) the next one collects. Callers take turns: a batch holds one request of
-    each before a second of any, so a long list delays no short one. An exception goes to every caller of its batch.
+    While a batch is computed (on a thread) the next one collects. Callers take turns: next is the request of the call
+    that has cost least so far, and a batch ends when it costs `SHARE` searches a place, so neither a long list nor wide
+    requests delay a short one. An exception goes to every caller of its batch.
     """
 
     def __init__(self, answer: Answer, batch: int, wait: float = WAIT, room: int = ROOM):
@@ -45,7 +51,8 @@ class MicroBatcher:
         self._batch = batch
         self._wait = wait
         self._room = room
-        self._calls: deque[_Call] = deque()
+        self._calls: list[tuple[float, int, _Call]] = []  # a heap: by cost, then by arrival
+        self._numbers = count()
         self._arrived = asyncio.Event()
 
     async def ask(self, requests: Sequence[Retrieve]) -> list[Evidence]:
@@ -55,7 +62,7 @@ class MicroBatcher:
         if self._open() + len(requests) > self._room:
             raise Busy(f"{self._room} requests wait already")
         call = _Call(list(requests), asyncio.get_running_loop().create_future())
-        self._calls.append(call)
+        heapq.heappush(self._calls, (0.0, next(self._numbers), call))
         self._arrived.set()
         return await call.future
 
@@ -92,17 +99,27 @@ class MicroBatcher:
                 break
 
     def _open(self) -> int:
-        return sum(call.left for call in self._calls)
+        return sum(call.left for _, _, call in self._calls)
 
     def _take(self) -> list[tuple[_Call, int]]:
-        """Up to `batch` requests, one of each caller in turn; one who has gone (a timeout) is not worth a search."""
+        """Up to `batch` requests, the cheapest calls first; one who has gone (a timeout) is not worth a search."""
         taken: list[tuple[_Call, int]] = []
-        while self._calls and len(taken) < self._batch:
-            call = self._calls.popleft()
+        spent = 0.0
+        while self._calls and len(taken) < self._batch and spent < SHARE * self._batch:
+            _, number, call = heapq.heappop(self._calls)
             if call.future.done():
                 continue
             taken.append((call, call.asked))
+            price = _price(call.requests[call.asked])
+            spent += price
+            call.cost += price
             call.asked += 1
             if call.left:
-                self._calls.append(call)
+                heapq.heappush(self._calls, (call.cost, number, call))
         return taken
+
+
+def _price(request: Retrieve) -> float:
+    """What a request costs, in searches of one partition for one best item."""
+    searches = WHOLE if request.partitions is None else max(1, len(request.partitions))
+    return searches * (1 + request.top_n / 50)

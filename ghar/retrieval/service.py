@@ -32,7 +32,15 @@ from ghar.retrieval.build import build_retriever
 from ghar.retrieval.guard import Guard, Guarded, Refused
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.service_token import TOKEN, own_token
-from ghar.retrieval.wire import MOST_QUERY, MOST_REQUESTS, MOST_TOP_N, Version, answers_to_json, requests_from_json
+from ghar.retrieval.wire import (
+    MOST_ITEMS,
+    MOST_QUERY,
+    MOST_REQUESTS,
+    MOST_TOP_N,
+    Version,
+    answers_to_json,
+    requests_from_json,
+)
 
 ENVIRONMENT = "GHAR_RETRIEVAL_SERVICE"  # a worker process finds its `Settings` here, as JSON
 LONGEST = 60.0  # seconds an answer may take before its caller gets an error
@@ -109,6 +117,8 @@ def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, t
         if wanted.graph != version.graph:
             raise Refused(409, "other_graph", f"the service holds graph {version.graph[:12]}, not the one asked about")
         requests = requests_from_json([wish.model_dump() for wish in wanted.requests])
+        if sum(wish.top_n * max(1, len(wish.partitions or ())) for wish in requests) > MOST_ITEMS:
+            raise Refused(422, "invalid", f"a call may ask for {MOST_ITEMS:,} items in all its partitions together")
         try:
             for wish in requests:  # before it is batched: others shall not fail with it
                 retriever.check(wish)

@@ -21,6 +21,7 @@ from ghar.episode import Evidence, Passage, Retrieve
 from ghar.plain import readable
 
 PROTOCOL = 2
+MOST_ITEMS = 10_000  # of all partitions of a call: writing an answer down holds up everyone else's
 MOST_REQUESTS, MOST_TOP_N, MOST_QUERY = 64, 1000, 20_000  # requests of a call, items a partition, characters of a query
 
 

@@ -261,7 +261,7 @@ async def _stranger(site: Site, reader: asyncio.StreamReader, writer: asyncio.St
 
 
 def _greed(site: Site, rng: random.Random) -> bytes:
-    wish = asdict(Retrieve("a" * 200 + str(rng.random()), tuple(range(30)), 100))
+    wish = asdict(Retrieve("a" * 200 + str(rng.random()), tuple(range(30)), 5))
     return site.call(json.dumps({"graph": site.graph, "requests": [wish] * 64}).encode())
 
 
