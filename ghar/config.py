@@ -115,7 +115,7 @@ class Model:
     max_length: Count  # tokens of a prompt with its reply at most, in training and in vllm
     finetune: Literal["lora", "full"]  # what is trained: low-rank adapters, or all weights
     lora_rank: Count  # of the adapters; their alpha is twice as much
-    critic: Literal["head", "adapter"]  # value heads on the shared trunk, or on an adapter of their own
+    critic: Literal["head", "own"]  # value heads on the policy's trunk, or a trunk (LoRA: an adapter) of its own
     hidden: Count | None  # demo: width; null for a pretrained model, here and below
     layers: Count | None  # demo: layers
     heads: Count | None  # demo: attention heads of a layer
@@ -184,7 +184,10 @@ class Rl:
     epochs: Count  # passes over a batch
     minibatches: Count  # steps a pass over a batch
     lr: Positive  # learning rate of the policy
-    value_lr: Positive  # learning rate of the value heads
+    value_lr: Positive  # learning rate of the critic
+    value_epochs: Count  # passes of a critic of its own over a batch
+    value_minibatches: Count  # its steps a pass
+    value_warmup: Natural  # first updates, in which it learns alone and the policy stays
     clip: Positive  # epsilon of Eq. 16
     gamma: Fraction  # discount of later rewards
     lam: Fraction  # lambda of GAE: 1 takes whole returns, 0 one step

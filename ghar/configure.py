@@ -231,6 +231,11 @@ def _deepspeed_contradictions(c: Config) -> Iterator[str]:
         yield "deepspeed.auto=true chooses stage and offload itself: leave deepspeed.stage and deepspeed.offload out."
     if deepspeed.offload and (deepspeed.stage or 0) < 2:
         yield "deepspeed.offload=true needs ZeRO 2 or 3: choose deepspeed=zero2_offload or zero3_offload."
+    if deepspeed.stage == 3 and c.model.finetune == "lora" and c.model.critic == "own" and c.trainer.rl.updates:
+        yield (
+            "model.critic=own with LoRA reads the base's weights, of which deepspeed.stage=3 leaves a process only a "
+            "share: choose deepspeed=zero2 or set model.critic=head."
+        )
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:

@@ -35,7 +35,7 @@ class Pass:
     dtype: str
     finetune: Literal["lora", "full"]
     rank: int
-    critic: Literal["head", "adapter"]
+    critic: Literal["head", "own"]
     checkpointing: bool
     adapters16: bool
     rows: int

@@ -18,6 +18,7 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
 from trainers.counting import Pass, activations, architecture
+from trainers.rl.settings import has_critic
 from trainers.runs.distributed import world
 
 LEAST_TOKENS = 2048  # no advice to make micro-batches smaller than a long prompt
@@ -128,11 +129,12 @@ def _rl(config: Config, shape: Shape, processes: int) -> Need:
     """Besides training there are rollouts without gradients: adapters folded into a copy, all weights of ZeRO-3."""
     model, rl, engine = config.model, config.trainer.rl, config.engine
     lora, item = model.finetune == "lora", _item(config)
-    adapters = 2 if model.critic == "adapter" else 1
     # full fine-tuning keeps a copy as its reference
     copies = 2 if not lora and (rl.kl > 0 or rl.ratio == "reference") else 1
     busy = activations(_pass("rl", config, shape, 1, rl.micro_tokens))
-    need = _training(config, shape, processes, busy, adapters, copies)
+    need = _training(config, shape, processes, busy, adapters=1, copies=copies)
+    if has_critic(config):  # its weights, their gradients and moments, in every process
+        need["critic"] = 4 * (4 * model.lora_rank * shape.ends if lora else item * shape.weights)
     play = (shape.linear * item if lora else 0) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
     if engine.kind == "vllm":
         held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB
@@ -244,6 +246,9 @@ def _savings(config: Config, processes: int) -> Iterator[tuple[str, Config]]:
         rl = replace(config.trainer.rl, micro_tokens=LEAST_TOKENS)
         config = replace(config, trainer=replace(config.trainer, rl=rl))
         yield cheaper(f"trainer.rl.micro_tokens={LEAST_TOKENS}")
+    if has_critic(config):
+        config = replace(config, model=replace(config.model, critic="head"))
+        yield cheaper("model.critic=head")
     if config.model.finetune == "full":
         config = replace(config, model=replace(config.model, finetune="lora"))
         yield cheaper("model.finetune=lora")

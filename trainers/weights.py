@@ -19,6 +19,7 @@ from trainers.base import BASE, base_seed, reader_of
 from trainers.label_scores import label_probabilities
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.serving import serving
+from trainers.rl.settings import has_critic
 from trainers.runs import checkpoint
 from trainers.runs.models import SFT, load_sft
 
@@ -158,7 +159,7 @@ def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCriti
             finetune=model.finetune,
             rank=model.lora_rank,
             alpha=model.lora_alpha,
-            critic=model.critic,
+            critic="own" if has_critic(config) else "head",
             detach=True,  # a value head far from its target would otherwise shake the policy's trunk
             reference=config.trainer.rl.kl > 0 or config.trainer.rl.ratio == "reference",
             temperature=config.engine.temperature,

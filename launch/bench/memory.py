@@ -6,8 +6,8 @@ micro-batches, AdamW) and reports its peak above what was there before the model
 allocated on a GPU. All take the same step from the same weights, on the same rows and micro-batches, with the losses of
 trainers/rl/losses.py.
 
-head       ours, value heads on the actor's trunk (the default of conf/model)
-adapter    ours, the critic is a second LoRA adapter on the base; only with LoRA
+head       ours, value heads on the actor's trunk
+own        ours, the critic has a trunk of its own, with LoRA a second adapter on the base, and steps of its own
 separate   a policy, a frozen reference and a value model, each with a backbone of its own, trained the same way (LoRA
            or whole). In its favour: backward passes of policy and value model one after the other, not together.
 
@@ -35,13 +35,17 @@ from launch.bench import ppo as bench_ppo
 from launch.entry import load
 from trainers.rl import losses
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig, Scores
-from trainers.rl.mappo import MappoConfig, prepare, update
+from trainers.rl.critic import Critic, CriticConfig
+from trainers.rl.mappo import update
 from trainers.rl.rows import collate, micro_batches
+from trainers.rl.settings import MappoConfig
+from trainers.rl.state import width
 from trainers.rl.tail import trunk_of
+from trainers.rl.targets import prepare
 from trainers.rl.trajectory import Row, Trajectories
 
 ROOT = Path(__file__).resolve().parents[2]
-SIDES = {"lora": ("head", "adapter", "separate"), "full": ("head", "separate")}
+SIDES = {"lora": ("head", "own", "separate"), "full": ("head", "own", "separate")}
 SHAPE = ("model.hidden=512", "model.layers=8", "model.heads=8", "model.vocab=8192")  # 31 million weights: they matter
 KL, CLIP, VALUE_CLIP, VALUE_COEF, LR, MAX_NORM = 0.05, 0.2, 0.2, 0.5, 1e-4, 1.0
 RANK, ALPHA = 8, 16
@@ -126,15 +130,19 @@ def take(step: Step, device: torch.device) -> dict[str, float]:
         epochs=1, minibatches=1, micro_tokens=step.together * (step.prompt + step.reply), clip=CLIP,
         value_clip=VALUE_CLIP, gamma=1.0, lam=0.95, credit="token", per_agent=False, kl=KL, ratio="behaviour",
         critic_target="returns", value_coef=VALUE_COEF, entropy=0.0, max_grad_norm=MAX_NORM, importance_cap=None,
-        mismatch_limit=None,
+        mismatch_limit=None, critic="own" if step.side == "own" else "head",
     )  # fmt: skip
     if step.side == "separate":
         return _three_models(step, settings, traj, device)
     how = ActorCriticConfig(step.finetune, RANK, ALPHA, critic=step.side, detach=True, agents=("top",))  # type: ignore[arg-type]
     actor = ActorCritic(_model(step, device), how)
     optimizer = torch.optim.AdamW(actor.parameter_groups(LR, LR), weight_decay=0.0)
-    report = update(actor, optimizer, traj, settings, np.random.default_rng(0))
-    return {name: report[name] for name in ("loss/policy", "loss/value", "kl_reference")}
+    critic = None
+    if step.side == "own":
+        learns = CriticConfig(1, 1, settings.micro_tokens, LR, MAX_NORM)
+        critic = Critic(actor, width(traj.roles), learns, seed=0)
+    report = update(actor, optimizer, traj, settings, np.random.default_rng(0), critic=critic)
+    return {name: report[name] for name in ("loss/policy", "loss/value", "kl_reference") if name in report}
 
 
 def _model(step: Step, device: torch.device) -> Any:

@@ -205,7 +205,8 @@ def _ours() -> Any:
     from transformers import Qwen2ForCausalLM
 
     from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-    from trainers.rl.mappo import MappoConfig, update
+    from trainers.rl.mappo import update
+    from trainers.rl.settings import MappoConfig
 
     def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[Clocks]:
         how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True, agents=("top",))  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from ghar.llm.demo_model import build_model, build_tokenizer
 from rewards.compose import EpisodeReward
 from tests.trainers.tiny import build, make_row
 from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.mappo import MISMATCH_LIMIT, MappoConfig
+from trainers.rl.settings import MISMATCH_LIMIT, MappoConfig
 from trainers.rl.trajectory import Trajectories
 
 GB = 1e9

@@ -16,8 +16,8 @@ from ghar.llm.vllm_build import GIB, VLLMSettings, free_memory
 from tests.gpu.batches import GB, SIZES, make_model, make_tokenizer
 from tests.trainers.tiny import for_two, make_row, perturb
 from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.mappo import MISMATCH_LIMIT
 from trainers.rl.serving import serving
+from trainers.rl.settings import MISMATCH_LIMIT
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-gpu installs it")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1200)]

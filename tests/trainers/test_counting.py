@@ -20,7 +20,8 @@ from tests.trainers.tiny import tiny_tokenizer
 from trainers import counting
 from trainers.counting import Live, Pass, activations
 from trainers.machine import estimate, shaped
-from trainers.rl.mappo import settings_of, update
+from trainers.rl.mappo import update
+from trainers.rl.settings import settings_of
 from trainers.sft.run import Pair, SFTSettings, run_sft
 from trainers.weights import make_actor
 

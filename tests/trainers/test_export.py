@@ -57,7 +57,7 @@ def logits(model: Any) -> torch.Tensor:
     return model.eval()(input_ids=ids).logits
 
 
-@pytest.mark.parametrize("critic", ["head", "adapter"])
+@pytest.mark.parametrize("critic", ["head", "own"])
 def test_lora(tmp_path: Path, critic: str):
     config, actor = finished_run(tmp_path / "run", "model.finetune=lora", f"model.critic={critic}")
     expected, base = logits(actor.model), logits(tiny_model())
@@ -77,7 +77,7 @@ def test_adapter_is_what_vllm_reads(tmp_path: Path):
     """vLLM takes plain LoRA only (no bias, no saved modules, no patterns of ranks) on layers it knows by name."""
     from safetensors import safe_open
 
-    config, _ = finished_run(tmp_path / "run", "model.finetune=lora", "model.critic=adapter")
+    config, _ = finished_run(tmp_path / "run", "model.finetune=lora", "model.critic=own")
     adapter = export(config) / "adapter"
     settings = json.loads((adapter / "adapter_config.json").read_text())
     assert (settings["peft_type"], settings["r"], settings["bias"]) == ("LORA", 4, "none")

@@ -56,7 +56,7 @@ def test_the_shape_is_the_models(tmp_path: Path):
 def test_adapters_have_as_many_weights_as_peft_makes():
     from trainers.weights import make_actor
 
-    small = config(*SMALL, "model.finetune=lora", "model.critic=adapter")
+    small = config(*SMALL, "model.finetune=lora", "model.critic=own")
     shape = shape_of(small)
     assert shape is not None
     actor = make_actor(small, build_model(Words(), hidden=64, layers=2, heads=4, seed=0), ("top", "low"))
@@ -132,3 +132,11 @@ def test_an_engine_on_a_missing_gpu_is_refused_at_once(monkeypatch: pytest.Monke
     monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
     with pytest.raises(BadInput, match="torch finds no GPU"):
         check_machine(config("engine=vllm", "engine.device=cuda"))
+
+
+def test_a_critic_of_its_own_needs_its_weights_gradients_and_moments_in_every_process():
+    own, head = (config("model.finetune=full", f"model.critic={critic}") for critic in ("own", "head"))
+    needs = [estimate(c, BIG, 2)["rl"] for c in (own, head)]
+    assert needs[0]["critic"] == 4 * 4 * BIG.weights and "critic" not in needs[1]
+    free = config("model.finetune=full", "trainer.rl.estimator=rloo", "trainer.rl.attempts=2")
+    assert "critic" not in estimate(free, BIG, 2)["rl"]

@@ -15,7 +15,9 @@ from ghar.llm.canary import WrongWeights
 from rewards.compose import EpisodeReward
 from tests.trainers.tiny import VOCAB, build, for_two, perturb, tiny_model
 from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.mappo import MappoConfig, prepare, update
+from trainers.rl.mappo import update
+from trainers.rl.settings import MappoConfig
+from trainers.rl.targets import prepare
 from trainers.rl.trajectory import Trajectories
 from trainers.runs.distributed import share
 

@@ -1,8 +1,9 @@
 """One causal language model as actor, critic and reference (Eqs. 16-18, GHAR).
 
 LoRA (default for large models): one frozen base, the actor is its adapter, the reference is the base with adapters
-switched off, the critic is a linear value head per agent on the actor's last hidden state or a second adapter.
-Full fine-tuning: the actor is the model itself and the reference, when something needs one, a frozen copy.
+switched off. Full fine-tuning: the actor is the model itself and the reference, when something needs one, a frozen
+copy. The critic is a linear value head per agent on the actor's last hidden state, or one of its own
+(`trainers.rl.critic`), for which LoRA keeps a second adapter here.
 Everything runs in eval mode, so that log-probs are those the engine sampled with.
 """
 
@@ -40,8 +41,8 @@ class Scores:
 class ActorCriticConfig:
     """How the model is trained.
 
-    finetune: "lora" or "full"; rank, alpha: of the LoRA adapters; critic: "head" (on the actor's trunk) or "adapter"
-    (a LoRA adapter of its own, only with finetune="lora"); detach: keep the value loss out of the actor's trunk;
+    finetune: "lora" or "full"; rank, alpha: of the LoRA adapters; critic: "head" (on the actor's trunk) or "own"
+    (`trainers.rl.critic`: the heads here stay unused); detach: keep the value loss out of the actor's trunk;
     reference: keep a reference policy (free with LoRA, a copy of the weights with "full"); temperature: of sampling;
     checkpointing: recompute the layers' activations in the backward pass; agents: a value head for each.
     """
@@ -49,7 +50,7 @@ class ActorCriticConfig:
     finetune: Literal["lora", "full"] = "lora"
     rank: int = 16
     alpha: int = 32
-    critic: Literal["head", "adapter"] = "head"
+    critic: Literal["head", "own"] = "head"
     detach: bool = False
     reference: bool = True
     temperature: float = 1.0
@@ -63,8 +64,6 @@ class ActorCritic(nn.Module):
 
     def __init__(self, base: Any, cfg: ActorCriticConfig) -> None:
         super().__init__()
-        if cfg.critic == "adapter" and cfg.finetune == "full":
-            raise ValueError('critic="adapter" needs finetune="lora"; use critic="head" with full fine-tuning')
         self.cfg = cfg
         if cfg.checkpointing:
             base.gradient_checkpointing_enable({"use_reentrant": False})
@@ -78,10 +77,10 @@ class ActorCritic(nn.Module):
             if cfg.reference:
                 self.reference = copy.deepcopy(base).requires_grad_(False)
         self.heads = nn.ModuleDict({agent: _zero_head(hidden.shape[1]) for agent in cfg.agents}).to(hidden.device)
-        self._trainable = [p for p in self.parameters() if p.requires_grad]
-        if cfg.finetune == "lora" and cfg.critic == "adapter":
-            self._trainable += [p for n, p in self.policy.named_parameters() if ".critic." in n and not p.requires_grad]
-            self._unfreeze()
+        self.critic_adapter = [p for name, p in self.policy.named_parameters() if ".critic." in name]
+        of_critic = {id(p) for p in self.critic_adapter}
+        self._trainable = [p for p in self.parameters() if p.requires_grad and id(p) not in of_critic]
+        self._unfreeze()
         self.eval()
 
     # ---------------------------------------------------------------- views
@@ -158,6 +157,16 @@ class ActorCritic(nn.Module):
                     layer.base_layer.weight.copy_(weight)
             self._unfreeze()
 
+    @contextmanager
+    def reading_as_critic(self) -> Iterator[None]:
+        """For the duration the trunk reads with the critic's adapter (finetune="lora", critic="own")."""
+        self.policy.set_adapter("critic")
+        try:
+            yield
+        finally:
+            self.policy.set_adapter("default")
+            self._unfreeze()
+
     # ---------------------------------------------------------------- scores
 
     def forward(self, rows: Sequence[Row], entropy_gradient: bool) -> tuple[Tensor, ...]:
@@ -205,8 +214,7 @@ class ActorCritic(nn.Module):
 
         def values(part: Sequence[Row]) -> tuple[Tensor, ...]:
             batch = self._collate(part)
-            hidden = self._hidden(self.policy, batch) if self.cfg.critic == "head" else None
-            return (self._values(hidden, batch),)
+            return (self._values(self._hidden(self.policy, batch), batch),)
 
         return self._over(rows, token_budget, values, None)[0]
 
@@ -245,15 +253,9 @@ class ActorCritic(nn.Module):
             # rows are padded on the right, where nothing that counts looks, so causal attention needs no mask
             return trunk(input_ids=batch.tokens, use_cache=False).last_hidden_state[0]
 
-    def _values(self, hidden: Tensor | None, batch: Batch) -> Tensor:
+    def _values(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Values [T], each by the head of the row's agent."""
-        if self.cfg.critic == "adapter":
-            self.policy.set_adapter("critic")
-            hidden = self._hidden(self.policy, batch)
-            self.policy.set_adapter("default")
-            self._unfreeze()
-        assert hidden is not None
-        if self.cfg.detach and self.cfg.critic == "head":
+        if self.cfg.detach:
             hidden = hidden.detach()
         hidden = hidden.to(next(self.heads.parameters()).dtype)
         every = torch.cat([self.heads[agent](hidden) for agent in self.cfg.agents], dim=1)
@@ -269,7 +271,7 @@ class ActorCritic(nn.Module):
 
     def _unfreeze(self) -> None:
         """peft changes requires_grad whenever it switches adapters; ours are always trainable."""
-        for parameter in self._trainable:
+        for parameter in (*self._trainable, *self.critic_adapter):
             parameter.requires_grad_(True)
 
 
@@ -289,7 +291,7 @@ def _add_adapters(base: Any, cfg: ActorCriticConfig) -> Any:
         lora = LoraConfig(r=cfg.rank, lora_alpha=cfg.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(base, lora)
         fuse(model)
-        if cfg.critic == "adapter":
+        if cfg.critic == "own":
             model.add_adapter("critic", copy.deepcopy(lora))
             model.set_adapter("default")
     return model

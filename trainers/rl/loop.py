@@ -28,10 +28,14 @@ from ghar.progress import progress
 from rewards.compose import EpisodeReward, Reference
 from rewards.normalise import Running
 from trainers.rl.actor_critic import ActorCritic
+from trainers.rl.critic import Critic, CriticConfig
 from trainers.rl.learner import Learner, Plain, Sharded
-from trainers.rl.mappo import improve, settings_of
+from trainers.rl.mappo import improve
+from trainers.rl.settings import has_critic, settings_of
+from trainers.rl.state import width
 from trainers.rl.trajectory import build
 from trainers.rl.workers import Order, Workers
+from trainers.rl.yardstick import Yardstick
 from trainers.rows import reward_of, rows_of, running_of, summarise
 from trainers.runs import checkpoint
 from trainers.runs.checkpoint import Checkpoint, Keep
@@ -54,13 +58,16 @@ class _Loop:
     """Where the loop stands: with the weights, all that the rest of it depends on.
 
     upcoming: indices of training cases already shuffled, next ones first; best: highest validation reward so far;
-    waited: evaluations since; under_way: batches being played, with this process's share of their cases. A resumed run
+    waited: evaluations since; critic: where it is one of its own; yardstick: what the critic is measured against;
+    under_way: batches being played, with this process's share of their cases. A resumed run
     orders those again, so their cases stay in `upcoming` until they have been trained on.
     """
 
     learner: Learner
     rng: np.random.Generator
     running: Running | None
+    critic: Critic | None = None
+    yardstick: Yardstick = field(default_factory=Yardstick)
     step: int = 0
     upcoming: list[int] = field(default_factory=list)
     best: float = -float("inf")
@@ -80,13 +87,18 @@ class _Loop:
         }
         with self.learner.whole():
             weights = {name: w.cpu().clone() for name, w in self.actor.trainable_state().items()} if rank() == 0 else {}
-        optimizer = to_main(self.learner.state())
+        optimizer = {"ranks": to_main(self.learner.state()), "yardstick": self.yardstick.state()}
+        if self.critic is not None:
+            optimizer["critic"] = self.critic.state()
         random = checkpoint.random_state(rl=self.rng)
-        return Checkpoint(weights, {"ranks": optimizer}, random, state, self.step, score, checkpoint.processes())
+        return Checkpoint(weights, optimizer, random, state, self.step, score, checkpoint.processes())
 
     def go_on_from(self, found: Checkpoint) -> None:
         self.learner.change(lambda: self.actor.load_trainable_state(found.weights))
         self.learner.load_state(found.optimizer["ranks"][rank()])
+        self.yardstick.load_state(found.optimizer["yardstick"])
+        if self.critic is not None:
+            self.critic.load_state(found.optimizer["critic"])
         checkpoint.restore_random(found.random, rl=self.rng)
         if self.running is not None:
             self.running.load_state_dict(found.state["running"])
@@ -114,7 +126,8 @@ def reinforce(
     rl, about = config.trainer.rl, Learned(system, config, references)
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
     rng = np.random.default_rng(derive_seed(config.seed, "rl"))
-    loop = _Loop(_learner(config, actor), rng, running_of(system))
+    critic = _critic(system, config, actor)  # before DeepSpeed shares out what it copies
+    loop = _Loop(_learner(config, actor), rng, running_of(system), critic)
     checkpoints = folder.path / "checkpoints"
     keep = checkpoint.Keep(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)
@@ -155,6 +168,14 @@ def _learner(config: Config, actor: ActorCritic) -> Learner:
     return Sharded(actor, optimizer, config.deepspeed, config.model.dtype, rl.max_grad_norm)
 
 
+def _critic(system: System[Any], config: Config, actor: ActorCritic) -> Critic | None:
+    rl = config.trainer.rl
+    if not has_critic(config):
+        return None
+    own = CriticConfig(rl.value_epochs, rl.value_minibatches, rl.micro_tokens, rl.value_lr, rl.max_grad_norm)
+    return Critic(actor, width(system.roles), own, config.seed)
+
+
 def _newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | None:
     """The checkpoint to go on from, in every process; process 0 tidies the folder first."""
     mine: list[Checkpoint | None] = []
@@ -179,8 +200,12 @@ def _update(about: Learned, loop: _Loop, workers: Workers) -> dict[str, float]:
     middle = time.monotonic()
     rewards = _reward(about, episodes, cases, loop.running)
     traj = build(episodes, rewards, about.system.agents, about.system.roles)
+    warm_up = 0 if loop.critic is None else rl.value_warmup
     with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
-        report = improve(loop.learner, traj, settings_of(config), loop.rng, advance, step - 1)
+        own = {"critic": loop.critic, "yardstick": loop.yardstick, "moves": step > warm_up}
+        report = improve(loop.learner, traj, settings_of(config), loop.rng, advance, step - 1, **own)
+    if alarm := loop.yardstick.alarm(report):
+        on_main(lambda: print(f"update {step}: {alarm}", flush=True))
     del loop.upcoming[: min(_patients(config), len(about.system.cases.train))]
     if workers.ahead:
         report["staleness"] = _staleness(episodes, step - 1)
