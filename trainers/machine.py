@@ -133,8 +133,8 @@ def _rl(config: Config, shape: Shape, processes: int) -> Need:
     copies = 2 if not lora and (rl.kl > 0 or rl.ratio == "reference") else 1
     busy = activations(_pass("rl", config, shape, 1, rl.micro_tokens))
     need = _training(config, shape, processes, busy, adapters=1, copies=copies)
-    if has_critic(config):  # its weights, their gradients and moments, in every process
-        need["critic"] = 4 * (4 * model.lora_rank * shape.ends if lora else item * shape.weights)
+    if has_critic(config):  # weights and moments, in every process; it has gradients when the policy has none
+        need["critic"] = 3 * (4 * model.lora_rank * shape.ends if lora else item * shape.weights)
     play = (shape.linear * item if lora else 0) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
     if engine.kind == "vllm":
         held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB

@@ -134,9 +134,9 @@ def test_an_engine_on_a_missing_gpu_is_refused_at_once(monkeypatch: pytest.Monke
         check_machine(config("engine=vllm", "engine.device=cuda"))
 
 
-def test_a_critic_of_its_own_needs_its_weights_gradients_and_moments_in_every_process():
+def test_a_critic_of_its_own_keeps_its_weights_and_moments_in_every_process():
     own, head = (config("model.finetune=full", f"model.critic={critic}") for critic in ("own", "head"))
     needs = [estimate(c, BIG, 2)["rl"] for c in (own, head)]
-    assert needs[0]["critic"] == 4 * 4 * BIG.weights and "critic" not in needs[1]
+    assert needs[0]["critic"] == 3 * 4 * BIG.weights and "critic" not in needs[1]
     free = config("model.finetune=full", "trainer.rl.estimator=rloo", "trainer.rl.attempts=2")
     assert "critic" not in estimate(free, BIG, 2)["rl"]
