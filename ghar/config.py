@@ -180,10 +180,14 @@ class Rl:
 
     updates: Natural  # of the policy; 0 leaves it as the warm-up made it
     episodes: Count  # per update: the one definition of a batch
+    dynamic: bool  # leave out patients whose attempts all earned the same
+    curriculum: NotNegative  # how much more often kinds of patients that still fail are drawn; 0: all alike
     attempts: Count  # times each patient of a batch is played; estimators by group compare them
     epochs: Count  # passes over a batch
     minibatches: Count  # steps a pass over a batch
     lr: Positive  # learning rate of the policy
+    schedule: Literal["constant", "linear", "cosine"]  # how it falls towards the last update
+    lr_warmup: Natural  # updates over which it rises first
     value_lr: Positive  # learning rate of the critic
     value_epochs: Count  # passes of a critic of its own over a batch
     value_minibatches: Count  # its steps a pass
@@ -197,6 +201,8 @@ class Rl:
     estimator: Literal["gae", "grpo", "rloo", "reinforce_pp", "turn_group"]
     aggregate: Literal["token", "turn", "sequence"]  # what counts alike in the losses
     kl: NotNegative  # weight of the KL term to the reference
+    kl_in: Literal["loss", "reward"]  # where that term stands
+    kl_target: Positive | None  # nats a token that its weight is steered to; null leaves it as it is
     ratio: Literal["behaviour", "reference"]  # reference: Eq. 16 as printed
     critic_target: Literal["returns", "reward"]  # reward: Eq. 17 as printed
     value_coef: NotNegative  # weight of the value loss
@@ -204,6 +210,7 @@ class Rl:
     micro_tokens: Count  # tokens per forward and backward pass; changes memory, not results
     max_grad_norm: Positive  # longer gradients are cut to this norm
     eval_every: Count  # updates
+    select: Literal["reward", "accuracy", "balanced_accuracy", "macro_f1"]  # of the best weights
     save_every: Count  # updates between checkpoints; an evaluation always saves one
     eval_samples: Count  # validation samples an evaluation plays, at most
     patience: Count | None  # evaluations without a better one before stopping; null never stops early

@@ -218,6 +218,10 @@ def contradictions(c: Config) -> Iterator[str]:
     rl = c.trainer.rl
     if rl.estimator in ("grpo", "rloo", "turn_group") and rl.attempts < 2:
         yield f"trainer.rl.estimator={rl.estimator} compares a patient's attempts: set trainer.rl.attempts above 1."
+    if rl.dynamic and rl.attempts < 2:
+        yield "trainer.rl.dynamic=true compares a patient's attempts: set trainer.rl.attempts above 1."
+    if rl.kl_target is not None and rl.kl == 0:
+        yield "trainer.rl.kl_target steers the weight trainer.rl.kl, which is 0: set it above 0, or kl_target=null."
     if rl.attempts > rl.episodes:
         yield f"trainer.rl.attempts={rl.attempts} is more than trainer.rl.episodes={rl.episodes}: lower the first."
     named = c.eval.variants

@@ -55,6 +55,13 @@ from trainers.weights import Found, identity, load_base, make_actor
 LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/lessons.py; SFT on its way
 
 
+VALIDATED = {"eval/reward": "reward", "eval/accuracy": "accuracy", "eval/retrieval_rate": "retrieval_rate"}
+TRAINED = {
+    "train/accuracy": "accuracy", "train/explained_variance": "critic explains",
+    "train/explained_variance/boosting": "boosting explains", "train/kl/reference": "KL", "train/entropy": "entropy",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Run:
     """A training under way. table: the system as the evaluation will play it.
@@ -85,9 +92,9 @@ class Run:
         self.folder.log(row)
         self.logger.log(row)
         if row["phase"] == "rl" and "eval/reward" in row:
-            shown = [(n, row.get(f"eval/{n}")) for n in ("reward", "accuracy", "retrieval_rate")]
-            numbers = [f"{name} {value:.3f}" for name, value in shown if value is not None]
-            print(f"update {row['step']:3d}  validation: {'  '.join(numbers)}", flush=True)
+            print(f"update {row['step']:3d}  validation: {_shown(row, VALIDATED)}", flush=True)
+        elif row["phase"] == "rl":
+            print(f"update {row['step']:3d}  training:   {_shown(row, TRAINED)}", flush=True)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -142,6 +149,11 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     if config.trainer.rl.updates:
         _reinforce(run, make_workers)
     return lambda: _finish(run)
+
+
+def _shown(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """The numbers of a row that are there, by the words they are shown under."""
+    return "  ".join(f"{word} {row[key]:.3f}" for key, word in names.items() if row.get(key) is not None)
 
 
 def require_agents(system: System[Any]) -> None:

@@ -19,6 +19,7 @@ DIAGNOSTICS = {
     "explained_variance": "Explained variance of the critic",
     "entropy": "Entropy",
 }
+LATELY = 5  # updates that a verdict is about
 REWARD_PREFIX = "train/reward/"
 WHOLE = INK  # of all agents together: no colour of the palette, so none of an agent
 
@@ -57,6 +58,26 @@ def diagnostic(rows: Sequence[Row], name: str, colors: Mapping[str, str]) -> lis
         _line(points, key, agent or "all agents", colors[agent] if agent else WHOLE) for key, agent in found
     ]  # fmt: skip
     return [line for line in lines if line.x]
+
+
+def critic(rows: Sequence[Row]) -> str | None:
+    """What the critic was worth over the last updates, in words; None for a run without one."""
+    points = [row for row in rows if row["phase"] == "rl" and row.get("train/explained_variance") is not None][-LATELY:]
+    if not points:
+        return None
+    told = f"Over the last {len(points)} updates the critic explains {_mean(points, 'train/explained_variance'):.0%} of "
+    told += "the variance of what episodes still earned"
+    boosting = [row for row in points if row.get("train/explained_variance/boosting") is not None]
+    if boosting:
+        share = _mean(boosting, "train/explained_variance/boosting")
+        told += f", gradient boosting on plain numbers of the episode so far {share:.0%}"
+    if points[-1].get("train/critic/worthless"):
+        told += ". That is no more than a constant would: the advantages are returns with a constant baseline"
+    return told + "."
+
+
+def _mean(rows: Sequence[Row], key: str) -> float:
+    return sum(row[key] for row in rows) / len(rows)
 
 
 def _agent(key: str, name: str) -> str | None:

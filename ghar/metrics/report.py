@@ -125,6 +125,7 @@ def _content(
         "differences": _differences(summary.get("differences") or {}, about),
         "comparison": _comparison_charts(policies, _ceilings(summary), about, colors),
         "learning": _learning_charts(rows, _ceilings(summary)),
+        "critic": curves.critic(rows),
         "diagnostics": _diagnostic_charts(rows, agents),
         "labels": (summary.get("task") or {}).get("labels") or [],
         "patients": patients,

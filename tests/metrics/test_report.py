@@ -9,7 +9,7 @@ import pytest
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.charts import PALETTE
-from ghar.metrics.curves import agents, diagnostic
+from ghar.metrics.curves import agents, critic, diagnostic
 from ghar.metrics.look import Look, Section, in_order
 from ghar.metrics.report import conclude, write_report
 from ghar.metrics.runfolder import RunFolder
@@ -149,3 +149,15 @@ def test_calibration_has_a_part_in_the_table(whole_run: RunFolder):
     whole_run.write_summary(summary)
     page = write_report(whole_run.path, LOOK).read_text()
     assert "Expected calibration error" in page and "0.125<small>0.125 to 0.125</small>" in page
+
+
+def test_the_critic_is_judged_in_words() -> None:
+    def row(step: int, own: float, boosting: float | None, worthless: float = 0.0) -> dict[str, object]:
+        numbers = {"train/explained_variance": own, "train/critic/worthless": worthless}
+        return {"phase": "rl", "step": step, **numbers, "train/explained_variance/boosting": boosting}
+
+    assert critic([{"phase": "rl", "step": 0}]) is None
+    good = critic([row(1, 0.0, None), *(row(step, 0.3, 0.4) for step in range(2, 8))])
+    assert good is not None and "last 5 updates the critic explains 30%" in good and "so far 40%" in good
+    bad = critic([row(step, 0.0, 0.4, 1.0) for step in range(1, 12)])
+    assert bad is not None and "no more than a constant" in bad

@@ -31,6 +31,10 @@ class Plain:
         self.actor, self.optimizer, self.max_grad_norm = actor, optimizer, max_grad_norm
         self.score = actor.score
 
+    def take(self, share: float) -> None:
+        """Steps from here on take this share of the learning rates that the optimiser was built with."""
+        _take(self.optimizer.param_groups, share)
+
     def backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradient of `loss`."""
         loss.backward()
@@ -90,6 +94,10 @@ class Sharded:
     def score(self, rows: Sequence[Row], entropy_gradient: bool = True) -> Scores:
         """`ActorCritic.score`, through DeepSpeed."""
         return Scores(*self.engine(rows, entropy_gradient))
+
+    def take(self, share: float) -> None:
+        """Steps from here on take this share of the learning rates that the optimiser was built with."""
+        _take(self.engine.optimizer.param_groups, share)
 
     def backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradient of `loss` (this process's part of a sum over all); last: of this step."""
@@ -171,6 +179,11 @@ class Sharded:
 
 
 Learner: TypeAlias = "Plain | Sharded"
+
+
+def _take(groups: Sequence[dict[str, Any]], share: float) -> None:
+    for group in groups:
+        group["lr"] = share * group.setdefault("initial_lr", group["lr"])
 
 
 def _on_cpu(state: Any) -> Any:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,19 @@ from envs.rollout import derive_seed
 from envs.system import System
 from ghar.config import Config
 from ghar.episode import Episode
+from ghar.errors import BadInput
 from ghar.metrics.policy import eval_metrics
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
 from rewards.compose import EpisodeReward, Reference
 from rewards.normalise import Running
 from trainers.rl.actor_critic import ActorCritic
+from trainers.rl.batch_report import batch_report
 from trainers.rl.critic import Critic, CriticConfig
 from trainers.rl.learner import Learner, Plain, Sharded
 from trainers.rl.mappo import improve
+from trainers.rl.sampling import Curriculum, telling
+from trainers.rl.schedule import adapted, rate
 from trainers.rl.settings import has_critic, settings_of
 from trainers.rl.state import width
 from trainers.rl.trajectory import build
@@ -57,16 +61,18 @@ class Learned:
 class _Loop:
     """Where the loop stands: with the weights, all that the rest of it depends on.
 
-    upcoming: indices of training cases already shuffled, next ones first; best: highest validation reward so far;
+    upcoming: indices of training cases already shuffled, next ones first; best: highest score on validation so far;
     waited: evaluations since; critic: where it is one of its own; yardstick: what the critic is measured against;
-    under_way: batches being played, with this process's share of their cases. A resumed run
-    orders those again, so their cases stay in `upcoming` until they have been trained on.
+    kl: weight of the term to the reference; under_way: batches being played, with this process's share of their cases.
+    A resumed run orders those again, so their cases stay in `upcoming` until they have been trained on.
     """
 
     learner: Learner
     rng: np.random.Generator
     running: Running | None
     critic: Critic | None = None
+    kl: float = 0.0
+    curriculum: Curriculum = field(default_factory=lambda: Curriculum(0.0))
     yardstick: Yardstick = field(default_factory=Yardstick)
     step: int = 0
     upcoming: list[int] = field(default_factory=list)
@@ -83,6 +89,8 @@ class _Loop:
             "best": self.best if math.isfinite(self.best) else None,  # JSON knows no infinity
             "waited": self.waited,
             "upcoming": self.upcoming,
+            "kl": self.kl,
+            "success": self.curriculum.success,
             "running": self.running.state_dict() if self.running else None,
         }
         with self.learner.whole():
@@ -102,6 +110,7 @@ class _Loop:
         checkpoint.restore_random(found.random, rl=self.rng)
         if self.running is not None:
             self.running.load_state_dict(found.state["running"])
+        self.kl, self.curriculum.success = found.state["kl"], found.state["success"]
         best = found.state["best"]
         self.best = -float("inf") if best is None else best
         self.waited, self.upcoming, self.step = found.state["waited"], found.state["upcoming"], found.step + 1
@@ -120,14 +129,14 @@ def reinforce(
     """Train `actor` for `trainer.rl.updates` updates, or until `patience` evaluations brought nothing better.
 
     Starts after the newest checkpoint of `folder` where there is one, and forgets the rows of metrics.jsonl after it.
-    The best policy by validation reward is kept there too (pointer "best"). model: what checkpoints must fit
+    The best policy by `trainer.rl.select` is kept there too (pointer "best"). model: what checkpoints must fit
     (trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end.
     """
     rl, about = config.trainer.rl, Learned(system, config, references)
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
     rng = np.random.default_rng(derive_seed(config.seed, "rl"))
     critic = _critic(system, config, actor)  # before DeepSpeed shares out what it copies
-    loop = _Loop(_learner(config, actor), rng, running_of(system), critic)
+    loop = _Loop(_learner(config, actor), rng, running_of(system), critic, rl.kl, Curriculum(rl.curriculum))
     checkpoints = folder.path / "checkpoints"
     keep = checkpoint.Keep(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)
@@ -137,17 +146,17 @@ def reinforce(
     on_main(lambda: folder.rewind("rl", loop.step - 1))
     with closing(workers):
         while loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
-            row, reward = _step(about, loop, workers)
+            row, score = _step(about, loop, workers)
             log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
-            if reward is not None or loop.step % rl.save_every == 0:
-                state = loop.checkpoint(reward)
+            if score is not None or loop.step % rl.save_every == 0:
+                state = loop.checkpoint(score)
                 if rank() == 0:
                     checkpoint.save(checkpoints, state, model, keep)
             loop.step += 1
 
 
 def _step(about: Learned, loop: _Loop, workers: Workers) -> tuple[dict[str, Any], float | None]:
-    """One update, and an evaluation where one is due: its row of metrics, and the validation reward."""
+    """One update, and an evaluation where one is due: its row of metrics, and what the best weights are chosen by."""
     rl = about.config.trainer.rl
     row: dict[str, Any] = {"step": loop.step, "phase": "rl"}
     if loop.step > 0:
@@ -155,9 +164,17 @@ def _step(about: Learned, loop: _Loop, workers: Workers) -> tuple[dict[str, Any]
     if loop.step % rl.eval_every and loop.step != rl.updates:
         return row, None
     numbers = _validate(about, loop, workers)
-    reward = float(numbers["reward"][0])
-    loop.best, loop.waited = (reward, 0) if reward > loop.best else (loop.best, loop.waited + 1)
-    return row | eval_metrics(numbers), reward
+    score = _score(numbers, rl.select)
+    loop.best, loop.waited = (score, 0) if score > loop.best else (loop.best, loop.waited + 1)
+    return row | eval_metrics(numbers), score
+
+
+def _score(numbers: Mapping[str, Any], select: str) -> float:
+    """The number that the best weights are chosen by; BadInput where an evaluation has none of that name."""
+    if numbers.get(select) is None:
+        known = ", ".join(eval_metrics(numbers))
+        raise BadInput(f"trainer.rl.select={select} is no number of this system's evaluation, which gives {known}.")
+    return float(numbers[select][0])
 
 
 def _learner(config: Config, actor: ActorCritic) -> Learner:
@@ -199,11 +216,20 @@ def _update(about: Learned, loop: _Loop, workers: Workers) -> dict[str, float]:
     episodes = wait()
     middle = time.monotonic()
     rewards = _reward(about, episodes, cases, loop.running)
-    traj = build(episodes, rewards, about.system.agents, about.system.roles)
+    told = np.ones(len(episodes), bool) if not rl.dynamic else telling([c.sample_id for c in cases], rewards)
+    chosen = [[x for x, keep in zip(column, told, strict=True) if keep] for column in (episodes, rewards)]
+    traj = build(*chosen, about.system.agents, about.system.roles)
+    share_of_rate = rate(rl.schedule, step, rl.updates, rl.lr_warmup)
+    loop.learner.take(share_of_rate)
     warm_up = 0 if loop.critic is None else rl.value_warmup
     with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
         own = {"critic": loop.critic, "yardstick": loop.yardstick, "moves": step > warm_up}
-        report = improve(loop.learner, traj, settings_of(config), loop.rng, advance, step - 1, **own)
+        settings = replace(settings_of(config), kl=loop.kl)
+        report = improve(loop.learner, traj, settings, loop.rng, advance, step - 1, **own)
+    report |= {"kl/weight": loop.kl, "lr": rl.lr * share_of_rate, "dropped": float(len(told) - told.sum())}
+    if rl.kl_target is not None:
+        loop.kl = adapted(loop.kl, report["kl/reference"], rl.kl_target)
+    _note(about, loop, episodes, cases)
     if alarm := loop.yardstick.alarm(report):
         on_main(lambda: print(f"update {step}: {alarm}", flush=True))
     del loop.upcoming[: min(_patients(config), len(about.system.cases.train))]
@@ -211,10 +237,26 @@ def _update(about: Learned, loop: _Loop, workers: Workers) -> dict[str, float]:
         report["staleness"] = _staleness(episodes, step - 1)
     return {
         **{f"train/{name}": value for name, value in report.items()},
-        **_batch_report(about.system, episodes, rewards, cases),
+        **batch_report(about.system, episodes, rewards, cases),
         "time/rollout": middle - start,
         "time/update": time.monotonic() - middle,
     }
+
+
+def _note(about: Learned, loop: _Loop, episodes: Sequence[Episode], cases: Sequence[Any]) -> None:
+    """Let the curriculum know which kinds of cases were answered rightly, in all processes."""
+    if loop.curriculum.strength:
+        rows = [
+            (_kind(about.system, case), episode.prediction.label == case.label)
+            for episode, case in zip(episodes, cases, strict=True)
+        ]
+        kinds, right = zip(*gather_rows(rows), strict=True)
+        loop.curriculum.observe(kinds, right)
+
+
+def _kind(system: System[Any], case: Any) -> str:
+    """What a curriculum tells cases apart by: the label, and whether a look-up is needed where a world knows it."""
+    return f"{case.label} {system.needs(case)}"
 
 
 def _order(about: Learned, loop: _Loop, workers: Workers) -> None:
@@ -228,7 +270,8 @@ def _order(about: Learned, loop: _Loop, workers: Workers) -> None:
         step = loop.step + ahead
         if step > config.trainer.rl.updates:
             return
-        patients = share(_batch(loop, about.system.cases.train, _patients(config), ahead))
+        kinds = [_kind(about.system, c) for c in about.system.cases.train] if loop.curriculum.strength else ()
+        patients = share(_batch(loop, about.system.cases.train, _patients(config), ahead, kinds))
         times = config.trainer.rl.attempts
         batch = [case for case in patients for _ in range(times)]
         attempts, seed = tuple(range(times)) * len(patients), derive_seed(config.seed, "rollout", step)
@@ -241,13 +284,16 @@ def _patients(config: Config) -> int:
     return max(1, config.trainer.rl.episodes // config.trainer.rl.attempts)
 
 
-def _batch(loop: _Loop, cases: Sequence[Any], size: int, ahead: int) -> list[Any]:
-    """The batch after `ahead` others: distinct cases; over the batches, every case once per pass."""
+def _batch(loop: _Loop, cases: Sequence[Any], size: int, ahead: int, kinds: Sequence[str] = ()) -> list[Any]:
+    """The batch after `ahead` others: distinct cases; over the batches, every case once per pass, those of the `kinds`
+    that a curriculum prefers first."""
     size = min(size, len(cases))
     first = ahead * size
     if len(loop.upcoming) < first + size:
         waiting = set(loop.upcoming[first:])
         loop.upcoming += [i for i in loop.rng.permutation(len(cases)).tolist() if i not in waiting]
+    if kinds:
+        loop.upcoming[first:] = loop.curriculum.front(loop.upcoming[first:], size, kinds, loop.rng)
     return [cases[i] for i in loop.upcoming[first : first + size]]
 
 
@@ -284,54 +330,6 @@ class _Seen(Running):
 
     def observe(self, values: Iterable[tuple[str, float]]) -> None:
         self.values += values
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What the report of a batch says of an episode. needs: whether a look-up was needed, None where nobody knows."""
-
-    reward: EpisodeReward
-    right: bool
-    retrieved: bool
-    needs: bool | None
-    iterations: int
-    malformed: tuple[bool, ...]
-    failed: bool
-
-
-def _batch_report(
-    system: System[Any], episodes: Sequence[Episode], rewards: Sequence[EpisodeReward], cases: Sequence[Any]
-) -> dict[str, float]:
-    """What the batch of all processes itself tells: rewards per term, accuracy, retrieval, format errors."""
-    outcomes = gather_rows(
-        [
-            _Outcome(
-                reward=reward,
-                right=episode.prediction.label == case.label,
-                retrieved=any(step.retrieved for step in episode.prediction.history),
-                needs=system.needs(case),
-                iterations=len(episode.prediction.history),
-                malformed=tuple(not turn.format_ok for turn in episode.turns),
-                failed=episode.failure is not None,
-            )
-            for episode, reward, case in zip(episodes, rewards, cases, strict=True)
-        ]
-    )
-    malformed = [wrong for o in outcomes for wrong in o.malformed]
-    report = {
-        "train/reward/total": float(np.mean([o.reward.total for o in outcomes])),
-        "train/accuracy": float(np.mean([o.right for o in outcomes])),
-        "train/retrieval_rate": float(np.mean([o.retrieved for o in outcomes])),
-        "train/iterations": float(np.mean([o.iterations for o in outcomes])),
-        "train/format_errors": float(np.mean(malformed)) if malformed else 0.0,
-        "train/failures": float(sum(o.failed for o in outcomes)),
-    }
-    for term in outcomes[0].reward.terms:
-        report[f"train/reward/{term}"] = float(np.mean([o.reward.terms[term] for o in outcomes]))
-    known = [o.needs == o.retrieved for o in outcomes if o.needs is not None]
-    if known:
-        report["train/when_correct"] = float(np.mean(known))
-    return report
 
 
 def _validate(about: Learned, loop: _Loop, workers: Workers) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class MappoConfig:
     aggregate: what counts alike in every loss term and diagnostic, see `losses.token_weights`. Episodes are as long as
     they are in the batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`.
     critic: "head" on the policy's trunk, trained with it; "own": `trainers.rl.critic`.
+    kl_in: "reward" charges the term to what a turn earns (`trainers.rl.targets.charged`), with no loss of its own.
     estimator: "gae" (`trainers.rl.credit`), or one of `trainers.rl.estimators`, which need no critic: there is then no
     value loss, and value_clip, gamma, lam, credit, per_agent, critic_target and value_coef mean nothing.
     """
@@ -53,11 +54,17 @@ class MappoConfig:
     kl_estimator: losses.Kl = "k3"
     estimator: Literal["gae"] | Estimator = "gae"
     critic: Literal["head", "own"] = "head"
+    kl_in: Literal["loss", "reward"] = "loss"
 
     @property
     def needs_reference(self) -> bool:
         """Whether an update reads the reference policy (with full fine-tuning: whether to keep a copy of it)."""
         return self.kl > 0 or self.ratio == "reference"
+
+    @property
+    def has_kl_loss(self) -> bool:
+        """Whether the term to the reference is part of the loss."""
+        return self.needs_reference and self.kl_in == "loss"
 
     @property
     def has_critic(self) -> bool:
@@ -98,5 +105,6 @@ def settings_of(config: Config) -> MappoConfig:
         mismatch_limit=MISMATCH_LIMIT[config.model.dtype],
         aggregate=rl.aggregate,
         estimator=rl.estimator,
+        kl_in=rl.kl_in,
         critic="own" if has_critic(config) else "head",
     )

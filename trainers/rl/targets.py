@@ -70,6 +70,8 @@ def prepare(
     index = sampled(rows)
     old = actor.evaluate(rows, cfg.micro_tokens)
     reference = actor.reference_logp(rows, cfg.micro_tokens) if cfg.needs_reference else None
+    if reference is not None and cfg.kl_in == "reward":
+        traj = charged(traj, rows, (old.logp - reference).cpu().numpy(), cfg.kl)
     values, after = _values(actor, old, rows, traj, cfg, critic)
     advantages, returns = _credited(traj, values, after, cfg)
     device = actor.device
@@ -89,9 +91,23 @@ def prepare(
     )
     agents = _per_token([row.agent for row in rows], rows)
     report = agree | _report(old, targets, agents, traj)
+    if reference is not None:
+        report["kl/reference"] = float(gathered((old.logp - reference).cpu().double().numpy()[None]).mean())
     if cfg.has_critic:
         report |= _worth(traj, values, after, cfg, yardstick or Yardstick())
     return targets, report
+
+
+def charged(traj: Trajectories, rows: Sequence[Row], difference: Array, weight: float) -> Trajectories:
+    """With the KL term in the reward, as in Ziegler et al. 2019 (Eq. 2): what a turn earns, for every agent, less
+    weight * Σ over its sampled tokens of log π - log π_ref (`difference` [N]). It arrives at the turn's end."""
+    lengths = np.array([len(row.tokens) - row.prompt for row in rows], np.int64)
+    cost = np.zeros(len(traj.segments))
+    turn = np.repeat([2 * row.index + 1 for row in rows], lengths)
+    np.add.at(cost, turn, weight * difference.astype(np.float64))
+    table = traj.segments
+    table = replace(table, reward=table.reward - cost, agent_reward=table.agent_reward - cost[:, None])
+    return replace(traj, segments=table)
 
 
 def sampled(rows: Sequence[Row]) -> Array:

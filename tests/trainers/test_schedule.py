@@ -1,0 +1,100 @@
+"""Learning rates, the KL controller, which patients teach and which are drawn, against direct evaluation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rewards.compose import EpisodeReward
+from tests.trainers.test_critic import CONFIG, episodes, make
+from trainers.rl.learner import Plain
+from trainers.rl.sampling import Curriculum, telling
+from trainers.rl.schedule import adapted, rate
+from trainers.rl.targets import charged, prepare, sampled
+
+
+def test_learning_rates_of_ten_updates_after_two_of_warm_up():
+    of = {s: [rate(s, step, 10, 2) for step in range(1, 11)] for s in ("constant", "linear", "cosine")}  # type: ignore[arg-type]
+    assert of["constant"] == [0.5, *[1.0] * 9]
+    assert of["linear"] == pytest.approx([0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
+    cosine = [0.5 * (1 + math.cos(math.pi * k / 8)) for k in range(8)]
+    assert of["cosine"] == pytest.approx([0.5, 1.0, *cosine])
+    assert rate("linear", 1, 1, 0) == rate("cosine", 1, 1, 0) == 1.0
+
+
+def test_a_learner_takes_a_share_of_the_rates_it_was_built_with():
+    actor = make()[0]
+    optimizer = torch.optim.AdamW(actor.parameter_groups(1e-3, 1e-2))
+    learner = Plain(actor, optimizer, 1.0)
+    for share in (0.5, 0.25):
+        learner.take(share)
+        assert [group["lr"] for group in optimizer.param_groups] == [1e-3 * share, 1e-2 * share]
+
+
+def test_the_kl_weight_follows_its_target_by_two_percent_at_most():
+    assert adapted(0.1, kl=0.5, target=0.5) == pytest.approx(0.1)
+    assert adapted(0.1, kl=0.55, target=0.5) == pytest.approx(0.1 * 1.01)
+    assert adapted(0.1, kl=9.0, target=0.5) == pytest.approx(0.1 * 1.02)
+    assert adapted(0.1, kl=-1.0, target=0.5) == pytest.approx(0.1 * 0.98)
+
+
+def test_kl_in_the_reward_is_what_each_turns_tokens_cost():
+    traj = episodes(5, 0)
+    rows = list(traj.rows())
+    difference = np.random.default_rng(0).normal(size=len(sampled(rows)))
+    found = charged(traj, rows, difference, 0.3)
+    table, at = traj.segments, 0
+    for row in rows:
+        own = difference[at : at + len(row.tokens) - row.prompt]
+        at += len(own)
+        reply = 2 * row.index + 1
+        assert found.segments.reward[reply] == pytest.approx(table.reward[reply] - 0.3 * own.sum())
+        assert found.segments.agent_reward[reply] == pytest.approx(table.agent_reward[reply] - 0.3 * own.sum())
+    assert np.array_equal(found.segments.reward[::2], table.reward[::2])
+
+
+def test_kl_in_the_reward_lowers_returns_and_is_no_loss():
+    actor, critic = make("lora")
+    traj = episodes(16, 0)
+    rows, charging = list(traj.rows()), replace(CONFIG, kl=0.5, kl_in="reward")
+    assert charging.needs_reference and not charging.has_kl_loss
+    same, report = prepare(actor, rows, traj, charging, critic=critic)
+    assert report["kl/reference"] == pytest.approx(0.0, abs=1e-6)
+    free = prepare(actor, rows, traj, replace(CONFIG, kl=0.0), critic=critic)[0]
+    assert torch.allclose(same.returns, free.returns, atol=1e-5)
+    with torch.no_grad():
+        for parameter in actor.trainable_parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    moved, report = prepare(actor, rows, traj, charging, critic=critic)
+    logp, reference = actor.evaluate(rows, 999).logp, actor.reference_logp(rows, 999)
+    assert report["kl/reference"] == pytest.approx(float((logp - reference).mean()), abs=1e-6)
+    first = len(rows[0].tokens) - rows[0].prompt + len(rows[1].tokens) - rows[1].prompt
+    cost = 0.5 * float((logp - reference)[:first].sum())
+    assert float(free.returns[0] - moved.returns[0]) == pytest.approx(cost, abs=1e-4)
+
+
+def rewards(*totals: float) -> list[EpisodeReward]:
+    return [EpisodeReward({}, total, ({"orm": total},), "shared") for total in totals]
+
+
+def test_patients_whose_attempts_all_earned_the_same_teach_nothing():
+    ids = ("a", "a", "b", "b", "c", "c")
+    assert telling(ids, rewards(1, 1, 0, 1, 2, 2)).tolist() == [False, False, True, True, False, False]
+    assert telling(ids, rewards(1, 1, 1, 1, 2, 2)).all()  # nothing to choose from: all stay
+
+
+def test_a_curriculum_draws_what_fails_more_often():
+    kinds = ["easy", "hard"] * 500
+    rng, curriculum = np.random.default_rng(0), Curriculum(strength=1.0)
+    for _ in range(30):
+        curriculum.observe(["easy", "hard"] * 20, [True, False] * 20)
+    assert curriculum.weights(["easy", "hard", "new"]) == pytest.approx([0.1, 1.1, 1.1], abs=1e-3)
+    waiting = list(range(1000))
+    drawn = curriculum.front(waiting, 100, kinds, rng)
+    assert sorted(drawn) == waiting
+    assert np.mean([kinds[i] == "hard" for i in drawn[:100]]) == pytest.approx(1.1 / 1.2, abs=0.1)
+    assert Curriculum(0.0).front(waiting, 100, kinds, rng) == waiting
