@@ -65,8 +65,8 @@ def critic(rows: Sequence[Row]) -> str | None:
     points = [row for row in rows if row["phase"] == "rl" and row.get("train/explained_variance") is not None][-LATELY:]
     if not points:
         return None
-    told = f"Over the last {len(points)} updates the critic explains {_mean(points, 'train/explained_variance'):.0%} of "
-    told += "the variance of what episodes still earned"
+    own = _mean(points, "train/explained_variance")
+    told = f"Over the last {len(points)} updates the critic explains {own:.0%} of the variance of what episodes earned"
     boosting = [row for row in points if row.get("train/explained_variance/boosting") is not None]
     if boosting:
         share = _mean(boosting, "train/explained_variance/boosting")
