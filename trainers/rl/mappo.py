@@ -81,10 +81,8 @@ def improve(
         returns[sampled(rows)] = targets.returns.cpu().numpy()
         read = states(traj, cfg.credit != "turn")
         report |= critic.fit(read, [returns[state.where] for state in read], rng)
-    passes = cfg.epochs if moves else 0
-    seconds = time.monotonic() - start
-    report["tokens_per_second"] = passes * sum(gather(sum(len(row.tokens) for row in rows))) / seconds
-    return report
+    tokens, seconds = sum(gather(sum(len(row.tokens) for row in rows))), time.monotonic() - start
+    return report | ({"tokens_per_second": cfg.epochs * tokens / seconds} if moves else {})
 
 
 def _policy_steps(
