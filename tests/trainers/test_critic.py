@@ -105,7 +105,7 @@ def test_values_stay_when_mean_and_spread_change():
     rng = np.random.default_rng(0)
     head = Scaled(8, 2)
     head.observe(rng.normal(3.0, 2.0, 200), np.repeat([0, 1], 100))
-    torch.nn.init.normal_(head.last.weight, generator=torch.Generator().manual_seed(0))
+    torch.nn.init.normal_(head.last.weight.data, generator=torch.Generator().manual_seed(0))
     hidden, agent = torch.randn(20, 8, generator=torch.Generator().manual_seed(1)), torch.arange(20) % 2
     before = head.value(head(hidden, agent), agent)
     returns = rng.normal(40.0, 7.0, 5000)

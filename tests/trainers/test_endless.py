@@ -19,7 +19,8 @@ from trainers.rl.settings import settings_of
 from trainers.rl.state import width
 
 END, GOES_ON, LIMIT = 1, 40, 8
-QUESTIONS = {(2, 10, 3): 5, (2, 11, 3): 6, (2, 12, 3): 7}  # a prompt, and its right answer in one word
+# a prompt, and its right answer in one word
+QUESTIONS: dict[tuple[int, ...], int] = {(2, 10, 3): 5, (2, 11, 3): 6, (2, 12, 3): 7}
 SHARE, UPDATES, EPISODES = 0.2, 10, 64
 SPEC = RewardSpec(
     eta=5.0, alpha=0.2, length=3, normalise="range", rank="sound",
@@ -69,7 +70,7 @@ def episode(number: int, done: Completion) -> tuple[Episode, int]:
     """A final answer, readable where it is one word of the three and the end; and the label that would be right."""
     right = QUESTIONS[done.prompt_ids]
     answer = done.token_ids[0] if len(done.token_ids) == 2 and done.finish_reason == "stop" else None
-    label = answer - 5 if answer in QUESTIONS.values() else None
+    label = answer - 5 if answer is not None and answer in QUESTIONS.values() else None
     turn = Turn("top", "predict", 0, 0, done, label is not None)
     return Episode(str(number), 0, Prediction(label), (turn,)), right - 5
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ class Scaled(nn.Module):
 
     def __init__(self, width: int, agents: int) -> None:
         super().__init__()
-        self.last = nn.utils.skip_init(nn.Linear, width, agents)
+        self.last = cast(nn.Linear, nn.utils.skip_init(nn.Linear, width, agents))
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
         self.register_buffer("mean", torch.zeros(agents))

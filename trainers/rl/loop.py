@@ -217,8 +217,9 @@ def _update(about: Learned, loop: _Loop, workers: Workers) -> dict[str, float]:
     middle = time.monotonic()
     rewards = _reward(about, episodes, cases, loop.running)
     told = np.ones(len(episodes), bool) if not rl.dynamic else telling([c.sample_id for c in cases], rewards)
-    chosen = [[x for x, keep in zip(column, told, strict=True) if keep] for column in (episodes, rewards)]
-    traj = build(*chosen, about.system.agents, about.system.roles)
+    kept = np.flatnonzero(told).tolist()
+    agents, roles = about.system.agents, about.system.roles
+    traj = build([episodes[i] for i in kept], [rewards[i] for i in kept], agents, roles)
     share_of_rate = rate(rl.schedule, step, rl.updates, rl.lr_warmup)
     loop.learner.take(share_of_rate)
     warm_up = 0 if loop.critic is None else rl.value_warmup

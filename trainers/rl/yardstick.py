@@ -61,7 +61,11 @@ class Yardstick:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         model = HistGradientBoostingRegressor(
-            max_iter=TREES, min_samples_leaf=30, max_leaf_nodes=15, early_stopping=False, random_state=0
+            max_iter=TREES,
+            min_samples_leaf=30,
+            max_leaf_nodes=15,
+            random_state=0,
+            early_stopping=False,  # pyright: ignore[reportArgumentType]
         )
         known, returns = (np.concatenate(column) for column in zip(*self.batches, strict=True))
         return model.fit(known, returns).predict(numbers)
