@@ -77,7 +77,7 @@ def test_stages_share_out_what_they_should():
 def test_zero_3_gathers_all_weights_to_play():
     """Actor and reference of 3 billion weights, whatever the number of processes; LoRA's merged copy besides."""
     full = config("model.finetune=full", "deepspeed=zero3", "trainer.rl.micro_tokens=2048")
-    lora = config("model.finetune=lora", "deepspeed=zero3", "trainer.rl.micro_tokens=2048")
+    lora = config("model.finetune=lora", "model.critic=head", "deepspeed=zero3", "trainer.rl.micro_tokens=2048")
     assert estimate(full, BIG, 64)["rl"]["activations"] >= 2 * BIG.weights * 4
     assert estimate(lora, BIG, 64)["rl"]["activations"] >= (BIG.weights + BIG.linear) * 4
 
@@ -105,7 +105,7 @@ def test_the_advice_fits(free: int, finetune: str, stage: str, processes: int):
 
 def test_too_little_memory_is_said_with_its_parts():
     message = (
-        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during sft \(weights \d+\.\d, "
+        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during rl \(weights \d+\.\d, "
         r"optimiser .*\), but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
     )
     with pytest.raises(BadInput, match=message):
