@@ -229,13 +229,18 @@ def contradictions(c: Config) -> Iterator[str]:
         yield "eval.variants must name at least one variant and each only once: correct the list."
 
 
+def _has_critic(c: Config) -> bool:
+    rl = c.trainer.rl
+    return c.model.critic == "own" and rl.estimator == "gae" and rl.updates > 0
+
+
 def _deepspeed_contradictions(c: Config) -> Iterator[str]:
     deepspeed = c.deepspeed
     if deepspeed.auto and (deepspeed.stage is not None or deepspeed.offload):
         yield "deepspeed.auto=true chooses stage and offload itself: leave deepspeed.stage and deepspeed.offload out."
     if deepspeed.offload and (deepspeed.stage or 0) < 2:
         yield "deepspeed.offload=true needs ZeRO 2 or 3: choose deepspeed=zero2_offload or zero3_offload."
-    if deepspeed.stage == 3 and c.model.finetune == "lora" and c.model.critic == "own" and c.trainer.rl.updates:
+    if deepspeed.stage == 3 and c.model.finetune == "lora" and _has_critic(c):
         yield (
             "model.critic=own with LoRA reads the base's weights, of which deepspeed.stage=3 leaves a process only a "
             "share: choose deepspeed=zero2 or set model.critic=head."

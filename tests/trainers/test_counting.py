@@ -54,7 +54,7 @@ def small(name: str, dtype: str, finetune: str, checkpointing: bool, folder: Pat
         "model=pretrained", f"model.path={folder}", f"model.dtype={dtype}", f"model.finetune={finetune}",
         f"deepspeed.checkpointing={str(checkpointing).lower()}", "trainer.base.steps=0", "engine.max_batch=1",
         f"trainer.rl.micro_tokens={4 * LENGTH}", "trainer.warmup.micro_batch=4", "trainer.warmup.batch=8",
-        f"model.max_length={LENGTH}", "trainer.rl.minibatches=1", "trainer.rl.epochs=2",
+        f"model.max_length={LENGTH}", "trainer.rl.minibatches=1", "trainer.rl.epochs=2", "trainer.rl.estimator=gae",
     ])  # fmt: skip
     return config, model
 

@@ -105,7 +105,7 @@ def test_the_advice_fits(free: int, finetune: str, stage: str, processes: int):
 
 def test_too_little_memory_is_said_with_its_parts():
     message = (
-        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during rl \(weights \d+\.\d, "
+        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during sft \(weights \d+\.\d, "
         r"optimiser .*\), but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
     )
     with pytest.raises(BadInput, match=message):
@@ -135,7 +135,8 @@ def test_an_engine_on_a_missing_gpu_is_refused_at_once(monkeypatch: pytest.Monke
 
 
 def test_a_critic_of_its_own_keeps_its_weights_and_moments_in_every_process():
-    own, head = (config("model.finetune=full", f"model.critic={critic}") for critic in ("own", "head"))
+    gae = ("model.finetune=full", "trainer.rl.estimator=gae")
+    own, head = (config(*gae, f"model.critic={critic}") for critic in ("own", "head"))
     needs = [estimate(c, BIG, 2)["rl"] for c in (own, head)]
     assert needs[0]["critic"] == 3 * 4 * BIG.weights and "critic" not in needs[1]
     free = config("model.finetune=full", "trainer.rl.estimator=rloo", "trainer.rl.attempts=2")

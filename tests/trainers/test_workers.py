@@ -36,7 +36,7 @@ class Notebook:
 
 
 def learned_on(updates: int, episodes: int, cases: int) -> Any:
-    trainer = replace(CONFIG.trainer, rl=replace(CONFIG.trainer.rl, updates=updates, episodes=episodes))
+    trainer = replace(CONFIG.trainer, rl=replace(CONFIG.trainer.rl, updates=updates, episodes=episodes, attempts=1))
     system = SimpleNamespace(cases=SimpleNamespace(train=range(cases)))
     return SimpleNamespace(config=replace(CONFIG, trainer=trainer), system=system)
 
