@@ -287,6 +287,7 @@ def _finish(run: Run) -> None:
         summary = evaluate_system(run.table, config, run.folder, resume=True)
     for name in summary["policies"] if config.logger.wandb != "disabled" else ():
         run.logger.log_episodes(name, run.folder.episodes(name))
+    run.logger.conclude(summary["policies"])
     run.logger.finish()
     lessons = dict(read_lessons(run.checkpoints / LESSONS).about)
     about = {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": _commit()}

@@ -51,6 +51,17 @@ class Logger:
         table = wandb.Table(columns=list(_COLUMNS), data=[[row[column] for column in _COLUMNS] for row in rows])
         self.run.log({f"episodes/{name}": table})
 
+    def conclude(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
+        """Put the numbers of the test split into the run's summary, where tables and sweeps of W&B find them:
+        "test/VARIANT/METRIC", of an interval its value."""
+        if self.run is None:
+            return
+        for name, numbers in policies.items():
+            for metric, value in numbers.items():
+                number = value[0] if isinstance(value, list | tuple) and value else value
+                if isinstance(number, int | float) and not isinstance(number, bool):
+                    self.run.summary[f"test/{name}/{metric}"] = float(number)
+
     def finish(self) -> None:
         if self.run is not None:
             self.run.finish()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,3 +81,10 @@ def test_offline_run_keeps_numbers_here_and_goes_on_after_a_restart(tmp_path):
         logger.finish()
     runs = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     assert runs and len({path.name for path in runs}) == 1
+
+
+def test_final_numbers_reach_the_summary_of_the_run():
+    run = SimpleNamespace(summary={})
+    Logger(run).conclude({"ghar_rl": {"accuracy": [0.8, 0.7, 0.9], "n": 40, "ece": None, "label": "los"}})
+    assert run.summary == {"test/ghar_rl/accuracy": 0.8, "test/ghar_rl/n": 40.0}
+    Logger().conclude({"ghar_rl": {"accuracy": 1.0}})
