@@ -16,7 +16,7 @@ from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World, generate_world, load_world, world_folder
 from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.notes import Notes, read_notes
-from ghar.data.readers.source import read_source
+from ghar.data.readers.source import origin, read_source
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
@@ -39,6 +39,11 @@ def beside(config: Config) -> dict[str, bool]:
         "rllib.checkpoint": None if config.rllib is None else config.rllib.checkpoint,
     }
     return texts | {key: learned_from_credentialed(Path(path)) for key, path in models.items() if path is not None}
+
+
+def of_credentialed(config: Config) -> bool:
+    """`Records.credentialed` of all that a configuration names, told before any of it is read into a cohort."""
+    return any(beside(config).values()) or origin(config.data).credentialed
 
 
 AUDITED = 2000  # test samples whose exposure a run measures

@@ -7,12 +7,13 @@ import json
 import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from ghar.config import Config, Named, Range
 from ghar.errors import BadInput
+from ghar.privacy import leaves, secret_in
 
 Rules = Callable[[Config, Any], Iterator[str]]
 
@@ -210,6 +211,7 @@ def contradictions(c: Config) -> Iterator[str]:
     yield from _model_contradictions(c)
     yield from _engine_contradictions(c)
     yield from _deepspeed_contradictions(c)
+    yield from _secrets(c)
     if c.trainer.rl.minibatches > c.trainer.rl.episodes:
         yield (
             f"trainer.rl.minibatches={c.trainer.rl.minibatches} is more than trainer.rl.episodes="
@@ -232,6 +234,15 @@ def contradictions(c: Config) -> Iterator[str]:
 def _has_critic(c: Config) -> bool:
     rl = c.trainer.rl
     return c.model.critic == "own" and rl.estimator == "gae" and rl.updates > 0
+
+
+def _secrets(c: Config) -> Iterator[str]:
+    """Keys that hold a secret, which no file of a run may keep; the secret itself is not repeated."""
+    for key in dict.fromkeys(k for k, value in leaves(asdict(c)) if isinstance(value, str) and secret_in(value)):
+        yield (
+            f"{key} holds a password, a key or parameters, and config.yaml and other files would keep it: write the "
+            "address without them, and put the key into the environment variable GHAR_API_KEY."
+        )
 
 
 def _deepspeed_contradictions(c: Config) -> Iterator[str]:

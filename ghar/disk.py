@@ -1,4 +1,4 @@
-"""A full disk, told in a sentence."""
+"""Disks that are full, read-only, closed to us or broken, told in a sentence."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ from pathlib import Path
 from ghar.errors import BadInput
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+ELSEWHERE = "name another run_dir or data.cache"
+REASONS = {
+    errno.ENOSPC: "cannot be written, its disk is full: make room and start the same command again.",
+    errno.EDQUOT: "cannot be written, the quota of its disk is used up: make room and start the same command again.",
+    errno.EROFS: f"cannot be written, its disk is read-only: {ELSEWHERE}.",
+    errno.EACCES: f"may not be opened by this user: change its permissions, or {ELSEWHERE}.",
+    errno.EPERM: f"may not be changed by this user: change its permissions, or {ELSEWHERE}.",
+    errno.EIO: f"cannot be read or written, its disk reports a failure: {ELSEWHERE} on another disk.",
+    errno.ESTALE: "has gone from its network disk: mount it again and start the same command again.",
+    errno.EMFILE: "cannot be opened beside so many other files: raise the limit (ulimit -n).",
+}
 # safetensors says it in its own exception's text; torch.save, given a path, only notices that bytes are missing
 SAID = ("No space left on device", "Disk quota exceeded", "unexpected pos")
 
@@ -40,6 +51,19 @@ def full_disk_told(folder: Path) -> Iterator[None]:
             f"The disk of {folder} is full ({free:.0f} MB are free), so the last write was given up: make room and "
             "start the same command again, it goes on from its newest checkpoint."
         ) from error
+
+
+def told(error: BaseException) -> str | None:
+    """A sentence for an error that a disk is to blame for, or one that it followed from; None for any other."""
+    if isinstance(error, OSError) and error.errno in REASONS:
+        named = error.filename2 or error.filename
+        where = f"{named!s}" if named is not None else "A file"
+        return f"{where} {REASONS[error.errno]}"
+    before = error.__cause__ or error.__context__
+    said = None if before is None else told(before)
+    if said is None and is_full(error):
+        return f"A disk is full ({error}): make room and start the same command again."
+    return said
 
 
 def is_full(error: BaseException) -> bool:

@@ -1,12 +1,96 @@
-"""The one gate that patient text passes before it leaves the machine."""
+"""The one gate: everything that leaves this machine is on one list, which is asked before any work; and the log of
+what went where.
+
+The list is computed from the configuration alone. Whatever value of it holds an address that is not this machine's is
+on it, so a system of the user's own cannot be forgotten. The senders ask once more before their first byte.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import atexit
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from ghar.config import Config
 from ghar.errors import BadInput
+
+WANDB, HUB = "wandb", "huggingface.co"
+HOW_TO_DOWNLOAD = f", or let it be downloaded with 'privacy.allow=[{HUB}]'"
+SENT = "sent.json"  # in a run folder
+ADDRESS = re.compile(r"https?://[^\s'\"]+")
+EVERY = 1.0  # seconds between two writings of the log, at least
+# Usage statistics and error reports of the libraries below, each by its own switch.
+SILENT = {
+    "RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1", "WANDB_ERROR_REPORTING": "false", "WANDB_DISABLE_SERVICE_TELEMETRY": "true",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Destination:
+    """name: as privacy.allow has it, a host or wandb; key: what of the configuration leads there; what: goes there.
+
+    patients: whether texts or numbers of patients do.
+    """
+
+    name: str
+    key: str
+    what: str
+    patients: bool = True
+
+
+def destinations(config: Config) -> list[Destination]:
+    """Everything that may leave this machine in a run of this configuration."""
+    found = []
+    if config.logger.wandb != "disabled":  # `wandb sync` would send offline files later
+        found.append(Destination(WANDB, "logger.wandb", "metrics, the configuration, episodes"))
+    for key, value in leaves(asdict(config)):
+        if isinstance(value, str):
+            hosts = [host for address in ADDRESS.findall(value) if (host := host_of(address)) is not None]
+            found += [Destination(host, key, "prompts or queries") for host in hosts]
+    cluster = os.environ.get("RAY_ADDRESS", "")
+    if cluster and (config.ray is not None or config.rllib is not None):
+        host = host_of(cluster if "://" in cluster else f"ray://{cluster}")
+        if host is not None:
+            found.append(Destination(host, "RAY_ADDRESS", "cases, prompts and weights"))
+    if not hub_is_off():
+        found.append(Destination(HUB, "HF_HUB_OFFLINE", "names of models", patients=False))
+    return found
+
+
+def ask_gate(config: Config, credentialed: Callable[[], bool]) -> list[Destination]:
+    """The destinations of a run; BadInput before any work when one of them is closed to its patients.
+
+    credentialed: tells whether they are credentialed, asked only where it matters. Also switches the libraries' usage
+    statistics off, keeps hubs out unless privacy.allow names huggingface.co, and opens the log of what is sent.
+    """
+    keep_quiet(config.privacy.allow)
+    found = destinations(config)
+    closed = [one for one in found if one.patients and one.name not in config.privacy.allow]
+    if closed and credentialed():
+        raise BadInput("\n".join(_refusal(one.name, f" ({one.key})") for one in closed))
+    LOG.open(Path(config.run_dir) / SENT, found, config.privacy.allow)
+    return found
+
+
+def keep_quiet(allow: Sequence[str]) -> None:
+    """Set the libraries' switches. A variable that the user has set stays as it is."""
+    for name, value in SILENT.items():
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("HF_HUB_OFFLINE", "0" if HUB in allow else "1")
+
+
+def hub_is_off() -> bool:
+    """Whether models and data sets come from this machine's disks alone."""
+    return os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def check_destination(cohort_credentialed: bool, destination: str, allow: Sequence[str]) -> None:
@@ -14,22 +98,98 @@ def check_destination(cohort_credentialed: bool, destination: str, allow: Sequen
 
     Call it before the first byte is sent. destination: "wandb", or the host of a service; compared exactly.
     """
-    if cohort_credentialed and destination not in tuple(allow):
-        raise BadInput(
-            f"text of credentialed patients would be sent to {destination!r}, which privacy.allow does not name: "
-            f"add it there if your data use agreement permits it, or switch that destination off"
-        )
+    if cohort_credentialed is not False and destination not in tuple(allow):
+        raise BadInput(_refusal(destination))
 
 
 def check_url(cohort_credentialed: bool, url: str, allow: Sequence[str]) -> None:
     """`check_destination` for the host of `url`, unless that is this machine (localhost, 127.0.0.1, ::1)."""
-    host = urlsplit(url).hostname or url
-    if not _is_this_machine(host):
+    host = host_of(url)
+    if host is not None:
         check_destination(cohort_credentialed, host, allow)
 
 
-def _is_this_machine(host: str) -> bool:
+def host_of(url: str) -> str | None:
+    """The host that an address leads to; None for this machine."""
     try:
-        return ip_address(host).is_loopback
+        host = urlsplit(url).hostname or url
+    except ValueError:  # no address at all: nothing that could be allowed
+        return url
+    try:
+        return None if ip_address(host).is_loopback else host
     except ValueError:
-        return host == "localhost"
+        return None if host == "localhost" else host
+
+
+def secret_in(value: str) -> bool:
+    """Whether a text holds an address with a password or parameters, or what looks like a key of a service."""
+    for address in ADDRESS.findall(value):
+        try:
+            parts = urlsplit(address)
+        except ValueError:
+            continue
+        if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+            return True
+    return re.search(r"\b(sk-[\w-]{16,}|hf_\w{20,}|Bearer\s+\S{8,})", value) is not None
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(full key, value) of nested sections; the items of a list one by one."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, list | tuple):
+            yield from ((f"{prefix}{name}", item) for item in value)
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _refusal(destination: str, by: str = "") -> str:
+    return (
+        f"text of credentialed patients would be sent to {destination!r}{by}, which privacy.allow does not name: "
+        f"add it there if your data use agreement permits it, or switch that destination off"
+    )
+
+
+@dataclass
+class Log:
+    """What this process has sent, by destination and kind: messages and bytes, never a word of them.
+
+    The file <run_dir>/sent.json goes on where an earlier start of the run has left it.
+    """
+
+    path: Path | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+    sent: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    written: float = 0.0
+
+    def open(self, path: Path, found: Sequence[Destination], allow: Sequence[str]) -> None:
+        """Keep the log in `path` from now on; the file is made with the first message."""
+        self.close()
+        self.path, self.sent = path, {}
+        self.about = {"allowed": list(allow), "destinations": [asdict(one) for one in found]}
+        try:
+            self.sent = json.loads(path.read_text())["sent"]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # the first start of this run
+
+    def add(self, destination: str, what: str, size: int, messages: int = 1) -> None:
+        """Count what is about to be sent. size: in bytes."""
+        row = self.sent.setdefault(destination, {}).setdefault(what, {"messages": 0, "bytes": 0})
+        row["messages"] += messages
+        row["bytes"] += size
+        if time.monotonic() - self.written > EVERY:
+            self.close()
+
+    def close(self) -> None:
+        """Write what there is."""
+        if self.path is None or not self.sent or not self.path.parent.is_dir():
+            return
+        self.written = time.monotonic()
+        half = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        half.write_text(json.dumps({**self.about, "sent": self.sent}, indent=1) + "\n")
+        os.replace(half, self.path)
+
+
+LOG = Log()
+atexit.register(LOG.close)

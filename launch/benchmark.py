@@ -22,6 +22,7 @@ trivial: what every environment pays policies that take no thought; writes the t
 distill: KARE's distilled model against its backbone on the demo world, under `--seeds` seeds.
 injection: how often text planted in records and findings changes a decision, on `--share` of 100 cases a system.
 service: the retrieval service under `--share` of 1,000 clients, a tenth of them hostile.
+flips: `--share` of 10,000 flipped bits in caches, indexes, models, checkpoints, lessons: found, harmless, silent.
 hostile: `--share` of a million hostile replies through every reader of every system: exceptions, processor time.
 kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
 """
@@ -63,6 +64,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "distill": lambda a: bench("distill").distill(a.folder, a.seeds, a.overrides, a.timeout),
     "injection": lambda a: bench("injection").injection(a.overrides, share=a.share),
     "service": lambda a: bench("service").service(a.folder / "service", share=a.share, seed=0),
+    "flips": lambda a: bench("flips").flips(a.folder, count=round(10_000 * a.share), seed=a.seeds),
     "hostile": lambda a: bench("hostile").hostile(share=a.share, seed=a.seeds),
     "trivial": lambda a: bench("trivial").trivial(a.overrides),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),

@@ -9,7 +9,8 @@ import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -27,7 +28,10 @@ from omegaconf.errors import OmegaConfBaseException
 from envs.system import settings_of
 from ghar.config import Config
 from ghar.configure import build, leaf_keys, nearest, section_keys, unknown_key
+from ghar.disk import told
 from ghar.errors import BadInput
+from ghar.interrupt import EXIT, stop_on_terminate
+from ghar.privacy import ask_gate
 from launch import help as helping
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -51,9 +55,13 @@ GONE = {  # keys of earlier versions that had one value everywhere
 }  # fmt: skip
 
 
-def launch(job: Callable[[Config], None]) -> None:
-    """Read the command line and call `job` with the checked configuration, once or (--multirun) once a combination."""
+def launch(job: Callable[[Config], None], sends: bool = True) -> None:
+    """Read the command line and call `job` with the checked configuration, once or (--multirun) once a combination.
+
+    sends: whether the configuration's addresses are asked; a service is one, and its own is where it listens.
+    """
     _find_own()
+    _careful()
     try:
         if _answered(sys.modules["__main__"].__doc__ or ""):
             return
@@ -67,10 +75,11 @@ def launch(job: Callable[[Config], None]) -> None:
     # Hydra parses the command line again, and turns an exception of the task into exit code 1 and a traceback.
     @hydra.main(version_base=None, config_path=str(CONF), config_name="config")
     def task(values: DictConfig) -> None:
-        try:
-            job(_in_sweep(_checked(_plain(values))))
-        except BadInput as error:
-            _stop(error)
+        with _told():
+            config = _in_sweep(_checked(_plain(values)))
+            if sends:
+                ask(config)
+            job(config)
 
     task()
 
@@ -78,11 +87,45 @@ def launch(job: Callable[[Config], None]) -> None:
 def plainly(job: Callable[[], None], usage: str) -> None:
     """Call `job`, whose command line is not Hydra's alone; `usage` is what --help prints."""
     _find_own()
-    try:
+    _careful()
+    with _told():
         if not _answered(usage):
             job()
+
+
+def ask(config: Config) -> None:
+    """Ask the gate (ghar/privacy.py), first of all. BadInput where it is closed to these patients."""
+
+    def credentialed() -> bool:
+        from envs.records import of_credentialed  # reads tables, and only where something would leave
+
+        return of_credentialed(config)
+
+    ask_gate(config, credentialed)
+
+
+def _careful() -> None:
+    """What this process and its children write is the user's own; SIGTERM stops them as Ctrl-C does."""
+    os.umask(0o077)
+    stop_on_terminate()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Leave with a sentence for bad input, for a disk's fault and when asked to stop."""
+    try:
+        yield
     except BadInput as error:
         _stop(error)
+    except KeyboardInterrupt:
+        if os.environ.get("RANK", "0") == "0":
+            print("Stopped. The same command goes on from what is saved.", file=sys.stderr)
+        raise SystemExit(EXIT) from None
+    except Exception as error:
+        sentence = told(error)
+        if sentence is None:
+            raise
+        _stop(BadInput(sentence))
 
 
 def _answered(usage: str) -> bool:
@@ -205,6 +248,8 @@ def _wrong(override: Override, settings: type | None) -> list[str]:
     """Sentences for an override that names nothing known. settings: see `_own_system`."""
     key = override.key_or_group
     text = override.input_line or key
+    if isinstance(override.value(), Glob):
+        return [f"{text} cannot be read: name the values one by one, {key}=a,b with --multirun."]
     if now := _replaced(key):
         return [f"There is no key {key} any more: write {now}=... instead."]
     if key in GONE:

@@ -28,6 +28,7 @@ def run(config: Config) -> None:
     table: dict[str, Any] = dataset_table(cohort, tasks)
     labels, more = _labels(cohort, config)
     table["tasks"] |= labels
+    table["credentialed"] = cohort.credentialed
     lines = [text(table), *refused, *more]
     if config.data.codes is not None:
         report, mapped = map_source(cohort, Path(config.data.codes), config.data.root)

@@ -42,4 +42,4 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     from launch.entry import launch
 
-    launch(run)
+    launch(run, sends=False)

@@ -20,6 +20,7 @@ from ghar.llm.models import load_pretrained, untrained
 from ghar.llm.tokens import Tokenizer, encode_prompt
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import track
+from trainers.runs.checkpoint import fault
 from trainers.runs.distributed import main_first, on_main
 from trainers.runs.models import save_model
 from trainers.sft.pairs import Pair, tokenised
@@ -63,16 +64,24 @@ def start_model(system: System[Any], records: Records, folder: RunFolder, log: L
         model, tokenizer = untrained(config, texts, (), base_seed(config))
     else:
         kept = Path(config.data.cache) / "bases" / base_key(config, practice)
-        if on_main(lambda: kept.is_dir()):
+        if on_main(lambda: _whole(kept)):
             on_main(lambda: print(f"Base model of an earlier run: {kept}"))
         else:
             on_main(lambda: folder.rewind("base", -1))
             kept.parent.mkdir(parents=True, exist_ok=True)
             made = build_base(config, practice, log)
-            on_main(lambda: save_model(*made, kept))
+            on_main(lambda: save_model(*made, kept, system.credentialed))
         model, tokenizer = load_pretrained(str(kept), config.model.dtype)
-    on_main(lambda: save_model(model, tokenizer, folder.path / "checkpoints" / BASE))
+    on_main(lambda: save_model(model, tokenizer, folder.path / "checkpoints" / BASE, system.credentialed))
     return model, tokenizer
+
+
+def _whole(kept: Path) -> bool:
+    """Whether a base model is kept there; a damaged one is named, and `save_model` puts the new one in its place."""
+    damage = fault(kept) if kept.is_dir() else None
+    if damage is not None:
+        print(f"{damage}: it is made again.")
+    return kept.is_dir() and damage is None
 
 
 def practice_of(system: System[Any], records: Records) -> Practice | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from envs import system as systems
-from envs.records import Records
+from envs.records import Records, of_credentialed
 from envs.system import System, Variant
 from ghar.config import Config
 from ghar.data.cohort import Sample
@@ -21,6 +22,7 @@ from ghar.metrics import comparison
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import compare as differences
 from ghar.metrics.runfolder import RunFolder, write_whole
+from ghar.privacy import ask_gate
 from trainers.evaluate import answered_by, played, summarise
 from trainers.predictions import NAME, Outside, outside_rows, samples_of, write_predictions
 from trainers.rows import Row
@@ -71,6 +73,8 @@ def compare(
     of another, and as `outside_rows`. Returns the summary.
     """
     entries = [one for entry in entries for one in _of_runs(entry, runs)]
+    for config in (entry.config for entry in entries if entry.config is not None):
+        ask_gate(config, partial(of_credentialed, config))
     parts, left_out = {}, {entry.name: entry.reason for entry in entries if entry.config is None}
     built: dict[str, tuple[System[Any], Config, bool]] = {}
     samples: Splits[Sample] | None = None

@@ -11,16 +11,18 @@ from typing import Any
 from envs import system as systems
 from envs.beside import with_beside
 from envs.play import play, stage_of
-from envs.records import Records
+from envs.records import Records, of_credentialed
 from envs.rollout import derive_seed
 from envs.system import System, Variant
 from envs.upstream import with_selected
 from ghar.config import Config
+from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.metrics.calibration import temperature
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
+from ghar.privacy import ask_gate
 from rewards.normalise import Running
 from trainers.audited import audited
 from trainers.predictions import samples_of, write_predictions
@@ -28,7 +30,7 @@ from trainers.report import conclude
 from trainers.rows import Ranker, Row, reward_of, rows_of, running_of, summarise
 from trainers.runs import checkpoint
 from trainers.runs.models import use_cores
-from trainers.runs.resume import as_yaml
+from trainers.runs.resume import as_yaml, occupied
 from trainers.weights import LAST, Found, answering, find
 
 TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing"}
@@ -47,9 +49,16 @@ def evaluate(config: Config) -> dict[str, Any]:
     Weights come from `eval.checkpoint`, by default the run's best; a run that was never trained is evaluated with the
     model as it is. Returns the summary.
     """
+    ask_gate(config, lambda: of_credentialed(config))
+    with occupied(Path(config.run_dir)), full_disk_told(Path(config.run_dir)):
+        return _evaluate(config)
+
+
+def _evaluate(config: Config) -> dict[str, Any]:
     use_cores(config.threads)
     records = Records(config)
     system = table_of(systems.build(records), records)
+    ask_gate(config, lambda: system.credentialed)  # once more, of what has been read
     folder = RunFolder.open(Path(config.run_dir))
     if not (folder.path / "config.yaml").exists():
         folder.write_config(as_yaml(config))

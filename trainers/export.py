@@ -23,6 +23,7 @@ from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.metrics.ceilings import in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
+from ghar.provenance import write_mark
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.lora import fold
 from trainers.runs import checkpoint
@@ -56,11 +57,14 @@ def export(config: Config) -> Path:
         if config.model.finetune == "lora":
             shutil.copytree(step.parent / SFT, partial / "base", copy_function=_link)
             name = write_adapter(actor, partial / "adapter", partial / "base")
-        save_model(merge(actor), tokenizer, partial / "merged")
+        credentialed = _credentialed(summary)
+        save_model(merge(actor), tokenizer, partial / "merged", credentialed)
         for folder in (partial, partial / "merged"):
             write_whole(folder / "README.md", card(config, summary, step))
+            write_mark(folder, credentialed)
         if config.model.finetune == "lora":
             write_whole(partial / "adapter" / "README.md", card(config, summary, step, name))
+            write_mark(partial / "adapter", credentialed)
     shutil.rmtree(target, ignore_errors=True)
     os.replace(partial, target)
     print(f"Exported {step.name}: {', '.join(sorted(path.name for path in target.iterdir()))} in {target}")
@@ -115,12 +119,17 @@ def card(config: Config, summary: Mapping[str, Any], step: Path, adapter_on: str
         lora=lora,
         adapter_on=adapter_on,
         base_model=config.model.path or "a small Qwen2 built by GHAR's demo",
-        credentialed=summary.get("credentialed", not summary["generated"]),
+        credentialed=_credentialed(summary),
         step=int(step.name.removeprefix("step-")),
         best=config.eval.checkpoint is None,
         metrics=[m for m in METRICS if any(m in numbers for numbers in summary["policies"].values())],
         vllm_rank=rank if lora else None,
     )
+
+
+def _credentialed(summary: Mapping[str, Any]) -> bool:
+    """Whose patients a run was of; summaries of earlier versions may not say it."""
+    return summary.get("credentialed", not summary["generated"]) is not False
 
 
 def _interval(value: Any) -> str:

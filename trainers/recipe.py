@@ -25,7 +25,7 @@ import torch
 
 from envs import system as systems
 from envs.play import stage_of
-from envs.records import Records
+from envs.records import Records, of_credentialed
 from envs.system import System
 from ghar.config import Config
 from ghar.disk import full_disk_told
@@ -36,6 +36,7 @@ from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
+from ghar.privacy import ask_gate
 from trainers.audited import audited
 from trainers.base import reader_of, start_model
 from trainers.evaluate import evaluate_system, table_of
@@ -117,6 +118,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
         with together(config.deepspeed.stage):
             use_cores(config.threads)
             torch.manual_seed(config.seed)
+            on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
             on_main(lambda: hold(held, path))
             on_main(lambda: check_machine(config))
             opened = on_main(lambda: open_run(config))
@@ -134,6 +136,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     records = Records(config)
     system = main_first(lambda: systems.build(records))
     require_agents(system)
+    on_main(lambda: ask_gate(config, lambda: system.credentialed))  # once more, of what has been read
     table = main_first(lambda: table_of(system, records))
     for name in config.eval.variants or ():
         table.variant(name)  # before hours of training, not after
@@ -191,7 +194,7 @@ def _warm_up(run: Run) -> None:
             loss = {"eval/loss": row["valid_loss"]} if "valid_loss" in row else {}
             numbers = {"train/loss": row["loss"], "train/accuracy": row["accuracy"], **loss}
             run.log({"phase": "sft", "step": int(row["step"]), **numbers})
-        on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT))
+        on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT, run.system.credentialed))
 
 
 def _further_stages(run: Run) -> None:
@@ -212,7 +215,7 @@ def _further_stage(run: Run, name: str) -> None:
     train, valid = pairs_of(tokenizer, pairs.train), pairs_of(tokenizer, pairs.valid)
     steps = run.checkpoints / f"{name}-steps"
     learned = learn(config, model, tokenizer, Lessons(train, valid, {}, {}), steps, pairs.epochs)
-    on_main(lambda: save_model(learned.model, tokenizer, run.checkpoints / name))
+    on_main(lambda: save_model(learned.model, tokenizer, run.checkpoints / name, run.system.credentialed))
     on_main(lambda: shutil.rmtree(steps, ignore_errors=True))
 
 

@@ -54,6 +54,7 @@ def episode_row(
         "sample_id": case.sample_id,
         "subject_id": case.subject_id,
         "patient": case.text,
+        "credentialed": system.credentialed,
         "label": system.in_words(case, case.label),
         "prediction": system.in_words(case, prediction.label),
         "label_probabilities": None if shares is None else list(shares),

@@ -13,7 +13,7 @@ from envs.system import WORDS, Reader, System
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.engines import asking, make_engine
-from ghar.llm.models import load_pretrained, untrained
+from ghar.llm.models import untrained
 from ghar.llm.policy import EnginePolicy
 from trainers.base import BASE, base_seed, reader_of
 from trainers.label_scores import label_probabilities
@@ -21,7 +21,7 @@ from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.serving import serving
 from trainers.rl.settings import has_critic
 from trainers.runs import checkpoint
-from trainers.runs.models import SFT, load_sft
+from trainers.runs.models import SFT, load_saved, load_sft
 
 LAST = (SFT, "trained")  # stages that share one model in memory
 
@@ -72,9 +72,9 @@ def load_base(config: Config, system: System[Any], found: Found) -> tuple[Any, A
     """Model and tokenizer before any training: a saved one, the run's own base, or one that has learned nothing."""
     path = config.eval.checkpoint if config.eval.checkpoint and found.step is None else config.model.path
     if path is not None:
-        return load_pretrained(str(path), config.model.dtype)
+        return load_saved(Path(path), config.model.dtype)
     if (found.home / BASE / "config.json").is_file():
-        return load_pretrained(str(found.home / BASE), config.model.dtype)
+        return load_saved(found.home / BASE, config.model.dtype)
     return untrained(config, list(system.texts()), (), base_seed(config))
 
 
@@ -107,7 +107,7 @@ def _saved(config: Config, system: System[Any], found: Found, stage: str) -> Ite
     if stage == "base":
         model, tokenizer = load_base(config, system, found)
     else:
-        model, tokenizer = load_pretrained(str(found.home / stage), config.model.dtype)
+        model, tokenizer = load_saved(found.home / stage, config.model.dtype)
     engine = make_engine(config, model, tokenizer)
     try:
         with serving(engine, model, 0):

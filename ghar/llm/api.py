@@ -23,7 +23,7 @@ from ghar.errors import BadInput
 from ghar.llm.api_wire import LOSSES, named_choice, read_answer, refused_parameter, request_body, told
 from ghar.llm.engine import Pair, Request
 from ghar.plain import count_marks
-from ghar.privacy import check_url
+from ghar.privacy import LOG, check_url
 
 TIMEOUT = 300.0  # seconds one try may take
 TRIES = 6  # of a request that meets a busy server
@@ -168,7 +168,9 @@ class ApiEngine:
                 break
             pause = min(PAUSE * 2**attempt, LONGEST_PAUSE)
             try:
-                response = self._client.post(self._path, json=body)
+                request = self._client.build_request("POST", self._path, json=body)
+                LOG.add(request.url.host, "prompts", len(request.content))
+                response = self._client.send(request)
             except httpx.TimeoutException:
                 reason = "no answer in time"
             except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile

@@ -1,9 +1,9 @@
 """Asking an engine many questions so that no answer is ever lost, paid for twice or silently skipped.
 
-Every answer is appended to one JSONL store the moment it comes, whether it can be read or not:
-{"key", "prompt" (hash), "text", "finish", "tokens": [prompt, completion]}. A job that was killed goes on from the
-store; an answer is found again by its key and the hash of its prompt, so a changed prompt is asked anew. A store
-belongs to one engine: let its path name the model.
+Every answer is appended to one JSONL store the moment it comes, whether it can be read or not: {"key", "prompt" (hash),
+"text", "finish", "tokens": [prompt, completion], "sum": of the row}. A job that was killed goes on from the store; an
+answer is found again by its key and the hash of its prompt, so a changed prompt is asked anew. A store belongs to one
+engine: let its path name the model.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 from ghar.disk import full_disk_told
 from ghar.episode import Completion
@@ -29,6 +29,7 @@ from ghar.progress import progress
 
 T = TypeVar("T")
 LONGEST = 50_000  # characters of an answer that a reader looks at; 4,096 tokens, the longest budget, are half as many
+ROW = {"key", "prompt", "text", "finish", "tokens"}
 LOCK_SECONDS = 10.0  # how long to wait for another process that writes the same store
 
 
@@ -237,6 +238,8 @@ def _read(store: Path) -> dict[tuple[str, str], list[_Answer]]:
     for number, line in enumerate(data[:whole].splitlines(), 1):
         try:
             row = json.loads(line)
+            if ("sum" in row and row.pop("sum") != _sum(row)) or row.keys() != ROW:
+                raise ValueError("its sum is another")
             prompt_tokens, completion_tokens = row["tokens"]
             answer = _Answer(readable(row["text"]), row["finish"], (prompt_tokens, completion_tokens))
             stored.setdefault((row["key"], row["prompt"]), []).append(answer)
@@ -251,8 +254,13 @@ def _append(file: IO[str], store: Path, question: Question, answer: _Answer) -> 
     key, prompt = _identity(question)
     row = {"key": key, "prompt": prompt, "text": answer.text, "finish": answer.finish, "tokens": answer.tokens}
     with full_disk_told(store.parent):
-        file.write(json.dumps(row) + "\n")
+        file.write(json.dumps(row | {"sum": _sum(row)}) + "\n")
         file.flush()
+
+
+def _sum(row: Mapping[str, Any]) -> str:
+    """A checksum of a row without it; rows of earlier versions have none."""
+    return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _identity(question: Question) -> tuple[str, str]:

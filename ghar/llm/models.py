@@ -11,6 +11,7 @@ import torch
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.demo_model import build_model, build_tokenizer
+from ghar.privacy import HOW_TO_DOWNLOAD
 
 
 def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
@@ -22,7 +23,9 @@ def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise BadInput(f"model.path={path} cannot be loaded ({reason}): give a folder that holds the model.") from None
+        raise BadInput(
+            f"model.path={path} cannot be loaded ({reason}): give a folder that holds the model{HOW_TO_DOWNLOAD}."
+        ) from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     device: Any = "cuda" if torch.cuda.is_available() else "cpu"

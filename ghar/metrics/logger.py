@@ -14,10 +14,9 @@ from typing import Any
 
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import PHASES, write_whole
-from ghar.privacy import check_destination
+from ghar.privacy import LOG, WANDB, check_destination
 
 MODES = ("disabled", "offline", "online")
-DESTINATION = "wandb"
 _COLUMNS = ("policy", "sample_id", "patient", "label", "prediction", "correct", "retrieved", "reward")
 
 
@@ -36,6 +35,7 @@ class Logger:
         """Send the numbers of one metrics row, under their phase: "rl/train/loss" over "rl/step"."""
         if self.run is not None:
             numbers = {key: float(value) for key, value in row.items() if key != "phase" and value is not None}
+            LOG.add(WANDB, "rows of metrics", len(str(numbers)))
             self.run.log({f"{row['phase']}/{key}": value for key, value in numbers.items()})
 
     def log_episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -45,10 +45,12 @@ class Logger:
         """
         if self.run is None:
             return
-        check_destination(self.credentialed, DESTINATION, self.allow)
+        check_destination(self.credentialed, WANDB, self.allow)
         import wandb
 
-        table = wandb.Table(columns=list(_COLUMNS), data=[[row[column] for column in _COLUMNS] for row in rows])
+        data: list[Any] = [[row[column] for column in _COLUMNS] for row in rows]
+        LOG.add(WANDB, "episodes", sum(len(str(row)) for row in data), len(data))
+        table = wandb.Table(columns=list(_COLUMNS), data=data)
         self.run.log({f"episodes/{name}": table})
 
     def conclude(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
@@ -81,12 +83,13 @@ def start_logger(
     """Start logging a run; a resumed run folder continues its W&B run. wandb is imported only when enabled.
 
     mode: "disabled", "offline" (files under <folder>/wandb, nothing is sent) or "online". Raises BadInput for another
-    mode and when wandb refuses (no login, for example).
+    mode, when privacy.allow does not name wandb for credentialed patients, and when wandb refuses (no login, say).
     """
     if mode not in MODES:
         raise BadInput(f"logger mode {mode!r} does not exist: use one of {', '.join(MODES)}")
     if mode == "disabled":
         return Logger()
+    check_destination(credentialed, WANDB, allow)  # numbers of credentialed patients are theirs, too
     import wandb
 
     settings = wandb.Settings(

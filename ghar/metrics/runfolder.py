@@ -5,13 +5,14 @@ metrics.jsonl           one object a step: "step" (int), "phase" ("base", "sft",
                         eval/... and time/...; a number that is not finite is written as null
 summary.json            the numbers of the run (schema: ghar.metrics.report)
 episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, subject_id (int or str: the patient, whom
-                        every interval draws whole), patient (text), label, prediction (label strings; prediction null
-                        when no answer could be read), label_probabilities (in the order of the task's labels, or
-                        null), temperature (for those, fitted on validation cases; optional), correct, needs_retrieval
-                        (bool or null), retrieved, iterations, prompt_tokens, completion_tokens, neutralised (places of
-                        its prompts that ghar.plain changed; optional), seconds, rewards {term: value before its
-                        weight}, weighted {term: value that the reward adds up} (optional), reward, failure (null or
-                        its name) and turns: [{agent, role, step, prompt, reply, format_ok, evidence (text or null)}]
+                        every interval draws whole), patient (text), credentialed (bool), label, prediction (label
+                        strings; prediction null when no answer could be read), label_probabilities (in the order of the
+                        task's labels, or null), temperature (for those, fitted on validation cases; optional), correct,
+                        needs_retrieval (bool or null), retrieved, iterations, prompt_tokens, completion_tokens,
+                        neutralised (places of its prompts that ghar.plain changed; optional), seconds, rewards {term:
+                        value before its weight}, weighted {term: value that the reward adds up} (optional), reward,
+                        failure (null or its name) and turns: [{agent, role, step, prompt, reply, format_ok, evidence
+                        (text or null)}]
 checkpoints/            trainers/ owns it
 report.html             made from the above by ghar.metrics.report
 """
@@ -41,7 +42,8 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """Create the folder or reopen it; a last line of metrics.jsonl that a killed run left partial is cut."""
-        (path / "episodes").mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (path / "episodes").mkdir(exist_ok=True, mode=0o700)  # episodes quote patients
         folder = cls(path)
         if folder.metrics_path.exists():
             _cut_partial_line(folder.metrics_path)

@@ -11,7 +11,7 @@ import httpx
 
 from ghar.episode import Evidence, Retrieve
 from ghar.errors import BadInput
-from ghar.privacy import check_url
+from ghar.privacy import LOG, check_url
 from ghar.retrieval.service_token import own_token
 from ghar.retrieval.wire import Version, answers_from_json, requests_to_json
 
@@ -75,7 +75,9 @@ class RemoteRetriever:
             if attempt:
                 time.sleep(PAUSE * 2 ** (attempt - 1))
             try:
-                response = self._client.request(method, self.url + path, json=body)
+                request = self._client.build_request(method, self.url + path, json=body)
+                LOG.add(request.url.host, "queries", len(request.content))
+                response = self._client.send(request)
             except httpx.TimeoutException:
                 reason = "no answer in time"
             except httpx.HTTPError as error:

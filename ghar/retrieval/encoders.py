@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ghar.errors import BadInput
+from ghar.privacy import HOW_TO_DOWNLOAD
 from ghar.retrieval.sparse import words_and_pairs
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def load_encoder(kind: str, batch_size: int) -> Encoder:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInput(
             f"retriever.kind={kind}: the sentence encoder {name!r} could not be loaded ({reason}); give the path of a "
-            "local sentence-transformers folder, or use retriever=tfidf or retriever=bm25, which need no download."
+            "local sentence-transformers folder, or use retriever=tfidf or retriever=bm25, which need no download"
+            f"{HOW_TO_DOWNLOAD}."
         ) from None
     return SentenceEncoder(_key(name, folder), model, batch_size)
 

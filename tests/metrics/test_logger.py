@@ -76,7 +76,7 @@ def test_unknown_mode(tmp_path):
 
 def test_offline_run_keeps_numbers_here_and_goes_on_after_a_restart(tmp_path):
     for step in range(2):
-        logger = start_logger("offline", tmp_path, project="ghar", config={"seed": 0}, credentialed=True)
+        logger = start_logger("offline", tmp_path, project="ghar", config={"seed": 0}, credentialed=False)
         logger.log({"step": step, "phase": "rl", "train/loss": 0.5})
         logger.finish()
     runs = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))

@@ -62,7 +62,9 @@ def test_lora(tmp_path: Path, critic: str):
     config, actor = finished_run(tmp_path / "run", "model.finetune=lora", f"model.critic={critic}")
     expected, base = logits(actor.model), logits(tiny_model())
     target = export(config)
-    assert sorted(path.name for path in target.iterdir()) == ["README.md", "adapter", "base", "merged"]
+    assert sorted(path.name for path in target.iterdir()) == [
+        "README.md", "adapter", "base", "merged", "provenance.json",
+    ]  # fmt: skip
     merged = AutoModelForCausalLM.from_pretrained(target / "merged")
     adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(target / "base"), str(target / "adapter"))
     assert (expected - base).abs().max() > 0.01  # else all three would agree anyway
@@ -112,7 +114,7 @@ def test_full_finetuning_and_a_second_export(tmp_path: Path):
     target = tmp_path / "run" / "export"
     for _ in range(2):
         assert export(config) == target
-        assert sorted(path.name for path in target.iterdir()) == ["README.md", "merged"]
+        assert sorted(path.name for path in target.iterdir()) == ["README.md", "merged", "provenance.json"]
         assert torch.allclose(
             logits(AutoModelForCausalLM.from_pretrained(target / "merged")), logits(actor.model), atol=1e-5
         )

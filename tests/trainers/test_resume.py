@@ -181,7 +181,7 @@ def test_checkpoints_without_a_configuration_are_nobodys(tmp_path: Path):
 
 def test_a_run_folder_is_trained_in_by_one_process(tmp_path: Path):
     with occupied(tmp_path):
-        with pytest.raises(BadInput, match="Another process is training in"), occupied(tmp_path):
+        with pytest.raises(BadInput, match="Another process is at work in"), occupied(tmp_path):
             pass
     with occupied(tmp_path):
         pass

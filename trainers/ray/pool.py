@@ -29,7 +29,7 @@ from ghar.llm.engines import AnyEngine, make_engine, sends_adapters
 from ghar.llm.hf import HFEngine
 from ghar.llm.parcels import Parcel, pack
 from ghar.llm.policy import EnginePolicy
-from ghar.privacy import check_destination
+from ghar.privacy import LOG, check_destination
 from trainers.ray.retrieval import RayRetriever, librarians
 from trainers.ray.start import on_ray
 from trainers.rl.actor_critic import ActorCritic
@@ -123,7 +123,7 @@ class Pool:
 
     def __init__(self, stage: Stage, credentialed: bool) -> None:
         self.config, self.own = stage.config, on_ray(stage.config)
-        _check_privacy(self.config, credentialed)
+        check_nodes(self.config, credentialed)
         self.ahead = self.own.max_staleness
         self.retrieval = librarians(self.config, self.own.retrieval_actors)
         # a corpus that asks the model goes where the model is
@@ -138,6 +138,7 @@ class Pool:
         if self._weights is None or self._weights.version != version:
             self._weights = self._offer(learner, version)
         count, cases = len(self.actors), order.cases
+        LOG.add("ray", "episodes to play", sum(len(case.text) for case in cases), len(cases))
         shares = []
         for i, actor in enumerate(self.actors):
             own = slice(len(cases) * i // count, len(cases) * (i + 1) // count)
@@ -206,7 +207,7 @@ class Pool:
         )
 
 
-def _check_privacy(config: Config, credentialed: bool) -> None:
+def check_nodes(config: Config, credentialed: bool) -> None:
     """BadInput when prompts of credentialed patients would go to another machine that privacy.allow does not name."""
     own = ray.util.get_node_ip_address()
     for host in {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]} - {own}:

@@ -20,8 +20,10 @@ from ray.exceptions import RayActorError
 from ray.train import ControllerError, FailureConfig, LoggingConfig, RunConfig, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchConfig, TorchTrainer
 
+from envs.records import of_credentialed
 from ghar.config import Config
 from ghar.errors import BadInput
+from trainers.ray.pool import check_nodes
 from trainers.ray.start import check_resources, joins_cluster, on_ray, start_ray
 from trainers.rl.workers import MakeWorkers
 from trainers.runs.distributed import STEP
@@ -39,6 +41,7 @@ def train(config: Config, recipe: Recipe) -> None:
     _check(config)
     start_ray(quiet=False)
     try:
+        check_nodes(config, joins_cluster() and of_credentialed(config))  # before any work, and again by each worker
         processes = own.workers * (1 + own.rollout_actors)
         wanted = {"CPU": processes, "GPU": processes if own.gpu else 0}
         less = "lower ray.workers or ray.rollout_actors" + (", or set ray.gpu=false" if own.gpu else "")

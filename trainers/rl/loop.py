@@ -23,6 +23,7 @@ from envs.system import System
 from ghar.config import Config
 from ghar.episode import Episode
 from ghar.errors import BadInput
+from ghar.interrupt import finishing
 from ghar.metrics.policy import eval_metrics
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
@@ -144,14 +145,17 @@ def reinforce(
         on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}."))
         loop.go_on_from(found)
     on_main(lambda: folder.rewind("rl", loop.step - 1))
-    with closing(workers):
+    with closing(workers), finishing("this update") as asked:
         while loop.step <= rl.updates and (rl.patience is None or loop.waited < rl.patience):
             row, score = _step(about, loop, workers)
             log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
-            if score is not None or loop.step % rl.save_every == 0:
+            stop = any(gather(asked()))  # a scheduler may tell the processes one after the other
+            if stop or score is not None or loop.step % rl.save_every == 0:
                 state = loop.checkpoint(score)
                 if rank() == 0:
                     checkpoint.save(checkpoints, state, model, keep)
+            if stop:
+                raise KeyboardInterrupt
             loop.step += 1
 
 

@@ -25,7 +25,7 @@ from ray.tune.registry import register_env
 
 from envs import system as systems
 from envs.play import play, stage_of
-from envs.records import Records
+from envs.records import Records, of_credentialed
 from envs.system import Decisions, System
 from envs.views.games import Game
 from envs.views.gym_view import GymView
@@ -34,11 +34,13 @@ from ghar.config import Config, Rllib
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.metrics.runfolder import RunFolder
+from ghar.privacy import ask_gate
+from ghar.provenance import write_mark
 from ghar.storage import new_folder
 from trainers.ray.start import start_ray
 from trainers.rllib.module import MaskedModule
 from trainers.runs.models import use_cores
-from trainers.runs.resume import as_yaml
+from trainers.runs.resume import as_yaml, occupied
 
 ENV = "navigation"
 FOLDER = "rllib"  # of the best update's checkpoint, below RUN/checkpoints
@@ -66,6 +68,12 @@ def train(config: Config) -> None:
     """`trainer.rl.updates` updates on the training patients; rewards on the validation patients as it goes. The
     checkpoint is of the update that was best on those; its reward on the test patients stands beside the scripted
     optimum's."""
+    ask_gate(config, lambda: of_credentialed(config))
+    with occupied(Path(config.run_dir)):
+        _train(config)
+
+
+def _train(config: Config) -> None:
     use_cores(config.threads)
     section(config)
     folder = RunFolder.open(Path(config.run_dir))
@@ -86,9 +94,10 @@ def train(config: Config) -> None:
                     best = mean
                     with new_folder(checkpoint) as temporary:
                         algo.save_to_path(str(temporary.resolve()))
+                        write_mark(temporary, system.credentialed)
     test = system.cases.test
     learned, scripted = (reward(system, config, test, p) for p in (load_policy(checkpoint, own), own.policy(rule)))
-    about = {"generated": system.generated, "seed": config.seed}
+    about = {"generated": system.generated, "credentialed": system.credentialed, "seed": config.seed}
     folder.write_summary({**about, "optimum": scripted, "rllib": learned})
     print(f"Test reward {learned:.3f}, scripted optimum {scripted:.3f}. Checkpoint: {checkpoint}")
 

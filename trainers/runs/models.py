@@ -16,6 +16,7 @@ import torch
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.models import load_pretrained
+from ghar.provenance import write_mark
 from trainers.runs import checkpoint
 
 ABANDONED = 3600.0  # seconds; writing a model takes less
@@ -31,8 +32,10 @@ def use_cores(threads: int) -> None:
     torch.set_flush_denormal(True)
 
 
-def save_model(model: Any, tokenizer: Any, target: Path) -> None:
+def save_model(model: Any, tokenizer: Any, target: Path, credentialed: bool = True) -> None:
     """Write a model as a plain transformers folder with a manifest of sha256 sums, whole or not at all.
+
+    credentialed: whether it has learned from credentialed patients, which whoever loads it inherits.
 
     A sound folder that is there by then stays: of processes that write the same model at once, the first one's counts,
     since others may be reading it already.
@@ -44,6 +47,7 @@ def save_model(model: Any, tokenizer: Any, target: Path) -> None:
     try:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
+        write_mark(partial, credentialed)
         checkpoint.seal(partial)
         _move(partial, target)
     finally:
@@ -78,6 +82,13 @@ def _sweep(target: Path) -> None:
         with suppress(FileNotFoundError):
             if left.suffix in (".partial", ".old") and time.time() - left.stat().st_mtime > ABANDONED:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def load_saved(path: Path, dtype: str) -> tuple[Any, Any]:
+    """`load_pretrained` of a folder that `save_model` wrote, or of any other model. BadInput for a damaged one."""
+    if (path / checkpoint.MANIFEST).is_file() and (damage := checkpoint.fault(path)):
+        raise BadInput(f"{damage}: delete {path}, and whatever made it makes it again.")
+    return load_pretrained(str(path), dtype)
 
 
 def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:

@@ -39,7 +39,7 @@ def occupied(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadInput(f"Another process is training in {path}: wait for it, or choose another run_dir.") from None
+            raise BadInput(f"Another process is at work in {path}: wait for it, or choose another run_dir.") from None
         yield
 
 

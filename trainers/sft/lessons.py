@@ -59,7 +59,8 @@ def read_lessons(path: Path) -> Lessons:
         with np.load(path) as file:
             ids, lengths, weights = file["ids"], file["lengths"], file["weights"].tolist()
             texts = json.loads(file["texts"].tobytes())
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        # RuntimeError: a flipped bit asks for a password, or for a method of packing that there is not
         raise BadInput(f"{path} is damaged ({error}): start with resume=never to train anew.") from None
     parts = np.split(ids, np.cumsum(lengths.reshape(-1))[:-1])
     pairs = [

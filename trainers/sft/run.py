@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ import numpy as np
 
 from ghar.config import Deepspeed
 from ghar.errors import BadInput
+from ghar.interrupt import finishing
 from ghar.progress import progress
 from trainers.runs.checkpoint import fault, other_processes, seal
 from trainers.runs.distributed import gather, load_deepspeed, on_main, rank, world
@@ -111,11 +112,15 @@ def run_sft(
             eval_dataset=dataset(valid) if valid else None,
             processing_class=tokenizer,
             peft_config=_lora(cfg),
-            callbacks=[_callback(advance, origin)],
+            callbacks=[_callback(advance, origin, keep is not None, stopping := Stopping())],
         )
         trainer.remove_callback(PrinterCallback)
         start = time.monotonic()
-        trainer.train(resume_from_checkpoint=start_from)
+        with nullcontext() if keep is None else finishing("what leads to the next checkpoint") as asked:
+            stopping.asked = asked
+            trainer.train(resume_from_checkpoint=start_from)
+        if stopping.stopped or (stopping.asked is not None and any(gather(stopping.asked()))):
+            raise KeyboardInterrupt
         seconds = time.monotonic() - start
         gather(None)  # every process has the best weights before the folder goes
     trained = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
@@ -159,7 +164,15 @@ def draw_order(lengths: Sequence[int], cfg: SFTSettings) -> np.ndarray:
     return np.take_along_axis(steps, by_length, axis=1).reshape(-1)
 
 
-def _callback(advance: Callable[..., None], origin: str) -> Any:
+@dataclass
+class Stopping:
+    """asked: whether this process was asked to stop, None where nothing is kept; stopped: whether it has."""
+
+    asked: Callable[[], bool] | None = None
+    stopped: bool = False
+
+
+def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: Stopping) -> Any:
     from transformers import TrainerCallback
 
     class Callback(TrainerCallback):
@@ -172,6 +185,10 @@ def _callback(advance: Callable[..., None], origin: str) -> Any:
                 control.should_log = True
                 if args.load_best_model_at_end:
                     control.should_evaluate = control.should_save = True
+            # where a point of the loss curve ends, as for every checkpoint: the rest goes on to the same numbers
+            elif kept and stopping.asked is not None and state.global_step % args.logging_steps == 0:
+                if any(gather(stopping.asked())):
+                    stopping.stopped = control.should_save = control.should_training_stop = True
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"

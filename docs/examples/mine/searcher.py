@@ -94,6 +94,6 @@ def build(records: Records, settings: Settings) -> System[Patient]:
         lambda reader: replace(made, cases=cut(reader)), {"rule": lambda: Rule(usual)}, ("answer",), "rule",
         texts=lambda: [f"{task.question} think search answer found nothing next query one of", *task.labels]
         + [case.text for case in made.cases.train[:200]],
-        generated=records.cohort.generated, credentialed=records.cohort.credentialed,
+        generated=records.cohort.generated, credentialed=records.credentialed(records.cohort),
     )  # fmt: skip
     return made

@@ -1,0 +1,44 @@
+"""Ctrl-C and the scheduler's SIGTERM: a step under way is finished and saved before the process ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+EXIT = 130  # of a process that was asked to stop, as shells have it for Ctrl-C
+
+
+def stop_on_terminate() -> None:
+    """Let SIGTERM raise KeyboardInterrupt, as SIGINT does, so that nothing is left half."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@contextmanager
+def finishing(what: str) -> Iterator[Callable[[], bool]]:
+    """For the duration a first signal is only noted: the function that is yielded tells of it, and whoever asks saves
+    and stops. A second one stops at once. what: is finished, for the message. Outside the main thread nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    asked = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        print(f"Stopping: {what} is finished and saved first; once more stops at once.", file=sys.stderr, flush=True)
+
+    before = {one: signal.signal(one, note) for one in SIGNALS}
+    try:
+        yield lambda: asked
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -1,0 +1,11 @@
+"""A shortened campaign of flipped bits: none is read as something else."""
+
+from pathlib import Path
+
+from launch.bench.flips import flips
+
+
+def test_no_flip_is_silent(tmp_path: Path):
+    found = flips(tmp_path, count=66, seed=0, timed=False)
+    assert found["flips"] == 66 and found["silent"] == found["untold"] == 0
+    assert len(found["by kind"]) == 11 and all(counts["found"] for counts in found["by kind"].values())

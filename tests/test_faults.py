@@ -1,0 +1,97 @@
+"""Faults of disks, signals and command lines end in a sentence, and nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ghar.disk import REASONS, told
+from ghar.errors import BadInput
+from ghar.interrupt import finishing
+from launch.entry import check
+from trainers.runs.resume import occupied
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("number", REASONS)
+def test_a_disk_s_fault_is_told_whoever_met_it(number: int):
+    error = OSError(number, os.strerror(number), "/data/file.npy")
+    wrapped = RuntimeError("saving failed")
+    wrapped.__cause__ = error
+    for one in (error, wrapped):
+        assert str(told(one)).startswith("/data/file.npy ")
+    assert told(OSError(errno.ENOENT, "gone", "x")) is None and told(ValueError("x")) is None
+
+
+@pytest.mark.parametrize("word", ["glob(*)", "glob([a*,b*],exclude=c)"])
+def test_glob_is_refused_in_a_sentence(word: str):
+    for key in ("seed", "task", "eval.variants", "system.top_k"):
+        with pytest.raises(BadInput, match="name the values one by one"):
+            check([f"{key}={word}"])
+
+
+def test_a_launcher_that_cannot_write_says_so(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    code = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "import launch.entry as entry\n"
+        "def job(config): raise OSError(30, 'Read-only file system', '/runs/x')\n"
+        "entry.launch(job)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, f"run_dir={tmp_path}"], cwd=ROOT, capture_output=True, text=True,
+                          timeout=120)  # fmt: skip
+    assert done.returncode == 2 and "/runs/x cannot be written, its disk is read-only" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_for_the_step_and_a_second_one_does_not(sent: signal.Signals):
+    with finishing("this step") as asked:
+        assert not asked()
+        os.kill(os.getpid(), sent)
+        assert asked()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), sent)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    inside: list[bool] = []
+
+    def other() -> None:
+        with finishing("this step") as asked:
+            inside.append(asked())
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert inside == [False]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals):
+    code = (
+        "import sys, time; sys.path.insert(0, '.')\n"
+        "import launch.entry as entry\n"
+        "def job(config): print('in', flush=True); time.sleep(60)\n"
+        "entry.launch(job)"
+    )
+    going = subprocess.Popen([sys.executable, "-c", code, f"run_dir={tmp_path}"], cwd=ROOT, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert going.stdout is not None and going.stdout.readline() == "in\n"
+    going.send_signal(sent)
+    _, said = going.communicate(timeout=60)
+    assert going.returncode == 130 and said.startswith("Stopped.") and "Traceback" not in said
+
+
+def test_two_evaluations_of_one_folder(tmp_path: Path):
+    from launch.entry import load
+    from trainers.evaluate import evaluate
+
+    with occupied(tmp_path), pytest.raises(BadInput, match="at work in"):
+        evaluate(load([f"run_dir={tmp_path}"]))

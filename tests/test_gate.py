@@ -1,0 +1,176 @@
+"""The gate: everything that leaves is on one list, asked before any work; a listener hears nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ghar.errors import BadInput
+from ghar.privacy import LOG, Log, ask_gate, destinations, secret_in
+from launch.entry import load
+from tests.data.conftest import write_mimic4
+
+ROOT = Path(__file__).resolve().parents[1]
+REAL = "data=mimic4"
+
+
+class Listener:
+    """Counts what anyone sends to a port of this machine."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self.server = socket.create_server(("127.0.0.2", 0))  # loopback to us; named by a host that is not
+        self.port = self.server.getsockname()[1]
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                peer, _ = self.server.accept()
+            except OSError:
+                return
+            self.heard += 1
+            peer.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    found = Listener()
+    yield found
+    found.server.close()
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    return write_mimic4(tmp_path / "tables")
+
+
+def destination(name: str, port: int) -> list[str]:
+    """Overrides that lead something away from this machine, to a host that resolves to the listener or to nobody."""
+    host = f"http://gate.invalid:{port}"
+    return {
+        "wandb": ["logger.wandb=online"],
+        "wandb offline": ["logger.wandb=offline"],
+        "service": [f"retriever.service={host}"],
+        "engine": ["engine=api", "model=pretrained", f"model.path=m@{host}/v1", "trainer.base.steps=0"],
+    }[name]
+
+
+@pytest.mark.parametrize("system", ["ghar", "kare", "graphwalker", "ehr_rag", "exprag"])
+@pytest.mark.parametrize("way", ["wandb", "wandb offline", "service", "engine"])
+def test_all_systems_stop_before_any_work(
+    system: str, way: str, tables: Path, tmp_path: Path, listener: Listener, monkeypatch: pytest.MonkeyPatch
+):
+    from trainers.evaluate import evaluate
+    from trainers.recipe import train
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolving(listener.port))
+    run = tmp_path / "run"
+    own = ["retriever=hashing"] if system == "kare" else []
+    config = load([f"system={system}", "task=read", REAL, f"data.root={tables}", f"data.cache={tmp_path / 'cache'}",
+                   f"run_dir={run}", *own, *destination(way, listener.port)])  # fmt: skip
+    for job in (train, evaluate):
+        with pytest.raises(BadInput, match=r"which privacy\.allow does not name"):
+            job(config)
+    assert listener.heard == 0 and not run.exists() and not (tmp_path / "cache").exists()
+
+
+def test_experts_and_addresses_of_any_key_are_on_the_list(tmp_path: Path):
+    config = load(["system=kare", "task=read", "retriever=hashing", "system.expert=m@http://there.example:9/v1",
+                   "logger.wandb=offline", "retriever.service=http://127.0.0.1:8077"])  # fmt: skip
+    found = {(one.name, one.key) for one in destinations(config) if one.patients}
+    assert found == {("there.example", "system.expert"), ("wandb", "logger.wandb")}
+
+
+def test_a_ray_cluster_is_on_the_list(monkeypatch: pytest.MonkeyPatch):
+    config = load(["ray=cluster"])
+    for address, name in (("ray://10.1.2.3:10001", "10.1.2.3"), ("head.example:6379", "head.example")):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert [one.name for one in destinations(config) if one.patients] == [name]
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    assert not [one for one in destinations(config) if one.patients]
+
+
+def test_what_is_allowed_or_open_passes(tables: Path, tmp_path: Path):
+    words = [REAL, f"data.root={tables}", f"run_dir={tmp_path}", "logger.wandb=online"]
+    with pytest.raises(BadInput, match="wandb"):
+        ask_gate(load(words), lambda: True)
+    ask_gate(load(words), lambda: False)
+    ask_gate(load([*words, "privacy.allow=[wandb]"]), lambda: True)
+    asked: list[int] = []
+    ask_gate(load([REAL, f"data.root={tables}", f"run_dir={tmp_path}"]), lambda: bool(asked.append(1)))
+    assert not asked  # nothing leaves, so no one need know
+
+
+def test_the_command_itself_refuses_first(tables: Path, tmp_path: Path):
+    words = [REAL, f"data.root={tables}", f"data.cache={tmp_path / 'cache'}", f"run_dir={tmp_path / 'run'}"]
+    done = command("launch/train.py", *words, "logger.wandb=offline")
+    assert done.returncode == 2 and "privacy.allow does not name" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists() and not (tmp_path / "cache").exists()
+
+
+def test_hubs_and_usage_statistics_are_off_unless_asked_for(tmp_path: Path):
+    code = (
+        "import sys, os; sys.path.insert(0, '.')\n"
+        "from launch.entry import load; from ghar.privacy import ask_gate\n"
+        "ask_gate(load(sys.argv[1:]), lambda: True)\n"
+        "print(*(os.environ[n] for n in ('HF_HUB_OFFLINE', 'RAY_USAGE_STATS_ENABLED', 'VLLM_NO_USAGE_STATS', "
+        "'HF_HUB_DISABLE_TELEMETRY')))"
+    )
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "RAY_", "VLLM_"))}
+    for words, said in ((["seed=1"], "1 0 1 1"), (["privacy.allow=[huggingface.co]"], "0 0 1 1")):
+        done = subprocess.run([sys.executable, "-c", code, *words, f"run_dir={tmp_path}"], cwd=ROOT, env=clean,
+                              capture_output=True, text=True, timeout=120)  # fmt: skip
+        assert done.stdout.strip() == said, done.stderr
+
+
+@pytest.mark.parametrize("value", ["m@https://me:pw@host.example/v1", "m@http://host/v1?api_key=abc", "https://tok@host/x",
+                                   "http://h/#k", "m@http://h/sk-abcdefghijklmnop1234"])  # fmt: skip
+def test_secrets_in_addresses_are_refused_and_not_repeated(value: str):
+    with pytest.raises(BadInput, match=r"system\.expert holds a password") as found:
+        load(["system=kare", "retriever=hashing", f"system.expert='{value}'"])
+    assert value not in str(found.value) and "pw" not in str(found.value)
+    assert secret_in(value) and not secret_in("m@http://127.0.0.1:8000/v1") and not secret_in("Qwen/Qwen2.5-3B")
+
+
+def test_the_log_counts_and_quotes_nothing(tmp_path: Path):
+    log = Log()
+    log.open(tmp_path / "sent.json", [], ["there.example"])
+    log.add("there.example", "prompts", 120)
+    log.add("there.example", "prompts", 80)
+    log.close()
+    log = Log()  # a resumed run goes on counting
+    log.open(tmp_path / "sent.json", [], ["there.example"])
+    log.add("there.example", "prompts", 1)
+    log.close()
+    found = json.loads((tmp_path / "sent.json").read_text())
+    assert found["sent"] == {"there.example": {"prompts": {"messages": 3, "bytes": 201}}}
+    assert LOG is not log
+
+
+def test_run_folders_are_their_user_s_own(tmp_path: Path):
+    from ghar.metrics.runfolder import RunFolder
+
+    RunFolder.open(tmp_path / "run")
+    assert (tmp_path / "run").stat().st_mode & 0o077 == 0
+    code = "from launch.entry import _careful; _careful(); open('mine', 'w').close()"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    assert (tmp_path / "mine").stat().st_mode & 0o077 == 0
+
+
+def resolving(port: int):
+    """Every name leads to the listener."""
+    return lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.2", port))]
+
+
+def command(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(ROOT / script), *words], cwd=ROOT, capture_output=True, text=True,
+                          timeout=250)  # fmt: skip
