@@ -58,7 +58,7 @@ class Data:
 class PaperProtocol:
     """A paper's way to cut its data: conf/protocol/NAME.yaml sets the keys and says where the paper is silent."""
 
-    name: Literal["none", "ghar", "kare", "graphwalker", "ehrshot", "exprag", "strict"]
+    name: Literal["none", "ghar", "kare", "graphwalker", "ehrshot", "exprag", "strict"]  # whose, as the report says
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Deepspeed:
     stage: Annotated[int, Range(0, 3)] | None  # null trains without DeepSpeed
     offload: bool  # optimiser state in CPU memory
     checkpointing: bool  # recompute activations in the backward pass: less memory, more time; also without DeepSpeed
-    auto: bool = False  # the first stage that fits into the machine's memory, by trainers/machine.py
+    auto: bool  # the first stage that fits into the machine's memory, by trainers/machine.py
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def main(stage: int, dtype: str, finetune: Any, device: str, out: Path) -> None:
         batch, cfg = make_batch(first, device), update_config(device, dtype)
         plain = Plain(first, adam(first), cfg.max_grad_norm)
         found = {"plain": measure(plain, batch, cfg, device)}
-        shared = Deepspeed(stage, offload=False, checkpointing=False)
+        shared = Deepspeed(stage, offload=False, checkpointing=False, auto=False)
         sharded = Sharded(second, adam(second), shared, dtype, cfg.max_grad_norm)
         found["zero"] = measure(sharded, batch, cfg, device)
         with sharded.whole():

@@ -136,7 +136,7 @@ def main(out: str, *jobs: str) -> None:
         for job in jobs:
             what, stage, finetune = job.split(":")
             number = None if stage == "none" else int(stage[0])
-            deepspeed = Deepspeed(number, stage.endswith("offload"), checkpointing=world() > 1)
+            deepspeed = Deepspeed(number, stage.endswith("offload"), checkpointing=world() > 1, auto=False)
             work = {"sft": sft, "best": best, "killed": killed, "mappo": mappo, "changed": changed}[what]
             found[job] = work(deepspeed, finetune)
         on_main(lambda: Path(out).write_text(json.dumps(found)))

@@ -8,7 +8,7 @@ import torch
 
 from ghar.config import Deepspeed
 
-ALONE = Deepspeed(stage=None, offload=False, checkpointing=False)
+ALONE = Deepspeed(stage=None, offload=False, checkpointing=False, auto=False)
 # never looked at, but where DeepSpeed expects an accumulation it also adds up what is offloaded
 ACCUMULATE = 2
 
