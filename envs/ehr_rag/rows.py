@@ -70,7 +70,7 @@ def variant_numbers(labels: Sequence[str], rows: Sequence[Row], draw: Mapping[st
     found = policy_summary(rows, labels, **draw)
     if not any(row["turns"] for row in rows):
         for name in OF_POLICIES:
-            found.pop(name)
+            found.pop(name, None)  # policy_summary leaves out a reward that no one earned
     place = {label: i for i, label in enumerate(labels)}
     truth = [place[row["label"]] for row in rows]
     guess = [None if row["prediction"] is None else place[row["prediction"]] for row in rows]
