@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -64,18 +64,18 @@ def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path) -
     assert done.stdout.splitlines() == [*said, "False"]
 
 
-@pytest.mark.parametrize(
-    ("gigabytes", "finetune", "processes", "chosen"),
-    [(80, "lora", 8, (None, False)), (80, "full", 8, (1, False)), (40, "full", 8, (2, False))],
-)
-def test_the_first_stage_that_fits_is_chosen(
-    monkeypatch: pytest.MonkeyPatch, gigabytes: int, finetune: str, processes: int, chosen: Any
-) -> None:
+@pytest.mark.parametrize(("gigabytes", "finetune"), [(80, "lora"), (80, "full"), (40, "full"), (28, "full")])
+def test_the_first_stage_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch, gigabytes: int, finetune: str) -> None:
+    shape, processes = shaped(architecture("3B")), 8
     monkeypatch.setattr(machine, "device_memory", lambda: gigabytes * GIB)
-    monkeypatch.setattr(machine, "shape_of", lambda config: shaped(architecture("3B")))
+    monkeypatch.setattr(machine, "shape_of", lambda config: shape)
     config = load(["scale=full", "+experiment=mimic4_los", "data.root=x", "kg.path=y", f"model.finetune={finetune}"])
     assert config.deepspeed.auto and config.engine.memory == 0.35
-    found = fitted(config, processes)
-    assert (found.deepspeed.stage, found.deepspeed.offload) == chosen and found.deepspeed.checkpointing
-    need = max(sum(parts.values()) for parts in estimate(found, shaped(architecture("3B")), processes).values())
-    assert need <= gigabytes * GIB
+    ways: list[tuple[int | None, bool]] = [(1 if finetune == "full" else None, False), (2, False), (3, False), (3, True)]
+    fits = []
+    for stage, offload in ways:
+        tried = replace(config, deepspeed=replace(config.deepspeed, stage=stage, offload=offload, auto=False))
+        need = max(sum(parts.values()) for parts in estimate(tried, shape, processes).values())
+        fits += [(stage, offload)] if need <= 0.95 * gigabytes * GIB else []
+    found = fitted(config, processes).deepspeed
+    assert (found.stage, found.offload) == (fits or ways)[0] and found.checkpointing and not found.auto
