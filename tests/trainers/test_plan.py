@@ -71,7 +71,8 @@ def test_the_first_stage_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch, gi
     monkeypatch.setattr(machine, "shape_of", lambda config: shape)
     config = load(["scale=full", "+experiment=mimic4_los", "data.root=x", "kg.path=y", f"model.finetune={finetune}"])
     assert config.deepspeed.auto and config.engine.memory == 0.35
-    ways: list[tuple[int | None, bool]] = [(1 if finetune == "full" else None, False), (2, False), (3, False), (3, True)]
+    first = 1 if finetune == "full" else None
+    ways: list[tuple[int | None, bool]] = [(first, False), (2, False), (3, False), (3, True)]
     fits = []
     for stage, offload in ways:
         tried = replace(config, deepspeed=replace(config.deepspeed, stage=stage, offload=offload, auto=False))
