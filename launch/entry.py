@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -130,10 +129,9 @@ def _told() -> Iterator[None]:
 
 def _answered(usage: str) -> bool:
     """Print what --help or --version asks for; False where neither stands there. BadInput for other dashes."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `--help | head` is no error
     arguments = sys.argv[1:]
     if "--version" in arguments:
-        print(helping.version())
+        _show(helping.version())
         return True
     wanted = helping.wish(arguments)
     if wanted is None:
@@ -146,10 +144,22 @@ def _answered(usage: str) -> bool:
         settings = settings_of(_system_of(own))
     taken = {group: choices(group) for group in groups()}
     if wanted:
-        print(helping.about(wanted, taken, settings, lambda: _compose(overrides)))
+        _show(helping.about(wanted, taken, settings, lambda: _compose(overrides)))
     else:
-        print(helping.overview(usage, taken, settings))
+        _show(helping.overview(usage, taken, settings))
     return True
+
+
+def _show(text: str) -> None:
+    """Print it; `--help | head`, which stops reading, is no error.
+
+    The signal of a broken pipe stays ignored, as Python has it: a training whose connection to a server breaks would die
+    of it without a word.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at the end
 
 
 def _system_of(overrides: Sequence[str]) -> str:

@@ -167,7 +167,7 @@ def test_bad_requests():
     cohort = small_cohort([(1, 1, START, START + DAY, None)], [(1, 1, "VITAL/ph", START, START, 7.0)])
     with pytest.raises(BadInput, match="has no sample"):
         series_samples(cohort, "mortality")
-    for options in ({"task": "dec"}, {"task": "los", "leakage": "some"}):
+    for options in ({"task": "sepsis"}, {"task": "los", "leakage": "some"}):
         with pytest.raises(BadInput, match="choose"):
             series_samples(cohort, **options)
     with pytest.raises(BadInput, match="must be 1 or more"):
@@ -279,7 +279,7 @@ def test_questions_name_the_stay(mimic4_cohort, eicu_cohort):
     )
     assert "return to an ICU or die" in asked["hospital", "readmission", "icu"]
     assert "this hospital stay" in asked["hospital", "mortality", "icu"]  # death in the hospital, seen from the ICU
-    for task in TASKS:
+    for task in sorted(set(TASKS) - {"dec"}):  # the next 24 hours are the same wherever the patient lies
         assert asked["ICU", task, "visit"] == asked["ICU", task, "icu"] and "ICU" in asked["ICU", task, "icu"]
 
 

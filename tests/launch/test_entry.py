@@ -223,3 +223,16 @@ def test_the_command_line_wins_over_experiment_and_scale() -> None:
     tables = ["data.root=tables", "kg.path=kg.csv"]
     config = load(["+experiment=mimic4_los", "task=dec", "scale=full", "retriever=bm25", *tables])
     assert (config.task.name, config.retriever.kind, config.model.kind) == ("dec", "bm25", "pretrained")
+
+
+def test_a_reader_that_stops_early_is_no_error_and_a_broken_connection_kills_no_one() -> None:
+    """`--help | head -1` ends quietly; SIGPIPE stays ignored, or a server that hangs up would end a training."""
+    train = ROOT / "launch" / "train.py"
+    done = subprocess.run(
+        f"{sys.executable} {train} --help | head -1; exit ${{PIPESTATUS[0]}}",
+        shell=True, executable="/bin/bash", capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip()
+    code = "import signal; from launch.entry import plainly; plainly(lambda: print(signal.getsignal(13).name), '')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "SIG_IGN"

@@ -114,20 +114,20 @@ def test_stays_are_ranked_by_what_their_samples_show() -> None:
     """The whole history takes part, on both sides: Eq. 7 with the codes that a sample has, and with no others."""
     pool = [sample(1, "AB", subject=1), sample(2, "A", subject=2, before="C"), sample(3, "X", subject=3)]
     asking = sample(9, "A", subject=9, before="C")
-    query = Asking({"s9": asking})["s9"]
+    query = Asking({"s9": asking}, False)["s9"]
     assert query.codes == (("C", "A"), ("a",), ()) and query.before is None
     index = index_samples(pool)
     rows, scores = rank(index, query, THIRDS, 5)
     assert index.visit_id[rows].tolist() == [2, 1]
     assert scores.tolist() == pytest.approx([(1 + 1) / 3, (1 / 3 + 1 / 2) / 3])
-    own = Asking({"s2": pool[1]})["s2"]
+    own = Asking({"s2": pool[1]}, False)["s2"]
     assert 2 not in index.visit_id[rank(index, own, THIRDS, 5)[0]]
 
 
 def test_among_equally_similar_stays_the_later_comes_first() -> None:
     pool = [sample(1, "A", subject=1, day=1), sample(2, "A", subject=2, day=9)]
     index = index_samples(pool)
-    rows, _ = rank(index, Asking({"s9": sample(9, "A", subject=9)})["s9"], THIRDS, 5)
+    rows, _ = rank(index, Asking({"s9": sample(9, "A", subject=9)}, False)["s9"], THIRDS, 5)
     assert index.visit_id[rows].tolist() == [2, 1]
 
 
