@@ -153,8 +153,8 @@ def _answered(usage: str) -> bool:
 def _show(text: str) -> None:
     """Print it; `--help | head`, which stops reading, is no error.
 
-    The signal of a broken pipe stays ignored, as Python has it: a training whose connection to a server breaks would die
-    of it without a word.
+    The signal of a broken pipe stays ignored, as Python has it: a training whose connection to a server breaks would
+    die of it without a word.
     """
     try:
         print(text, flush=True)
