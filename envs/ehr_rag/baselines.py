@@ -1,9 +1,9 @@
 """The classical baselines of Fig. 2 (EHR-RAG): logistic regression on counts of codes, or on patient embeddings.
 
 As in EHRSHOT (Wornow et al. 2023): features scaled by their largest value, an L2 penalty whose strength is chosen on
-validation samples, so many training and validation samples of each class (shots), or all. Counts are of the events
-strictly before the prediction time, and a code counts for every code above it, too. They ask no one and retrieve
-nothing.
+validation samples, so many training and validation samples of each class (shots), drawn five times, or all. Counts are
+of the events up to and including the prediction time, a code counts for every code above it, too, and the age in years
+stands beside them. They ask no one and retrieve nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
 from envs.ehr_rag.cases import EventCases
 from envs.ehr_rag.episode import EventCase
 from envs.ehr_rag.stores import Stores
 from ghar.arrays import load_arrays
+from ghar.data.cohort import Cohort
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.subsets import SHOTS, few_shot
 from ghar.episode import Prediction
@@ -31,6 +32,8 @@ from ghar.retrieval.event_store import Record, to_micros
 
 STRENGTHS = tuple(10.0**power for power in range(-6, 7))  # C of scikit-learn
 STEPS = 1_000  # of the solver at most
+REPLICATES = 5  # draws of a number of shots
+YEAR = 365.25 * 86_400_000_000.0  # microseconds
 Features = np.ndarray | csr_array
 Linear = Literal["counts", "embeddings"]
 LINEAR: tuple[Linear, ...] = ("counts", "embeddings")
@@ -38,7 +41,8 @@ LINEAR: tuple[Linear, ...] = ("counts", "embeddings")
 
 @dataclass(frozen=True)
 class ByShots:
-    """Label probabilities [cases, classes] of every case, by training samples a class; "all" of them is the last.
+    """Label probabilities [replicates, cases, classes] of every case, by training samples a class; "all" of them, which
+    is drawn once, is the last.
 
     row_of: sample id -> its row.
     """
@@ -49,11 +53,11 @@ class ByShots:
 
 @dataclass(frozen=True, eq=False)
 class Regressions:
-    """Both regressions, fitted when first asked. codes: of the cohort. embeddings: the file of patients' vectors."""
+    """Both regressions, fitted when first asked. embeddings: the file of patients' vectors."""
 
     cases: EventCases
     stores: Stores
-    codes: pl.DataFrame
+    cohort: Cohort
     embeddings: str | None
     seed: int
     _fitted: dict[str, ByShots] = field(default_factory=dict)
@@ -61,7 +65,7 @@ class Regressions:
     def predict(self, case: EventCase, name: Linear) -> Prediction:
         """The most probable label after all training samples."""
         found = self.fitted(name)
-        shares = found.shares["all"][found.row_of[case.sample_id]]
+        shares = found.shares["all"][0][found.row_of[case.sample_id]]
         return Prediction(int(shares.argmax()), probabilities=tuple(shares.tolist()))
 
     def fitted(self, name: Linear) -> ByShots:
@@ -74,7 +78,7 @@ class Regressions:
         return self._fitted[name]
 
     def numbers(self, name: Linear, resamples: int) -> dict[str, dict[str, list[float]]]:
-        """Training samples a class -> {metric: [value, low, high]} of the test samples."""
+        """Training samples a class -> {metric: [value, low, high]} of the test samples, means over the draws."""
         found, test = self.fitted(name), self.cases.splits.test
         rows = [found.row_of[case.sample_id] for case in test]
         truth, patients = [case.label for case in test], [case.subject_id for case in test]
@@ -82,14 +86,20 @@ class Regressions:
         classes = len(self.cases.task.labels)
         numbers = {}
         for shots, shares in found.shares.items():
-            guess = shares[rows].argmax(axis=1).tolist()
-            scored = classification(truth, guess, classes, shares[rows], **draw)
-            numbers[shots] = {metric: interval.as_list() for metric, interval in scored.items()}
+            drawn = [
+                classification(truth, each[rows].argmax(axis=1).tolist(), classes, each[rows], **draw)
+                for each in shares
+            ]
+            known = [metric for metric in drawn[0] if all(metric in scored for scored in drawn)]
+            numbers[shots] = {
+                metric: np.mean([scored[metric].as_list() for scored in drawn], axis=0).tolist() for metric in known
+            }
         return numbers
 
     def _features(self, name: Linear) -> Features:
         if name == "counts":
-            return count_features(self.stores.records(self.cases.all, apart=False), self.codes)
+            counted = count_features(self.stores.records(self.cases.all, apart=False), self.cohort.codes)
+            return csr_array(hstack([counted, csr_array(ages(self.cohort, self.cases.all)[:, None])]))
         return read_embeddings(Path(self.embeddings or ""), self.cases.all)
 
 
@@ -108,6 +118,29 @@ def count_features(records: Iterable[Record], parents: pl.DataFrame) -> csr_arra
                 columns.append(place.setdefault(each, len(place)))
                 values.append(float(count))
     return csr_array((values, (rows, columns)), shape=(n, max(len(place), 1)))
+
+
+def ages(cohort: Cohort, cases: Sequence[EventCase]) -> np.ndarray:
+    """f64[cases], years since the birth; else the last age on record by then and the years since; 0 without either."""
+    told = pl.col("code").str.split("/").list.first().is_in(["MEDS_BIRTH", "AGE"]) & pl.col("time").is_not_null()
+    rows = cohort.scan().filter(told).select("subject_id", "time", "code", "numeric_value").collect()
+    births: dict[int, int] = {}
+    known: dict[int, list[tuple[int, float]]] = {}
+    for subject, time, code, value in rows.with_columns(pl.col("time").to_physical()).iter_rows():
+        if code.startswith("MEDS_BIRTH"):
+            births.setdefault(subject, time)
+        elif value is not None:
+            known.setdefault(subject, []).append((time, value))
+    found = np.zeros(len(cases))
+    for i, case in enumerate(cases):
+        now = to_micros(case.prediction_time)
+        earlier = [(time, value) for time, value in known.get(case.subject_id, ()) if time <= now]
+        if case.subject_id in births:
+            found[i] = max(0.0, (now - births[case.subject_id]) / YEAR)
+        elif earlier:
+            time, value = max(earlier)
+            found[i] = value + (now - time) / YEAR
+    return found
 
 
 def _ancestors(codes: pl.DataFrame) -> dict[str, tuple[str, ...]]:
@@ -158,18 +191,22 @@ def read_embeddings(path: Path, cases: Sequence[EventCase]) -> np.ndarray:
 def fit_shots(
     features: Features, row_of: Mapping[str, int], splits: Splits[EventCase], classes: int, seed: int, title: str
 ) -> dict[str, np.ndarray]:
-    """Label probabilities [rows of `features`, classes] for 1, 2, ..., 256 shots a class and "all".
+    """Label probabilities [replicates, rows of `features`, classes] for 1, 2, ..., 512 shots a class and "all".
 
     row_of: sample id -> its row of `features`. Numbers of shots that a class of the training set does not have are left
     out.
     """
     found: dict[str, np.ndarray] = {}
     for shots in track((*SHOTS, None), title):
-        train = _draw(splits.train, shots, seed)
-        valid = _draw(splits.valid, shots, seed) or splits.valid
-        if train:
-            parts = [(_take(features, row_of, some), _labels(some)) for some in (train, valid)]
-            found["all" if shots is None else str(shots)] = _fit(parts[0], parts[1], features, classes)
+        drawn = []
+        for replicate in range(1 if shots is None else REPLICATES):
+            train = _draw(splits.train, shots, seed + replicate)
+            valid = _draw(splits.valid, shots, seed + replicate) or splits.valid
+            if train:
+                parts = [(_take(features, row_of, some), _labels(some)) for some in (train, valid)]
+                drawn.append(_fit(parts[0], parts[1], features, classes))
+        if drawn:
+            found["all" if shots is None else str(shots)] = np.stack(drawn)
     return found
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 
 import polars as pl
@@ -52,14 +52,14 @@ def event_cases(records: Records, clock: Clock) -> EventCases:
     _check_order(records.cohort)
     task, samples = records.task, records.splits
     known, card = _known(records.charted, clock), card_of(task)
-    places = count()
+    places, ends = count(), _ends_not_known(records)
 
     def cases(part: Sequence[Sample]) -> tuple[EventCase, ...]:
-        return tuple(_case(sample, next(places), known[sample.subject_id], task, card) for sample in part)
+        return tuple(_case(sample, next(places), known[sample.subject_id], task, card, ends) for sample in part)
 
     found = EventCases(task, Splits(*map(cases, (samples.train, samples.valid, samples.test))), {})
     firsts = [(known[case.subject_id].first, case.prediction_time) for case in found.all]
-    empty = sum(first is None or first >= at for first, at in firsts)
+    empty = sum(first is None or first > at for first, at in firsts)
     return replace(found, counts={"samples without an earlier event": empty})
 
 
@@ -83,6 +83,19 @@ def _known(cohort: Cohort, clock: Clock) -> defaultdict[int, _Known]:
     return found
 
 
-def _case(sample: Sample, place: int, known: _Known, task: Task, card: TaskCard) -> EventCase:
-    text = "; ".join(known.facts)
-    return EventCase(sample.sample_id, sample.subject_id, place, text, sample.prediction_time, task, card, sample.label)
+def _ends_not_known(records: Records) -> dict[int, datetime]:
+    """Stay -> its end, where what is recorded then must not be shown at that very time: stays of no length, whose end
+    is not yet known when they are predicted (`ghar.data.tasks.stays`)."""
+    if records.config.data.leakage != "strict" or records.task.name not in ("los", "dec"):
+        return {}
+    visits = records.cohort.visits.filter(pl.col("end") == pl.col("start"))
+    return dict(visits.select("visit_id", "end").iter_rows())
+
+
+def _case(
+    sample: Sample, place: int, known: _Known, task: Task, card: TaskCard, ends: Mapping[int, datetime]
+) -> EventCase:
+    text, at = "; ".join(known.facts), sample.prediction_time
+    if ends.get(sample.visit_id) == at:
+        at -= timedelta(microseconds=1)
+    return EventCase(sample.sample_id, sample.subject_id, place, text, at, task, card, sample.label)

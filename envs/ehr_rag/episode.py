@@ -110,7 +110,7 @@ class EhrRagEpisodes:
         numbers: Passages = () if self.spec.method == "no_ether" else (yield from self._indicators(case, lookups))
         if self.spec.method == "no_der":
             evidence = yield from self._air(case, "", card.factual, lookups)
-            label = yield from self._label(case, "predict", evidence, numbers)
+            label = yield from self._label(case, "predict", evidence, numbers, lookups)
             return _prediction(label, lookups)
         support, oppose = yield from together(
             self._path(case, "support", card.factual, numbers, lookups),
@@ -118,7 +118,7 @@ class EhrRagEpisodes:
         )
         arguments = {"support": support[1], "oppose": oppose[1]}
         fused = merge(support[0], oppose[0])  # Eq. 7
-        label = yield from self._label(case, "weigh", fused, numbers, **arguments)  # Eq. 8
+        label = yield from self._label(case, "weigh", fused, numbers, lookups, **arguments)  # Eq. 8
         return _prediction(label, lookups, arguments)
 
     def _indicators(self, case: EventCase, lookups: list[Lookup]) -> Generator[Any, Any, Passages]:
@@ -174,8 +174,9 @@ class EhrRagEpisodes:
         spec, query = self.spec, case.card.description
         most = spec.rows if view in ("newest", "frequent") else spec.whole
         found = yield EventQuery(query, top_n=most, place=case.place, view=view)
-        label = yield from self._label(case, "predict", found.passages, ())
-        return _prediction(label, [Lookup("", 0, query, found.passages)])
+        lookups = [Lookup("", 0, query, found.passages)]
+        label = yield from self._label(case, "predict", found.passages, (), lookups)
+        return _prediction(label, lookups)
 
     def _react(self, case: EventCase) -> EpisodeGenerator:
         spec, lookups, asked = self.spec, [], []
@@ -194,15 +195,18 @@ class EhrRagEpisodes:
             found = yield EventQuery(said, top_n=spec.chunks, place=case.place, view="similar")
             evidence = merge(evidence, found.passages)
             lookups.append(Lookup("", step, said, found.passages))
-        label = yield from self._label(case, "predict", evidence, ())
+        label = yield from self._label(case, "predict", evidence, (), lookups)
         return _prediction(label, lookups)
 
     def _label(
-        self, case: EventCase, role: str, evidence: Passages, numbers: Passages, **fields: Any
+        self, case: EventCase, role: str, evidence: Passages, numbers: Passages, lookups: list[Lookup], **fields: Any
     ) -> Generator[Any, Any, int | None]:
         n, shown = len(case.card.meanings), self._fit(evidence, numbers)
         step = self.spec.iterations
-        reply = yield self._act(case, "top", role, shown, step, parse=lambda t: parse_label_number(t, n), **fields)
+        searched = tuple(found.query for found in lookups)
+        reply = yield self._act(
+            case, "top", role, shown, step, parse=lambda t: parse_label_number(t, n), searched=searched, **fields
+        )
         return reply.value
 
     def _fit(self, evidence: Passages, numbers: Passages) -> Shown:
@@ -210,7 +214,8 @@ class EhrRagEpisodes:
 
     def _act(
         self, case: EventCase, agent: str, role: str, shown: Shown, step: int, *,
-        parse: Any = as_text, asked: tuple[str, ...] = (), path: str = "", names: Any = (), **fields: Any,
+        parse: Any = as_text, asked: tuple[str, ...] = (), searched: tuple[str, ...] = (), path: str = "",
+        names: Any = (), **fields: Any,
     ) -> Act:  # fmt: skip
         card, template = case.card, self.templates[role]
         prompt = template.render(
@@ -222,7 +227,7 @@ class EhrRagEpisodes:
         )  # fmt: skip
         argued = tuple(fields[side] for side in ("support", "oppose") if side in fields)
         facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}
-        facts["arguments"] = argued
+        facts |= {"arguments": argued, "searched": searched or asked}
         return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts)
 
 

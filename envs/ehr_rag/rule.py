@@ -1,101 +1,42 @@
 """A fixed rule that answers EHR-RAG's acts, so that its episodes mean something without a language model.
 
-What it knows is fitted to the training patients: how much more often each event, and each third of an indicator's last
-values, is found with a label than without it (naive Bayes, smoothed, of what can hardly be chance). It sees of a
-patient what the prompt shows and nothing else, so its answers are as good as what was retrieved. Of two arguments it
-weighs every piece of evidence that either names, also one that the budget left out of the prompt's record.
+What it knows is fitted to the training patients (rule_fit.py). It sees of a patient what the prompts show and nothing
+else, so its answers are as good as what was retrieved. It searches by the names of events, which rows have in words:
+the most telling event of its side that is neither shown nor asked for, a linked one first, whose partner is shown.
+
+An answer weighs everything that is shown or that one of the two arguments names, also a row that the budget left out
+of the prompt's record. What was searched for by name and is not there counts as absent; what nobody looked for counts
+as in the average training patient.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from envs.ehr_rag.context import Shown
+from envs.ehr_rag.rule_fit import EventRules, links_of, slope
 from ghar.episode import Act, Completion
 from ghar.llm.event_replies import MOST_WORDS
-from ghar.retrieval.event_store import Record
 
-SMOOTHING = 4.0  # imagined patients of every label, for each feature
-SEEN = 3  # training patients that a feature needs
-SURE = 2.0  # standard errors by which its share must differ between a label and the others
 ARGUED = 5  # pieces of evidence an argument names
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 VALUE = re.compile(rf"\(value: {NUMBER}(?: |\)$)")  # of a row; "0-2" is none
-LAST = re.compile(rf"\] {NUMBER}(?: [^;]*)?$")  # of a trajectory
-THIRDS = ("low", "middle", "high")
-Found = dict[str, tuple[str, np.ndarray]]  # feature -> where it stands in the prompt, and its weights
+VALUES = re.compile(rf"\[[^\]]*\] {NUMBER}(?= |;|$)")  # of a trajectory
+Found = dict[str, str]  # feature -> where it stands in the prompt
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A row or a trajectory that a prompt shows. name: of its code or indicator. number: how its value is found."""
+    """A row or a trajectory that a prompt shows. name: of its code or indicator. values: its numbers, oldest first."""
 
     name: str
     line: str
-    number: re.Pattern[str]
-
-
-@dataclass(frozen=True)
-class EventRules:
-    """prior: f64[classes], log shares of the labels. weights: feature -> f64[classes], log P(feature | label) less
-    log P(feature). cuts: indicator -> bounds of its middle third. names: of codes."""
-
-    prior: np.ndarray
-    weights: Mapping[str, np.ndarray]
-    cuts: Mapping[str, tuple[float, float]]
-    names: Mapping[str, str]
-
-    def feature(self, indicator: str, value: float) -> str:
-        """The third that a value of an indicator lies in, as a feature."""
-        low, high = self.cuts[indicator]
-        return f"{indicator} {THIRDS[(value > low) + (value > high)]}"
-
-
-def fit_rules(records: Iterable[Record], labels: Sequence[int], classes: int, names: Mapping[str, str]) -> EventRules:
-    """Count over training patients; `records` are of a store with numbers apart."""
-    seen, last = [], []
-    for record in records:
-        seen.append({names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist()})
-        last.append(_last_values(record))
-    values: dict[str, list[float]] = {}
-    for found in last:
-        for name, value in found.items():
-            values.setdefault(name, []).append(value)
-    thirds = {name: np.quantile(some, [1 / 3, 2 / 3]) for name, some in values.items() if len(some) >= SEEN}
-    cuts = {name: (float(low), float(high)) for name, (low, high) in thirds.items()}
-    n = np.bincount(labels, minlength=classes).astype(float)
-    rules = EventRules(np.log((n + 1) / (n.sum() + classes)), {}, cuts, names)
-    counts: dict[str, np.ndarray] = {}
-    for shown, found, label in zip(seen, last, labels, strict=True):
-        features = shown | {rules.feature(name, value) for name, value in found.items() if name in cuts}
-        for feature in features:
-            counts.setdefault(feature, np.zeros(classes))[label] += 1
-    weights = {}
-    for feature, count in counts.items():
-        if count.sum() >= SEEN and _difference(count, n) >= SURE:
-            share = count.sum() / n.sum()
-            weights[feature] = np.log((count + SMOOTHING * share) / (n + SMOOTHING) / share)
-    return EventRules(rules.prior, weights, cuts, names)
-
-
-def _difference(count: np.ndarray, n: np.ndarray) -> float:
-    """The largest difference between a label's share and that of all others, in standard errors."""
-    share = count.sum() / n.sum()
-    others = n.sum() - n
-    known = (n > 0) & (others > 0)
-    error = np.sqrt(share * (1 - share) * (1 / n[known] + 1 / others[known]))
-    apart = np.abs(count / n.clip(1) - (count.sum() - count) / others.clip(1))[known]
-    return float((apart / error).max()) if known.any() and share < 1 else 0.0
-
-
-def _last_values(record: Record) -> dict[str, float]:
-    return {record.store.indicators[i]: record.trajectory(i, 1)[1][0] for i in record.indicators}
+    values: tuple[float, ...]
+    row: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,30 +49,36 @@ class RuleReader:
         return [Completion(getattr(self, f"_{act.role}")(act)) for act in acts]
 
     def _indicators(self, act: Act) -> str:
-        """Those whose thirds tell most; of equals the ones most like the question."""
-        told = {name: max(np.ptp(self._weight(f"{name} {third}")) for third in THIRDS) for name in act.facts["names"]}
+        """Those whose numbers tell most; of equals the ones most like the question."""
+        told = {name: self.rules.spread(name) for name in act.facts["names"]}
         order = sorted(told, key=lambda name: -told[name])  # stable
         return json.dumps(order[: act.facts["keep"]])
 
     def _refine(self, act: Act) -> str:
-        """The most telling event of the side that was neither shown nor asked for; ENOUGH where none is left.
-
-        Thirds of an indicator are no words of any row, so that no search would find them.
-        """
+        """The next search of a side; ENOUGH where nothing is left that could tell."""
         sign = -1.0 if act.facts["path"] == "oppose" else 1.0
-        shown, asked = act.facts["shown"].text.lower(), set(act.facts["asked"])
-        leanings = {feature: sign * _leaning(self.rules.weights[feature]) for feature in self._events}
-        for feature in sorted(leanings, key=lambda f: (-leanings[f], f)):
-            query = " ".join(feature.split()[:MOST_WORDS])
-            if leanings[feature] > 0 and query not in asked and feature.lower() not in shown:
+        shown = {piece.name for piece in self._pieces(act.facts["shown"]) if piece.row}
+        asked = {query.casefold() for query in act.facts["asked"]}
+        wanted = [(self.rules.worth(f, sign), i, name) for i, (f, name) in enumerate(self._searches(shown))]
+        for worth, _, name in sorted(wanted, key=lambda found: (-found[0], found[1])):
+            query = _query(name)
+            if worth > 0 and query.casefold() not in asked and name not in shown:
                 return query
         return "ENOUGH"
+
+    def _searches(self, shown: set[str]) -> Iterator[tuple[str, str]]:
+        """(feature, the name of a row that would show it); links that what is shown leads to come first."""
+        for feature, (one, other) in self.rules.links.items():
+            for given, led in ((one, other), (other, one)):
+                for name in sorted(shown):
+                    if (term := _filled(given, name)) is not None:
+                        yield feature, led.replace("*", term)
+        yield from ((feature, feature) for feature in self._events)
 
     @cached_property
     def _events(self) -> tuple[str, ...]:
         """The features that a row has in words."""
-        thirds = {f"{indicator} {third}" for indicator in self.rules.cuts for third in THIRDS}
-        return tuple(feature for feature in self.rules.weights if feature not in thirds)
+        return tuple(sorted(feature for feature in self.rules.weights if feature in self.rules.events))
 
     def _support(self, act: Act) -> str:
         return self._argue(act.facts["shown"], 1.0)
@@ -140,15 +87,20 @@ class RuleReader:
         return self._argue(act.facts["shown"], -1.0)
 
     def _argue(self, shown: Shown, sign: float) -> str:
-        found = self._found(shown)
-        best = sorted(found, key=lambda f: (-sign * _leaning(found[f][1]), f))[:ARGUED]
-        lines = [f"{found[f][0]} ({_leaning(found[f][1]):+.2f})" for f in best if sign * _leaning(found[f][1]) > 0]
-        return "\n".join(lines) or "The evidence for this side is weak."
+        """The most telling lines of one side. A link is two rows: both are named."""
+        pieces = self._pieces(shown)
+        found, leaning = self._features(pieces), self.rules.leaning
+        best = sorted(found, key=lambda f: (-sign * leaning(f), f))[:ARGUED]
+        lines = [f"{line} ({leaning(f):+.2f})" for f in best if sign * leaning(f) > 0 for line in found[f].split("\n")]
+        return "\n".join(dict.fromkeys(lines)) or "The evidence for this side is weak."
 
     def _weigh(self, act: Act) -> str:
-        argued = (line for argument in act.facts["arguments"] for line in argument.splitlines())
-        found = self._of(_piece(line) for line in argued) | self._found(act.facts["shown"])
-        scores = self.rules.prior + sum((weight for _, weight in found.values()), np.zeros(len(self.rules.prior)))
+        argued = [_piece(line) for argument in act.facts["arguments"] for line in argument.splitlines()]
+        pieces = [*argued, *self._pieces(act.facts["shown"])]
+        found = self._features(pieces)
+        absent = self._absent(act.facts["searched"], {piece.name for piece in pieces if piece.row})
+        absent |= {other for feature in found for other in self.rules.instead(feature)}
+        scores = self.rules.score(found, absent - found.keys())
         told = ", ".join(f"{score:.2f}" for score in scores)
         return f"Reasoning: {len(found)} pieces of evidence give the labels {told}.\nAnswer: {int(scores.argmax())}"
 
@@ -159,39 +111,63 @@ class RuleReader:
         more = query != "ENOUGH"
         return f"Thought: more evidence may exist.\nSearch: {query}" if more else self._weigh(act)
 
-    def _weight(self, feature: str) -> np.ndarray:
-        return self.rules.weights.get(feature, np.zeros(len(self.rules.prior)))
+    def _absent(self, searched: Iterable[str], shown: set[str]) -> set[str]:
+        """The features that were searched for by the name of a row."""
+        asked = set(searched)
+        return {feature for feature, name in self._searches(shown) if _query(name) in asked}
 
-    def _found(self, shown: Shown) -> Found:
-        """The features that a prompt shows, each with the last line that has it."""
-        rows = (Piece(self.rules.names.get(code, code), row, VALUE) for code, row in shown.rows.values())
-        return self._of((*rows, *(Piece(name, line, LAST) for name, line in shown.indicators)))
+    def _pieces(self, shown: Shown) -> list[Piece]:
+        """Rows and trajectories, oldest first."""
+        rows = []
+        for code, row in shown.rows.values():
+            number = VALUE.search(row)
+            rows.append(Piece(self.rules.names.get(code, code), row, (float(number[1]),) if number else (), True))
+        return rows + [_trajectory(name, line) for name, line in shown.indicators]
 
-    def _of(self, pieces: Iterable[Piece]) -> Found:
+    def _features(self, pieces: Sequence[Piece]) -> Found:
+        """The features that are shown, each with the last line that has it."""
         found: Found = {}
-        values: dict[str, tuple[str, float]] = {}
+        values: dict[str, tuple[str, tuple[float, ...]]] = {}
+        names: dict[str, str] = {}
         for piece in pieces:
-            number = piece.number.search(piece.line)
-            if piece.name in self.rules.cuts and number:
-                values[piece.name] = piece.line, float(number[1])
-            elif piece.name in self.rules.weights and piece.number is VALUE:
-                found[piece.name] = piece.line, self.rules.weights[piece.name]
-        for name, (line, value) in values.items():
-            feature = self.rules.feature(name, value)
+            if piece.name in self.rules.cuts and piece.values:
+                earlier = values.get(piece.name, ("", ()))[1] if piece.row else ()
+                values[piece.name] = piece.line, (*earlier, *piece.values)[-self.rules.values :]
+            elif piece.row:
+                names[piece.name] = piece.line
+        found |= {name: line for name, line in names.items() if name in self.rules.weights}
+        for name, (line, numbers) in values.items():
+            found |= {
+                f: line for f in self.rules.measured(name, numbers[-1], slope(numbers)) if f in self.rules.weights
+            }
+        for feature, pair in links_of(names, self.rules.shared).items():
             if feature in self.rules.weights:
-                found[feature] = line, self.rules.weights[feature]
+                found[feature] = "\n".join(names[name] for name in pair)
         return found
+
+
+def _query(name: str) -> str:
+    """A search for a row of this name, as long as a search may be."""
+    return " ".join(name.split()[:MOST_WORDS])
+
+
+def _filled(pattern: str, name: str) -> str | None:
+    """What stands for the "*" of a pattern in a name; None where the name is not of that pattern."""
+    begin, _, end = pattern.partition("*")
+    inside = len(name) > len(begin) + len(end) and name.startswith(begin) and name.endswith(end)
+    term = name[len(begin) : len(name) - len(end)] if inside else ""
+    return term if term.isalnum() else None
+
+
+def _trajectory(name: str, line: str) -> Piece:
+    return Piece(name, line, tuple(float(value) for value in VALUES.findall(line)), False)
 
 
 def _piece(line: str) -> Piece:
     """A line of an argument, as `RuleReader._argue` writes it: a row or a trajectory, and its leaning."""
     shown = line.rpartition(" (")[0]
     if not shown.startswith("["):
-        return Piece(shown.partition(": [")[0], shown, LAST)
-    label = shown.partition(" - ")[2]
-    return Piece(label.rpartition(" (value: ")[0] or label, shown, VALUE)
-
-
-def _leaning(weight: np.ndarray) -> float:
-    """How much more a feature speaks for the outcome than against it."""
-    return float(weight[1:].max() - weight[0])
+        return _trajectory(shown.partition(": [")[0], shown)
+    label, number = shown.partition(" - ")[2], VALUE.search(shown)
+    name = label.rpartition(" (value: ")[0] or label
+    return Piece(name, shown, (float(number[1]),) if number else (), True)

@@ -38,4 +38,4 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
         yield "system.embeddings is the file of variant embeddings: set both, or leave both out."
     if config.retriever.kind in ("tfidf", "bm25"):
         kind = config.retriever.kind
-        yield f"retriever={kind} makes no vectors of chunks: choose retriever=hashing, e5 or another."
+        yield f"retriever={kind} makes no vectors of chunks: choose retriever=codes, e5 or another."

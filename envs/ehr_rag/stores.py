@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from envs.ehr_rag.episode import EventCase, Method
 from envs.ehr_rag.settings import Settings
 from envs.records import Records
 from ghar.data.cohort import Cohort
+from ghar.data.tasks.visits import EHRSHOT
 from ghar.episode import Evidence, Retrieve
+from ghar.retrieval.code_vectors import fit_code_vectors
 from ghar.retrieval.encoders import Encoder, load_encoder
 from ghar.retrieval.ether import EtherSpec, EventCorpus, EventQuery, View
 from ghar.retrieval.event_build import build_event_store
@@ -33,16 +35,22 @@ STORE_OF_METHOD: Mapping[Method, str] = {
 class Stores:
     """Three stores of one cohort's events, under `cache`.
 
-    searching: whether chunks of all events will be looked for, so that one store serves `whole` and `plain`.
+    load: the encoder of their texts, asked for once. searching: whether chunks of all events will be looked for: then
+    one store serves `whole` and `plain`.
     """
 
     cohort: Cohort
     cache: Path
-    encoder: Encoder
+    load: Callable[[], Encoder]
     size: int
     overlap: int
     clock: Clock
     searching: bool
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Of queries, rows and indicators' names."""
+        return self.load()
 
     @cached_property
     def apart(self) -> EventStore:
@@ -76,15 +84,27 @@ class Stores:
 def open_stores(records: Records, settings: Settings, searching: bool) -> Stores:
     """The stores of a configuration; none is built yet."""
     config = records.config
-    encoder = load_encoder(config.retriever.kind, ENCODED)
     cache = Path(config.data.cache) / "stores"
-    rows = settings.chunk_rows, settings.chunk_overlap
-    return Stores(records.charted, cache, encoder, *rows, clock_for(config.data.leakage), searching)
+    rows, clock = (settings.chunk_rows, settings.chunk_overlap), clock_for(config.data.leakage, config.task.name)
+    return Stores(records.charted, cache, partial(_encoder, records), *rows, clock, searching)
 
 
-def clock_for(leakage: str) -> Clock:
-    """What an event's time is compared by."""
-    return "recorded" if leakage == "strict" else "time"
+def _encoder(records: Records) -> Encoder:
+    """The encoder that retriever=... names; `codes` is fitted to the training patients."""
+    if records.config.retriever.kind == "codes":
+        return fit_code_vectors(records.charted, {sample.subject_id for sample in records.splits.train})
+    return load_encoder(records.config.retriever.kind, ENCODED)
+
+
+def clock_for(leakage: str, task: str) -> Clock:
+    """What an event's time is compared by.
+
+    EHRSHOT's tasks ask within a stay: codes of the admission day that were given at the discharge are not known there,
+    also where leakage=paper lets other tasks see the stay that they ask about.
+    """
+    if leakage == "strict":
+        return "recorded"
+    return "known" if task in EHRSHOT else "time"
 
 
 @dataclass(eq=False)

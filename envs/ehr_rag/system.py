@@ -1,6 +1,6 @@
 """EHR-RAG as a system: its cases, stores, variants and fixed rule, from the records of a task of visits.
 
-What a case may know is every event strictly before its prediction time, charts included. Where a task predicts at the
+What a case may know is every event up to and including its prediction time, with charts. Where a task predicts at the
 end of a stay (los under data.leakage=paper), that is the whole stay with its times: see README.md of this room.
 """
 
@@ -15,7 +15,8 @@ from envs.ehr_rag.baselines import LINEAR, Regressions
 from envs.ehr_rag.cases import EventCases, event_cases
 from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
 from envs.ehr_rag.rows import Row, event_row, variant_numbers
-from envs.ehr_rag.rule import RuleReader, fit_rules
+from envs.ehr_rag.rule import RuleReader
+from envs.ehr_rag.rule_fit import fit_rules
 from envs.ehr_rag.settings import Settings
 from envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
 from envs.records import Records
@@ -41,7 +42,7 @@ EXAMPLES = 50  # patients whose records the demo's tokenizer is made from
 def build(records: Records, settings: Settings) -> System[EventCase]:
     """EHR-RAG on the task of `records`. BadInput as `event_cases` and `load_encoder` raise it."""
     config = records.config
-    cases = event_cases(records, clock_for(config.data.leakage))
+    cases = event_cases(records, clock_for(config.data.leakage, config.task.name))
     listed = ("ehr_rag", "direct", "rag", "uniform", "rule", "react", *_linear(settings))
     names = config.eval.variants or listed
     stores = open_stores(records, settings, any(name.removeprefix("scripted_") in SEARCHING for name in names))
@@ -49,7 +50,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
     keys = {case.place: (case.subject_id, case.prediction_time) for case in cases.all}
     windows = settings.recent_days, settings.early_days
     spec = EtherSpec(settings.alpha, *windows, settings.candidates, settings.recent_values)
-    fitted = Regressions(cases, stores, records.charted.codes, settings.embeddings, config.seed)
+    fitted = Regressions(cases, stores, records.charted, settings.embeddings, config.seed)
     labels = cases.task.labels
 
     def read_by(reader: Reader) -> System[EventCase]:
@@ -165,7 +166,8 @@ class Room:
         """The fixed rule, fitted to the training samples."""
         train = self.cases.splits.train
         found = self.stores.records(train, apart=True)
-        return RuleReader(fit_rules(found, [case.label for case in train], len(self.cases.task.labels), self.names))
+        labels, values = [case.label for case in train], self.settings.recent_values
+        return RuleReader(fit_rules(found, labels, len(self.cases.task.labels), self.names, values))
 
     def texts(self) -> list[str]:
         """The rows and trajectories of some training records."""

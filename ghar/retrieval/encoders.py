@@ -95,6 +95,8 @@ def load_encoder(kind: str, batch_size: int) -> Encoder:
     for every name not yet cached."""
     if kind == "hashing":
         return HashingEncoder()
+    if kind == "codes":
+        raise BadInput("retriever=codes is fitted to events, which only system=ehr_rag retrieves: choose another.")
     family, _, dimension = kind.partition("-")
     if family == "hashing" and dimension.isdigit():
         return HashingEncoder(int(dimension))

@@ -44,9 +44,12 @@ def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layo
 
 
 def clock_of(clock: Clock) -> pl.Expr:
-    """When an event counts as known; null for static facts, and where no one knows when it became known."""
+    """When an event counts (event_store.py); null for static facts, and with "recorded" where nobody knows when it
+    became known."""
     if clock == "time":
         return pl.col("time")
+    if clock == "known":
+        return pl.when(pl.col("time").is_not_null()).then(pl.max_horizontal("time", "recorded"))
     known = pl.col("time").is_not_null() & pl.col("recorded").is_not_null()
     return pl.when(known).then(pl.max_horizontal("time", "recorded"))
 

@@ -4,10 +4,11 @@ Events with a finite number are grouped by indicator (their name) into trajector
 "[time] type - description (value: ...)" in chunks of `size` rows that share `overlap` rows with the next, each chunk
 with a vector. The baselines read a second store (`Layout.numbers_apart` false) in which every event is a row.
 
-A record is what is known of one patient strictly before a prediction time: an event at that very time is not shown.
-(Eq. 1 of EHR-RAG and MEDS would show it; here no doubt is left.) A chunk that the time cuts through is shown up to the
-cut, and what is left of it gets a vector of its own, so that nothing later has a say in what is found. With clock
-"recorded" an event counts from the time it became known (later of time and recorded), and rows stand in that order.
+A record is what is known of one patient up to and including a prediction time (Eq. 1 of EHR-RAG, and MEDS's rule for
+labels, which the tasks follow, too). A chunk that the time cuts through is shown up to the cut, and what is left of it
+gets a vector of its own, so that nothing later has a say in what is found. With clock "recorded" or "known" an event
+counts from the time it became known (later of time and recorded), and rows stand in that order; one of which nobody
+knows when it became known counts from its time with "known" and never with "recorded".
 
 Rows of static facts, which have no time, are kept apart (`Record.facts`).
 """
@@ -38,7 +39,7 @@ ARRAYS = (
 VOCABULARY = ("codes", "labels", "indicators")
 
 
-Clock = Literal["time", "recorded"]
+Clock = Literal["time", "recorded", "known"]
 
 
 @dataclass(frozen=True)
@@ -133,16 +134,16 @@ class EventStore:
     def __reduce__(self) -> tuple[Any, ...]:
         return EventStore.load, (self.folder, self.layout, self.encoder)
 
-    def record(self, subject_id: int, before: datetime) -> Record:
-        """What is known of a patient strictly before `before`; nothing for a patient who has no event."""
+    def record(self, subject_id: int, now: datetime) -> Record:
+        """What is known of a patient up to and including `now`; nothing for a patient who has no event."""
         place = int(np.searchsorted(self.subjects, subject_id))
         known = place < len(self.subjects) and self.subjects[place] == subject_id
-        return Record(self, place if known else -1, to_micros(before))
+        return Record(self, place if known else -1, to_micros(now))
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One patient's events strictly before `now` (microseconds). Rows and chunks are counted from 0 in the record."""
+    """One patient's events up to and including `now` (microseconds). Rows and chunks are counted from 0."""
 
     store: EventStore
     place: int
@@ -155,7 +156,7 @@ class Record:
     def rows(self) -> int:
         """How many rows may be shown."""
         first, last = self._span(self.store.row_start)
-        return int(np.searchsorted(self.store.row_clock[first:last], self.now, side="left"))
+        return int(np.searchsorted(self.store.row_clock[first:last], self.now, side="right"))
 
     @property
     def first(self) -> int:
@@ -174,7 +175,7 @@ class Record:
         return self.store.row_code[begin : begin + self.rows]
 
     def row_clocks(self) -> np.ndarray:
-        """i64[rows]: ascending, all below `now`."""
+        """i64[rows]: ascending, none after `now`."""
         begin = self._span(self.store.row_start)[0]
         return self.store.row_clock[begin : begin + self.rows]
 
@@ -229,7 +230,7 @@ class Record:
     def _numbers(self) -> np.ndarray:
         """Places of the numbers that may be shown, by indicator and clock."""
         first, last = self._span(self.store.number_start)
-        return first + np.flatnonzero(self.store.number_clock[first:last] < self.now)
+        return first + np.flatnonzero(self.store.number_clock[first:last] <= self.now)
 
     @cached_property
     def _spans(self) -> dict[int, tuple[int, int]]:

@@ -34,12 +34,12 @@ def cohorts(draw: st.DrawFn, most: int = 40) -> Cohort:
 
 
 def known(cohort: Cohort, subject: int, before: datetime, clock: str) -> pl.DataFrame:
-    """The timed events of a patient strictly before a time, in the order in which they became known."""
+    """The timed events of a patient up to and including a time, in the order in which they became known."""
     when = pl.col("time") if clock == "time" else pl.max_horizontal("time", "recorded")
     rows = cohort.events.filter(pl.col("subject_id") == subject, pl.col("time").is_not_null())
     if clock == "recorded":
         rows = rows.filter(pl.col("recorded").is_not_null())
-    return rows.with_columns(_clock=when).sort("_clock", maintain_order=True).filter(pl.col("_clock") < before)
+    return rows.with_columns(_clock=when).sort("_clock", maintain_order=True).filter(pl.col("_clock") <= before)
 
 
 def is_number(value: float | None) -> bool:

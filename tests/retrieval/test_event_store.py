@@ -73,16 +73,14 @@ def test_chunks_cover_every_row_and_share_the_overlap(n: int, size: int, data: s
     assert all(len(text) == size for text in texts[:-1])
 
 
-def test_an_event_at_the_prediction_time_is_not_shown(tmp_path: Path) -> None:
+def test_an_event_at_the_prediction_time_is_shown_and_none_after_it(tmp_path: Path) -> None:
     events = [(1, 1, "DRUG/a", START), (1, 1, "DRUG/b", START + HOUR), (1, 1, "LAB/c", START + HOUR, START, 5.0, None)]
     cohort = small_cohort([(1, 1, START, START + DAY, None)], events)
     store = build_event_store(cohort, tmp_path, ENCODER, Layout(100, 5, True, "time"))
-    at, after = store.record(1, START + HOUR), store.record(1, START + HOUR + timedelta(microseconds=1))
-    assert (at.rows, at.indicators) == (1, ())
-    assert (after.rows, len(after.indicators)) == (2, 1)
-    assert after.trajectory_lines(after.indicators, 5) == [
-        ("LAB/c: [2150-01-01 13:00:00] 5", START + HOUR, START + HOUR)
-    ]
+    before, at = store.record(1, START + HOUR - timedelta(microseconds=1)), store.record(1, START + HOUR)
+    assert (before.rows, before.indicators) == (1, ())
+    assert (at.rows, len(at.indicators)) == (2, 1)
+    assert at.trajectory_lines(at.indicators, 5) == [("LAB/c: [2150-01-01 13:00:00] 5", START + HOUR, START + HOUR)]
 
 
 def test_a_store_is_opened_again_and_a_damaged_one_refused(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ patient, which have no known order there (trap 7, EHR.md).
 One rule for labels and samples: what has a time up to and including the prediction time was there, as MEDS defines it;
 a label counts only what comes later. leakage="paper" shows every such event, "strict" those that were also recorded by
 then (a lab drawn before and stored after it is not shown). Static facts are always shown. EHR-RAG's event store
-(ghar/retrieval/event_store.py) is narrower: strictly earlier events.
+(ghar/retrieval/event_store.py) keeps to this rule, and for these tasks shows no event before it was known in any mode.
 """
 
 from __future__ import annotations

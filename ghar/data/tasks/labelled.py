@@ -1,8 +1,8 @@
 """Visits of codes for labels of any time: what a system that reads visits is shown for EHRSHOT's tasks and label files.
 
 One rule says what was there at a prediction time: everything with a time up to and including it, MEDS's own rule. The
-labels (`ghar.data.tasks.ehrshot`) follow it too: only what comes later is left to predict. EHR-RAG's event store
-(`ghar.retrieval.event_store`) is narrower and shows strictly earlier events only.
+labels (`ghar.data.tasks.ehrshot`) and EHR-RAG's event store (`ghar.retrieval.event_store`) follow it too: only what
+comes later is left to predict.
 
 leakage="paper"   the visits that have begun; those that are over with all their codes, as in the other tasks
                   (`ghar.data.tasks.stays`), the others with the codes that were known by then

@@ -14,14 +14,14 @@ from ghar.data.tasks.splits import S
 from ghar.data.visit_codes import NEVER
 from ghar.errors import BadInput
 
-SHOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+SHOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 GROUPS = ("G1", "G2", "G3")
 
 
 def few_shot(samples: Sequence[S], shots: int, seed: int = 0) -> list[S]:
     """`shots` samples of each class, in the order they came in; a smaller draw is part of a larger one of that seed.
 
-    EHRSHOT and EHR-RAG use 1, 2, 4, ..., 256 (`SHOTS`). Raises BadInput for a class with too few samples.
+    EHRSHOT and EHR-RAG use 1, 2, 4, ..., 512 (`SHOTS`). Raises BadInput for a class with too few samples.
     """
     if shots < 1:
         raise BadInput(f"shots={shots} is no number of samples: choose 1 or more.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from envs.ehr_rag.context import Shown, fit, merge
 from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, EventPrediction, ehr_rag_scene
-from envs.ehr_rag.rule import EventRules, RuleReader, fit_rules
+from envs.ehr_rag.rule import RuleReader
+from envs.ehr_rag.rule_fit import EventRules, fit_rules
 from envs.rollout import Job, rollout
 from envs.together import together
 from ghar.data.tasks.cards import CARDS
@@ -26,7 +28,7 @@ from ghar.retrieval.event_store import Layout
 from tests.data.small import DAY, HOUR, START, small_cohort
 
 ENCODER = HashingEncoder(32)
-NOW = START + 50 * DAY
+NOW = START + 50 * DAY - timedelta(microseconds=1)
 METHODS = ("ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react")
 GOOD = {
     "indicators": '["LAB/sodium"]', "refine": "ENOUGH", "support": "long stays before", "oppose": "nothing severe",
@@ -293,15 +295,16 @@ def test_the_rule_weighs_what_either_argument_names() -> None:
     """Each path's evidence fits the budget, both together do not: what was cut still counts, by its argument."""
     weights = {"bad": np.array([-1.0, 1.0]), "worse": np.array([-1.0, 1.5]), "good": np.array([4.0, -1.0])}
     names = {f"DRUG/{name}": name for name in weights}
-    rule = RuleReader(
-        EventRules(np.zeros(2), weights | {"sodium high": np.array([0.0, 9.0])}, {"sodium": (1, 2)}, names)
-    )
+    weights |= {"sodium high": np.array([0.0, 9.0])}
+    rule = RuleReader(EventRules(np.zeros(2), weights, dict.fromkeys(weights, 0.0), {"sodium": (1, 2)}, {}, names))
 
     def shown(*some: str) -> Shown:
         return Shown({i: (f"DRUG/{name}", f"[2150-01-0{i} 00:00:00] drug - {name}") for i, name in enumerate(some, 1)})
 
     def act(role: str, what: Shown, arguments: tuple[str, ...] = ()) -> Act:
-        return Act("top", role, "", facts={"shown": what, "arguments": arguments, "names": (), "keep": 1})
+        return Act(
+            "top", role, "", facts={"shown": what, "arguments": arguments, "names": (), "keep": 1, "searched": ()}
+        )
 
     def said(one: Act) -> str:
         return rule.answer([one], [0])[0].text

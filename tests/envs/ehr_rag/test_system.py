@@ -91,7 +91,7 @@ def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
         found = rows(system, name, play(system, name))
         for row in found:
             for lookup in row["found"]:
-                assert all(passage["last"] < row["prediction_time"] for passage in lookup["passages"])
+                assert all(passage["last"] <= row["prediction_time"] for passage in lookup["passages"])
         assert system.numbers is not None
         numbers = system.numbers(found, DRAW)
         assert set(numbers["class_f1"]) == {"no", "yes"} and numbers["patients"] <= numbers["n"] == 8
@@ -102,7 +102,7 @@ def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
-    """The prompts of the rule's episodes offer all labels, and show nothing from the prediction time on."""
+    """The prompts of the rule's episodes offer all labels, and show nothing after the prediction time."""
     own = (f"task={task}", "task.max_test=2", "data.patients=200", "data.leakage=strict", "system.tokens=400")
     system = made(cache, *own)
     records = Records(load([*TINY, f"data.cache={cache}", *own]))
@@ -116,7 +116,7 @@ def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
         assert acts["weigh"].parse(f"Answer: {n - 1}").value == n - 1
         assert acts["weigh"].parse(f"Answer: {n}").error == "outside_labels"
         end = f"{case.prediction_time:%Y-%m-%d %H:%M:%S}"
-        assert all(row[1:20] < end for act in acts.values() for row in act.facts["shown"].text.splitlines())
+        assert all(row[1:20] <= end for act in acts.values() for row in act.facts["shown"].text.splitlines())
 
 
 def test_ehrshot_cases_are_numbered_by_their_labels(system: System[Any]) -> None:
@@ -186,7 +186,7 @@ def test_counts_are_of_codes_before_the_time_and_of_their_ancestors(cache: Path,
     found = count_features(parts(system)[0].records(cases, apart=False), codes)
     for i, case in enumerate(cases):
         events = cohort.events.filter(
-            pl.col("subject_id") == case.subject_id, (pl.col("time") < case.prediction_time).fill_null(True)
+            pl.col("subject_id") == case.subject_id, (pl.col("time") <= case.prediction_time).fill_null(True)
         )
         labs = events["code"].str.starts_with("LAB/").sum()
         assert found[[i]].sum() == events.height + labs
@@ -198,9 +198,10 @@ def test_shots_that_a_class_does_not_have_are_left_out(system: System[Any]) -> N
     features = np.array([[float(case.label), 1.0] for case in cases])
     found = fit_shots(features, row_of, system.cases, 2, 0, "Fitting")
     fewest = min(sum(case.label == label for case in system.cases.train) for label in (0, 1))
-    assert list(found) == [str(n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n <= fewest] + ["all"]
-    assert all(shares.sum(axis=1) == pytest.approx(1) for shares in found.values())
-    assert found["all"].argmax(axis=1).tolist() == [case.label for case in cases]
+    assert list(found) == [str(n) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if n <= fewest] + ["all"]
+    assert all(shares.sum(axis=2) == pytest.approx(1) for shares in found.values())
+    assert {len(shares) for shots, shares in found.items() if shots != "all"} == {5} and len(found["all"]) == 1
+    assert found["all"][0].argmax(axis=1).tolist() == [case.label for case in cases]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "npz"])

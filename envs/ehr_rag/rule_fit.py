@@ -1,0 +1,214 @@
+"""What EHR-RAG's fixed rule learns from the training patients: which features of a record go with which label.
+
+Four kinds of features: an event is there; the last value of an indicator is in the lower, middle or upper third; its
+last values fall, are steady or rise (thirds of their slopes); two events are linked, which means that their names share
+one rare word and are else of certain patterns ("* disease" with "* exchange", whatever the word). Those whose share
+differs between a label and the others by more than chance enter a logistic regression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+
+import numpy as np
+
+from ghar.retrieval.event_store import Record
+from ghar.retrieval.sparse import words
+
+SEEN = 3  # training patients that a feature needs
+SURE = 2.0  # standard errors by which its share must differ between a label and the others
+STRENGTH = 1.0  # C of scikit-learn's logistic regression
+FEWEST = 3  # values of a slope
+COMMON = 24  # names that share a word at most for it to link two of them
+SHORTEST = 4  # letters of such a word
+THIRDS = ("low", "middle", "high")
+TRENDS = ("falling", "steady", "rising")
+Cut = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class EventRules:
+    """prior: f64[classes], the score of the average patient. weights: feature -> f64[classes]. share: of the training
+    patients that have a feature. cuts, trends: indicator -> bounds of the middle third of its last values and of their
+    slopes. links: feature -> its two patterns. shared: words that may link names. values: of an indicator that its
+    slope is of. events: features that are a row's name. names: of codes."""
+
+    prior: np.ndarray
+    weights: Mapping[str, np.ndarray]
+    share: Mapping[str, float]
+    cuts: Mapping[str, Cut]
+    trends: Mapping[str, Cut]
+    names: Mapping[str, str]
+    links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
+    events: frozenset[str] = frozenset()
+    values: int = 5
+
+    def measured(self, indicator: str, last: float, trend: float | None) -> list[str]:
+        """The features of an indicator's last value and of its slope."""
+        found = [_third(indicator, last, self.cuts[indicator], THIRDS)]
+        if trend is not None and indicator in self.trends:
+            found.append(_third(indicator, trend, self.trends[indicator], TRENDS))
+        return found
+
+    def score(self, found: Iterable[str], absent: Iterable[str]) -> np.ndarray:
+        """f64[classes] of a patient: every feature that is neither found nor known to be absent counts with its share
+        in training, so that the prior has it already."""
+        scores = self.prior.copy()
+        for feature in found:
+            scores += (1 - self.share[feature]) * self.weights[feature]
+        for feature in absent:
+            scores -= self.share[feature] * self.weights[feature]
+        return scores
+
+    def leaning(self, feature: str) -> float:
+        """How much more a feature speaks for the outcome than against it."""
+        weight = self.weights[feature]
+        return float(weight[1:].max() - weight[0])
+
+    def worth(self, feature: str, sign: float) -> float:
+        """How much it tells one side, +1 or -1, to know whether a patient has a feature; below 0 for the other."""
+        share = self.share[feature]
+        return sign * self.leaning(feature) * math.sqrt(share * (1 - share))
+
+    def instead(self, feature: str) -> list[str]:
+        """The features that a patient cannot have who has this one: the other thirds."""
+        name, _, third = feature.rpartition(" ")
+        others = next((kind for kind in (THIRDS, TRENDS) if third in kind), ()) if name in self.cuts else ()
+        return [other for each in others if each != third and (other := f"{name} {each}") in self.weights]
+
+    def spread(self, indicator: str) -> float:
+        """How much an indicator's numbers can tell."""
+        named = [self.weights.get(f"{indicator} {third}") for third in (*THIRDS, *TRENDS)]
+        return max((float(np.ptp(weight)) for weight in named if weight is not None), default=0.0)
+
+
+def fit_rules(
+    records: Iterable[Record], labels: Sequence[int], classes: int, names: Mapping[str, str], values: int = 5
+) -> EventRules:
+    """Fit to training patients; `records` are of a store with numbers apart. values: of an indicator that are shown."""
+    shown, measured = [], []
+    for record in records:
+        shown.append({names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist()})
+        measured.append(_last_values(record, values))
+    cuts = _cuts([{name: numbers[-1] for name, numbers in found.items()} for found in measured])
+    slopes = [{name: s for name, v in found.items() if (s := slope(v)) is not None} for found in measured]
+    n = np.bincount(labels, minlength=classes).astype(float)
+    empty = EventRules(np.log((n + 1) / (n.sum() + classes)), {}, {}, cuts, _cuts(slopes), names, values=values)
+    having: list[set[str]] = []
+    for events, last, trend in zip(shown, measured, slopes, strict=True):
+        features = set(events)
+        for name in last.keys() & cuts.keys():
+            features |= set(empty.measured(name, last[name][-1], trend.get(name)))
+        having.append(features)
+    shared = _shared(shown)
+    linked = [links_of(dict.fromkeys(events, ""), shared) for events in shown]
+    kept = _telling(having, labels, n, SURE)
+    # of very many pairs some differ by chance alone
+    pairs = {feature for found in linked for feature in found}
+    kept |= _telling(linked, labels, n, max(SURE, math.sqrt(2 * math.log(max(len(pairs), 1)))))
+    every = [own | found.keys() for own, found in zip(having, linked, strict=True)]
+    prior, weights, share = _regress(every, labels, sorted(kept), n)
+    links = {feature: patterns for feature in weights if len(patterns := tuple(feature.split(" & "))) == 2
+             and feature in pairs}  # fmt: skip
+    events = frozenset(feature for feature in weights if any(feature in some for some in shown))
+    return EventRules(prior, weights, share, cuts, empty.trends, names, links, shared, events, values)
+
+
+def slope(numbers: Sequence[float]) -> float | None:
+    """Least squares over the order of values; None of fewer than `FEWEST`."""
+    if len(numbers) < FEWEST:
+        return None
+    place = np.arange(len(numbers)) - (len(numbers) - 1) / 2
+    return float(place @ np.asarray(numbers, float) / (place @ place))
+
+
+def links_of(names: Iterable[str], shared: frozenset[str]) -> dict[str, tuple[str, str]]:
+    """Feature -> the two names behind it, of all pairs of names that share a word of `shared`: "* a & * b"."""
+    by_word: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for name in sorted(names):
+        for word in name.split():
+            if word in shared:
+                by_word[word].append((" ".join("*" if one == word else one for one in name.split()), name))
+    found = {}
+    for having in by_word.values():
+        for (one, first), (other, second) in permutations(having, 2):
+            if one < other:
+                found.setdefault(f"{one} & {other}", (first, second))
+    return found
+
+
+def _shared(shown: Sequence[set[str]]) -> frozenset[str]:
+    """Words of several names, not so many that they say nothing."""
+    counts: defaultdict[str, int] = defaultdict(int)
+    for name in {name for some in shown for name in some}:
+        for word in set(name.split()):
+            counts[word] += 1
+    return frozenset(
+        w for w, n in counts.items() if 2 <= n <= COMMON and len(w) >= SHORTEST and w.isalpha() and words(w)
+    )
+
+
+def _third(indicator: str, value: float, cut: Cut, names: Sequence[str]) -> str:
+    return f"{indicator} {names[(value > cut[0]) + (value > cut[1])]}"
+
+
+def _cuts(found: Sequence[Mapping[str, float]]) -> dict[str, Cut]:
+    """Bounds of the middle third of each indicator that enough patients have."""
+    values: defaultdict[str, list[float]] = defaultdict(list)
+    for some in found:
+        for name, value in some.items():
+            values[name].append(value)
+    thirds = {name: np.quantile(some, [1 / 3, 2 / 3]) for name, some in sorted(values.items()) if len(some) >= SEEN}
+    return {name: (float(low), float(high)) for name, (low, high) in thirds.items()}
+
+
+def _telling(having: Sequence[Iterable[str]], labels: Sequence[int], n: np.ndarray, sure: float) -> set[str]:
+    """The features whose share differs by `sure` standard errors between a label and all others."""
+    counts: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(n)))
+    for features, label in zip(having, labels, strict=True):
+        for feature in features:
+            counts[feature][label] += 1
+    return {f for f, count in counts.items() if count.sum() >= SEEN and _difference(count, n) >= sure}
+
+
+def _difference(count: np.ndarray, n: np.ndarray) -> float:
+    """The largest difference between a label's share and that of all others, in standard errors."""
+    share = count.sum() / n.sum()
+    others = n.sum() - n
+    known = (n > 0) & (others > 0)
+    error = np.sqrt(share * (1 - share) * (1 / n[known] + 1 / others[known]))
+    apart = np.abs(count / n.clip(1) - (count.sum() - count) / others.clip(1))[known]
+    return float((apart / error).max()) if known.any() and share < 1 else 0.0
+
+
+def _regress(
+    having: Sequence[Iterable[str]], labels: Sequence[int], kept: Sequence[str], n: np.ndarray
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
+    """Score of the average patient, weights and shares. Labels that nobody has keep a score of their own."""
+    from sklearn.linear_model import LogisticRegression
+
+    place = {feature: i for i, feature in enumerate(kept)}
+    prior = np.log((n + 1) / (n.sum() + len(n)))
+    there = np.flatnonzero(n > 0)
+    if not kept or len(there) < 2:
+        return prior, {}, {}
+    table = np.zeros((len(labels), len(kept)))
+    for row, features in enumerate(having):
+        table[row, [place[f] for f in features if f in place]] = 1.0
+    share = table.mean(axis=0)
+    model = LogisticRegression(C=STRENGTH, max_iter=1000).fit(table - share, labels)
+    coefficient, intercept = model.coef_, model.intercept_
+    if len(there) == 2:  # scikit-learn gives the second label's alone
+        coefficient, intercept = np.vstack([-coefficient, coefficient]) / 2, np.array([-1.0, 1.0]) * intercept[0] / 2
+    weights, scores = np.zeros((len(n), len(kept))), prior - 10.0
+    weights[there], scores[there] = coefficient, intercept
+    return scores, {f: weights[:, i] for f, i in place.items()}, {f: float(share[i]) for f, i in place.items()}
+
+
+def _last_values(record: Record, values: int) -> dict[str, list[float]]:
+    return {record.store.indicators[i]: record.trajectory(i, values)[1] for i in record.indicators}
