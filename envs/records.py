@@ -10,13 +10,17 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.config import Config
+from ghar.config import Config, Data
 from ghar.data.audit import Exposure, exposure
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World, generate_world, load_world, world_folder
+from ghar.data.long.truth import LongTruth, load_truth
+from ghar.data.long.world import EVENTS, generate_long, long_folder
 from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import origin, read_source
+from ghar.data.tasks.cards import TaskCard, card_of
+from ghar.data.tasks.given import GIVEN, given_card
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
@@ -68,6 +72,10 @@ class Records:
             if not Path(data.root).is_dir():
                 raise BadInput(f"data.root={data.root} is not a folder: point it at the folder that holds the tables.")
             return Path(data.root)
+        if data.name == "demo_long" or data.name == "demo_long_small":
+            root = long_folder(Path(data.cache), data.name, data.world_seed, data.patients)
+            generate_long(root, name=data.name, seed=data.world_seed, patients=data.patients)
+            return root
         if data.name not in ("demo", "mimic4"):
             raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
         root = world_folder(Path(data.cache), data.world_seed, data.patients, data.two_steps)
@@ -77,8 +85,18 @@ class Records:
     @cached_property
     def source(self) -> Cohort:
         """Events, codes and visits as they were read, without charts: they would cost memory for nothing."""
-        name = "mimic4" if self.config.data.name == "demo" else self.config.data.name
+        name = "mimic4" if self.config.data.name == "demo" else self._data.name
         return read_source(replace(self.config.data, name=name, root=str(self.root)), charts=False)
+
+    @property
+    def long(self) -> bool:
+        """Whether the patients are generated long histories, which come as a MEDS folder."""
+        return self.config.data.name in EVENTS
+
+    @property
+    def _data(self) -> Data:
+        """Where the tables are, generated ones included that lie in a folder as real ones do."""
+        return replace(self.config.data, name="meds", root=str(self.root)) if self.long else self.config.data
 
     @cached_property
     def code_map(self) -> CodeMap | None:
@@ -94,7 +112,7 @@ class Records:
     @cached_property
     def charted(self) -> Cohort:
         """The same with chart measurements; the demo world gets them now."""
-        data = self.config.data
+        data = self._data
         read = read_source(data if data.root is not None or data.name != "mimic4" else replace(data, name="demo"))
         return read if self.code_map is None else self.code_map.cohort(read)
 
@@ -110,7 +128,7 @@ class Records:
 
     @cached_property
     def _found(self) -> TaskSamples:
-        return read_task(self.source, self.config.data, self.config.task, self.code_map)
+        return read_task(self.source, self._data, self.config.task, self.code_map)
 
     def exposures(self) -> dict[str, Exposure]:
         """What the first test samples show under paper and under strict, for a task of visits; empty for another."""
@@ -138,8 +156,18 @@ class Records:
 
     @cached_property
     def world(self) -> World | None:
-        """The truth of a generated cohort, None for real patients."""
-        return load_world(self.root) if self.source.generated else None
+        """The truth of the demo world, None for real patients and for long histories, which have one of their own."""
+        return load_world(self.root) if self.source.generated and not self.long else None
+
+    @cached_property
+    def long_truth(self) -> LongTruth | None:
+        """The truth of generated long histories, None for other patients."""
+        return load_truth(self.root) if self.long else None
+
+    @cached_property
+    def card(self) -> TaskCard:
+        """How the task is put in words."""
+        return given_card(self._data, self.task) if self.task.name == GIVEN else card_of(self.task)
 
     @cached_property
     def graph(self) -> KnowledgeGraph | Umls:
@@ -189,7 +217,7 @@ class Records:
         cache = Path(self.config.data.cache) / "notes"
         if folder is not None:
             return read_notes(Path(folder), cache)
-        if self.config.data.root is not None:
+        if self.config.data.root is not None or self.long:
             return None
         from ghar.data.demo.notes import write_notes  # only where summaries are generated
 

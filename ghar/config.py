@@ -40,7 +40,8 @@ class Scale:
 
 @dataclass(frozen=True)
 class Data:
-    name: Literal["demo", "mimic4", "mimic3", "eicu", "meds", "medqa"]  # the source, which names its file format
+    # the source, which names its file format; demo_long: generated long histories, for EHR-RAG (small: for tests)
+    name: Literal["demo", "demo_long", "demo_long_small", "mimic4", "mimic3", "eicu", "meds", "medqa"]
     root: str | None  # folder of the source's tables, a file of medqa; null generates the demo world
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
@@ -71,6 +72,7 @@ class Task:
         "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
         "medqa",  # GraphWalker's Appendix M
         "labels",  # those of a MEDS label file
+        "given",  # a question in the user's words, which lies beside a MEDS folder's labels
     ]
     labels: str | None  # task=labels: a MEDS label file (parquet), or a folder of them, as ACES and MEDS-DEV write
     question: str | None  # task=labels: what is asked; null asks by the file's name

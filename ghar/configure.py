@@ -259,11 +259,13 @@ def _deepspeed_contradictions(c: Config) -> Iterator[str]:
 
 
 def _data_contradictions(c: Config) -> Iterator[str]:
-    if c.data.name == "demo" and c.data.root is not None:
+    if c.data.name.startswith("demo") and c.data.root is not None:
         yield (
-            f"data=demo generates its patients, so it cannot read data.root={c.data.root}: "
+            f"data={c.data.name} generates its patients, so it cannot read data.root={c.data.root}: "
             "choose data=mimic4 (or an experiment) or set data.root=null."
         )
+    if c.data.name.startswith("demo_long") and c.task.name != "given":
+        yield f"data={c.data.name} asks one question, its own: choose task=given, not task={c.task.name}."
     if (c.task.name == "medqa") != (c.data.name == "medqa"):
         yield f"task={c.task.name} is not asked of data={c.data.name}: task=medqa and data=medqa go together."
     elif c.data.name == "medqa" and c.data.root is None:

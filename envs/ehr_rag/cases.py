@@ -13,7 +13,8 @@ import polars as pl
 from envs.ehr_rag.episode import EventCase
 from envs.records import Records
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.tasks.cards import TaskCard, card_of
+from ghar.data.long.truth import Gold
+from ghar.data.tasks.cards import TaskCard
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.events import event_label
 from ghar.errors import BadInput
@@ -51,11 +52,15 @@ def event_cases(records: Records, clock: Clock) -> EventCases:
     """
     _check_order(records.cohort)
     task, samples = records.task, records.splits
-    known, card = _known(records.charted, clock), card_of(task)
+    known, card = _known(records.charted, clock), records.card
     places, ends = count(), _ends_not_known(records)
+    gold = records.long_truth.gold if records.long_truth is not None else {}
 
     def cases(part: Sequence[Sample]) -> tuple[EventCase, ...]:
-        return tuple(_case(sample, next(places), known[sample.subject_id], task, card, ends) for sample in part)
+        return tuple(
+            _case(sample, next(places), known[sample.subject_id], task, card, ends, gold.get(sample.subject_id, {}))
+            for sample in part
+        )
 
     found = EventCases(task, Splits(*map(cases, (samples.train, samples.valid, samples.test))), {})
     firsts = [(known[case.subject_id].first, case.prediction_time) for case in found.all]
@@ -93,9 +98,9 @@ def _ends_not_known(records: Records) -> dict[int, datetime]:
 
 
 def _case(
-    sample: Sample, place: int, known: _Known, task: Task, card: TaskCard, ends: Mapping[int, datetime]
+    sample: Sample, place: int, known: _Known, task: Task, card: TaskCard, ends: Mapping[int, datetime], gold: Gold
 ) -> EventCase:
     text, at = "; ".join(known.facts), sample.prediction_time
     if ends.get(sample.visit_id) == at:
         at -= timedelta(microseconds=1)
-    return EventCase(sample.sample_id, sample.subject_id, place, text, at, task, card, sample.label)
+    return EventCase(sample.sample_id, sample.subject_id, place, text, at, task, card, sample.label, gold)

@@ -25,6 +25,7 @@ from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.together import together
 from ghar.data.cohort import Task
+from ghar.data.long.truth import Gold
 from ghar.data.tasks.cards import TaskCard
 from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, Reply, Step, as_text
 from ghar.llm.event_replies import parse_items, parse_label_number, parse_move, parse_search
@@ -43,8 +44,8 @@ Passages = tuple[EventPassage, ...]
 
 @dataclass(frozen=True)
 class EventCase:
-    """A patient before a prediction time, number `place` of the corpus. text: the static facts. label: the truth; no
-    policy sees it."""
+    """A patient before a prediction time, number `place` of the corpus. text: the static facts. label: the truth, and
+    gold: the rows that tell it, where a generated world knows them; no policy sees either."""
 
     sample_id: str
     subject_id: int
@@ -54,6 +55,7 @@ class EventCase:
     task: Task
     card: TaskCard
     label: int
+    gold: Gold = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

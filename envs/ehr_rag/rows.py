@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
+from envs.ehr_rag.gold import by_step, recall_numbers, recalls
 from envs.system import Variant
 from ghar.episode import Episode
 from ghar.metrics.policy import policy_summary
@@ -20,9 +21,14 @@ Row = Mapping[str, Any]
 
 
 def event_row(episode: Episode, case: EventCase, variant: Variant) -> dict[str, Any]:
-    """`prediction_time`, `found` (look-ups with their passages) and `arguments` of a row; an iteration is a look-up."""
+    """`prediction_time`, `found` (look-ups with their passages) and `arguments` of a row; an iteration is a look-up.
+
+    Where the rows that tell are known: `evidence`, the share found of each, and `evidence_by_step`, the recall after
+    each look-up."""
     found = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
+    gold = {"evidence": recalls(case.gold, found.lookups), "evidence_by_step": by_step(case.gold, found.lookups)}
     return {
+        **(gold if case.gold else {}),
         "prediction_time": f"{case.prediction_time:{SECOND}}",
         "retrieved": bool(found.lookups),
         "iterations": len(found.lookups),
@@ -75,7 +81,11 @@ def variant_numbers(labels: Sequence[str], rows: Sequence[Row], draw: Mapping[st
     truth = [place[row["label"]] for row in rows]
     guess = [None if row["prediction"] is None else place[row["prediction"]] for row in rows]
     by_class = class_f1(truth, guess, len(labels), patients=patients_of(rows), **draw)
-    return found | {
-        "class_f1": {labels[i]: interval.as_list() for i, interval in by_class.items()},
-        "errors": dict(Counter(error for row in rows for error in row["errors"]).most_common()),
-    }
+    return (
+        found
+        | recall_numbers(rows, draw)
+        | {
+            "class_f1": {labels[i]: interval.as_list() for i, interval in by_class.items()},
+            "errors": dict(Counter(error for row in rows for error in row["errors"]).most_common()),
+        }
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ghar.config import Config, Count, Fraction, Natural, Positive
+from ghar.config import Config, Count, Fraction, Natural, NotNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Settings:
     recent_values: Count = 5  # of each
     rows: Count = 1000  # budget of evidence in a prompt
     tokens: Count = 16000  # the same in tokens; at most half of what the model can read
+    recall: NotNegative = 5.0  # reward of all evidence, where a generated world knows which rows tell
+    cost: NotNegative = 0.1  # of a search
     embeddings: str | None = None  # parquet or npz with subject_id, prediction_time and vector, for variant embeddings
 
 

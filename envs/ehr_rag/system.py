@@ -14,6 +14,7 @@ from typing import Any, get_args
 from envs.ehr_rag.baselines import LINEAR, Regressions
 from envs.ehr_rag.cases import EventCases, event_cases
 from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
+from envs.ehr_rag.gold import gains
 from envs.ehr_rag.rows import Row, event_row, variant_numbers
 from envs.ehr_rag.rule import RuleReader
 from envs.ehr_rag.rule_fit import fit_rules
@@ -25,6 +26,7 @@ from ghar.config import Config
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.retrieval.ether import EtherSpec
 from rewards.compose import EpisodeReward
+from rewards.evidence import score_evidence
 from rewards.outcome import score_outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -64,7 +66,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         cases=cases.splits,
         episode=room.player(WORDS, fitted).episode,
         corpus=EventLookups(stores, keys, spec, config.seed),
-        reward=partial(outcome, config.reward.eta),
+        reward=partial(outcome, config.reward.eta, settings),
         variants=variants(settings),
         main=MAIN,
         listed=listed,
@@ -77,6 +79,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         numbers=partial(variant_numbers, labels),
         summary=partial(shots, fitted, config.eval.bootstrap),
         pairs_of=[("scripted", f"scripted_{name}") for name in METHODS if name != MAIN],
+        ceilings=partial(_ceilings, records),
         counts=records.counts() | cases.counts,
         generated=records.cohort.generated,
         credentialed=records.credentialed(records.cohort, records.charted),
@@ -99,9 +102,18 @@ def _linear(settings: Settings) -> tuple[str, ...]:
     return LINEAR if settings.embeddings is not None else LINEAR[:1]
 
 
-def outcome(eta: float, episode: Episode, case: EventCase) -> EpisodeReward:
-    """The outcome alone, weighted by `eta`."""
-    return score_outcome(episode, case.label, eta)
+def outcome(eta: float, settings: Settings, episode: Episode, case: EventCase) -> EpisodeReward:
+    """The outcome, weighted by `eta`; where it is known which rows tell, also what was found of them less what the
+    searches cost."""
+    if not case.gold:
+        return score_outcome(episode, case.label, eta)
+    found = gains(episode, case.gold)
+    return score_evidence(episode, case.label, eta, found, recall=settings.recall, cost=settings.cost)
+
+
+def _ceilings(records: Records, cases: Sequence[EventCase]) -> Mapping[str, float] | None:
+    truth = records.long_truth
+    return truth.ceilings(case.subject_id for case in cases) if truth is not None else None
 
 
 def shots(fitted: Regressions, resamples: int, rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:

@@ -197,7 +197,7 @@ def _rarity(found: Any, names: Sequence[Sequence[str]]) -> dict[str, float]:
     return {name: float(np.log((1 + found.shape[0]) / (1 + windows[i])) + 1) for name, i in place.items()}
 
 
-def _meaning(found: Any, names: Sequence[Sequence[str]], telling: Mapping[str, float]) -> dict[str, np.ndarray]:
+def _meaning(found: Any, names: list[list[str]], telling: Mapping[str, float]) -> dict[str, np.ndarray]:
     """Of names, and of words as the mean over the names that have them."""
     counts = np.asarray(found.sum(axis=0)).ravel()
     kept = np.sort(np.argsort(-counts, kind="stable")[:MOST_CODES])

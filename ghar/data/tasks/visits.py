@@ -13,7 +13,7 @@ from ghar.config import Task as TaskConfig
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.mapping import CodeMap
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, require_labels
-from ghar.data.tasks.given import given_splits, label_rows, split_samples
+from ghar.data.tasks.given import GIVEN, given_splits, given_task, label_rows, split_samples
 from ghar.data.tasks.label_files import label_file_task
 from ghar.data.tasks.labelled import labelled_samples
 from ghar.data.tasks.next_visit import SIZE, KareTask, complete_visits, kare_samples, mimic4_sample
@@ -49,9 +49,12 @@ def read_task(cohort: Cohort, data: Data, task: TaskConfig, code_map: CodeMap | 
     `visit_samples`, `given_labels` and `split_samples` do.
     """
     labels, counts = None, {}
-    if task.name in EHRSHOT:
+    if task.name in EHRSHOT or task.name == GIVEN:
         labels, counts = label_rows(cohort, data, task.name)
-    about, samples = visit_samples(cohort, task, data.leakage, labels)
+    if task.name == GIVEN and labels is not None:
+        about, samples = given_task(data), labelled_samples(cohort, GIVEN, labels, data.leakage)
+    else:
+        about, samples = visit_samples(cohort, task, data.leakage, labels)
     samples = _kare(samples, task) if task.draw == "kare" else drawn(samples, cohort, task)
     samples = samples if code_map is None else code_map.samples(samples)
     return TaskSamples(about, samples, _split(samples, cohort, data, task), counts)

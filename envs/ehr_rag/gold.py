@@ -1,0 +1,96 @@
+"""How much of what tells an episode has found, where a generated world knows the rows: evidence recall step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from envs.ehr_rag.episode import EventPrediction, Lookup
+from ghar.data.long.truth import Gold
+from ghar.episode import Act, Episode
+from ghar.metrics.bootstrap import mean_interval
+from rewards.evidence import Found
+
+SEARCHES = ("refine", "react")  # roles whose reply is a look-up
+
+
+def found_rows(gold: Gold, lookups: Iterable[Lookup]) -> dict[str, set[tuple[str, str]]]:
+    """The rows that tell, of each evidence, among those that were looked up; a trajectory shows its values as rows."""
+    lines = [line for lookup in lookups for passage in lookup.passages for line in passage.rows]
+    return {why: {row for row in rows if any(_is_row(row, line) for line in lines)} for why, rows in gold.items()}
+
+
+def recalls(gold: Gold, lookups: Sequence[Lookup]) -> dict[str, float]:
+    """Evidence -> share of its rows that were found."""
+    return {why: len(rows) / len(gold[why]) for why, rows in found_rows(gold, lookups).items()}
+
+
+def recall(gold: Gold, lookups: Sequence[Lookup]) -> float:
+    """Mean over the evidence of a patient; 0 without any."""
+    shares = recalls(gold, lookups)
+    return sum(shares.values()) / len(shares) if shares else 0.0
+
+
+def by_step(gold: Gold, lookups: Sequence[Lookup]) -> list[float]:
+    """The recall after each look-up, in their order."""
+    return [recall(gold, lookups[: n + 1]) for n in range(len(lookups))]
+
+
+def gains(episode: Episode, gold: Gold) -> list[Found]:
+    """What each look-up was the first to find, with the turn that asked for it: the choice of indicators, or a
+    search."""
+    lookups = episode.prediction.lookups if isinstance(episode.prediction, EventPrediction) else ()
+    asked = _turns(episode)
+    steps = [0.0, *by_step(gold, lookups)]
+    return [
+        Found(asked.get(_key(lookup)), after - before)
+        for lookup, before, after in zip(lookups, steps, steps[1:], strict=False)
+    ]
+
+
+def _turns(episode: Episode) -> dict[tuple[str, str], int]:
+    """(path, query) of a look-up -> the turn that asked for it."""
+    acts: list[Any] = [record for record in episode.trace if isinstance(record.effect, Act)]
+    found: dict[tuple[str, str], int] = {}
+    for turn, record in enumerate(acts[: len(episode.turns)]):
+        act, value = record.effect, record.result.value
+        if act.role == "indicators":
+            found["numbers", ""] = turn
+        elif act.role in SEARCHES and value:
+            said = value[1] if isinstance(value, tuple) else value
+            if isinstance(said, str):
+                found[act.facts["path"], said] = turn
+    return found
+
+
+def _key(lookup: Lookup) -> tuple[str, str]:
+    return (lookup.path, "" if lookup.path == "numbers" else lookup.query)
+
+
+def _is_row(row: tuple[str, str], line: str) -> bool:
+    """Whether a line is this row, or the trajectory that it is of."""
+    stamp, name = row
+    if line.startswith("["):
+        label = line[len(stamp) :].rpartition(" (value: ")[0] or line[len(stamp) :]
+        return line.startswith(stamp) and label.endswith(f" - {name}")
+    return line.startswith(f"{name}: [") and stamp in line
+
+
+def recall_numbers(rows: Sequence[Mapping[str, Any]], draw: Mapping[str, Any]) -> dict[str, Any]:
+    """{"evidence": {name or "all": [value, low, high]}, "evidence_by_step": [mean after look-up 1, 2, ...]} of rows
+    whose patients have evidence; nothing where none has."""
+    told = [row for row in rows if row.get("evidence")]
+    if not told:
+        return {}
+    names = sorted({name for row in told for name in row["evidence"]})
+    found = {}
+    for name in names:
+        some = [row for row in told if name in row["evidence"]]
+        patients = [row["subject_id"] for row in some]
+        found[name] = mean_interval([row["evidence"][name] for row in some], patients=patients, **draw).as_list()
+    every = [sum(row["evidence"].values()) / len(row["evidence"]) for row in told]
+    found["all"] = mean_interval(every, patients=[row["subject_id"] for row in told], **draw).as_list()
+    longest = max(len(row["evidence_by_step"]) for row in told)
+    steps = [[row["evidence_by_step"][min(n, len(row["evidence_by_step"]) - 1)] for row in told
+              if row["evidence_by_step"]] for n in range(longest)]  # fmt: skip
+    return {"evidence": found, "evidence_by_step": [sum(step) / len(step) for step in steps]}
