@@ -9,9 +9,6 @@ manifest.json, which says that every patient is generated. The story: story.py.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +21,9 @@ from ghar.data.demo.vocabulary import load_vocabulary
 from ghar.data.long.story import EXCULPATED, KINDS, SLOPE, TRIGGER, critical
 from ghar.errors import BadInput
 from ghar.progress import track
+from ghar.provenance import Mark, signed_mark
+from ghar.seal import sound
+from ghar.storage import new_folder
 
 FORMAT = 1  # raise it when the same parameters would give another world
 Size = Literal["demo_long", "demo_long_small"]
@@ -82,18 +82,12 @@ def generate_long(root: Path, *, name: Size, seed: int, patients: int) -> None:
     about = {"generated": True, "format": FORMAT, "name": name, "seed": seed, "patients": patients}
     manifest = root / "manifest.json"
     if manifest.is_file() and json.loads(manifest.read_text()) == about:
-        return
-    if root.exists() and any(root.iterdir()):
+        if sound(root) and signed_mark(root).generated:
+            return
+    elif root.exists() and any(root.iterdir()):
         raise BadInput(f"{root} holds something else than this generated world: delete it or name another data.cache.")
-    root.parent.mkdir(parents=True, exist_ok=True)
-    half = Path(tempfile.mkdtemp(prefix=f".{root.name}.", suffix=".partial", dir=root.parent))
-    try:
-        half.chmod(0o755)
+    with new_folder(root, Mark(generated=True, credentialed=False)) as half:
         _write(half, about, EVENTS[name])
-        if not manifest.is_file():  # somebody else may have finished the same world meanwhile
-            os.replace(half, root)
-    finally:
-        shutil.rmtree(half, ignore_errors=True)
 
 
 def _write(folder: Path, about: Mapping[str, Any], size: tuple[int, int]) -> None:

@@ -16,7 +16,7 @@ from envs.records import Records
 from envs.rollout import Job, rollout
 from envs.system import System, build
 from ghar.data.long.world import QUESTION, long_folder
-from ghar.episode import Act, Episode
+from ghar.episode import Act, Episode, Reply
 from ghar.errors import BadInput
 from launch.entry import load
 
@@ -79,7 +79,7 @@ def test_a_search_earns_what_it_was_the_first_to_find_and_costs(system: System[A
         asked = [one for one in found if one.turn is not None]
         assert len(asked) == sum(act.role == "indicators" for act in acts) + sum(
             record.effect.role == "refine" and bool(record.result.value)
-            for record in episode.trace if isinstance(record.effect, Act)
+            for record in episode.trace if isinstance(record.effect, Act) and isinstance(record.result, Reply)
         )  # fmt: skip
         outcome = 5 * reward.terms["orm"]
         recall = sum(one.recall for one in found)
