@@ -101,6 +101,7 @@ def test_a_meds_folder_with_labels_and_a_question_in_the_users_words(system: Sys
     root, folder = long_folder(cache, "demo_long_small", 0, 40), cache / "mine"
     for part in ("data", "metadata", "labels"):
         shutil.copytree(root / part, folder / part)
+    shutil.copy(root / "visits.parquet", folder)
     words = {"question": "Does it get worse?", "labels": ["stays", "worsens"]}
     (folder / "labels" / "given.json").write_text(json.dumps(words))
     mine = made("data=meds", "task=given", f"data.root={folder}", f"data.cache={cache}")
