@@ -4,32 +4,26 @@
     in hospital        treatment, progress
     discharge plan     discharge, instructions
 
-A section may hold text of a later phase; that piece goes to the part it belongs to: the examination at discharge, the
-discharge date of the head, and issues after discharge told at the end of the hospital course. Results are of the whole
-stay (the paper's Figure 7 says so), so they count as progress. Medications on admission, which stand late in a report,
-are known early, but the released code counts them as progress, and so do we.
+Headings are read by their words, however they are written (headings.py), and what is not understood fails closed: text
+under an unknown heading counts as of the discharge plan, which no question shows, up to the next heading that is known
+(`unknown_headings` names them; a mapping may be given). A section may hold text of a later phase under a heading of its
+own, "Exam on discharge:" say; from there on it is of the later phase, and only a main heading of the report ends it.
+
+Results are of the whole stay (the paper's Figure 7 says so), so they count as progress. Medications on admission, which
+stand late in a report, are known early, but the released code counts them as progress, and so do we.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ghar.data.headings import HEAD, LATE, UNKNOWN, Heading, find_headings
+
 PARTS = ("demography", "presenting", "assessment", "treatment", "progress", "discharge", "instructions")
 PHASES = {"clinical profile": PARTS[:3], "in hospital": PARTS[3:5], "discharge plan": PARTS[5:]}
-HEAD = "head"  # heading of what stands before the first heading
-HEADINGS = {  # MIMIC-IV-Note's
-    "chief complaint": "presenting", "history of present illness": "presenting", "past medical history": "presenting",
-    "social history": "presenting", "family history": "presenting", "review of systems": "presenting",
-    "physical exam": "assessment", "major surgical or invasive procedure": "treatment",
-    "pertinent results": "progress", "brief hospital course": "progress", "medications on admission": "progress",
-    "discharge medications": "discharge", "discharge disposition": "discharge", "discharge diagnosis": "discharge",
-    "discharge diagnoses": "discharge", "discharge condition": "discharge", "facility": "discharge",
-    "discharge instructions": "instructions", "followup instructions": "instructions",
-}  # fmt: skip
-VISIT_HEADINGS = {  # of notes of outpatient visits, as in aci-bench; looked for where no heading above is found
+VISIT_HEADINGS = {  # of notes of outpatient visits, as in aci-bench; looked for where no heading of a summary is found
     "chief complaint": "presenting", "history of present illness": "presenting", "medical history": "presenting",
     "past history": "presenting", "past medical history": "presenting", "surgical history": "presenting",
     "social history": "presenting", "family history": "presenting", "review of systems": "presenting",
@@ -38,23 +32,10 @@ VISIT_HEADINGS = {  # of notes of outpatient visits, as in aci-bench; looked for
     "results": "progress", "impression": "discharge", "assessment": "discharge", "assessment and plan": "discharge",
     "plan": "discharge", "instructions": "instructions",
 }  # fmt: skip
-OWN = ("brief hospital course", "discharge diagnosis", "discharge diagnoses", "discharge medications",
-       "discharge instructions")  # fmt: skip  # a text with one of these is a discharge summary
-
-
-def _lines(headings: Mapping[str, str]) -> re.Pattern[str]:
-    names = "|".join(sorted(headings, key=len, reverse=True))
-    return re.compile(rf"^[ \t]*(?P<heading>{names})[ \t]*(?::|$)", re.IGNORECASE | re.MULTILINE)
-
-
-LINES, VISIT_LINES = _lines(HEADINGS), _lines(VISIT_HEADINGS)
-LATE = {  # heading -> where its text of a later phase begins, and the part that text is of
-    "physical exam": (
-        re.compile(r"^[ \t]*(?:(?:at|on|upon|day of)[ \t]+)?(?:discharge|d/c)\b", re.IGNORECASE | re.MULTILINE),
-        "discharge",
-    ),
-    "brief hospital course": (re.compile(r"^\W*transitional issues", re.IGNORECASE | re.MULTILINE), "instructions"),
-}  # fmt: skip
+VISIT_LINES = re.compile(
+    rf"^[ \t]*(?P<heading>{'|'.join(sorted(VISIT_HEADINGS, key=len, reverse=True))})[ \t]*(?::|$)",
+    re.IGNORECASE | re.MULTILINE,
+)
 DISCHARGE_DATE = re.compile(r"Discharge Date:[^\n]*", re.IGNORECASE)
 # What an earlier phase cannot know. Sentences that say so are not shown as background.
 HINDSIGHT = re.compile(
@@ -62,7 +43,11 @@ HINDSIGHT = re.compile(
     r"discharge (?:medication|diagnos|plan|instruction|home|to)|d/c(?:ed|'d)|(?:went|go|sent) home (?:on|with))",
     re.IGNORECASE,
 )
-SENTENCE_END = re.compile(r"(?<=[.!?])[ \t]+|\n+")
+SENTENCE_END = re.compile(  # "Dr. Smith" is no end
+    r"(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!\bNo\.)(?<!\be\.g\.)(?<!\bi\.e\.)"
+    r"[ \t]+|\n+"
+)
+Own = tuple[tuple[str, str], ...]  # heading, as it is written but for case and marks, and its part
 
 
 @dataclass(frozen=True)
@@ -77,53 +62,83 @@ class Section:
 
 
 @lru_cache(maxsize=2048)  # a report is ranked for many questions
-def split_sections(text: str) -> tuple[Section, ...]:
+def split_sections(text: str, own: Own = ()) -> tuple[Section, ...]:
     """The sections of a report in order; together they hold all of it but the headings. One that knows no heading is
-    a single section `HEAD`."""
+    a single section `HEAD`. own: headings of a source of its own, and what they mean."""
+    found = _headings(text, own)
+    first = found[0].start if found else len(text)
+    cut = _head(text, first)
+    for number, heading in enumerate(found, 1):
+        end = found[number].start if number < len(found) else len(text)
+        if heading.part == "demography":
+            cut += _head(text, end, heading.end)
+        else:
+            cut.append((heading.name, heading.part, heading.end, end))
     sections = []
-    headings, found = _headings(text)
-    first = found[0].start() if found else len(text)
-    late = DISCHARGE_DATE.search(text, 0, first)
-    cut = [(HEAD, "demography", 0, first)]
-    if late is not None:
-        cut = [
-            (HEAD, "demography", 0, late.start()),
-            ("discharge date", "discharge", late.start(), late.end()),
-            (HEAD, "demography", late.end(), first),
-        ]
-    for number, match in enumerate(found, 1):
-        heading, end = match["heading"].lower(), found[number].start() if number < len(found) else len(text)
-        cut += _without_later(text, heading, headings[heading], match.end(), end)
-    for heading, part, start, end in cut:
+    for name, part, start, end in cut:
         body = text[start:end].strip()
         if body:
             begin = text.index(body, start)
-            sections.append(Section(heading, part, begin, begin + len(body), body))
+            sections.append(Section(name, part, begin, begin + len(body), body))
     return tuple(sections)
 
 
-def _headings(text: str) -> tuple[Mapping[str, str], list[re.Match[str]]]:
-    """The lines that are headings, and what their words mean. Phases follow each other: a heading of an earlier phase
-    within a later one ("Medications:" in the instructions) is part of the text there."""
-    headings, found = HEADINGS, list(LINES.finditer(text))
-    if not any(match["heading"].lower() in OWN for match in found):
-        headings, found = VISIT_HEADINGS, list(VISIT_LINES.finditer(text))
-    kept, reached = [], 0
-    for match in found:
-        part = headings[match["heading"].lower()]
-        # the procedure stands early in a report, though it is of the stay
-        phase = {"progress": 1, "discharge": 2, "instructions": 2}.get(part, 0)
-        if phase >= reached:
-            kept, reached = [*kept, match], phase
-    return headings, kept
+def unknown_headings(text: str, own: Own = ()) -> tuple[str, ...]:
+    """The headings of a report whose meaning is unknown, as they are written."""
+    return tuple(heading.name for heading in _headings(text, own) if heading.kind == UNKNOWN)
 
 
-def _without_later(text: str, heading: str, part: str, start: int, end: int) -> list[tuple[str, str, int, int]]:
-    rule, later = LATE.get(heading, (None, ""))
-    found = rule.search(text, start, end) if rule is not None else None
-    if found is None:
-        return [(heading, part, start, end)]
-    return [(heading, part, start, found.start()), (heading, later, found.start(), end)]
+def _head(text: str, end: int, start: int = 0) -> list[tuple[str, str, int, int]]:
+    """Who the patient is, without the date of the discharge."""
+    late = DISCHARGE_DATE.search(text, start, end)
+    if late is None:
+        return [(HEAD, "demography", start, end)]
+    return [
+        (HEAD, "demography", start, late.start()),
+        ("discharge date", "discharge", late.start(), late.end()),
+        (HEAD, "demography", late.end(), end),
+    ]
+
+
+def _headings(text: str, own: Own) -> list[Heading]:
+    """The lines that begin a section. Phases follow each other: a main heading of an earlier phase within a later one
+    ("Medications:" in the instructions) is part of the text there."""
+    found = find_headings(text, dict(own))
+    if not any(heading.telling for heading in found):
+        visits = [m for m in VISIT_LINES.finditer(text)]
+        if visits or not found:
+            return _in_phases(
+                [Heading(m["heading"].lower(), VISIT_HEADINGS[m["heading"].lower()], "main", m.start(), m.end())
+                 for m in visits]
+            )  # fmt: skip
+    return _in_phases(found)
+
+
+def _in_phases(found: list[Heading]) -> list[Heading]:
+    kept: list[Heading] = []
+    reached = 0  # by main headings
+    for heading in found:
+        phase, before = _phase(heading.part), kept[-1].kind if kept else ""
+        if heading.part == "demography" and (not kept or kept[-1].part == "demography"):
+            continue  # one more line about who the patient is
+        if reached == 2 and (heading.kind != "main" or phase < 2):
+            continue
+        if heading.kind == "main":
+            # an examination under a heading of a later phase is the one of that phase
+            if phase < reached or (before == LATE and phase == 0 and heading.part != "treatment"):
+                continue
+            reached = phase
+        elif before == LATE or (before == UNKNOWN and heading.kind != LATE):
+            continue
+        elif heading.kind == "minor" and kept and kept[-1].part == heading.part:
+            continue  # "Labs:" within the results
+        kept.append(heading)
+    return kept
+
+
+def _phase(part: str) -> int:
+    # the procedure stands early in a report, though it is of the stay
+    return {"progress": 1, "discharge": 2, "instructions": 2}.get(part, 0)
 
 
 def section_text(sections: tuple[Section, ...], *headings: str) -> str:

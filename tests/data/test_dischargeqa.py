@@ -12,8 +12,8 @@ from ghar.data.demo.notes import write_notes
 from ghar.data.demo.world import generate_world
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import Notes, read_notes
-from ghar.data.sections import PARTS, split_sections
-from ghar.data.tasks.discharge_items import diagnoses, instructions, medications, same
+from ghar.data.sections import PARTS, sentences, split_sections
+from ghar.data.tasks.discharge_items import diagnoses, instructions, medications, same, styled
 from ghar.data.tasks.dischargeqa import SHOWN, Kind, Question, build_questions, letters
 from ghar.errors import BadInput
 from ghar.llm.options import LETTERS
@@ -46,7 +46,7 @@ def test_right_options_are_what_the_report_lists(generated: tuple[Cohort, Notes]
         if kind == "instruction":
             assert right == {" ".join(instructions(cut))} and len(question.options) == 4
         else:
-            assert right == set({"diagnosis": diagnoses, "medication": medications}[kind](cut))
+            assert right == set(map(styled, {"diagnosis": diagnoses, "medication": medications}[kind](cut)))
             assert not any(same(a, b) for a in right for b in wrong)
 
 
@@ -113,7 +113,7 @@ def test_options_of_real_tables(tmp_path: Path, write_tables: Write) -> None:
     assert set(question.options) == {"Sepsis", "Congestive heart failure"}  # "Heart failure" may mean the same
     assert question.options[question.answer.bit_length() - 1] == "Sepsis"
     [question], counts = build_questions(cohort, notes, "medication", rows=(1, 3), words=50, seed=0)
-    assert set(question.options) == {"Aspirin EC", "senna"} and counts["left_out.no_report"] == 2
+    assert set(question.options) == {"Aspirin EC", "Senna"} and counts["left_out.no_report"] == 2
 
 
 @pytest.mark.parametrize("diagnosis, rule", [("None", "nothing_right"), ("Heart failure", "everything_right")])
@@ -142,3 +142,47 @@ def test_items_of_a_real_looking_list() -> None:
     cut = split_sections(text)
     assert medications(cut) == ("Metoprolol Tartrate", "Insulin", "Vitamin D", "Acetaminophen w/Codeine")
     assert diagnoses(cut) == ("NSTEMI", "Diabetes", "gout")
+
+
+def test_the_options_of_an_instruction_do_not_tell_which_is_right(generated: tuple[Cohort, Notes]) -> None:
+    """Whoever takes the set that has most sentences in common with the others is right as often as by chance."""
+    right = []
+    for seed in range(6):
+        for question in built(generated, "instruction", seed)[0]:
+            sets = [set(sentences(option)) for option in question.options]
+            common = [sum(len(one & other) for other in sets if other is not one) for one in sets]
+            assert len(set(common)) == 1  # any two sets share the same half
+            best = [i for i, n in enumerate(common) if n == max(common)]
+            right.append(sum(question.answer >> i & 1 for i in best) / len(best))
+    assert len(right) > 60 and sum(right) / len(right) <= 0.30
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("PRIMARY DIAGNOSIS: Ascites\nSECONDARY DIAGNOSES: HCV cirrhosis, COPD, HIV",
+     ("Ascites", "HCV cirrhosis", "COPD", "HIV")),
+    ("1) Pneumonia 2) Heart failure 3) Gout", ("Pneumonia", "Heart failure", "Gout")),
+    ("Primary:\nPneumonia\nSecondary:\n- Chronic kidney disease, stage 3",
+     ("Pneumonia", "Chronic kidney disease, stage 3")),
+    ("1. Sepsis; gout", ("Sepsis", "gout")),
+    ("Pneumonia, unspecified organism", ("Pneumonia, unspecified organism",)),
+])  # fmt: skip
+def test_lists_and_prefixes_are_read(text: str, expected: tuple[str, ...]) -> None:
+    assert diagnoses(split_sections(f"Discharge Diagnosis:\n{text}\n")) == expected
+
+
+def test_a_letter_is_no_advice_and_lab_work_no_drug() -> None:
+    advice = "Dear Ms. ___,\nYou were seen by Dr. Smith. Drink much water.\nSincerely,\nYour ___ Team\n___,"
+    assert instructions(split_sections(f"Discharge Instructions:\n{advice}\n")) == (
+        "You were seen by Dr. Smith.", "Drink much water.",
+    )  # fmt: skip
+    drugs = "1. Metoprolol Tartrate 25 mg PO BID\n2. Vitamin D ___ UNIT PO DAILY\n3. Outpatient Lab Work"
+    assert medications(split_sections(f"Discharge Medications:\n{drugs}\n")) == ("Metoprolol Tartrate", "Vitamin D")
+
+
+@pytest.mark.parametrize("name, one_style", [
+    ("PNEUMONIA", "Pneumonia"), ("COPD", "COPD"), ("Metoprolol Tartrate", "Metoprolol tartrate"),
+    ("metoprolol tartrate", "Metoprolol tartrate"), ("HCV cirrhosis", "HCV cirrhosis"),
+    ("Pneumonia, unspecified", "Pneumonia"), ("ACUTE KIDNEY FAILURE", "Acute kidney failure"),
+])  # fmt: skip
+def test_names_are_in_one_style(name: str, one_style: str) -> None:
+    assert styled(name) == one_style

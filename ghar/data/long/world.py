@@ -129,7 +129,7 @@ def _write(folder: Path, about: Mapping[str, Any], size: tuple[int, int]) -> Non
 
 
 def _words() -> _Words:
-    v = load_vocabulary()
+    v = load_vocabulary(0)
     common = [(f"ICD10CM/{c}", n) for c, n in zip(v.conditions["code"], v.conditions["name"], strict=True)]
     common += [(f"DRUG/{name}", name) for name in v.drugs["name"]]
     common += [(f"ICD10PCS/{c}", n) for c, n in zip(v.procedures["code"], v.procedures["name"], strict=True)]

@@ -2,12 +2,14 @@
 
 diagnosis    which of these were made at discharge?        shown: the clinical profile
 medication   which of these does the patient take home?    shown: the clinical profile and the stay
-instruction  which advice was given?                       shown: all but the instructions
+instruction  which advice was given?                       shown: the clinical profile and the stay
 
 Right options are what the report lists. Wrong ones are, for diagnosis and medication, what the tables have of the stay
 and the patient's earlier stays and the report does not list; overlap is found by rule (`discharge_items.same`) where
-the paper asks GPT-4o. For instruction, one of four sets of advice is right; in the others half of it is exchanged for
-advice to other patients, where the paper has GPT-4o permute the key points.
+the paper asks GPT-4o; all names are in one style, so that none betrays where it is from. For instruction, one of four
+sets of advice is right; in the others the same half of it is exchanged for advice to other patients, drawn as often as
+it is given, where the paper has GPT-4o permute the key points. So any two sets have the other half in common and no
+more: nothing in the options tells which one is right.
 
 A stay is left out, by named and counted rules: without a report or a known end, with fewer or more rows than `rows` of
 diagnoses, medications or procedures (the paper: 3 to 40), without the sections that are asked about, with nothing right
@@ -25,10 +27,11 @@ from typing import Literal
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.headings import HEAD
 from ghar.data.readers.notes import Notes
-from ghar.data.sections import HEAD, PARTS, PHASES, Section, background, split_sections
+from ghar.data.sections import PHASES, Own, Section, background, split_sections, unknown_headings
 from ghar.data.tasks import discharge_items
-from ghar.data.tasks.discharge_items import POINTS, same
+from ghar.data.tasks.discharge_items import POINTS, same, styled
 from ghar.data.visit_codes import KIND_NAMES, kinds_of
 from ghar.errors import BadInput
 from ghar.llm.options import LETTERS
@@ -38,7 +41,7 @@ Kind = Literal["diagnosis", "medication", "instruction"]
 SHOWN = {  # what was known when the question came up
     "diagnosis": PHASES["clinical profile"],
     "medication": PHASES["clinical profile"] + PHASES["in hospital"],
-    "instruction": tuple(part for part in PARTS if part != "instructions"),
+    "instruction": PHASES["clinical profile"] + PHASES["in hospital"],
 }
 ASKED = {  # the question, the kind of table it is about, its section of the report
     "diagnosis": ("Which of these diagnoses were made at discharge?", "diagnoses", "discharge diagnosis"),
@@ -49,6 +52,8 @@ ASKED = {  # the question, the kind of table it is about, its section of the rep
 }  # fmt: skip
 LONGEST = 10  # words of an option from the tables
 SETS = 4  # of advice, one of them right
+TRIES = 50  # to draw a point of other advice, each
+MOST_NAMED = 5  # unknown headings
 ITEMS: Mapping[str, Callable[[tuple[Section, ...]], tuple[str, ...]]] = {
     "diagnosis": discharge_items.diagnoses,
     "medication": discharge_items.medications,
@@ -111,18 +116,20 @@ def letters(answer: int) -> str:
 
 
 def build_questions(
-    cohort: Cohort, notes: Notes, kind: Kind, *, rows: tuple[int, int], words: int, seed: int
+    cohort: Cohort, notes: Notes, kind: Kind, *, rows: tuple[int, int], words: int, seed: int, headings: Own = ()
 ) -> tuple[list[Question], dict[str, int]]:
     """Questions by patient and time, and how many stays each rule left out.
 
-    rows: fewest and most rows of each table; words: budget of the background. The order of options is drawn from `seed`
-    and the stay. Raises BadInput when no stay is left.
+    rows: fewest and most rows of each table; words: budget of the background. headings: further ones of the reports,
+    and the part they are of. The order of options is drawn from `seed` and the stay. The counts name the unknown
+    headings, whose text no question shows. Raises BadInput when no stay is left.
     """
     counts: Counter[str] = Counter(stays=cohort.visits.height)
     stays = _eligible(cohort, notes, rows, counts)
-    cut = {stay: split_sections(notes.text(stay)) for stay in track(stays, "Cut summaries at their headings")}
+    cut = {stay: split_sections(notes.text(stay), headings) for stay in track(stays, "Cut summaries at their headings")}
     items = {stay: ITEMS[kind](sections) for stay, sections in cut.items()}
-    advice = sorted({point for found in items.values() for point in found}) if kind == "instruction" else []
+    given = [found for found in items.values() if found] if kind == "instruction" else []
+    counts.update(_unknown([notes.text(stay) for stay in stays], headings))
     earlier, names = _earlier_stays(cohort), cohort.names()
     questions = []
     for stay, sections in cut.items():
@@ -130,7 +137,7 @@ def build_questions(
         if all(section.heading == HEAD for section in sections):
             made = "no_sections"
         elif kind == "instruction":
-            made = _advice_options(items[stay], advice, shuffle)
+            made = _advice_options(items[stay], given, shuffle)
         else:
             made = _listed_options(items[stay], _table_names(cohort, names, earlier[stay], kind), shuffle)
         if isinstance(made, str):
@@ -187,8 +194,9 @@ def _listed_options(
     """Options and right ones, or the rule that leaves the stay out."""
     if not right:
         return "nothing_right"
+    right = list(dict.fromkeys(styled(name) for name in right))
     wrong: list[str] = []
-    for name in table:
+    for name in map(styled, table):
         if not any(same(name, other) for other in (*right, *wrong)):
             wrong.append(name)
     if not wrong:
@@ -200,20 +208,35 @@ def _listed_options(
 
 
 def _advice_options(
-    right: Sequence[str], advice: Sequence[str], shuffle: random.Random
+    right: Sequence[str], given: Sequence[Sequence[str]], shuffle: random.Random
 ) -> tuple[tuple[str, ...], int] | str:
+    """given: the advice of every stay, from which the exchanged half is drawn: a stay, then one of its points."""
     if len(right) < POINTS:
         return "little_advice"
-    others = [point for point in advice if not any(same(point, own) for own in right)]
     changed = len(right) // 2
-    if len(others) < changed * (SETS - 1):
+    others: list[str] = []
+    for _ in range(TRIES * changed * (SETS - 1)):
+        point = shuffle.choice(shuffle.choice(given))
+        if not any(same(point, other) for other in (*right, *others)):
+            others.append(point)
+        if len(others) == changed * (SETS - 1):
+            break
+    else:
         return "no_other_advice"
-    sets = [" ".join(right)]
-    drawn = iter(shuffle.sample(others, changed * (SETS - 1)))
-    for _ in range(SETS - 1):
-        places = set(shuffle.sample(range(len(right)), changed))
-        sets.append(" ".join(next(drawn) if i in places else point for i, point in enumerate(right)))
-    return _shuffled(sets, {sets[0]}, shuffle)
+    places = sorted(shuffle.sample(range(len(right)), changed))
+    sets = [list(right) for _ in range(SETS)]
+    for number, wrong in enumerate(sets[1:]):
+        for place, point in zip(places, others[number * changed :], strict=False):
+            wrong[place] = point
+    texts = [" ".join(one) for one in sets]
+    return _shuffled(texts, {texts[0]}, shuffle)
+
+
+def _unknown(texts: Sequence[str], headings: Own) -> dict[str, int]:
+    """How many headings are unknown, and how often the most frequent ones stand in a report."""
+    found = Counter(name for text in texts for name in unknown_headings(text, headings))
+    named = {f"unknown heading {name!r}": n for name, n in found.most_common(MOST_NAMED)}
+    return {"unknown_headings": found.total(), **named} if found else {}
 
 
 def _shuffled(options: list[str], right: set[str], shuffle: random.Random) -> tuple[tuple[str, ...], int]:
