@@ -99,7 +99,8 @@ def test_sections_lie_in_order_and_a_phase_never_returns(text: str) -> None:
     found = split_sections(text)
     assert all(text[s.start : s.end] == s.text and s.text for s in found)
     assert all(a.end <= b.start for a, b in pairwise(found))
-    plan = [s.part in PHASES["discharge plan"] for s in found if s.heading in HEADINGS | VISIT_HEADINGS]
+    # main sections; text of a later phase under a heading of its own may stand within an earlier one
+    plan = [s.part in PHASES["discharge plan"] for s in found if s.heading in HEADINGS]
     assert plan == sorted(plan)
 
 
