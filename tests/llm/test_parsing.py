@@ -157,15 +157,20 @@ PIECES = (
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_hostile_reply_takes_no_time(piece):
-    """100,000 characters of one shape, in 10 ms or less on an idle machine; a quadratic reader takes minutes."""
+    """100,000 characters of one shape, in 10 ms or less on an idle machine; a quadratic reader takes minutes.
+
+    Best of two: a garbage collection of what other tests left is not the reader's."""
     count = 100_000 // len(piece)
     replies = [piece * count, f"answer: 1{piece * count}", f"{piece * count}answer: 1", f"1.{piece * count}x"]
     for name, read in READERS.items():
         seconds = []
         for reply in replies:
-            start = time.process_time()
-            read(reply)
-            seconds.append(time.process_time() - start)
+            tries = []
+            for _ in range(2):
+                start = time.thread_time()
+                read(reply)
+                tries.append(time.thread_time() - start)
+            seconds.append(min(tries))
         assert max(seconds) < 0.25, (name, seconds)
 
 
