@@ -1,4 +1,5 @@
-"""The audit of a run: what its task shows, held against the prediction and the outcome, in paper and strict mode."""
+"""What a run's numbers rest on: what its task shows, held against the prediction and the outcome, in paper and strict
+mode, and how right each variant is on patients with rare and with common diseases (GHAR, Fig. 7)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.records import Records
+from ghar.data.tasks.subsets import GROUPS, rarity_groups
+from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.metrics.look import Section, render_section
+from ghar.metrics.runfolder import RunFolder
 
 LEAKS = 0.05  # share of samples from which on a page warns
 
@@ -25,6 +29,23 @@ def audited(records: Records) -> dict[str, Any]:
     return {"audit": {"used": records.config.data.leakage, "modes": modes}}
 
 
+def by_rarity(records: Records, folder: RunFolder) -> dict[str, Any]:
+    """What summary.json holds under "rarity": variant -> group -> [test samples, share that is right]; an empty
+    dictionary for a task that shows no visits."""
+    if records.config.task.name not in (*VISIT_TASKS, "labels"):
+        return {}
+    groups = rarity_groups(records.splits.train, records.splits.test)
+    group_of = {sample.sample_id: name for name, samples in groups.items() for sample in samples}
+    found: dict[str, dict[str, list[float]]] = {}
+    for variant in folder.episode_names():
+        right: dict[str, list[bool]] = {name: [] for name in groups}
+        for row in folder.episodes(variant):
+            if row.get("split") == "test" and row["sample_id"] in group_of:
+                right[group_of[row["sample_id"]]].append(bool(row["correct"]))
+        found[variant] = {name: [len(own), sum(own) / len(own)] for name, own in right.items() if own}
+    return {"rarity": found}
+
+
 def in_words(summary: Mapping[str, Any]) -> list[str]:
     """A sentence for each mode; none where a run has no audit."""
     found = summary.get("audit") or {}
@@ -39,8 +60,19 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
 
 
 def section(summary: Mapping[str, Any]) -> list[Section]:
-    """The part of report.html; nothing where a run has no audit."""
-    found = summary.get("audit") or {}
+    """The parts of report.html; nothing where a run has none."""
+    rarity = {name: groups for name, groups in (summary.get("rarity") or {}).items() if groups}
+    return [*_exposed(summary.get("audit") or {}), *_rare(rarity)]
+
+
+def _rare(rarity: Mapping[str, Any]) -> list[Section]:
+    if not rarity:
+        return []
+    html = render_section("ghar.metrics", "templates/rarity.html", rarity=rarity, groups=GROUPS)
+    return [Section("Rare and common diseases", html)]
+
+
+def _exposed(found: Mapping[str, Any]) -> list[Section]:
     if not found:
         return []
     leaks = found["modes"].get(found["used"], {}).get("leak_score", 0) >= LEAKS

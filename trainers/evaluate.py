@@ -24,7 +24,7 @@ from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
 from rewards.normalise import Running
-from trainers.audited import audited
+from trainers.audited import audited, by_rarity
 from trainers.predictions import samples_of, write_predictions
 from trainers.report import conclude
 from trainers.rows import Ranker, Row, reward_of, rows_of, running_of, summarise
@@ -66,7 +66,7 @@ def _evaluate(config: Config) -> dict[str, Any]:
     summary = evaluate_system(system, config, folder)
     rows = {name: list(folder.episodes(name)) for name in config.eval.variants or system.listed}
     write_predictions(folder.path, samples_of(records), system.task.labels, rows)
-    return conclude(folder, summary | audited(records))
+    return conclude(folder, summary | audited(records) | by_rarity(records, folder))
 
 
 def table_of(system: System[Any], records: Records) -> System[Any]:

@@ -37,7 +37,7 @@ from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
-from trainers.audited import audited
+from trainers.audited import audited, by_rarity
 from trainers.base import reader_of, start_model
 from trainers.evaluate import evaluate_system, table_of
 from trainers.machine import check_machine, fitted
@@ -294,7 +294,8 @@ def _finish(run: Run) -> None:
     run.logger.finish()
     lessons = dict(read_lessons(run.checkpoints / LESSONS).about)
     about = {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": _commit()}
-    conclude(run.folder, {**summary, **lessons.pop("summary", {}), **audited(run.records), "lessons": lessons, **about})
+    known = audited(run.records) | by_rarity(run.records, run.folder)
+    conclude(run.folder, {**summary, **lessons.pop("summary", {}), **known, "lessons": lessons, **about})
 
 
 def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:

@@ -1,4 +1,5 @@
-"""Read a graph in PrimeKG's format: one row per directed edge, 12 columns, csv, csv.gz or parquet.
+"""Read a graph in PrimeKG's format: one row per directed edge, 12 columns, csv, csv.gz or parquet; node types of any
+names. Graphs of other shapes (Hetionet, SPOKE, plain triples) become such rows first (`ghar.kg.edges`).
 
 PrimeKG lists every edge twice, once in each direction, so a reversed row is no second fact. The rule that picks one
 orientation:
@@ -17,35 +18,23 @@ from pathlib import Path
 import polars as pl
 
 from ghar.errors import BadInput
+from ghar.kg.edges import as_primekg, nodes_beside, read_any
 from ghar.kg.graph import FORMAT, KnowledgeGraph, build_graph
 from ghar.seal import sound
 
 NODE_COLUMNS = ("index", "id", "type", "name", "source")
 COLUMNS = ("relation", "display_relation", *(f"{end}_{c}" for end in "xy" for c in NODE_COLUMNS))
 
-# The ten node types of PrimeKG (Chandak et al., Scientific Data 2023).
-TYPES = (
-    "anatomy",
-    "biological_process",
-    "cellular_component",
-    "disease",
-    "drug",
-    "effect/phenotype",
-    "exposure",
-    "gene/protein",
-    "molecular_function",
-    "pathway",
-)
-
-
-VERSION = "primekg-1"  # part of the cache key: raise it when a rule changes
+VERSION = "primekg-2"  # part of the cache key: raise it when a rule changes
 
 
 def graph_folder(path: Path, cache: Path) -> Path:
     """The folder of `cache` that holds the graph of a PrimeKG file, read now or when the file last changed."""
     path = Path(path).resolve()
     stat = path.stat() if path.is_file() else None
-    key = [VERSION, FORMAT, str(path), stat and [stat.st_size, stat.st_mtime_ns]]
+    beside = nodes_beside(path)
+    other = beside.stat() if beside is not None else None
+    key = [VERSION, FORMAT, str(path), *(part and [part.st_size, part.st_mtime_ns] for part in (stat, other))]
     folder = Path(cache) / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     if not sound(folder):
         read_primekg(path).save(folder)
@@ -66,42 +55,23 @@ def read_primekg(path: Path) -> KnowledgeGraph:
 
 
 def _read_table(path: Path) -> pl.DataFrame:
-    """The 12 columns as text, checked to exist."""
-    if not path.is_file():
-        raise BadInput(f"{path}: no such file; kg.path must name a csv, csv.gz or parquet file in PrimeKG's format.")
-    try:
-        if path.suffix == ".parquet":
-            rows = pl.read_parquet(path)
-        else:
-            rows = pl.read_csv(path, infer_schema=False)
-    except pl.exceptions.NoDataError:
-        raise BadInput(f"{path} is empty; PrimeKG's {len(COLUMNS)} columns are expected.") from None
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise BadInput(f"{path} is not a readable csv, csv.gz or parquet file ({reason}).") from None
-    missing = [c for c in COLUMNS if c not in rows.columns]
-    if missing:
-        raise BadInput(f"{path} lacks the column(s) {', '.join(missing)}; PrimeKG's 12 are {', '.join(COLUMNS)}.")
+    """The 12 columns as text, made from other ones where the graph has another shape."""
+    rows = read_any(path)
     if rows.is_empty():
         raise BadInput(f"{path} has a header but no rows.")
-    nested = [c for c in COLUMNS if rows.schema[c].is_nested() or rows.schema[c] == pl.Binary]
+    nested = [c for c in rows.columns if rows.schema[c].is_nested() or rows.schema[c] == pl.Binary]
     if nested:
         raise BadInput(f"{path}, column {nested[0]}: {rows.schema[nested[0]]} is not text; write it as text.")
+    if not set(COLUMNS) <= set(rows.columns):
+        rows = as_primekg(rows, path)
     return rows.select(pl.col(COLUMNS).cast(pl.String))
 
 
 def _check_values(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Nothing blank, types known, indexes whole numbers; the indexes become i64."""
+    """Nothing blank, indexes whole numbers; the indexes become i64."""
     for column in COLUMNS:
         blank = rows[column].is_null() | (rows[column].str.strip_chars() == "")
         _refuse(blank, path, column, "is blank", "fill it in or remove the row")
-    for column in ("x_type", "y_type"):
-        row = _first(~rows[column].is_in(TYPES))
-        if row is not None:
-            raise BadInput(
-                f"{path}, row {row + 1}, column {column}: {rows[column][row]!r} is no type of PrimeKG; "
-                f"it knows {', '.join(TYPES)}."
-            )
     numbers = rows.with_columns(pl.col("x_index", "y_index").cast(pl.Int64, strict=False))
     for column in ("x_index", "y_index"):
         bad = numbers[column].is_null()

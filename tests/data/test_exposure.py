@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from envs.records import Records
 from ghar.data.audit import exposure
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.visits import read_task
+from ghar.metrics.runfolder import RunFolder
 from launch.entry import load
-from trainers.audited import in_words, section
+from trainers.audited import by_rarity, in_words, section
 
 
 def samples_of(cohort: Cohort, task: str, leakage: str):
@@ -59,3 +61,17 @@ def test_the_page_and_the_table_say_that_a_task_leaks() -> None:
     [calm] = section({"audit": {"used": "strict", "modes": {"strict": strict}}})
     assert "This task leaks" not in calm.html
     assert section({}) == [] and in_words({}) == []
+
+
+def test_accuracy_by_how_rare_the_diseases_are(small_config, tmp_path) -> None:
+    records, folder = Records(small_config("task=read")), RunFolder.open(tmp_path)
+    test = records.splits.test
+    folder.write_episodes("always", [{"split": "test", "sample_id": s.sample_id, "correct": True} for s in test])
+    folder.write_episodes("never", [{"split": "test", "sample_id": s.sample_id, "correct": False} for s in test])
+    found = by_rarity(records, folder)["rarity"]
+    sizes = [found["always"][name][0] for name in ("G1", "G2", "G3")]
+    assert sum(sizes) == len(test) and max(sizes) - min(sizes) <= len(test) // 3
+    assert {share for _, share in found["always"].values()} == {1.0}
+    assert {share for _, share in found["never"].values()} == {0.0}
+    [part] = section({"rarity": found})
+    assert "never" in part.html and f"of {sizes[0]}" in part.html

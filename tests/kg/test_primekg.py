@@ -74,7 +74,6 @@ def change(column: str, value: object):
     [
         ("x_name", None, "row 3, column x_name: the value is blank"),
         ("y_type", "  ", "row 3, column y_type: the value is blank"),
-        ("x_type", "planet", "row 3, column x_type: 'planet' is no type of PrimeKG"),
         ("y_index", "4.5", "row 3, column y_index: '4.5' is not a whole number"),
         ("x_name", "ALS", "x_name: node 10 is"),
         ("y_type", "disease", "y_type: node 30 is"),
@@ -89,7 +88,7 @@ def test_bad_values_are_named_by_row_and_column(tmp_path: Path, column: str, val
 
 def test_a_missing_column_is_named(tmp_path: Path):
     frame(TINY).drop("y_source").write_csv(tmp_path / "kg.csv")
-    with pytest.raises(BadInput, match=r"lacks the column\(s\) y_source"):
+    with pytest.raises(BadInput, match=r"has the columns .*: a graph is a table with PrimeKG's 12 columns"):
         read_primekg(tmp_path / "kg.csv")
 
 
