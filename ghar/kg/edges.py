@@ -37,8 +37,8 @@ SAME = {  # a type as others call it -> PrimeKG's name
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".sif", ".sif.gz", ".txt", ".txt.gz", ".parquet")
 FORMS = (
     "a graph is a table with PrimeKG's 12 columns (relation, display_relation, x_index, x_id, x_type, x_name, "
-    "x_source, and the same of y), or with head, relation, tail, head_type, tail_type, or with head, relation, tail and a "
-    "table nodes.csv beside it with id, name, type"
+    "x_source, and the same of y), or with head, relation, tail, head_type, tail_type, or with head, relation, tail "
+    "and a table nodes.csv beside it with id, name, type"
 )
 
 
@@ -118,8 +118,8 @@ def _joined(edges: pl.DataFrame, nodes: pl.DataFrame, path: Path) -> pl.DataFram
         found = found.join(nodes.rename(about), left_on=column, right_on="id", how="left", maintain_order="left")
         lost = found[f"{end}_type"].is_null() & found[column].is_not_null()
         if lost.any():
-            row = lost.arg_max()
+            row = lost.arg_max() or 0
             raise BadInput(
-                f"{path}, row {(row or 0) + 1}: node {found[column][row]!r} has no type: add it to the nodes."
+                f"{path}, row {row + 1}: node {found[column][row]!r} has no type: add it to the nodes."
             )
     return found.rename({"head": "x_id", "tail": "y_id"})
