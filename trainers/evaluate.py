@@ -25,6 +25,7 @@ from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
 from rewards.normalise import Running
 from trainers.audited import audited, by_rarity
+from trainers.overlap import check_overlap
 from trainers.predictions import samples_of, write_predictions
 from trainers.report import conclude
 from trainers.rows import Ranker, Row, reward_of, rows_of, running_of, summarise
@@ -57,6 +58,7 @@ def evaluate(config: Config) -> dict[str, Any]:
 def _evaluate(config: Config) -> dict[str, Any]:
     use_cores(config.threads)
     records = Records(config)
+    check_overlap(config, records)
     system = table_of(systems.build(records), records)
     ask_gate(config, lambda: system.credentialed)  # once more, of what has been read
     folder = RunFolder.open(Path(config.run_dir))
