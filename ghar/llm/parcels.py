@@ -32,7 +32,7 @@ class Parcel:
         """CRC-32 of names and bytes; of what is damaged at one place it is another one for certain."""
         total = 0
         for name, tensor in self.weights:
-            data = memoryview(tensor.detach().contiguous().flatten().view(uint8).numpy())
+            data: Any = tensor.detach().contiguous().flatten().view(uint8).numpy()  # a buffer, as zlib takes it
             total = zlib.crc32(data, zlib.crc32(name.encode(), total))
         for name, data in sorted(self.adapter.items()):
             total = zlib.crc32(data, zlib.crc32(name.encode(), total))
