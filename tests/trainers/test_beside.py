@@ -89,7 +89,7 @@ def test_a_run_trains_label_only_sft_from_its_own_base(cache: Path, tmp_path: Pa
 def test_label_only_sft_learns_the_labels(cache: Path, tmp_path: Path) -> None:
     """On its own training samples it must come above the usual label: else the baseline is broken, not weak."""
     run = tmp_path / "run"
-    own = f"eval.variants=[{STAGE}]", "system.label_epochs=60", "trainer.rl.updates=0", "trainer.warmup.lr=3e-3"
+    own = f"eval.variants=[{STAGE}]", "system.label_epochs=120", "trainer.rl.updates=0", "trainer.warmup.lr=1e-2"
     config = short(run, cache, *own, "task=read")
     train(config)
     records = Records(config)
