@@ -46,7 +46,7 @@ OWN = {"kare": ["system.leiden_runs=2", "system.concepts=4", "system.path_count=
 ROW = {
     "policy", "split", "sample_id", "subject_id", "patient", "label", "prediction", "label_probabilities", "correct",
     "needs_retrieval", "retrieved", "iterations", "rewards", "weighted", "reward", "errors", "prompt_tokens",
-    "completion_tokens", "neutralised", "retrievals", "seconds", "failure", "turns",
+    "completion_tokens", "neutralised", "retrievals", "seconds", "failure", "turns", "credentialed",
 }  # fmt: skip
 
 
