@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,15 @@ def test_a_launcher_that_cannot_write_says_so(tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as a terminal has it; a job in the background of a script is started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_waits_for_the_step_and_a_second_one_does_not(sent: signal.Signals):
     with finishing("this step") as asked:
@@ -73,6 +83,7 @@ def test_a_signal_waits_for_the_step_and_a_second_one_does_not(sent: signal.Sign
     assert inside == [False]
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals):
     code = (
