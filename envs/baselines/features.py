@@ -64,13 +64,14 @@ def codes_of(visit: Visit) -> tuple[str, ...]:
     return (*visit.diagnoses, *visit.procedures, *visit.medications)
 
 
-def vocabulary(samples: Iterable[Sample], most: int | None = None) -> dict[str, int]:
-    """Code -> column, by how many visits show it; those that as many show, by name. most: so many columns."""
+def vocabulary(samples: Iterable[Sample], most: int | None = None, least: int = 1) -> dict[str, int]:
+    """Code -> column, by how many visits show it; those that as many show, by name. most: so many columns; least:
+    visits that show a code which has one."""
     seen: Counter[str] = Counter()
     for sample in samples:
         for visit in sample.history:
             seen.update(codes_of(visit))
-    ranked = sorted(seen, key=lambda code: (-seen[code], code))
+    ranked = sorted((code for code in seen if seen[code] >= least), key=lambda code: (-seen[code], code))
     return {code: i for i, code in enumerate(ranked[:most])}
 
 

@@ -6,21 +6,26 @@ graph, no names. Whatever it reaches, the training patients themselves tell.
 A sample's grade is the highest severity of its codes, and labels follow their own law in each grade. The table and the
 law are raised in turns: each code's severity to the value that makes the labels of its samples most probable given all
 others, until no code moves; then the law to what the grades show. Several starts, since this climbs to the next peak.
+
+Codes that few training visits show can explain their labels away, and say nothing of a test sample. So the table is
+also fitted with one severity for all of them together; validation chooses from how many visits on a code has its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
-from envs.baselines.features import SCOPES, Known, Scope, shown, vocabulary
+from envs.baselines.features import SCOPES, Known, Scope, codes_of, shown, vocabulary
 from ghar.data.cohort import Sample
 
 STARTS = (None, 0.0, 0.1, 0.25)  # quantile of the labels of a code's samples; None: every severity is 0
+OWN = (1, 3, 10)  # training visits that show a code which has a severity of its own
 RIGHT, WEIGHT = 0.9, 5.0  # before anything is seen: how often a label is its grade, and how many samples that counts
 
 
@@ -35,24 +40,32 @@ class Severities:
     about: Mapping[str, Any]
 
     def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
-        return self.law[grades_of(shown(samples, self.place, self.scope), self.table)]
+        return self.law[grades_of(with_others(samples, self.place, self.scope), self.table)]
 
 
 def fit_severities(known: Known) -> Severities:
     """The best of all starts and scopes on the validation samples; the first of equals."""
-    place, best, reached = vocabulary(known.train), None, -np.inf
-    for scope in SCOPES:
-        codes = shown(known.train, place, scope)
+    best, reached = None, -np.inf
+    places = [vocabulary(known.train, least=least) for least in OWN]
+    for (least, place), scope in product(zip(OWN, places, strict=True), SCOPES):
+        codes = with_others(known.train, place, scope)
         for start in STARTS:
             table = first_table(codes, known.labels, start)
             table, law = climb(codes, known.labels, table, known.classes, known.settings.sweeps)
-            about = {"visits": scope, "start": "zero" if start is None else f"quantile {start}"}
+            about = {"visits": scope, "start": "zero" if start is None else f"quantile {start}", "own from": least}
             model = Severities(table, law, place, scope, about)
             found = known.likelihood(model)
             if found > reached:
                 best, reached = model, found
     assert best is not None  # a likelihood is never -inf: it is clipped
     return best
+
+
+def with_others(samples: Sequence[Sample], place: Mapping[str, int], scope: Scope) -> csr_array:
+    """f64[samples, codes + 1]: `shown`, and last whether a visit in scope shows a code that has no column."""
+    visits = [sample.history if scope == "all" else sample.history[-1:] for sample in samples]
+    other = [any(code not in place for visit in own for code in codes_of(visit)) for own in visits]
+    return csr_array(hstack([shown(samples, place, scope), csr_array(np.array(other, dtype=float)[:, None])]))
 
 
 def grades_of(codes: csr_array, table: np.ndarray) -> np.ndarray:
