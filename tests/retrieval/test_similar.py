@@ -37,7 +37,7 @@ def test_like_sorting_all_patients(seed: int, classes: int, count: int) -> None:
     for i in order:
         if pool[i].subject_id != subject and len(wanted) < count:
             wanted.setdefault(pool[i].label, pool[i])
-    found = SimilarPatients(pool, vectors).find(subject, asking, count)
+    found = SimilarPatients(pool, vectors).find(sample(-1, 0, subject), asking, count)
     assert list(found) == [wanted[label] for label in sorted(wanted)]
 
 
@@ -57,13 +57,13 @@ def test_several_patients_of_each_label_like_sorting(seed: int, classes: int, ea
             if pool[i].label == label:
                 nearest_stay.setdefault(pool[i].subject_id, pool[i])
         wanted += list(nearest_stay.values())[:each]
-    assert list(SimilarPatients(pool, vectors).find(subject, asking, 2, each)) == wanted
+    assert list(SimilarPatients(pool, vectors).find(sample(-1, 0, subject), asking, 2, each)) == wanted
 
 
 def test_with_two_labels_it_is_the_nearest_patient_of_each() -> None:
     pool = [sample(0, 1, 0), sample(1, 0, 1), sample(2, 1, 2), sample(3, 0, 3), sample(4, 0, 9)]
     vectors = np.array([[1, 0], [0, 1], [0.8, 0.6], [0.6, 0.8], [1, 0]], np.float32)
-    found = SimilarPatients(pool, vectors).find(9, np.array([1, 0], np.float32))
+    found = SimilarPatients(pool, vectors).find(sample(-1, 0, 9), np.array([1, 0], np.float32))
     assert [(s.sample_id, s.label) for s in found] == [("s3", 0), ("s0", 1)]  # in the order of labels, not of likeness
 
 
@@ -76,7 +76,7 @@ def test_the_split_decides_who_is_shown_and_labels_of_queries_decide_nothing() -
 
     def shown(query: Sample) -> tuple[Sample, ...]:
         similar = SimilarPatients(splits.train, np.stack([vectors[s.sample_id] for s in splits.train]))
-        return similar.find(query.subject_id, vectors[query.sample_id])
+        return similar.find(query, vectors[query.sample_id])
 
     train = {s.sample_id for s in splits.train}
     for query in (*splits.train, *splits.valid, *splits.test):
@@ -93,7 +93,7 @@ def test_a_training_patient_sees_the_same_others_whatever_his_own_label() -> Non
     vectors = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1]], np.float32)
     for own in range(4):
         changed = [replace(s, label=1 - s.label) if s.subject_id == own else s for s in pool]
-        one, other = (SimilarPatients(p, vectors).find(own, vectors[own]) for p in (pool, changed))
+        one, other = (SimilarPatients(p, vectors).find(sample(-1, 0, own), vectors[own]) for p in (pool, changed))
         assert one == other
 
 
