@@ -80,16 +80,16 @@ def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
 
 
 def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
-    optional: dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]] = {"lab": _labs} | (CHARTS if charts else {})
-    with progress(4 + len(optional), "Read eICU") as advance:
+    tables = event_tables(charts=charts)
+    with progress(2 + len(tables), "Read eICU") as advance:
         stays, counts = read_stays(root)
         advance()
-        diagnoses, names, more = _diagnoses(root, stays)
+        diagnoses, names, more = read_diagnoses(root, stays)
         parts = [diagnoses]
         counts |= more
         advance()
-        for table, read in {"treatment": _treatments, "medication": _medications, **optional}.items():
-            if table in optional and find_table(root, table) is None:
+        for table, read in tables.items():
+            if table not in TABLES[:-1] and find_table(root, table) is None:
                 counts[f"absent.{table}"] = 1
             else:
                 events, more = read(root, stays, work)
@@ -110,12 +110,19 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
     return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | more, stay="ICU")
 
 
+def event_tables(*, charts: bool) -> dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]]:
+    """How the events of each table are read, of the folder of tables, the ICU stays and a folder for work; diagnoses,
+    which also give names, by `read_diagnoses`."""
+    always = {"treatment": _treatments, "medication": _medications, "lab": _labs}
+    return always | (CHARTS if charts else {})
+
+
 def tables_read(charts: bool) -> list[str]:
     """Names of the tables that are looked for."""
     return [*TABLES, *(CHARTS if charts else ())]
 
 
-def _diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
+def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
     """Events, the names of their ICD codes (eICU has no dictionary: the commonest path of each code), and counts."""
     fields = {"patientunitstayid": I64, "diagnosisoffset": I64, "diagnosisstring": TEXT, "icd9code": TEXT}
     table = open_table(root, "diagnosis", fields)

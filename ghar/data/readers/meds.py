@@ -2,7 +2,7 @@
 
 A folder holds data/**/*.parquet (a subject in one file, contiguous, sorted by time), metadata/codes.parquet and, when
 the data set comes with a split, metadata/subject_splits.parquet. Reading keeps every event but those of counted rules
-("dropped.meds.no_subject", "dropped.meds.no_code", "dropped.meds.drawing_of_a_result"), in the order of the files; rows
+("dropped.meds.no_subject", "no_code", "date_out_of_range", "drawing_of_a_result"), in the order of the files; rows
 that are not sorted by time are sorted ("repaired.meds.out_of_order"), a subject spread over files is put together
 ("repaired.meds.subject_in_several_files").
 
@@ -24,7 +24,7 @@ from typing import Any, get_args
 import polars as pl
 
 from ghar.data.cohort import Cohort, Stay
-from ghar.data.readers.events import FoundLarge, in_order, through_cache
+from ghar.data.readers.events import FoundLarge, finite, in_order, through_cache
 from ghar.data.readers.meds_codes import (
     TABLE_COLUMNS,
     UNIT_CONCEPTS,
@@ -37,13 +37,13 @@ from ghar.data.readers.meds_files import TIME, scan, schema_of
 from ghar.data.readers.meds_results import with_draws
 from ghar.data.readers.meds_visits import KEYS, key_of, place_events, tells_of_stays, visits_from_events
 from ghar.data.readers.mimic import COMMON_NAMES
-from ghar.data.readers.tables import Table, sift_large
+from ghar.data.readers.tables import Table, in_years, sift_large
 from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
 from ghar.provenance import Mark, signed_mark
 from ghar.seal import SEAL
 
-VERSION = "meds-2"  # part of the cache key: raise it when a rule changes
+VERSION = "meds-3"  # part of the cache key: raise it when a rule changes
 REQUIRED = {"subject_id": pl.Int64(), "time": TIME, "code": pl.String()}
 OPTIONAL = {"numeric_value": pl.Float32(), "text_value": pl.String()}
 RECORDED = ("recorded", "storetime", "result_time")  # columns that say when a fact became known
@@ -261,8 +261,19 @@ def _rows(
         for i, file in enumerate(files)
     ]
     table = Table("meds", root / "data" / "**" / "*.parquet", REQUIRED, pl.concat(shards))
-    drops = {"no_subject": pl.col("subject_id").is_null(), "no_code": pl.col("code").is_null(), **drops}
-    rows, counts = sift_large(table, table.rows, drops, {}, [pl.all().exclude("_reason")], work)
+    times = [name for name, kind in {**REQUIRED, **extra}.items() if kind == TIME]
+    strange = [in_years(pl.col(name)).not_() for name in times]
+    number = pl.col("numeric_value")
+    drops = {
+        "no_subject": pl.col("subject_id").is_null(),
+        "no_code": pl.col("code").is_null(),
+        "date_out_of_range": strange[0],  # without its time an event would count as known from birth on
+        **drops,
+    }
+    repairs = {"not_finite": number.is_finite().not_(), "other_date_out_of_range": pl.any_horizontal(strange)}
+    kept = [pl.all().exclude("_reason", "numeric_value", *times[1:]), finite(number).alias("numeric_value")]
+    kept += [pl.when(in_years(pl.col(name))).then(name).alias(name) for name in times[1:]]
+    rows, counts = sift_large(table, table.rows, drops, repairs, kept, work)
     spread = rows.group_by("subject_id").agg(spread=pl.min("_file") < pl.max("_file")).select(pl.sum("spread"))
     time, before = pl.col("time"), pl.col("time").shift()
     late = (time < before).fill_null(time.is_null() & before.is_not_null())

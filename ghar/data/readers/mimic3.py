@@ -14,6 +14,7 @@ ages           of patients above 89 are 90; the source moved their birth 300 yea
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -97,29 +98,17 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
         visits, more = read_visits(root, "admissions", patients)
         counts |= more
         advance()
-        names = [_titles(root, "diagnoses_icd", "ICD9CM"), _titles(root, "procedures_icd", "ICD9PROC")]
-        readers = [
-            partial(_icd, root, visits, "diagnoses_icd", "ICD9CM", names[0]),
-            partial(_icd, root, visits, "procedures_icd", "ICD9PROC", names[1]),
-            partial(_prescriptions, work, root, visits),
-            partial(read_icu, root, "icustays", visits),
-            partial(demographics, patients, visits, _birthdays(pl.col("dob"), pl.col("start"))),
-        ]
-        for table in OPTIONAL:
-            if table == "chartevents" and not charts:
-                continue
-            if find_table(root, table) is None:
-                counts[f"absent.{table}"] = 1
-            elif table == "labevents":
-                readers.append(partial(read_labs, root, table, visits, patients, work, stored=False))
-                names.append(_lab_names(root))
-            else:
-                readers.append(partial(mimic_charts, root, table, visits, patients, work, marked=True))
+        names = read_titles(root)
+        if find_table(root, "labevents") is not None:
+            names.append(_lab_names(root))
         parts = []
-        for read in readers:
-            events, more = read()
-            parts.append(events)
-            counts |= more
+        for table, read in event_tables(root, visits, patients, names, work, charts=charts).items():
+            if table in OPTIONAL and find_table(root, table) is None:
+                counts[f"absent.{table}"] = 1
+            else:
+                events, more = read()
+                parts.append(events)
+                counts |= more
             advance()
         if charts:
             events, more = vitals_of_labs(stacked(parts), MIMIC_LABS)
@@ -131,9 +120,39 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
     return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | more)
 
 
+def event_tables(
+    root: Path,
+    visits: pl.DataFrame,
+    patients: pl.DataFrame,
+    titles: Sequence[pl.DataFrame],
+    work: Path,
+    *,
+    charts: bool,
+) -> dict[str, Callable[[], FoundLarge | Found]]:
+    """How the events of each table are read, in the order in which those of one time stand. titles: names of the codes
+    of diagnoses and of procedures."""
+    birthday = _birthdays(pl.col("dob"), pl.col("start"))
+    readers: dict[str, Callable[[], FoundLarge | Found]] = {
+        "diagnoses_icd": partial(_icd, root, visits, "diagnoses_icd", "ICD9CM", titles[0]),
+        "procedures_icd": partial(_icd, root, visits, "procedures_icd", "ICD9PROC", titles[1]),
+        "prescriptions": partial(_prescriptions, root, visits, work),
+        "icustays": partial(read_icu, root, "icustays", visits),
+        "patients": partial(demographics, patients, visits, birthday),
+        "labevents": partial(read_labs, root, "labevents", visits, patients, work, stored=False),
+    }
+    if charts:
+        readers["chartevents"] = partial(mimic_charts, root, "chartevents", visits, patients, work, marked=True)
+    return readers
+
+
 def tables_read(charts: bool) -> list[str]:
     """Names of the tables that are looked for."""
     return [table for table in TABLES if charts or table != "chartevents"]
+
+
+def read_titles(root: Path) -> list[pl.DataFrame]:
+    """Names of the codes of diagnoses and of procedures."""
+    return [_titles(root, "diagnoses_icd", "ICD9CM"), _titles(root, "procedures_icd", "ICD9PROC")]
 
 
 def _titles(root: Path, name: str, vocabulary: str) -> pl.DataFrame:
@@ -163,7 +182,7 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: p
     return kept.sort("seq_num", maintain_order=True, nulls_last=True).drop("seq_num"), counts | repeats
 
 
-def _prescriptions(work: Path, root: Path, visits: pl.DataFrame) -> FoundLarge:
+def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
     table = open_table(root, "prescriptions", {**KEYS, "startdate": TIME, "drug": TEXT})
     code, day = drug_code("drug"), pl.col("startdate")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}

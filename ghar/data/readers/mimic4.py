@@ -21,7 +21,7 @@ patients       "GENDER/F" (static) and "AGE" at each admission: anchor_age and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -78,7 +78,7 @@ TABLES = (
     "icu/icustays",
     "icu/chartevents",
 )
-ICU = "icu/icustays"  # absent where only hosp/ was downloaded, which most tasks do with
+OPTIONAL = ("icu/icustays", "hosp/labevents", "icu/chartevents")  # most tasks do with hosp/ alone
 AGE = pl.col("anchor_age") + pl.col("start").dt.year() - pl.col("anchor_year")
 VOCABULARY = {
     "diagnoses_icd": {9: "ICD9CM", 10: "ICD10CM"},
@@ -112,26 +112,15 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
         visits, more = read_visits(root, "hosp/admissions", patients)
         counts |= more
         advance()
-        titles = [_titles(root, name) for name in ("diagnoses_icd", "procedures_icd")]
-        counts |= {} if find_table(root, ICU) is not None else {"absent.icustays": 1}
-        # At one time diagnoses come first, in seq_num order, then procedures, drugs, ICU stays, age, labs, charts.
-        readers = [
-            _icd("diagnoses_icd", "seq_num", titles[0]),
-            _icd("procedures_icd", "chartdate", titles[1]),
-            partial(_prescriptions, work),
-            *([] if find_table(root, ICU) is None else [lambda root, visits: read_icu(root, ICU, visits)]),
-            lambda root, visits: demographics(patients, visits, AGE),
-        ]
-        for table, read in _optional(patients, charts, work).items():
-            if find_table(root, table) is None:
+        titles = [read_titles(root, name) for name in ("diagnoses_icd", "procedures_icd")]
+        parts = []
+        for table, read in event_tables(root, visits, patients, titles, work, charts=charts).items():
+            if table in OPTIONAL and find_table(root, table) is None:
                 counts[f"absent.{table.rpartition('/')[2]}"] = 1
             else:
-                readers.append(read)
-        parts = []
-        for read in readers:
-            events, more = read(root, visits)
-            parts.append(events)
-            counts |= more
+                events, more = read()
+                parts.append(events)
+                counts |= more
             advance()
         if charts:
             events, more = vitals_of_labs(stacked(parts), MIMIC_LABS)
@@ -150,41 +139,57 @@ def tables_read(charts: bool) -> list[str]:
     return [table for table in TABLES if charts or table != "icu/chartevents"]
 
 
-def _optional(patients: pl.DataFrame, charts: bool, work: Path):
-    """Readers of the tables that may be absent."""
-    readers = {"hosp/labevents": partial(_labs, work, patients)}
-    return readers | ({"icu/chartevents": partial(_charts, work, patients)} if charts else {})
+def event_tables(
+    root: Path,
+    visits: pl.DataFrame,
+    patients: pl.DataFrame,
+    titles: Sequence[pl.DataFrame],
+    work: Path,
+    *,
+    charts: bool,
+) -> dict[str, Callable[[], FoundLarge | Found]]:
+    """How the events of each table are read, in the order in which those of one time stand: diagnoses by seq_num,
+    procedures, drugs, ICU stays, age, labs, charts. titles: names of the codes of diagnoses and of procedures."""
+    readers: dict[str, Callable[[], FoundLarge | Found]] = {
+        "hosp/diagnoses_icd": partial(_icd, root, visits, "diagnoses_icd", "seq_num", titles[0]),
+        "hosp/procedures_icd": partial(_icd, root, visits, "procedures_icd", "chartdate", titles[1]),
+        "hosp/prescriptions": partial(_prescriptions, root, visits, work),
+        "icu/icustays": partial(read_icu, root, "icu/icustays", visits),
+        "hosp/patients": partial(demographics, patients, visits, AGE),
+        "hosp/labevents": partial(read_labs, root, "hosp/labevents", visits, patients, work, stored=True),
+    }
+    if charts:
+        readers["icu/chartevents"] = partial(
+            mimic_charts, root, "icu/chartevents", visits, patients, work, marked=False
+        )
+    return readers
 
 
-def _icd(name: str, order: str, titles: pl.DataFrame):
-    """Reader of diagnoses_icd (in seq_num order) or procedures_icd (in chartdate order). titles: of its codes."""
-
-    def read(root: Path, visits: pl.DataFrame) -> Found:
-        dated = order == "chartdate"
-        columns = {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64} | ({order: TIME} if dated else {})
-        table = open_table(root, f"hosp/{name}", columns)
-        version, code = pl.col("icd_version"), icd_code("icd_code")
-        known = pl.coalesce("end", "start")
-        drops = {
-            "unknown_admission": pl.col("start").is_null(),
-            "blank_code": code.is_null() | (code == ""),
-            "unknown_version": ~version.is_in([9, 10]) | version.is_null(),
-        }
-        repairs = icd_repairs("icd_code") | ({"no_chartdate": pl.col("chartdate").is_null()} if dated else {})
-        prefix = version.replace_strict(VOCABULARY[name], default=None, return_dtype=pl.String)
-        time = pl.coalesce("chartdate", known) if dated else known
-        result = event(time, pl.concat_str(prefix, pl.lit("/"), pl.coalesce("whole", code)), known)
-        nine = pl.when(version == 9).then(code)
-        rows = with_lost_zeros(join_visits(table, visits), nine, titles.filter(pl.col("code").str.starts_with("ICD9")))
-        numbers = [pl.col("seq_num"), pl.col(order).alias("order")]
-        kept, counts = sift(table, rows, drops, repairs, [*result, *numbers])
-        kept, repeats = once(kept, name)
-        return kept.sort("order", maintain_order=True, nulls_last=True).drop("order", "seq_num"), counts | repeats
-
-    return read
+def _icd(root: Path, visits: pl.DataFrame, name: str, order: str, titles: pl.DataFrame) -> Found:
+    """diagnoses_icd (in seq_num order) or procedures_icd (in chartdate order). titles: of its codes."""
+    dated = order == "chartdate"
+    columns = {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64} | ({order: TIME} if dated else {})
+    table = open_table(root, f"hosp/{name}", columns)
+    version, code = pl.col("icd_version"), icd_code("icd_code")
+    known = pl.coalesce("end", "start")
+    drops = {
+        "unknown_admission": pl.col("start").is_null(),
+        "blank_code": code.is_null() | (code == ""),
+        "unknown_version": ~version.is_in([9, 10]) | version.is_null(),
+    }
+    repairs = icd_repairs("icd_code") | ({"no_chartdate": pl.col("chartdate").is_null()} if dated else {})
+    prefix = version.replace_strict(VOCABULARY[name], default=None, return_dtype=pl.String)
+    time = pl.coalesce("chartdate", known) if dated else known
+    result = event(time, pl.concat_str(prefix, pl.lit("/"), pl.coalesce("whole", code)), known)
+    nine = pl.when(version == 9).then(code)
+    rows = with_lost_zeros(join_visits(table, visits), nine, titles.filter(pl.col("code").str.starts_with("ICD9")))
+    numbers = [pl.col("seq_num"), pl.col(order).alias("order")]
+    kept, counts = sift(table, rows, drops, repairs, [*result, *numbers])
+    kept, repeats = once(kept, name)
+    return kept.sort("order", maintain_order=True, nulls_last=True).drop("order", "seq_num"), counts | repeats
 
 
-def _prescriptions(work: Path, root: Path, visits: pl.DataFrame) -> FoundLarge:
+def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
     table = open_table(root, "hosp/prescriptions", {**KEYS, "starttime": TIME, "drug": TEXT})
     code = drug_code("drug")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
@@ -194,15 +199,7 @@ def _prescriptions(work: Path, root: Path, visits: pl.DataFrame) -> FoundLarge:
     return sift_large(table, join_visits(table, visits), drops, repairs, event(time, code, known), work)
 
 
-def _labs(work: Path, patients: pl.DataFrame, root: Path, visits: pl.DataFrame) -> FoundLarge:
-    return read_labs(root, "hosp/labevents", visits, patients, work, stored=True)
-
-
-def _charts(work: Path, patients: pl.DataFrame, root: Path, visits: pl.DataFrame) -> FoundLarge:
-    return mimic_charts(root, "icu/chartevents", visits, patients, work, marked=False)
-
-
-def _titles(root: Path, name: str) -> pl.DataFrame:
+def read_titles(root: Path, name: str) -> pl.DataFrame:
     """Names of the codes of diagnoses_icd or procedures_icd."""
     columns = {"icd_code": TEXT, "icd_version": I64, "long_title": TEXT}
     table = open_table(root, f"hosp/d_icd_{name.removesuffix('_icd')}", columns)

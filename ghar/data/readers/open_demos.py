@@ -37,7 +37,9 @@ class Demo:
 
 DEMOS = {
     "mimic4": Demo(
-        "PhysioNet mimic-iv-demo 2.2", "hosp/patients", "subject_id",
+        "PhysioNet mimic-iv-demo 2.2",
+        "hosp/patients",
+        "subject_id",
         "97c0e3206fc6027379912d899a104e8055789d93365ec892f77a2d43d2127fe9",
         {
             "hosp/patients": (
@@ -80,33 +82,21 @@ DEMOS = {
                 "e05e81aa52a3022e522b6832a898101a69b84e64c17bb344d819e458d5bc21b3",
                 "9a79a759372a6075560a0dcf53d10122e691a8a4dce7141101f6660ab8476f42",
             ),
-            "icu/chartevents": (
-                "90f096ad3db847ed1aaec073f8d86053c51fea7b616d3b046410e030f083d560",
-            ),
+            "icu/chartevents": ("90f096ad3db847ed1aaec073f8d86053c51fea7b616d3b046410e030f083d560",),
         },
     ),
     "mimic3": Demo(
-        "PhysioNet mimiciii-demo 1.4", "patients", "subject_id",
+        "PhysioNet mimiciii-demo 1.4",
+        "patients",
+        "subject_id",
         "a9b6738884d48248e20e2d9ce6c4f3c784b5d234d12b18c9028ee3312e265671",
         {
-            "patients": (
-                "f65803a46bcb88127574bfd0b70d78d4123783d05bb411e70d4c9629edd7b703",
-            ),
-            "admissions": (
-                "487e0b87cc81472cc2eb9ee911b3493c39e15d32e8230cec559907060c009b1c",
-            ),
-            "diagnoses_icd": (
-                "74dc979906bc2172f0cf025271dcd44c7cd52506b297e4b36e63dd40dce923da",
-            ),
-            "procedures_icd": (
-                "0a1474dcb7e1bc083cc7b329257e5e85305f3e54ee5b0bedd325b3772806d655",
-            ),
-            "prescriptions": (
-                "053a015f55044550e4536def11df04432490c4a5ca3e1f380c30ac7e17f33fd3",
-            ),
-            "icustays": (
-                "455cd8fd014bd75d9d26ddf8cb116c77ecccee2fe35fea342801a631d94b387b",
-            ),
+            "patients": ("f65803a46bcb88127574bfd0b70d78d4123783d05bb411e70d4c9629edd7b703",),
+            "admissions": ("487e0b87cc81472cc2eb9ee911b3493c39e15d32e8230cec559907060c009b1c",),
+            "diagnoses_icd": ("74dc979906bc2172f0cf025271dcd44c7cd52506b297e4b36e63dd40dce923da",),
+            "procedures_icd": ("0a1474dcb7e1bc083cc7b329257e5e85305f3e54ee5b0bedd325b3772806d655",),
+            "prescriptions": ("053a015f55044550e4536def11df04432490c4a5ca3e1f380c30ac7e17f33fd3",),
+            "icustays": ("455cd8fd014bd75d9d26ddf8cb116c77ecccee2fe35fea342801a631d94b387b",),
             "labevents": (
                 "bca32a7242e739c0cbf1690270db83c10e38a27dbfa915eeb14f5a31a1e898fa",
                 "cfc0be3aefb87417282f65f18108baeddab19624b0bc1051c5419398ae045ca1",
@@ -115,19 +105,15 @@ DEMOS = {
                 "734387d583daa9c339f9744ce6e58ed7387b99672898139c910f9aa3e40c31ec",
                 "ac3333a8e80831942eb7d48bfea4bec69af0bb7be34e36e88f9c2f5cd1d53f6d",
             ),
-            "d_icd_diagnoses": (
-                "12c0b0b4b814557c018a630fff42521ed65c8b7491268e70f85cc246f0f27c9e",
-            ),
-            "d_icd_procedures": (
-                "7e05e07aeeb05105fce8732105baf9d767e66ec6b1f70bda29728ad456562021",
-            ),
-            "d_labitems": (
-                "c573653bd06915e48a5fb5f3db01d75554350ec1a628aa91d01ef36daa4eae7f",
-            ),
+            "d_icd_diagnoses": ("12c0b0b4b814557c018a630fff42521ed65c8b7491268e70f85cc246f0f27c9e",),
+            "d_icd_procedures": ("7e05e07aeeb05105fce8732105baf9d767e66ec6b1f70bda29728ad456562021",),
+            "d_labitems": ("c573653bd06915e48a5fb5f3db01d75554350ec1a628aa91d01ef36daa4eae7f",),
         },
     ),
     "eicu": Demo(
-        "PhysioNet eicu-crd-demo 2.0.1", "patient", "patientunitstayid",
+        "PhysioNet eicu-crd-demo 2.0.1",
+        "patient",
+        "patientunitstayid",
         "f6ee08982b741b695ebdc1170ec06d24a030f91bd1b4cff07c353c9a45ffdc5d",
         {
             "patient": (
@@ -150,16 +136,12 @@ DEMOS = {
                 "e06852850abeb65211bc22ac43f17121ba41b14656fac862396449af84d8273a",
                 "826f8465e1bdc341bfeb1862a004ef131d306dcb9f21adebd5c712d5eacd2474",
             ),
-            "vitalperiodic": (
-                "04dc093a2e77cd4c52ac7f2a47a8356fbb7456c7f15deb20d5abb1ca4303231d",
-            ),
+            "vitalperiodic": ("04dc093a2e77cd4c52ac7f2a47a8356fbb7456c7f15deb20d5abb1ca4303231d",),
             "vitalaperiodic": (
                 "c294f46647990cb648b3ebfa589e83f330bdc0c2c922b5e8f23aa0ef99954635",
                 "006aa6a3509010c307c00e15f6d4e4b2f07a06a7a5ae9d788e5845be431a2f95",
             ),
-            "nursecharting": (
-                "475000d63d4ef883b2e891d7197997201300bedc13fcf23e67add1abee11dafe",
-            ),
+            "nursecharting": ("475000d63d4ef883b2e891d7197997201300bedc13fcf23e67add1abee11dafe",),
             "respiratorycharting": (
                 "21bfe647fea0a229d09ff04c775ec4270d20ae084131a987943da836df534235",
                 "cf88477db592243c7b807757469a10cdc23616f34e28fb13771b9f39ec26b035",

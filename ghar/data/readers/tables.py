@@ -144,12 +144,16 @@ def _sound_dates(rows: pl.LazyFrame, columns: Mapping[str, pl.DataType]) -> pl.L
     dates = [pl.col(name) for name, kind in columns.items() if kind == pl.Datetime]
     if not dates:
         return rows
-    first, last = (pl.datetime(year, 1, 1) for year in (YEARS[0], YEARS[1] + 1))
-    sound = [date.is_between(first, last, closed="left") for date in dates]
+    sound = [in_years(date) for date in dates]
     return rows.with_columns(
         *(pl.when(fine).then(date) for date, fine in zip(dates, sound, strict=True)),
         pl.any_horizontal(~fine for fine in sound).fill_null(False).alias(STRANGE),
     )
+
+
+def in_years(date: pl.Expr) -> pl.Expr:
+    """Whether a date is one of YEARS; null without a date."""
+    return date.is_between(*(pl.datetime(year, 1, 1) for year in (YEARS[0], YEARS[1] + 1)), closed="left")
 
 
 def sift(

@@ -1,0 +1,168 @@
+"""10,000 hostile variants of tables and MEDS files: none raises anything but BadInput, none loses a row unsaid.
+
+Most are of one table of events, read by its own reader beside the sound stays, the others of whole folders. The
+seeds are fixed, and another block of them is another 10,000: HOSTILE_SEED=1 pytest tests/data/test_hostile.py.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from ghar.data.cohort import Cohort
+from ghar.data.readers import eicu, eicu_stays, mimic, mimic3, mimic4, tables
+from ghar.data.readers.events import I64, TEXT, TIME
+from ghar.data.readers.meds import read_meds
+from ghar.errors import BadInput
+from tests.data import conftest, eicu_tables, hostile_meds, test_mimic3
+from tests.data.hostile import Victim, account, attack
+
+SEED = int(os.environ.get("HOSTILE_SEED", "0"))
+TABLES, FOLDERS, MEDS = 8_000, 500, 1_500  # variants; together 10,000
+NUMBERS = ("subject_id", "hadm_id", "itemid", "valuenum", "patientunitstayid", "hospital_expire_flag", "icd_version")
+TIMES = ("admittime", "dischtime", "deathtime", "charttime", "storetime", "starttime", "startdate", "intime", "outtime")
+VITALS = ("temperature", "sao2", "heartrate", "respiration", "systemicsystolic", "systemicdiastolic", "systemicmean")
+TYPED = frozenset(
+    (*NUMBERS, *TIMES, *VITALS, "noninvasivesystolic", "noninvasivediastolic", "noninvasivemean", "labresult")
+)
+
+
+@pytest.fixture(scope="module")
+def victims(tmp_path_factory: pytest.TempPathFactory) -> list[Victim]:
+    """The tables of events of three sources, each beside sound stays."""
+    root = tmp_path_factory.mktemp("victims")
+    found = [*of_mimic4(root / "4"), *of_mimic3(root / "3"), *of_eicu(root / "e")]
+    for victim in found:
+        victim.learn()
+    return found
+
+
+def of_mimic4(root: Path) -> Iterator[Victim]:
+    charts = ["1,90,2150-01-01 11:00:00,2150-01-01 11:30:00,220045,80,80"]
+    small = {**conftest.ROWS, "icu/chartevents": charts}
+    conftest.write_mimic4(root, small)
+    more = {"gender": TEXT, "anchor_age": I64, "anchor_year": I64}
+    patients, _ = mimic.read_patients(root, "hosp/patients", more)
+    visits, _ = mimic.read_visits(root, "hosp/admissions", patients)
+    titles = [mimic4.read_titles(root, name) for name in ("diagnoses_icd", "procedures_icd")]
+    for name, read in mimic4.event_tables(root, visits, patients, titles, root, charts=True).items():
+        if name in small and name != "hosp/patients":
+            yield victim(root / f"{name}.csv", conftest.HEADERS[name], small[name], read)
+    yield victim(
+        root / "hosp/admissions.csv",
+        conftest.HEADERS["hosp/admissions"],
+        small["hosp/admissions"],
+        lambda: mimic.read_visits(root, "hosp/admissions", patients),
+    )
+
+
+def of_mimic3(root: Path) -> Iterator[Victim]:
+    test_mimic3.write(root)
+    patients, _ = mimic.read_patients(root, "patients", {"gender": TEXT, "dob": TIME})
+    visits, _ = mimic.read_visits(root, "admissions", patients)
+    titles = mimic3.read_titles(root)
+    for name, read in mimic3.event_tables(root, visits, patients, titles, root, charts=True).items():
+        if name != "patients":
+            upper = name.upper()
+            yield victim(root / f"{upper}.csv", test_mimic3.HEADERS[upper], test_mimic3.ROWS[upper], read)
+
+
+def of_eicu(root: Path) -> Iterator[Victim]:
+    eicu_tables.write(root)
+    stays, _ = eicu_stays.read_stays(root)
+    readers: dict[str, Callable[[], Any]] = {"diagnosis": lambda: eicu.read_diagnoses(root, stays)[::2]}
+    for name, read in eicu.event_tables(charts=True).items():
+        readers[name] = lambda read=read: read(root, stays, root)
+    files = {path.stem.lower(): path for path in root.iterdir()}
+    cells = {"vitalperiodic": 7, "vitalaperiodic": 3}
+    for name, read in readers.items():
+        header, rows = (each[files[name].stem] for each in (eicu_tables.HEADERS, eicu_tables.ROWS))
+        yield victim(files[name], header, rows, read, cells.get(name, 1))
+
+
+def victim(path: Path, header: str, rows: list[str], read: Callable[[], Any], cells: int = 1) -> Victim:
+    def seen():
+        events, counts = read()
+        return events.lazy().collect(), counts
+
+    return Victim(path.stem.lower(), path, header, rows, seen, TYPED, cells)
+
+
+def test_variants_of_tables(victims: list[Victim]) -> None:
+    ended, rng = Counter[str](), random.Random(f"tables {SEED}")
+    for i in range(TABLES):
+        ended[attack(victims[i % len(victims)], rng)] += 1
+    assert ended["read"] > 0.25 * TABLES and ended["refused"] > 0.1 * TABLES, ended
+
+
+def test_the_account_notices_lines_lost_unsaid(victims: list[Victim], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_joined", lambda table, lines, rows: {})
+    rng = random.Random("lost")
+    with pytest.raises(AssertionError, match=r"lines, \d+ rows, 0 joined|events of sound rows are gone"):
+        for i in range(TABLES):
+            attack(victims[i % len(victims)], rng)
+
+
+# What a folder's tables become: code prefixes, for the account of a whole cohort.
+PREFIXES = {
+    "diagnoses_icd": ("ICD9CM/", "ICD10CM/"),
+    "procedures_icd": ("ICD9PROC/", "ICD10PCS/"),
+    "prescriptions": ("DRUG/",),
+    "labevents": ("LAB/",),
+}
+
+
+def test_variants_of_whole_folders(tmp_path: Path) -> None:
+    rng, ended = random.Random(f"folders {SEED}"), Counter[str]()
+    for name, write, headers, rows, read in (
+        ("4", conftest.write_mimic4, conftest.HEADERS, conftest.ROWS, mimic4.read_mimic4),
+        ("3", test_mimic3.write, test_mimic3.HEADERS, test_mimic3.ROWS, mimic3.read_mimic3),
+        ("e", eicu_tables.write, eicu_tables.HEADERS, eicu_tables.ROWS, eicu.read_eicu),
+    ):
+        root = write(tmp_path / name)
+
+        def seen(read=read, root=root):
+            cohort = read(root)
+            whole(cohort)
+            return cohort.visits.select(pl.col("visit_id", "start")), cohort.counts
+
+        stays = {"4": "hosp/admissions", "3": "ADMISSIONS", "e": "patient"}[name]
+        names = [stays, stays, *(other for other in rows if other in headers)]
+        found = [Victim(Path(n).name.lower(), root / f"{n}.csv", headers[n], rows[n], seen) for n in names]
+        for i in range(FOLDERS // 3 + 1):
+            ended[attack(found[i % len(found)], rng, alone=False)] += 1
+    assert ended["read"] > 0.25 * FOLDERS and ended["refused"] > 0.1 * FOLDERS, ended
+
+
+def whole(cohort: Cohort) -> None:
+    """Rows in = rows kept + rows counted, table by table, whichever of them was broken."""
+    counts, codes = cohort.counts, cohort.events["code"]
+    accounts = PREFIXES | ({"admissions": ()} if cohort.stay == "hospital" else {"patient": (), "lab": ("LAB/",)})
+    for name, prefixes in accounts.items():
+        kept = cohort.visits.height if not prefixes else sum(codes.str.starts_with(prefix).sum() for prefix in prefixes)
+        if f"rows.{name}" in counts:
+            assert counts[f"rows.{name}"] == kept + account(counts, name, "dropped"), f"{name}: {dict(counts)}"
+
+
+def test_variants_of_meds_folders(tmp_path: Path) -> None:
+    rng, ended = random.Random(f"meds {SEED}"), Counter[str]()
+    sound = hostile_meds.events_of_others()
+    for _ in range(MEDS):
+        folder = hostile_meds.Folder(sound, rng)
+        folder.write(tmp_path / "meds")
+        try:
+            cohort = read_meds(tmp_path / "meds")
+        except BadInput as error:
+            assert len(str(error)) > 20
+            ended["refused"] += 1
+            continue
+        folder.check(cohort)
+        ended["read"] += 1
+    assert ended["read"] > 0.25 * MEDS and ended["refused"] > 0.1 * MEDS, ended
