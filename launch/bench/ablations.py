@@ -1,8 +1,11 @@
-"""Table VII of GHAR on the demo's world: what each part of the system is worth (launch/benchmark.py ablations).
+"""What the demo's world loses without a part of GHAR, or with another estimator of advantages.
 
-Every ablation is trained by itself, from the base model that the whole system of its seed started from, and is scored
-on the same patients; beside it stands what it can know at best (envs/ghar/ceilings.py). Means with 95% intervals over
-seeds and patients; differences are paired by sample. A run that is finished already is read, not trained again.
+launch/benchmark.py ablations: Table VII of GHAR. Each ablation is trained by itself, from the base model that the whole
+system of its seed started from; beside it stands what it can know at best (envs/ghar/ceilings.py).
+launch/benchmark.py estimators: the whole system with a critic (gae) and without (grpo, rloo), on as many samples.
+
+All are scored on the same patients: means with 95% intervals over seeds and patients; differences are paired by sample.
+A run that is finished already is read, not trained again.
 """
 
 from __future__ import annotations
@@ -13,41 +16,76 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.bench.learning import command_of, over_both
+from launch.bench.learning import command_of, over_both, t_interval
 
+WHOLE = "ghar"
 ABLATED: Mapping[str, Sequence[str]] = {
-    "ghar": (),
+    WHOLE: (),
     "ni": ("system.ablation=ni",),
     "nt": ("system.ablation=nt",),
     "nl": ("system.ablation=nl",),
     "nm": ("system.ablation=nm",),
     "ns": ("system.composition=separate",),
 }
+# a critic's estimates need no second attempt, so gae plays as many patients as the others play attempts
+ESTIMATORS: Mapping[str, Sequence[str]] = {
+    WHOLE: (),
+    "grpo": ("trainer.rl.estimator=grpo",),
+    "gae": ("trainer.rl.estimator=gae", "trainer.rl.attempts=1", "model.critic=head"),
+}
 
 
 def ablations(seeds: int, folder: Path, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
     """Train GHAR and each ablation under seeds 0..seeds-1 and gather what came of it."""
-    runs = {name: [folder / f"{name}-seed{seed}" for seed in range(seeds)] for name in ABLATED}
+    return table(_train(ABLATED, seeds, folder, overrides, timeout))
+
+
+def estimators(seeds: int, folder: Path, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
+    """Train GHAR with each estimator under seeds 0..seeds-1 and gather what came of it."""
+    return table(_train(ESTIMATORS, seeds, folder, overrides, timeout))
+
+
+def _train(
+    named: Mapping[str, Sequence[str]], seeds: int, folder: Path, overrides: Sequence[str], timeout: float
+) -> dict[str, list[Path]]:
+    runs = {name: [folder / f"{name}-seed{seed}" for seed in range(seeds)] for name in named}
     for seed in range(seeds):
-        for name, own in ABLATED.items():
+        for name, own in named.items():
             command = command_of(seed, runs[name][seed], ["eval.variants=[ghar_rl]", *own, *overrides])
             print(" ".join(command), flush=True)
             subprocess.run(command, check=True, timeout=timeout)
-    return table(runs)
+    return runs
 
 
 def table(runs: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
-    """The numbers of finished runs, NAME -> one folder a seed; "ghar" is what all others are held against."""
+    """The numbers of finished runs, NAME -> one folder a seed; WHOLE is what all others are held against."""
     from ghar.metrics.runfolder import RunFolder
 
     rows = {name: [list(RunFolder.open(run).episodes("ghar_rl")) for run in own] for name, own in runs.items()}
-    summaries = [json.loads((run / "summary.json").read_text()) for run in runs["ghar"]]
+    summaries = [json.loads((run / "summary.json").read_text()) for run in runs[WHOLE]]
     result: dict[str, Any] = {}
     for name, own in rows.items():
         found: dict[str, Any] = {"accuracy": over_both(own, "correct"), "rounds": over_both(own, "iterations")}
-        if name != "ghar":
-            found["ghar - it"] = over_both(rows["ghar"], "correct", own)
+        # over seeds alone: how far one seed's accuracy lies from another's
+        found["accuracy of a seed"] = t_interval([_mean(seed, "correct") for seed in own])
+        if name != WHOLE:
+            found[f"{WHOLE} - it"] = over_both(rows[WHOLE], "correct", own)
+        explained = [value for run in runs[name] if (value := _explained(run)) is not None]
+        if explained:
+            found["variance that the critic explains"] = t_interval(explained)
         ceilings = summaries[0]["ceilings"] or {}
-        best = ceilings.get("retrieval" if name in ("ghar", "ns") else name)
-        result[name] = found | ({} if best is None else {"ceiling": best})
+        found |= {"ceiling": ceilings[name if name in ceilings else "retrieval"]} if ceilings else {}
+        result[name] = found
     return result
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float:
+    return sum(float(row[column]) for row in rows) / len(rows)
+
+
+def _explained(run: Path) -> float | None:
+    """Mean explained variance of a critic over the second half of the updates; None without a critic."""
+    from ghar.metrics.runfolder import RunFolder
+
+    values = [row["train/explained_variance"] for row in RunFolder.open(run).metrics() if "train/explained_variance" in row]
+    return sum(values[len(values) // 2 :]) / len(values[len(values) // 2 :]) if values else None
