@@ -5,12 +5,14 @@ system of its seed started from; beside it stands what it can know at best (envs
 launch/benchmark.py estimators: the whole system with a critic (gae) and without (grpo, rloo), on as many samples.
 
 All are scored on the same patients: means with 95% intervals over seeds and patients; differences are paired by sample.
-A run that is finished already is read, not trained again.
+A run that is finished already is read, not trained again: the whole system's are those of `learning`. What differs in
+RL alone goes on from the whole system's warm-up.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +29,8 @@ ABLATED: Mapping[str, Sequence[str]] = {
     "nm": ("system.ablation=nm",),
     "ns": ("system.composition=separate",),
 }
+SAME_WARMUP = ("ns", "grpo", "gae")
+WARMED_UP = ("base", "sft", "lessons.npz")  # below checkpoints/
 # a critic's estimates need no second attempt, so gae plays as many patients as the others play attempts
 ESTIMATORS: Mapping[str, Sequence[str]] = {
     WHOLE: (),
@@ -48,13 +52,35 @@ def estimators(seeds: int, folder: Path, overrides: Sequence[str], timeout: floa
 def _train(
     named: Mapping[str, Sequence[str]], seeds: int, folder: Path, overrides: Sequence[str], timeout: float
 ) -> dict[str, list[Path]]:
-    runs = {name: [folder / f"{name}-seed{seed}" for seed in range(seeds)] for name in named}
+    runs = {
+        name: [folder / (f"seed{i}" if name == WHOLE else f"{name}-seed{i}") for i in range(seeds)] for name in named
+    }
     for seed in range(seeds):
         for name, own in named.items():
-            command = command_of(seed, runs[name][seed], ["eval.variants=[ghar_rl]", *own, *overrides])
+            scored = () if name == WHOLE else ("eval.variants=[ghar_rl]",)
+            command = command_of(seed, runs[name][seed], [*scored, *own, *overrides])
+            if name in SAME_WARMUP and not runs[name][seed].exists():
+                go_on_from(runs[WHOLE][seed], runs[name][seed], command[2:])
             print(" ".join(command), flush=True)
             subprocess.run(command, check=True, timeout=timeout)
     return runs
+
+
+def go_on_from(whole: Path, run: Path, overrides: Sequence[str]) -> None:
+    """Make `run` a run of `overrides` whose warm-up is finished: that of `whole`."""
+    from launch.entry import load
+    from trainers.runs.resume import as_yaml
+
+    begun = run.with_name(f".{run.name}.begun")
+    shutil.rmtree(begun, ignore_errors=True)
+    (begun / "checkpoints").mkdir(parents=True)
+    for name in WARMED_UP:
+        kept = whole / "checkpoints" / name
+        (shutil.copytree if kept.is_dir() else shutil.copy)(kept, begun / "checkpoints" / name)
+    lines = (whole / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (begun / "metrics.jsonl").write_text("".join(line for line in lines if json.loads(line)["phase"] != "rl"))
+    (begun / "config.yaml").write_text(as_yaml(load(list(overrides))))
+    begun.rename(run)
 
 
 def table(runs: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
@@ -87,5 +113,7 @@ def _explained(run: Path) -> float | None:
     """Mean explained variance of a critic over the second half of the updates; None without a critic."""
     from ghar.metrics.runfolder import RunFolder
 
-    values = [row["train/explained_variance"] for row in RunFolder.open(run).metrics() if "train/explained_variance" in row]
-    return sum(values[len(values) // 2 :]) / len(values[len(values) // 2 :]) if values else None
+    name = "train/explained_variance"
+    values = [row[name] for row in RunFolder.open(run).metrics() if name in row]
+    late = values[len(values) // 2 :]
+    return sum(late) / len(late) if late else None

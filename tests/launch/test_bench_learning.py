@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from ghar.metrics.runfolder import RunFolder
-from launch.bench.ablations import table
+from launch.bench.ablations import go_on_from, table
 from launch.bench.learning import command_of, gathered, over_both
 from launch.entry import load
 from trainers.base import base_seed
+from trainers.runs.resume import open_run
 
 CEILINGS = {"parametric": 0.5, "memory": 0.6, "retrieval": 0.8}
 
@@ -100,3 +101,16 @@ def test_each_ablation_stands_beside_its_ceiling_and_what_it_lacks(tmp_path: Pat
     assert found["ghar"]["ceiling"] == 0.8 and found["ni"]["ceiling"] == 0.6
     assert found["ghar"]["rounds"]["mean"] == 2 and found["ni"]["rounds"]["mean"] == 1
     assert found["ni"]["ghar - it"]["mean"] == pytest.approx(0.25) and "ghar - it" not in found["ghar"]
+
+
+def test_what_differs_in_rl_alone_goes_on_from_the_whole_system_s_warm_up(tmp_path: Path) -> None:
+    whole, run = tmp_path / "seed0", tmp_path / "ns-seed0"
+    (whole / "checkpoints" / "sft").mkdir(parents=True)
+    (whole / "checkpoints" / "base").mkdir()
+    (whole / "checkpoints" / "lessons.npz").write_bytes(b"lessons")
+    (whole / "metrics.jsonl").write_text('{"phase": "sft", "step": 1}\n{"phase": "rl", "step": 0}\n')
+    own = ["system.composition=separate", f"run_dir={run}"]
+    go_on_from(whole, run, own)
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["base", "lessons.npz", "sft"]
+    assert (run / "metrics.jsonl").read_text() == '{"phase": "sft", "step": 1}\n'
+    assert open_run(load(own)) is not None  # a run of this configuration, to be gone on with
