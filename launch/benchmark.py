@@ -4,7 +4,7 @@ Results are printed and kept under --folder. One file each, launch/bench/<name>.
 
 learning: the demo under `--seeds` seeds, each from a base model of its own; RL against SFT and against both ceilings.
 ablations: Table VII on the demo's world under `--seeds` seeds: NI, NT, NL, NM and NS, each trained, beside its ceiling.
-estimators: the same world with a critic (gae) and without one (rloo, grpo), on as many samples.
+estimators: the same world with a critic (gae) and without one (rloo, the demo's), on as many samples.
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum.
 data: reading 20,000 generated MIMIC-IV admissions, tasks and texts, cold and cached, against plain polars.
 large: the same of 300,000 patients with `--labs` lab rows an admission, and of two smaller sizes.

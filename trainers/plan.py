@@ -287,7 +287,9 @@ def _short(number: float) -> str:
 def show(config: Config) -> Plan:
     """Print the plan of a run, and the refusal that it would meet (BadInput)."""
     from trainers.machine import check_machine, fitted
+    from trainers.runs.models import use_cores
 
+    use_cores(config.threads)  # as the run would: its speed is what is measured
     config = fitted(config, world())
     plan = make_plan(config)
     print(plan.text())

@@ -2,7 +2,7 @@
 
 launch/benchmark.py ablations: Table VII of GHAR. Each ablation is trained by itself, from the base model that the whole
 system of its seed started from; beside it stands what it can know at best (envs/ghar/ceilings.py).
-launch/benchmark.py estimators: the whole system with a critic (gae) and without (grpo, rloo), on as many samples.
+launch/benchmark.py estimators: the whole system with a critic (gae) and without (rloo), on as many samples.
 
 All are scored on the same patients: means with 95% intervals over seeds and patients; differences are paired by sample.
 A run that is finished already is read, not trained again: the whole system's are those of `learning`. What differs in
@@ -29,12 +29,15 @@ ABLATED: Mapping[str, Sequence[str]] = {
     "nm": ("system.ablation=nm",),
     "ns": ("system.composition=separate",),
 }
-SAME_WARMUP = ("ns", "grpo", "gae")
+SAME_WARMUP = ("ns", "gae")
 WARMED_UP = ("base", "sft", "lessons.npz")  # below checkpoints/
-# a critic's estimates need no second attempt, so gae plays as many patients as the others play attempts
+EXPLAINED = {
+    "variance that the critic explains": "train/explained_variance",
+    "variance that boosting explains": "train/explained_variance/boosting",
+}
+# a critic's estimates need no second attempt, so gae plays as many patients as rloo plays attempts
 ESTIMATORS: Mapping[str, Sequence[str]] = {
     WHOLE: (),
-    "grpo": ("trainer.rl.estimator=grpo",),
     "gae": ("trainer.rl.estimator=gae", "trainer.rl.attempts=1", "model.critic=head"),
 }
 
@@ -96,9 +99,9 @@ def table(runs: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
         found["accuracy of a seed"] = t_interval([_mean(seed, "correct") for seed in own])
         if name != WHOLE:
             found[f"{WHOLE} - it"] = over_both(rows[WHOLE], "correct", own)
-        explained = [value for run in runs[name] if (value := _explained(run)) is not None]
-        if explained:
-            found["variance that the critic explains"] = t_interval(explained)
+        for about, column in EXPLAINED.items():
+            explained = [value for run in runs[name] if (value := _late(run, column)) is not None]
+            found |= {about: t_interval(explained)} if explained else {}
         ceilings = summaries[0]["ceilings"] or {}
         found |= {"ceiling": ceilings[name if name in ceilings else "retrieval"]} if ceilings else {}
         result[name] = found
@@ -109,11 +112,10 @@ def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float:
     return sum(float(row[column]) for row in rows) / len(rows)
 
 
-def _explained(run: Path) -> float | None:
-    """Mean explained variance of a critic over the second half of the updates; None without a critic."""
+def _late(run: Path, column: str) -> float | None:
+    """Mean of a metric of training over the second half of the updates that have it; None where none has."""
     from ghar.metrics.runfolder import RunFolder
 
-    name = "train/explained_variance"
-    values = [row[name] for row in RunFolder.open(run).metrics() if name in row]
+    values = [row[column] for row in RunFolder.open(run).metrics() if column in row]
     late = values[len(values) // 2 :]
     return sum(late) / len(late) if late else None

@@ -56,6 +56,7 @@ def gathered(runs: Sequence[Path]) -> dict[str, Any]:
     for name, found in rows.items():
         told = COLUMNS if any(row["turns"] for row in found[0]) else {"accuracy": COLUMNS["accuracy"]}  # a baseline
         result |= {f"test {about}, {name}": over_both(found, column) for about, column in told.items()}
+        result |= _by_look_ups(name, found)
     main, before = summaries[0]["main"], summaries[0]["before"]
     if before in rows and main in rows:
         pair = rows[main], rows[before]
@@ -67,6 +68,16 @@ def gathered(runs: Sequence[Path]) -> dict[str, Any]:
     if "validation reward, RL" in result:
         result["rl above sft"] = result["validation reward, RL"]["low"] > result["validation reward, SFT"]["high"]
     return result
+
+
+def _by_look_ups(name: str, seeds: Sequence[Rows]) -> dict[str, Any]:
+    """A variant's accuracy by the look-ups that a sample needs, where the world says so, and its rounds."""
+    if not all("look_ups" in row for own in seeds for row in own):
+        return {}
+    kinds = sorted({row["look_ups"] for own in seeds for row in own})
+    groups = {kind: [[row for row in own if row["look_ups"] == kind] for own in seeds] for kind in kinds}
+    found = {f"test accuracy at {kind} look-ups, {name}": over_both(own, "correct") for kind, own in groups.items()}
+    return found | {f"test rounds, {name}": over_both(seeds, "iterations")}
 
 
 def _single(folder: Any, summary: Mapping[str, Any]) -> dict[str, float]:

@@ -53,6 +53,16 @@ def test_intervals_cover_seeds_and_patients(tmp_path: Path) -> None:
     assert found["seconds in all"]["mean"] == 3 and found["rl above sft"] is False
 
 
+def test_accuracy_by_the_look_ups_that_a_sample_needs(tmp_path: Path) -> None:
+    runs = [finished(tmp_path / f"seed{i}", CEILINGS, offset=0) for i in range(2)]
+    for run in runs:
+        rows = [row(i, i % 3 > 0) | {"look_ups": i % 3, "iterations": 1 + i % 3} for i in range(24)]
+        (run / "episodes" / "ghar_rl.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rows))
+    found = gathered(runs)
+    assert [found[f"test accuracy at {n} look-ups, ghar_rl"]["mean"] for n in (0, 1, 2)] == [0, 1, 1]
+    assert found["test rounds, ghar_rl"]["mean"] == 2 and "test rounds, ghar_sft" not in found
+
+
 def test_a_task_without_ceilings_has_all_other_numbers(tmp_path: Path) -> None:
     known = gathered([finished(tmp_path / "a", CEILINGS, offset=0)])
     found = gathered([finished(tmp_path / "b", None, offset=0)])
