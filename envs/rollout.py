@@ -237,12 +237,24 @@ def _submit(waiting: list[tuple[_Flight, int]], corpus: Corpus, timeout: float, 
 
     def ask() -> None:
         try:
-            future.set_result(corpus.retrieve(requests))
+            future.set_result(_right(corpus.retrieve(requests), len(requests)))
         except BaseException as error:
             future.set_exception(error)
 
     Thread(target=ask, name="retrieval", daemon=True).start()
     return _Lookup(future, waiting, tries, time.monotonic() + timeout)
+
+
+def _right(found: list[Evidence], asked: int) -> list[Evidence]:
+    """What a corpus gave, where it is one evidence a request; else the next answers would reach other episodes."""
+    if not isinstance(found, list | tuple):
+        raise ValueError(f"the corpus gave one {type(found).__name__} in place of {asked} answers")
+    if len(found) != asked:
+        raise ValueError(f"the corpus gave {len(found)} answers to {asked} requests")
+    wrong = next((type(answer).__name__ for answer in found if not isinstance(answer, Evidence)), None)
+    if wrong is not None:
+        raise ValueError(f"the corpus gave a {wrong} in place of an Evidence")
+    return list(found)
 
 
 def _ended(under_way: Sequence[_Lookup], patient: bool) -> list[_Lookup]:

@@ -3,3 +3,24 @@
 
 class BadInput(ValueError):
     """Input that cannot be used: the sentence names the file, row or key, and what to do."""
+
+
+MEMORY = "lower trainer.rl.micro_tokens, engine.max_batch or env.in_flight"
+# Errors of libraries that are not imported for their names' sake.
+FATES = {
+    "MemoryError": f"The memory is used up: {MEMORY}",
+    "OutOfMemoryError": f"The memory of the GPU is used up: {MEMORY}",
+    "EngineDeadError": "vLLM's engine has ended: see what it said above",
+}
+
+
+def fate(error: BaseException) -> str | None:
+    """A sentence for an error, or one that it followed from, that is no fault of the code: what was saved stays."""
+    found = FATES.get(type(error).__name__)
+    if found is None and "can't allocate memory" in str(error):  # torch on a CPU
+        found = FATES["MemoryError"]
+    if found is not None:
+        said = (str(error).splitlines() or [""])[0][:200]
+        return f"{found}, then start the same command again ({said})."
+    before = error.__cause__ or error.__context__
+    return None if before is None else fate(before)

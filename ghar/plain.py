@@ -18,7 +18,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 # zero-width blanks, marks of writing direction, tag characters, the byte order mark; not the joiners that scripts need
 UNSEEN = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
-SUSPECT = re.compile("|".join(pattern.pattern for pattern in (SURROGATE, CONTROL, UNSEEN)))
+SUSPECT = re.compile(f"(?:{'|'.join(pattern.pattern for pattern in (SURROGATE, CONTROL, UNSEEN))})+")  # a run of them
 # Turn marks of common chat models, known or not to the tokenizer in use: that of a server is not known at all.
 MARKS = (
     r"<[|｜][^<>|｜\s]{1,40}[|｜]>", r"</?s>", r"</?(?:start|end)_of_turn>", r"<(?:bos|eos|pad|unk)>",
@@ -37,9 +37,11 @@ def plain(text: str, tokenizer: Any = None) -> str:
     text = readable(text)
     marks = marks_of(tokenizer)
     for _ in range(ROUNDS):
-        text, found = marks.subn(_apart, text)
-        if not found:
+        parts = marks.split(text)  # what is between marks, and at every second place a mark
+        if len(parts) == 1:
             break
+        parts[1::2] = [f"{mark[0]} {mark[1:]}" if len(mark) > 1 else "\ufffd" for mark in parts[1::2]]
+        text = "".join(parts)
     return text
 
 
@@ -52,11 +54,11 @@ def readable(text: str) -> str:
 
 def count_marks(text: str, tokenizer: Any = None) -> int:
     """How many places of `text` `plain` changes."""
-    return len(SUSPECT.findall(text)) + len(marks_of(tokenizer).findall(readable(text)))
+    return sum(map(len, SUSPECT.findall(text))) + len(marks_of(tokenizer).findall(readable(text)))
 
 
 def marks_of(tokenizer: Any) -> re.Pattern[str]:
-    """What is neutralised for a tokenizer: its special tokens, longest first, and the common ones."""
+    """What is neutralised for a tokenizer: its special tokens, longest first, and the common ones, as one group."""
     size = len(tokenizer) if hasattr(tokenizer, "__len__") else 0
     return _marks_of(tokenizer, size)  # tokens may be added to one
 
@@ -67,10 +69,4 @@ def _marks_of(tokenizer: Any, _size: int) -> re.Pattern[str]:
     own = {str(token) for token in added if token.special or MARKUP.fullmatch(str(token).strip())}
     own |= set(getattr(tokenizer, "all_special_tokens", ()))
     literal = [re.escape(token) for token in sorted(own, key=lambda token: (-len(token), token)) if token.strip()]
-    return re.compile("|".join([*literal, *MARKS]))
-
-
-def _apart(found: re.Match[str]) -> str:
-    """A mark with a blank behind its first character; one of a single character is replaced."""
-    mark = found[0]
-    return f"{mark[0]} {mark[1:]}" if len(mark) > 1 else "\ufffd"
+    return re.compile(f"({'|'.join([*literal, *MARKS])})")

@@ -25,6 +25,8 @@ injection: how often text planted in records and findings changes a decision, on
 service: the retrieval service under `--share` of 1,000 clients, a tenth of them hostile.
 flips: `--share` of 10,000 flipped bits in caches, indexes, models, checkpoints, lessons: found, harmless, silent.
 hostile: `--share` of a million hostile replies through every reader of every system: exceptions, processor time.
+silence: bytes that leave the machine, counted by the kernel, in trainings of all systems and in refused ones.
+kills: a small training, alone, under torchrun and on Ray, killed `--share` of 50 times: it ends as if left alone.
 kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
 """
 
@@ -68,6 +70,8 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "service": lambda a: bench("service").service(a.folder / "service", share=a.share, seed=0),
     "flips": lambda a: bench("flips").flips(a.folder, count=round(10_000 * a.share), seed=a.seeds),
     "hostile": lambda a: bench("hostile").hostile(share=a.share, seed=a.seeds),
+    "silence": lambda a: bench("silence").silence(a.folder),
+    "kills": lambda a: bench("kills").kills(a.folder, count=max(1, round(50 * a.share)), seed=a.seeds),
     "trivial": lambda a: bench("trivial").trivial(a.overrides),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),
 }

@@ -28,7 +28,7 @@ from envs.system import settings_of
 from ghar.config import Config
 from ghar.configure import build, leaf_keys, nearest, section_keys, unknown_key
 from ghar.disk import told
-from ghar.errors import BadInput
+from ghar.errors import BadInput, fate
 from ghar.interrupt import EXIT, stop_on_terminate
 from ghar.privacy import ask_gate
 from launch import help as helping
@@ -111,7 +111,7 @@ def _careful() -> None:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Leave with a sentence for bad input, for a disk's fault and when asked to stop."""
+    """Leave with a sentence for bad input, for a fault of disks, memory or engines, and when asked to stop."""
     try:
         yield
     except BadInput as error:
@@ -121,7 +121,7 @@ def _told() -> Iterator[None]:
             print("Stopped. The same command goes on from what is saved.", file=sys.stderr)
         raise SystemExit(EXIT) from None
     except Exception as error:
-        sentence = told(error)
+        sentence = told(error) or fate(error)
         if sentence is None:
             raise
         _stop(BadInput(sentence))

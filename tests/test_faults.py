@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ghar.disk import REASONS, told
-from ghar.errors import BadInput
+from ghar.errors import BadInput, fate
 from ghar.interrupt import finishing
 from launch.entry import check
 from trainers.runs.resume import occupied
@@ -30,6 +30,19 @@ def test_a_disk_s_fault_is_told_whoever_met_it(number: int):
     for one in (error, wrapped):
         assert str(told(one)).startswith("/data/file.npy ")
     assert told(OSError(errno.ENOENT, "gone", "x")) is None and told(ValueError("x")) is None
+
+
+def test_memory_and_engines_that_end_are_told_whoever_met_it():
+    class EngineDeadError(Exception):
+        """As vLLM's is called."""
+
+    cpu = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+    for error in (MemoryError(), EngineDeadError("EngineCore encountered an issue.\nSee stack trace"), cpu):
+        wrapped = RuntimeError("the update failed")
+        wrapped.__cause__ = error
+        assert str(fate(error)) == str(fate(wrapped)) and "start the same command again" in str(fate(error))
+        assert "\n" not in str(fate(error))
+    assert fate(RuntimeError("shapes differ")) is None and fate(ValueError("memory")) is None
 
 
 @pytest.mark.parametrize("word", ["glob(*)", "glob([a*,b*],exclude=c)"])

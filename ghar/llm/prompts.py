@@ -28,6 +28,11 @@ class Template:
             fields = {name: _inside(value) for name, value in fields.items()}
         return self.text.format_map(fields)
 
+    def unmarked(self) -> Template:
+        """The template without its marks and the lines that speak of them, to measure what they are good for."""
+        lines = self.text.split("\n")
+        return Template("\n".join(line for line in lines if not DATA.search(line)), self.max_tokens)
+
 
 def _inside(value: object) -> object:
     """A field's value that neither opens nor closes what a template marks as data."""

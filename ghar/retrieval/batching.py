@@ -7,10 +7,11 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Generic, TypeVar
 
-from ghar.episode import Evidence, Retrieve
+from ghar.episode import Retrieve
 
-Answer = Callable[[Sequence[Retrieve]], list[Evidence]]
+T = TypeVar("T")  # an answer: evidence, or what is made of it on the same thread
 
 WAIT = 0.002  # seconds that the first request of a batch waits for others
 ROOM = 16_384  # requests that may wait; whoever comes then is told to come again
@@ -23,13 +24,13 @@ class Busy(RuntimeError):
 
 
 @dataclass(eq=False)
-class _Call:
+class _Call(Generic[T]):
     """What one caller asks at once. asked: how many of its requests have been taken into a batch;
     cost: what these have cost."""
 
     requests: list[Retrieve]
-    future: asyncio.Future[list[Evidence]]
-    answers: list[Evidence] = field(default_factory=list)
+    future: asyncio.Future[list[T]]
+    answers: list[T] = field(default_factory=list)
     asked: int = 0
     cost: float = 0.0
 
@@ -38,7 +39,7 @@ class _Call:
         return len(self.requests) - self.asked
 
 
-class MicroBatcher:
+class MicroBatcher(Generic[T]):
     """Collects what callers ask until `batch` requests wait or the first has waited `wait` seconds, then answers.
 
     While a batch is computed (on a thread) the next one collects. Callers take turns: next is the request of the call
@@ -46,22 +47,24 @@ class MicroBatcher:
     requests delay a short one. An exception goes to every caller of its batch.
     """
 
-    def __init__(self, answer: Answer, batch: int, wait: float = WAIT, room: int = ROOM):
+    def __init__(
+        self, answer: Callable[[Sequence[Retrieve]], list[T]], batch: int, wait: float = WAIT, room: int = ROOM
+    ):
         self._answer = answer
         self._batch = batch
         self._wait = wait
         self._room = room
-        self._calls: list[tuple[float, int, _Call]] = []  # a heap: by cost, then by arrival
+        self._calls: list[tuple[float, int, _Call[T]]] = []  # a heap: by cost, then by arrival
         self._numbers = count()
         self._arrived = asyncio.Event()
 
-    async def ask(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+    async def ask(self, requests: Sequence[Retrieve]) -> list[T]:
         """One answer per request, in order. `run` must be running. Busy when no more may wait."""
         if not requests:
             return []
         if self._open() + len(requests) > self._room:
             raise Busy(f"{self._room} requests wait already")
-        call = _Call(list(requests), asyncio.get_running_loop().create_future())
+        call = _Call[T](list(requests), asyncio.get_running_loop().create_future())
         heapq.heappush(self._calls, (0.0, next(self._numbers), call))
         self._arrived.set()
         return await call.future
@@ -79,8 +82,8 @@ class MicroBatcher:
                     if not call.future.done():
                         call.future.set_exception(error)
                 continue
-            for (call, _), evidence in zip(calls, answers, strict=True):
-                call.answers.append(evidence)  # batches end in order, and so do a call's places
+            for (call, _), answer in zip(calls, answers, strict=True):
+                call.answers.append(answer)  # batches end in order, and so do a call's places
                 if len(call.answers) == len(call.requests) and not call.future.done():
                     call.future.set_result(call.answers)
 
@@ -101,9 +104,9 @@ class MicroBatcher:
     def _open(self) -> int:
         return sum(call.left for _, _, call in self._calls)
 
-    def _take(self) -> list[tuple[_Call, int]]:
+    def _take(self) -> list[tuple[_Call[T], int]]:
         """Up to `batch` requests, the cheapest calls first; one who has gone (a timeout) is not worth a search."""
-        taken: list[tuple[_Call, int]] = []
+        taken: list[tuple[_Call[T], int]] = []
         spent = 0.0
         while self._calls and len(taken) < self._batch and spent < SHARE * self._batch:
             _, number, call = heapq.heappop(self._calls)

@@ -66,6 +66,8 @@ class RemoteRetriever:
             raise ServiceFailure(f"{self.url} sent an answer that cannot be read") from None
         if len(answers) != len(requests):
             raise ServiceFailure(f"{self.url} sent {len(answers)} answers to {len(requests)} requests")
+        if not all(map(_asked_for, requests, answers)):
+            raise ServiceFailure(f"{self.url} sent an answer to something else than it was asked")
         return answers
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -101,6 +103,16 @@ class RemoteRetriever:
         if not isinstance(found, dict):
             raise ServiceFailure(f"{self.url} is no retrieval service of this version of GHAR")
         return found
+
+
+def _asked_for(request: Retrieve, answer: Evidence) -> bool:
+    """Whether an answer has the form of this request's: nodes and edges of its partitions, no more than it wants."""
+    partitions = {-1} if request.partitions is None else set(request.partitions)
+    return len(answer.passages) <= 2 * request.top_n * len(partitions) and all(
+        isinstance(p.text, str) and p.kind in ("node", "edge") and p.partition in partitions
+        and isinstance(p.score, int | float) and isinstance(p.ident, int)
+        for p in answer.passages
+    )  # fmt: skip
 
 
 def connect(

@@ -11,7 +11,8 @@ import json
 import os
 import resource
 import socket
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
@@ -19,12 +20,12 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from ghar.episode import Evidence, Retrieve
+from ghar.episode import Retrieve
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.retrieval.batching import Busy, MicroBatcher
@@ -43,6 +44,7 @@ from ghar.retrieval.wire import (
 )
 
 ENVIRONMENT = "GHAR_RETRIEVAL_SERVICE"  # a worker process finds its `Settings` here, as JSON
+SWITCH = 0.0001  # seconds a search keeps the interpreter from the thread that talks to callers; Python's own are 0.005
 LONGEST = 60.0  # seconds an answer may take before its caller gets an error
 FIELDS = {"graph", "requests", "query", "partitions", "top_n"}
 KINDS = {  # of pydantic's errors, in words
@@ -83,7 +85,12 @@ class Wishes(BaseModel):
 
 def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, token: str) -> Guard:
     """The application around a retriever. token: what callers must show."""
-    batcher = MicroBatcher(retriever.retrieve, batch)
+
+    def search(requests: Sequence[Retrieve]) -> list[bytes]:
+        """Answers as JSON: made where the searches are, or a long one would hold up everyone else's."""
+        return [json.dumps(answer).encode() for answer in answers_to_json(retriever.retrieve(requests))]
+
+    batcher = MicroBatcher(search, batch)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -112,7 +119,7 @@ def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, t
         return asdict(version)
 
     @app.post("/retrieve")
-    async def retrieve(request: Request) -> dict[str, Any]:
+    async def retrieve(request: Request) -> Response:
         wanted = _read(await request.body())
         if wanted.graph != version.graph:
             raise Refused(409, "other_graph", f"the service holds graph {version.graph[:12]}, not the one asked about")
@@ -124,7 +131,8 @@ def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, t
                 retriever.check(wish)
         except ValueError as error:
             raise Refused(422, "invalid", str(error)) from None
-        return {"answers": answers_to_json(await _answered(batcher, requests))}
+        answers = b", ".join(await _answered(batcher, requests))
+        return Response(b'{"answers": [' + answers + b"]}", media_type="application/json")
 
     return Guard(app, token, Guarded.limits)
 
@@ -139,7 +147,7 @@ def _read(body: bytes) -> Wishes:
         raise Refused(422, "invalid", f"{place or 'the body'}: {KINDS.get(first['type'], first['type'])}") from None
 
 
-async def _answered(batcher: MicroBatcher, requests: list[Retrieve]) -> list[Evidence]:
+async def _answered(batcher: MicroBatcher[bytes], requests: list[Retrieve]) -> list[bytes]:
     try:
         return await asyncio.wait_for(batcher.ask(requests), LONGEST)
     except TimeoutError:
@@ -152,9 +160,13 @@ async def _answered(batcher: MicroBatcher, requests: list[Retrieve]) -> list[Evi
 
 def worker_app() -> Guard:
     """What uvicorn calls in each worker process."""
+    sys.setswitchinterval(SWITCH)
     settings = Settings(**json.loads(os.environ[ENVIRONMENT]))
     retriever = _open(settings)
     version = Version(retriever.graph.fingerprint, settings.kind, settings.probes)
+    retriever.retrieve(
+        [Retrieve("ready"), Retrieve("ready", (0,))]
+    )  # libraries load with the first search: not a caller's
     return create_app(retriever, version, batch=settings.batch, token=own_token())
 
 
@@ -176,7 +188,7 @@ def serve(url: str, settings: Settings, workers: int) -> None:
         print(f"Retrieval ({settings.kind}, {edges:,} edges, {workers} workers) at {url}; Ctrl-C ends it.", flush=True)
         del index
         # A worker that maps a large index, or waits for a busy machine, is not dead.
-        options = {"log_level": "warning", "access_log": False, "timeout_worker_healthcheck": 60, "http": Guarded}
+        options = {"log_level": "error", "access_log": False, "timeout_worker_healthcheck": 60, "http": Guarded}
         options |= {"ws": "none", "server_header": False, "backlog": 4096, "timeout_graceful_shutdown": 10}
         config = uvicorn.Config("ghar.retrieval.service:worker_app", factory=True, workers=workers, **options)
         if workers == 1:

@@ -14,7 +14,7 @@ and {"error": name, "detail": sentence}, which repeat nothing of it:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ghar.episode import Evidence, Passage, Retrieve
@@ -52,7 +52,7 @@ def requests_from_json(values: Sequence[dict[str, Any]]) -> list[Retrieve]:
 
 def answers_to_json(answers: Sequence[Evidence]) -> list[list[tuple[Any, ...]]]:
     """Passages as lists of their fields; floats keep every bit."""
-    return [[astuple(passage) for passage in answer.passages] for answer in answers]
+    return [[(p.text, p.kind, p.partition, p.score, p.ident) for p in answer.passages] for answer in answers]
 
 
 def answers_from_json(values: Sequence[Sequence[Sequence[Any]]]) -> list[Evidence]:

@@ -1,7 +1,7 @@
 """Flipped bits in everything that a run keeps and reads again: each is found, or what is read is the same.
 
-Kinds: the cohort, graph, indexes (sparse, dense, reports), event store, base model, checkpoint, lessons, answers of an
-expert and an encoder's weights, made of generated patients. For every flip a random file is taken, one bit of one byte
+Kinds: the cohort, graph, indexes (sparse, dense, reports), event store, summaries, base model, checkpoint, lessons and
+answers of an expert, made of generated patients. For every flip a random file is taken, one bit of one byte
 in it changed, and what was kept is opened as a run opens it. Found: it is refused or named. Harmless: what was read
 equals what was written. Anything else is silent damage. Verification is timed beside a warm start (a
 process that imports what a training needs and opens the same caches).

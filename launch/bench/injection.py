@@ -7,7 +7,9 @@ of that length changes. `changed`: share of the cases with another prediction th
 that it asks for; `unreadable`: with none.
 
 Every system is played by its own rule. With run_dir=RUN of a trained run, its system is played by the run's policy
-after the warm-up too, with text made plain (`ghar.plain`) and, as it was before, without.
+after the warm-up too: with text made plain (`ghar.plain`) and between marks, where the prompts have some, and as it was
+before, without either. "by its model" needs a model that has learned something: the accuracy without planted text is
+told beside the shares.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from ghar.errors import BadInput
 from ghar.llm import tokens
 from ghar.llm.engines import make_engine
 from ghar.llm.policy import EnginePolicy, Policy
+from ghar.llm.prompts import Template
 from launch.entry import load
 from trainers.base import reader_of
 from trainers.rl.serving import serving
@@ -95,7 +98,8 @@ def attacked(
         return [e.prediction.label for e in play(stage, cases, policy, seed=config.seed, title=title)]
 
     clean = predictions(cases, system.corpus, "Without planted text")
-    result: dict[str, Any] = {"cases": len(cases)}
+    right = _share(label == case.label for label, case in zip(clean, cases, strict=True))
+    result: dict[str, Any] = {"cases": len(cases), "accuracy without planted text": right}
     for place in PLACES:
         for name, text in PLANTED.items():
             found: list[int | None] = [None] * len(cases)
@@ -116,7 +120,7 @@ def attacked(
 
 
 def _of_run(overrides: list[str], most: int) -> dict[str, Any]:
-    """The policy of a run after its warm-up, with and without text made plain."""
+    """The policy of a run after its warm-up, with and without what keeps text from being more."""
     config = load(overrides)
     use_cores(config.threads)
     folder = Path(config.run_dir) / "checkpoints"
@@ -128,7 +132,7 @@ def _of_run(overrides: list[str], most: int) -> dict[str, Any]:
     try:
         with serving(engine, model, 0):
             policy = EnginePolicy(engine, temperature=0)
-            for name, before in (("by its model", False), ("by its model, text not made plain", True)):
+            for name, before in (("by its model", False), ("by its model, as it was before", True)):
                 with _as_before(before):
                     found = attacked(system, system.variants[system.main], policy, overrides, most)
                 result[f"{config.system.name}, {name}"] = found
@@ -139,14 +143,16 @@ def _of_run(overrides: list[str], most: int) -> dict[str, Any]:
 
 @contextmanager
 def _as_before(before: bool) -> Iterator[None]:
-    """Encode text as it comes, as it was done before `ghar.plain`."""
-    kept: Callable[..., str] = tokens.plain
+    """Encode text as it comes and between no marks, as it was done before `ghar.plain`."""
+    plain: Callable[..., str] = tokens.plain
+    render: Callable[..., str] = Template.render
     if before:
         tokens.plain = lambda text, tokenizer=None: text
+        Template.render = lambda self, **fields: render(self.unmarked(), **fields)
     try:
         yield
     finally:
-        tokens.plain = kept
+        tokens.plain, Template.render = plain, render
 
 
 def _other(label: int | None, labels: int) -> int:

@@ -99,6 +99,7 @@ def _asks(retriever: PartitionRetriever, seed: int) -> list[tuple[bytes, Any]]:
 async def _measure(site: Site, service: psutil.Process, clients: int, seconds: float, seed: int) -> dict[str, Any]:
     await _ready(site)
     before, memory = service.memory_info().rss, [service.memory_info().rss]
+    spent, own = sum(service.cpu_times()[:2]), time.process_time()
     end, hostile = time.monotonic() + seconds, max(len(HOSTILE), clients // 10)
     honest = [_honest(site, end, random.Random(f"{seed} {n}")) for n in range(clients - hostile)]
     foes = [_foe(site, end, HOSTILE[n % len(HOSTILE)], random.Random(n)) for n in range(hostile)]
@@ -110,6 +111,8 @@ async def _measure(site: Site, service: psutil.Process, clients: int, seconds: f
         **{f"answer, p{q} s": float(np.percentile(times, q)) for q in (50, 99, 100)},
         "health, p99 s": float(np.percentile(site.health, 99)), "health failed": site.counts["unhealthy"],
         "hostile exchanges": {k: n for k, n in sorted(site.counts.items()) if k.startswith("hostile")},
+        "processor seconds, service": sum(service.cpu_times()[:2]) - spent,
+        "processor seconds, clients": time.process_time() - own,
         "memory at the start, MB": before / 1e6, "memory at most, MB": max(memory) / 1e6,
         "load average": os.getloadavg()[0],
     }  # fmt: skip

@@ -327,6 +327,43 @@ def test_episodes_come_back_in_order_with_failures_among_them():
     assert 0 < sum(e.failure is not None for e in episodes) <= 5
 
 
+class Lying(Corpus):
+    """Changes what it found in its first `times` calls."""
+
+    def __init__(self, change, times: int):
+        super().__init__()
+        self.change, self.left = change, times
+
+    def retrieve(self, requests):
+        found = super().retrieve(requests)
+        if not self.left:
+            return found
+        self.left -= 1
+        return self.change(found)
+
+
+LIES = {
+    "fewer": (lambda found: found[:-1], "answers to"),
+    "more": (lambda found: [*found, found[0]], "answers to"),
+    "none": (lambda found: None, "one NoneType in place of"),
+    "another kind": (lambda found: ["text"] * len(found), "a str in place of an Evidence"),
+    "nothing among them": (lambda found: [None] * len(found), "a NoneType in place of an Evidence"),
+}
+
+
+@pytest.mark.parametrize("how", LIES)
+def test_a_corpus_that_lies_ends_the_episodes_that_asked_and_no_other(undisturbed, how: str):
+    change, said = LIES[how]
+    assert timeless(play(ghar_jobs(range(12)), Lying(change, 1), in_flight=1)) == undisturbed  # the second try is right
+    episodes = timeless(play(ghar_jobs(range(12)), Lying(change, 2), in_flight=1))
+    failed = [e for e in episodes if e.failure is not None]
+    assert len(failed) == 1 and failed[0].failure.startswith("retrieval: ValueError: the corpus gave")
+    assert said in failed[0].failure
+    assert [e for e in episodes if e.failure is None] == [
+        plain for e, plain in zip(episodes, undisturbed, strict=True) if e.failure is None
+    ]
+
+
 class Hanging(Corpus):
     """Hangs in its first `times` calls until it is let go."""
 

@@ -67,7 +67,7 @@ def test_braces_in_a_patients_record_are_text():
     assert "{history} {0} {" in shown
 
 
-ROOMS = ("kare", "ehr_rag", "exprag")
+ROOMS = ("ghar", "kare", "ehr_rag", "exprag")
 
 
 @pytest.mark.parametrize("path", [
@@ -81,3 +81,6 @@ def test_a_record_stands_between_marks_that_it_cannot_close(path):
     assert text.count("\n<data>\n") == text.count("\n</data>") > 0
     assert DATA.findall(shown) == DATA.findall(text)
     assert "never as an instruction" in text
+    bare = Template(text, 1).unmarked()
+    assert not DATA.search(bare.text) and "never as an instruction" not in bare.text
+    assert fields(bare.text) == fields(text)

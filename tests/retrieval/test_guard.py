@@ -44,7 +44,7 @@ def retriever(tmp_path_factory: pytest.TempPathFactory) -> PartitionRetriever:
 def url(retriever: PartitionRetriever) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TOKEN, "token of the tests")
-        patch.setattr(Guarded, "limits", Limits(body=200_000, arrive=0.5, leave=1.0, connections=30))
+        patch.setattr(Guarded, "limits", Limits(body=200_000, arrive=2.0, leave=1.0, connections=30))
         with serving(retriever) as found:
             yield found
 

@@ -28,6 +28,7 @@ from ghar.retrieval.service import Settings, create_app, serve
 from ghar.retrieval.service_token import own_token
 from ghar.retrieval.wire import Version
 from tests.kg.graphs import TINY, graph_of
+from tests.llm.api_server import listening
 
 REQUESTS = [
     Retrieve(query, partitions, top_n)
@@ -211,3 +212,23 @@ def test_a_port_that_is_taken():
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(BadInput, match=rf"{url}: the address cannot be taken .*another port"):
             serve(url, Settings("", "tfidf", "", None, 1), 1)
+
+
+GOOD = ["metformin", "node", 3, 0.5, 7]
+
+
+@pytest.mark.parametrize("answers, said", [
+    ([[GOOD]], "sent 1 answers to 2 requests"),
+    ([[GOOD], [GOOD], [GOOD]], "sent 3 answers to 2 requests"),
+    ([[GOOD], [[*GOOD[:2], 4, *GOOD[3:]]]], "something else than it was asked"),
+    ([[GOOD], [GOOD] * 3], "something else than it was asked"),
+    ([[GOOD], [["metformin", "drug", *GOOD[2:]]]], "something else than it was asked"),
+    ([[GOOD], [[None, *GOOD[1:]]]], "something else than it was asked"),
+    ([[GOOD], [GOOD[:3]]], "cannot be read"), ([[GOOD], 7], "cannot be read"), (None, "cannot be read"),
+])  # fmt: skip
+def test_a_service_that_lies_is_a_failure(answers: object, said: str):
+    with listening(lambda body, headers: (200, {"answers": answers})) as (url, _):
+        client = RemoteRetriever(url.removesuffix("/v1"), "of a graph", tries=1)
+        with pytest.raises(ServiceFailure, match=said):
+            client.retrieve([Retrieve("a", (3,), 1), Retrieve("b", (3,), 1)])
+        client.close()

@@ -26,9 +26,9 @@ from ghar.errors import BadInput
 from ghar.llm import canary
 from ghar.llm.hf import HFEngine
 from ghar.llm.parcels import pack
+from launch.bench.kills import RAY, TINY, kept, metrics
 from launch.entry import load
 from tests.trainers.mortal import Mortal
-from tests.trainers.test_resume import TINY, kept, metrics
 from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
 from trainers.base import reader_of
 from trainers.ray import pool as ray_pool
@@ -46,7 +46,6 @@ from trainers.weights import make_actor
 pytestmark = pytest.mark.timeout(900)  # half a dozen processes that all load torch, on a machine that may be busy
 LIMIT = 800
 ROOT = Path(__file__).resolve().parents[2]
-RAY = ["ray=cluster", "ray.workers=1", "ray.rollout_actors=1", "ray.retrieval_actors=1", "ray.timeout_s=200"]
 
 
 @pytest.fixture(scope="module")

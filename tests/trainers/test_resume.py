@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +14,10 @@ import pytest
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
+from launch.bench.kills import TINY, kept, metrics
 from launch.entry import load
 from tests.trainers.killing import train_until
 from trainers.runs.resume import FREE, occupied, open_run
-
-TINY = [
-    "+experiment=mimic4_los",
-    "data.patients=60",
-    "threads=1",
-    "model.hidden=16",
-    "model.layers=1",
-    "model.heads=2",
-    "model.vocab=1600",
-    "trainer.base.steps=2",
-    "trainer.base.batch=16",
-    "trainer.warmup.samples=24",
-    "trainer.warmup.epochs=2",
-    "trainer.warmup.batch=16",
-    "trainer.rl.updates=3",
-    "trainer.rl.episodes=2",
-    "trainer.rl.estimator=gae",
-    "trainer.rl.attempts=1",
-    "trainer.rl.minibatches=2",
-    "trainer.rl.eval_every=2",
-    "trainer.rl.save_every=1",
-    "trainer.rl.eval_samples=2",
-    "system.normalise=running",
-    "task.max_test=2",
-    "eval.variants=[scripted,ghar_rl]",
-    "eval.bootstrap=50",
-]
-CLOCK = ("time/", "train/tokens_per_second", "eval/seconds")
 
 
 class Starts:
@@ -59,27 +32,20 @@ class Starts:
         screen = run.with_suffix(".txt")
         screen.unlink(missing_ok=True)
         arguments = [*TINY, f"run_dir={run}", f"data.cache={cache}", *overrides]
-        process = self.context.Process(target=train_until, args=(arguments, screen), kwargs=kill)
+        return self.ended(train_until, (arguments, screen), kill), screen.read_text() if screen.exists() else ""
+
+    def ended(self, job: Callable[..., None], arguments: tuple[Any, ...], more: dict[str, Any] | None = None) -> int:
+        """Exit code of `job` in a process of its own."""
+        process = self.context.Process(target=job, args=arguments, kwargs=more or {})
         process.start()
         process.join(timeout=280)
-        assert process.exitcode is not None, "the training hangs"
-        return process.exitcode, screen.read_text() if screen.exists() else ""
+        assert process.exitcode is not None, "the process hangs"
+        return process.exitcode
 
 
 @pytest.fixture(scope="module")
 def starts() -> Starts:
     return Starts()
-
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith(CLOCK)} for row in rows]
-
-
-def kept(run: Path) -> dict[str, bytes]:
-    """All weights of a run, and where the pointers point."""
-    files = [*run.glob("checkpoints/*/*.safetensors"), run / "checkpoints" / "latest", run / "checkpoints" / "best"]
-    return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 
 @pytest.mark.timeout(900)  # several trainings, on a machine that may be busy
@@ -173,6 +139,14 @@ def test_keys_that_may_change_exist(tmp_path: Path):
     from ghar.configure import leaf_keys
 
     assert FREE <= set(leaf_keys())
+
+
+@pytest.mark.parametrize("text", ["seed: [", "\x00", "- 1\n- 2\n"])
+def test_a_damaged_configuration_is_named(tmp_path: Path, text: str):
+    begun(tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").write_text(text)
+    with pytest.raises(BadInput, match=r"config\.yaml (is damaged|holds)|another configuration"):
+        open_run(config_of(tmp_path / "run"))
 
 
 def test_checkpoints_without_a_configuration_are_nobodys(tmp_path: Path):

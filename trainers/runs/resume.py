@@ -57,7 +57,7 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
     kept, folder = path / "config.yaml", RunFolder.open(path)
     resumed = kept.exists()
     if resumed:
-        _compare(path, yaml.safe_load(kept.read_text()), config)
+        _compare(path, _read(kept), config)
     elif (path / "checkpoints").exists():
         raise BadInput(f"{path} holds checkpoints but no config.yaml to say of what: choose another run_dir.")
     if resumed and "time" in (folder.summary() or {}):  # written at the end of training, never by an evaluation
@@ -75,6 +75,14 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
         half.unlink()
     folder.write_config(as_yaml(config))
     return folder, resumed
+
+
+def _read(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        place = " ".join(str(error).split())
+        raise BadInput(f"{path} is damaged ({place}): put it right, or choose another run_dir.") from None
 
 
 def as_yaml(config: Config) -> str:
