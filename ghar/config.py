@@ -51,6 +51,8 @@ class Data:
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone
     mapping: Literal["all", "drugs"]
     vocabulary: str | None  # meds: YAML file of what further codes mean; null knows the shapes in docs/data.md
+    # mimic4: further tables for systems that read events, ehr_rag above all; ed is MIMIC-IV-ED's folder beside hosp/
+    more: tuple[Literal["ed", "omr", "microbiology", "emar"], ...]
     earlier: bool  # similar patients, examples and reports are those whose outcome was known before, by time
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
 

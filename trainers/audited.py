@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.records import Records
+from ghar.data.audit import as_plain
 from ghar.data.tasks.subsets import GROUPS, rarity_groups
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.metrics.look import Section, render_section
@@ -16,17 +17,9 @@ LEAKS = 0.05  # share of samples from which on a page warns
 
 
 def audited(records: Records) -> dict[str, Any]:
-    """What summary.json holds under "audit"; an empty dictionary for a task that shows no visits."""
-    modes = {
-        mode: {
-            "samples": found.samples, "facts": found.facts, "late": found.late, "with_outcome": found.with_outcome,
-            "at_outcome": found.at_outcome, "leak_score": round(found.score, 4), "hours_ahead": found.hours,
-        }
-        for mode, found in records.exposures().items()
-    }  # fmt: skip
-    if not modes:
-        return {}
-    return {"audit": {"used": records.config.data.leakage, "modes": modes}}
+    """What summary.json holds under "audit" for a task of visits; other tasks' systems say it themselves."""
+    found = records.exposures()
+    return {"audit": as_plain(records.config.data.leakage, found)} if found else {}
 
 
 def by_rarity(records: Records, folder: RunFolder) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class Material(Generic[S]):
     encoder, whose name is `text_model`. piece: a sample as pieces of a prompt. looks: measurement -> what looking at it
     shows, for ReAct. shown: samples as text, for a tokenizer. walkers: selectors that can be put to these cases.
     times: with data.earlier, when each sample is predicted, and when its outcome is known, in microseconds.
+    audit: what test samples show against the outcome's time, as summary.json holds it; null where the house says it.
     """
 
     settings: Settings
@@ -70,6 +71,7 @@ class Material(Generic[S]):
     generated: bool
     credentialed: bool
     times: Mapping[str, tuple[int, int]] | None = None
+    audit: Mapping[str, Any] | None = None
 
     @cached_property
     def train_ids(self) -> tuple[str, ...]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
+import polars as pl
 
 from envs.graphwalker.pool import Material, dense
 from envs.graphwalker.settings import Settings
-from envs.records import Records
+from envs.records import AUDITED, LEAKAGES, Records
 from envs.system import Reader
-from ghar.data.cohort import Task
+from ghar.data.audit import as_plain, exposure
+from ghar.data.cohort import Cohort, Task
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.tasks.series import SeriesTask, series_samples
 from ghar.data.tasks.splits import split_stratified
+from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import drawn
 from ghar.data.views.series import number
 from ghar.encoders.embeddings import Embeddings, embed
@@ -44,9 +48,8 @@ def series_material(
     """
     config, cohort = records.config, records.charted
     name = cast(SeriesTask, config.task.name.removeprefix(PREFIX))
-    task, samples = series_samples(
-        cohort, name, leakage=config.data.leakage, step_hours=settings.step_hours, stay=settings.stay, los=settings.los
-    )
+    read = partial(series_samples, step_hours=settings.step_hours, stay=settings.stay, los=settings.los)
+    task, samples = read(cohort, name, leakage=config.data.leakage)
     samples = drawn(samples, cohort, config.task)
     splits = records.limited(split_stratified(samples, config.task.split, config.task.split_seed))
     model, encoder = dense(config.retriever.kind), encoder_of(settings)
@@ -59,7 +62,27 @@ def series_material(
     return Material(
         settings, config.seed, task, head, splits, found, words, model, piece, table, looks,
         selectors=get_args(Name), generated=cohort.generated, credentialed=records.credentialed(cohort),
+        audit=_audit(cohort, splits.test[:AUDITED], config.data.leakage, partial(read, task=name)),
     )  # fmt: skip
+
+
+def _audit(
+    cohort: Cohort,
+    samples: Sequence[TimeSeriesSample],
+    used: Leakage,
+    read: Callable[..., tuple[Task, list[TimeSeriesSample]]],
+) -> dict[str, Any]:
+    """What the test samples show under paper and under strict, the other mode read of their patients alone."""
+    people, names = {sample.subject_id for sample in samples}, {sample.sample_id for sample in samples}
+    theirs = pl.col("subject_id").is_in(people)
+    some = replace(cohort, table=cohort.scan().filter(theirs).collect(), visits=cohort.visits.filter(theirs))
+    found = {}
+    for mode in LEAKAGES:
+        shown = samples
+        if mode != used:
+            shown = [sample for sample in read(some, leakage=mode)[1] if sample.sample_id in names]
+        found[mode] = exposure(cohort if mode == used else some, shown)
+    return as_plain(used, found)
 
 
 def _piece(shown: Embeddings | None, task: Task, prompt: Prompt, reader: Reader, sample: TimeSeriesSample) -> Patient:

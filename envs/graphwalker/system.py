@@ -57,7 +57,7 @@ def assemble(material: Material[Any], config: Config, reader: Reader) -> System[
         NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec).episode, corpus,
         partial(_reward, config.reward.eta), variants, MAIN, LISTED, partial(assemble, material, config),
         fixed={RULE: MajorityOfExamples}, teacher=RULE, taught=variants[TAUGHT], texts=material.texts, row=rows.row,
-        numbers=clinical.numbers, summary=partial(_summary, rows, clinical, variants, config),
+        numbers=clinical.numbers, summary=partial(_summary, rows, clinical, variants, config, material.audit),
         counts=counts(material), generated=material.generated, credentialed=material.credentialed,
     )  # fmt: skip
 
@@ -133,16 +133,15 @@ def _summary(
     clinical: ClinicalNumbers,
     variants: Mapping[str, Variant],
     config: Config,
+    audit: Mapping[str, Any] | None,
     played: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> dict[str, Any]:
-    """What the report shows of the main variant, or of the first one played, under "selection"."""
+    """What the report shows of the main variant, or of the first one played, under "selection"; and the audit."""
     own = [name for name in (MAIN, *played) if name in played and name in variants]
+    known = {} if audit is None else {"audit": audit}
     if not own:
-        return {}
+        return known
     name = own[0]
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    return {
-        "selection": rows.content(
-            name, variants[name].spec.selector, played[name], clinical.clinical(played[name], draw)
-        )
-    }
+    shown = rows.content(name, variants[name].spec.selector, played[name], clinical.clinical(played[name], draw))
+    return {"selection": shown, **known}

@@ -7,8 +7,9 @@ the outcome's own time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -35,9 +36,10 @@ def audit(cohort: Cohort, samples: Sequence[Sample | EventSample | TimeSeriesSam
 
 @dataclass(frozen=True)
 class Exposure:
-    """Of samples of visits. facts: codes shown. late: those recorded after the prediction. with_outcome: those first
-    recorded when the outcome was there, or later. at_outcome: samples that are predicted then or later. leaking:
-    samples of which either holds. hours: from the prediction to the outcome, the median; None where nobody knows.
+    """Of samples of visits, or of time series. facts: codes, or values, shown. late: those recorded after the
+    prediction. with_outcome: those first recorded when the outcome was there, or later. at_outcome: samples that are
+    predicted then or later. leaking: samples of which either holds. hours: from the prediction to the outcome, the
+    median; None where nobody knows.
     """
 
     samples: int
@@ -54,7 +56,19 @@ class Exposure:
         return self.leaking / max(self.samples, 1)
 
 
-def exposure(cohort: Cohort, samples: Sequence[Sample]) -> Exposure:
+def as_plain(used: str, found: Mapping[str, Exposure]) -> dict[str, Any]:
+    """What summary.json holds under "audit": the mode that a run used, and for each mode its numbers."""
+    modes = {
+        mode: {
+            "samples": row.samples, "facts": row.facts, "late": row.late, "with_outcome": row.with_outcome,
+            "at_outcome": row.at_outcome, "leak_score": round(row.score, 4), "hours_ahead": row.hours,
+        }
+        for mode, row in found.items()
+    }  # fmt: skip
+    return {"used": used, "modes": modes}
+
+
+def exposure(cohort: Cohort, samples: Sequence[Sample] | Sequence[TimeSeriesSample]) -> Exposure:
     """What samples show, against the prediction's and the outcome's own time. cohort: in the codes they show.
 
     A sample whose outcome has no known time counts as one that does not leak.
@@ -63,7 +77,10 @@ def exposure(cohort: Cohort, samples: Sequence[Sample]) -> Exposure:
         [(sample.sample_id, sample.outcome_time) for sample in samples], {"sample_id": pl.String, "outcome": TIME},
         orient="row",
     )  # fmt: skip
-    rows = _shown_in_visits(cohort, samples).join(about, on="sample_id", how="left").collect()
+    visits = [sample for sample in samples if isinstance(sample, Sample)]
+    series = [sample for sample in samples if isinstance(sample, TimeSeriesSample)]
+    shown = pl.concat([_shown_in_visits(cohort, visits), _shown_in_series(cohort, series)])
+    rows = shown.join(about, on="sample_id", how="left").collect()
     told = rows.filter((pl.col("recorded") >= pl.col("outcome")) | (pl.col("recorded").is_null()))
     at = [s.sample_id for s in samples if s.outcome_time is not None and s.prediction_time >= s.outcome_time]
     waits = sorted(
@@ -97,7 +114,7 @@ def _shown_in_visits(cohort: Cohort, samples: Sequence[Sample]) -> pl.LazyFrame:
     wanted = rows.select("visit_id").unique()
     events = cohort.scan().select("visit_id", "code", "recorded").join(wanted, on="visit_id", how="semi")
     first = events.group_by("visit_id", "code").agg(pl.col("recorded").min())
-    return rows.join(first, on=["visit_id", "code"], how="left", maintain_order="left")
+    return rows.join(first, on=["visit_id", "code"], how="left", maintain_order="left").select(COLUMNS)
 
 
 def _events(cohort: Cohort, samples: Sequence[EventSample]) -> pl.DataFrame:
@@ -116,6 +133,11 @@ def _events(cohort: Cohort, samples: Sequence[EventSample]) -> pl.DataFrame:
 
 
 def _series(cohort: Cohort, samples: Sequence[TimeSeriesSample]) -> pl.DataFrame:
+    return _late(_shown_in_series(cohort, samples))
+
+
+def _shown_in_series(cohort: Cohort, samples: Sequence[TimeSeriesSample]) -> pl.LazyFrame:
+    """COLUMNS of every value that samples show."""
     used = [np.unique(sample.source[sample.source >= 0]) for sample in samples]
     sample = pl.Series(np.repeat(np.arange(len(samples)), [len(rows) for rows in used]), dtype=pl.Int64)
     about = pl.LazyFrame(
@@ -126,7 +148,7 @@ def _series(cohort: Cohort, samples: Sequence[TimeSeriesSample]) -> pl.DataFrame
     rows = pl.LazyFrame({"_sample": sample, "_row": np.concatenate([*used, np.zeros(0, np.int64)]).astype(np.int64)})
     events = cohort.scan().with_row_index("_row").with_columns(pl.col("_row").cast(pl.Int64))
     joined = rows.join(about, on="_sample", how="left").join(events, on="_row", how="left", maintain_order="left")
-    return _late(joined)
+    return joined.select(COLUMNS)
 
 
 _SCHEMA = {"sample_id": pl.String, "visit_id": pl.Int64, "code": pl.String, "prediction_time": TIME, "recorded": TIME}

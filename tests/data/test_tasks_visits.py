@@ -45,6 +45,7 @@ def data_in(root, name="meds", leakage="paper") -> Data:
         codes=None,
         mapping="all",
         vocabulary=None,
+        more=(),
         earlier=False,
         cache=str(root / "cache"),
     )

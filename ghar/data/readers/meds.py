@@ -25,6 +25,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort, Stay
 from ghar.data.readers.events import FoundLarge, finite, in_order, through_cache
+from ghar.data.readers.meds_charts import has_charts, vital_codes, with_vitals
 from ghar.data.readers.meds_codes import (
     TABLE_COLUMNS,
     UNIT_CONCEPTS,
@@ -43,7 +44,7 @@ from ghar.errors import BadInput
 from ghar.provenance import Mark, signed_mark
 from ghar.seal import SEAL
 
-VERSION = "meds-3"  # part of the cache key: raise it when a rule changes
+VERSION = "meds-4"  # part of the cache key: raise it when a rule changes
 REQUIRED = {"subject_id": pl.Int64(), "time": TIME, "code": pl.String()}
 OPTIONAL = {"numeric_value": pl.Float32(), "text_value": pl.String()}
 RECORDED = ("recorded", "storetime", "result_time")  # columns that say when a fact became known
@@ -167,10 +168,14 @@ def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: P
     visits, more = visits_from_events(telling, told.opens, told.closes)
     about = {name: said for name, said in _about(root).items() if name in ("generated", "credentialed", "stay")}
     found: Counter[str] = Counter(more)
+    charted = has_charts(meanings.filter("_seen")["code"])
     found["events_without_visit"] = 0
 
     def finish(some: pl.DataFrame) -> pl.DataFrame:
         some, drawings = _understood(some, meanings)
+        if charted:
+            some, more = with_vitals(some)
+            found.update(more)
         some, more = place_events(some, visits)
         found.update(more)
         found["dropped.meds.drawing_of_a_result"] += drawings
@@ -181,7 +186,10 @@ def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: P
     found["codes_of_unknown_shape"] = used.filter(~pl.col("known")).height
     found["codes_without_name"] = used["description"].null_count()
     counts |= {rule: n for rule, n in found.items() if n or rule in ("events_without_visit", "codes_without_name")}
-    return Cohort(name, events, _codes(meanings), visits.drop("_key"), **about, counts=counts)
+    codes = _codes(meanings)
+    if charted:
+        codes = pl.concat([codes, vital_codes().join(codes, on="code", how="anti")], how="vertical").sort("code")
+    return Cohort(name, events, codes, visits.drop("_key"), **about, counts=counts)
 
 
 def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFrame, int]:

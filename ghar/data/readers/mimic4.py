@@ -56,6 +56,7 @@ from ghar.data.readers.mimic import (
     read_visits,
     with_lost_zeros,
 )
+from ghar.data.readers.mimic4_more import MORE, more_tables
 from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, open_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
@@ -79,6 +80,7 @@ TABLES = (
     "icu/chartevents",
 )
 OPTIONAL = ("icu/icustays", "hosp/labevents", "icu/chartevents")  # most tasks do with hosp/ alone
+OWN_NAMES = "^(DRUG|ICU_ADMISSION|GIVEN|HOME_DRUG|OMR|MICROBIOLOGY|ED|ED_[A-Z]+)/"
 AGE = pl.col("anchor_age") + pl.col("start").dt.year() - pl.col("anchor_year")
 VOCABULARY = {
     "diagnoses_icd": {9: "ICD9CM", 10: "ICD10CM"},
@@ -86,57 +88,63 @@ VOCABULARY = {
 }
 
 
-def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True) -> Cohort:
+def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True, more: Sequence[str] = ()) -> Cohort:
     """Read the folder `root` (hosp/*, icu/* as csv.gz, csv or parquet), or its copy under `cache`.
 
-    `charts=False` leaves icu/chartevents out, the largest table by far, which the tasks on visits do not need. The
-    cache is keyed by name, size and modification time of the source files. `generated` holds for what this machine's
-    GHAR has generated and signed; `credentialed` is False for that and for the open demo, known by its content.
+    `charts=False` leaves icu/chartevents out, the largest table by far, which the tasks on visits do not need;
+    `more` reads further tables for systems that read events (mimic4_more.py). The cache is keyed by name, size and
+    modification time of the source files. `generated` holds for what this machine's GHAR has generated and signed;
+    `credentialed` is False for that and for the open demo, known by its content.
     Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type. Only
-    labevents (with d_labitems), icustays and chartevents may be absent, which is counted ("absent.labevents").
+    labevents (with d_labitems), icustays and chartevents may be absent, which is counted ("absent.labevents"), and of
+    `more` the parts of the emergency department but its stays.
     """
     root = Path(root)
     name = f"MIMIC-IV tables in {root}"
     if not root.is_dir():
         raise BadInput(f"There is no folder {root}: point data.root to the folder that contains hosp/ and icu/.")
-    files = [root / SEAL, *(find_table(root, table) for table in tables_read(charts))]
+    files = [root / SEAL, *(find_table(root, table) for table in tables_read(charts, more))]
+    version = f"{VERSION}-{charts}" + "".join(f"-{part}" for part in sorted(more))
     return through_cache(
-        lambda work: _read(root, name, charts, work), name, cache, "mimic4", files, f"{VERSION}-{charts}"
+        lambda work: _read(root, name, charts, sorted(more), work), name, cache, "mimic4", files, version
     )
 
 
-def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
-    with progress(9 + charts, "Read MIMIC-IV") as advance:
+def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) -> Cohort:
+    with progress(9 + charts + len(more), "Read MIMIC-IV") as advance:
         patients, counts = read_patients(root, "hosp/patients", {"gender": TEXT, "anchor_age": I64, "anchor_year": I64})
         advance()
-        visits, more = read_visits(root, "hosp/admissions", patients)
-        counts |= more
+        visits, found = read_visits(root, "hosp/admissions", patients)
+        counts |= found
         advance()
         titles = [read_titles(root, name) for name in ("diagnoses_icd", "procedures_icd")]
         parts = []
-        for table, read in event_tables(root, visits, patients, titles, work, charts=charts).items():
+        further = more_tables(root, visits, patients, work)
+        readers = event_tables(root, visits, patients, titles, work, charts=charts)
+        for table, read in (readers | {part: further[part] for part in more}).items():
             if table in OPTIONAL and find_table(root, table) is None:
                 counts[f"absent.{table.rpartition('/')[2]}"] = 1
             else:
-                events, more = read()
+                events, found = read()
                 parts.append(events)
-                counts |= more
+                counts |= found
             advance()
         if charts:
-            events, more = vitals_of_labs(stacked(parts), MIMIC_LABS)
+            events, found = vitals_of_labs(stacked(parts), MIMIC_LABS)
             parts.append(events)
-            counts |= more
+            counts |= found
         events = in_order(parts, work)
-        codes, more = _codes(root, events, titles)
+        codes, found = _codes(root, events, titles)
         advance()
     generated = signed_mark(root).generated
-    credentialed = not (generated or is_open_demo("mimic4", root, tables_read(charts)))
-    return Cohort(name, events, codes, visits, generated, credentialed, counts | more)
+    credentialed = not (generated or is_open_demo("mimic4", root, tables_read(charts, more)))
+    return Cohort(name, events, codes, visits, generated, credentialed, counts | found)
 
 
-def tables_read(charts: bool) -> list[str]:
+def tables_read(charts: bool, more: Sequence[str] = ()) -> list[str]:
     """Names of the tables that are looked for."""
-    return [table for table in TABLES if charts or table != "icu/chartevents"]
+    further = [table for part in more for table in MORE[part]]
+    return [*(table for table in TABLES if charts or table != "icu/chartevents"), *further]
 
 
 def event_tables(
@@ -213,4 +221,4 @@ def _codes(root: Path, events: pl.LazyFrame, titles: Sequence[pl.DataFrame]) -> 
     if find_table(root, "hosp/labevents") is not None:
         table = open_table(root, "hosp/d_labitems", {"itemid": I64, "label": TEXT})
         parts.append(dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String)), "label"))
-    return code_table(events, parts)
+    return code_table(events, parts, OWN_NAMES)

@@ -62,6 +62,18 @@ DEMOS = {
                 "33c392ba5b9299b08eca0a61911ba106f0aebdba26ed31b856bb9ffd49fe3654",
                 "3865f9f13bec8bdfa6eca6205d26d1a55c40051a5c7d396609a68e532775db9d",
             ),
+            "hosp/omr": (
+                "6d7c69dbb2c79b9d1de7d1e68f3424ad248821d7c074dc6537d7290774af39b9",
+                "64a75e495f3c85b16981c94fe72c4818f8dd67eeff534604a12d5f974c9c938f",
+            ),
+            "hosp/microbiologyevents": (
+                "fa462443cc5777ebf9d833f71c67f2a89b4a074eb376320da70bed220e918ad4",
+                "2a26301e17a1d0b1ab9dabc76fc180a19b19bcd612eb055f699b5a415461fc80",
+            ),
+            "hosp/emar": (
+                "f14a4b5597abcc2e8d62d291c7839347ef6260d4c548ea534ab62df6b2f49adc",
+                "ab8c5661c454edb2d0626e08b21e94585e72ee6e0e45bee22cfa89908117236d",
+            ),
             "hosp/labevents": (
                 "d51a4cf1ea63245abe7d544b0d50a928e9ee2ec5eb9a5ce85500aed0bd6c6dfc",
                 "f3feb488a9b7c6039e47a30d4f0ff9cd869fedf0e02df6c250d7405c0db1a8d9",

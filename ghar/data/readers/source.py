@@ -27,7 +27,8 @@ def origin(data: Data) -> Mark:
     signed = signed_mark(root)
     if data.name not in DEMOS or not signed.credentialed:
         return signed
-    tables = {"mimic4": mimic4.tables_read, "mimic3": mimic3.tables_read, "eicu": eicu.tables_read}[data.name]
+    mine = partial(mimic4.tables_read, more=data.more or ())
+    tables = {"mimic4": mine, "mimic3": mimic3.tables_read, "eicu": eicu.tables_read}[data.name]
     return Mark(credentialed=not is_open_demo(data.name, root, tables(charts=True)))
 
 
@@ -35,10 +36,12 @@ def read_source(data: Data, *, charts: bool = True) -> Cohort:
     """Read the tables under data.root with the reader of data.name; data=demo generates them first.
 
     `charts=False` leaves out chart measurements, where the source keeps them in tables of their own; the demo world
-    gets them only when they are asked for.
+    gets them only when they are asked for. What data.more names comes with the charts.
     Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
     """
     cache = Path(data.cache)
+    if data.more and data.name != "mimic4":
+        raise BadInput(f"data.more={list(data.more)} are tables of MIMIC-IV, not of data={data.name}: leave it out.")
     if data.root is None:
         if data.name != "demo":
             raise BadInput(f"data={data.name} reads real tables: set data.root to their folder, or choose data=demo.")
@@ -53,6 +56,7 @@ def read_source(data: Data, *, charts: bool = True) -> Cohort:
         told = None if data.vocabulary is None else Path(data.vocabulary)
         return require_shown(read_meds(Path(data.root), cache / "cohorts", told), told)
     readers = {name: partial(read, charts=charts) for name, read in readers.items()}
+    readers["mimic4"] = partial(read_mimic4, charts=charts, more=data.more if charts else ())
     if data.name not in readers:
         raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {', '.join(readers)}, meds.")
     return readers[data.name](Path(data.root), cache / "cohorts")

@@ -79,6 +79,7 @@ MIMIC_ITEMS: Mapping[str, tuple[int, ...]] = {
     "weight": (762, 763, 3580, 3581, 3693, 224639, 226512, 226531),
 }
 OXYGEN = "fraction inspired oxygen"
+POUND, INCH = 0.45359237, 2.54  # kg, cm
 FAHRENHEIT, POUNDS, INCHES = (678, 679, 3654, 223761), (3581, 226531), (920, 1394, 3486, 4187, 226707)
 MIMIC_LABS = {
     **dict.fromkeys(("LAB/50809", "LAB/50931", "LAB/52027", "LAB/52569"), "glucose"),
@@ -118,6 +119,13 @@ def celsius(value: pl.Expr) -> pl.Expr:
     return (value - 32) / 1.8
 
 
+def in_house_units(item: pl.Expr, number: pl.Expr) -> pl.Expr:
+    """The number charted for an item of MIMIC, in the unit of VARIABLES."""
+    number = pl.when(item.is_in(FAHRENHEIT)).then(celsius(number)).otherwise(number)
+    number = pl.when(item.is_in(POUNDS)).then(number * POUND).otherwise(number)
+    return pl.when(item.is_in(INCHES)).then(number * INCH).otherwise(number)
+
+
 def mimic_charts(
     root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path, *, marked: bool
 ) -> FoundLarge:
@@ -130,10 +138,7 @@ def mimic_charts(
     table = open_table(root, name, columns)
     item, charted, stored, variable = (pl.col(c) for c in ("itemid", "charttime", "storetime", "variable"))
     value, shown = pl.col("_value"), pl.col("value").str.strip_chars()
-    number = pl.coalesce("valuenum", shown.cast(F64, strict=False), _refill(shown))
-    number = pl.when(item.is_in(FAHRENHEIT)).then(celsius(number)).otherwise(number)
-    number = pl.when(item.is_in(POUNDS)).then(number * 0.45359237).otherwise(number)
-    number = pl.when(item.is_in(INCHES)).then(number * 2.54).otherwise(number)
+    number = in_house_units(item, pl.coalesce("valuenum", shown.cast(F64, strict=False), refill(shown)))
     drops = {
         "other_item": variable.is_null(),
         "unknown_patient": pl.col("known").is_null(),
@@ -182,7 +187,7 @@ def vitals_of_labs(events: pl.LazyFrame, labs: Mapping[str, str]) -> Found:
     return added, {"added.labs.vitals": added.height} if added.height else {}
 
 
-def _refill(text: pl.Expr) -> pl.Expr:
+def refill(text: pl.Expr) -> pl.Expr:
     """Capillary refill is charted in words: "Normal <3 secs", "Brisk", "Abnormal >3 Seconds", "Delayed"."""
     first = text.str.to_lowercase().str.extract("^([a-z]+)")
     return pl.when(first.is_in(["normal", "brisk"])).then(0.0).when(first.is_in(["abnormal", "delayed"])).then(1.0)

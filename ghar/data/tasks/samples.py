@@ -27,6 +27,7 @@ class TimeSeriesSample:
     hours: [T], end of each step in hours since the admission. features: F codes. values: float32 [T, F], the last value
     of the step, else the last one before it (LOCF); NaN before the first. source: int64 [T, F], the row of
     `Cohort.events` a value is from, -1 for none. observed: bool [T, F], whether it was measured in that step.
+    outcome_time: when the outcome is known at the latest.
     """
 
     sample_id: str
@@ -39,3 +40,4 @@ class TimeSeriesSample:
     values: np.ndarray
     source: np.ndarray
     observed: np.ndarray
+    outcome_time: datetime | None = None

@@ -103,7 +103,8 @@ def series_samples(
 def series_labels(
     cohort: Cohort, task: SeriesTask, leakage: Leakage = "paper", *, stay: Stay = "visit", los: Los = "total"
 ) -> pl.DataFrame:
-    """subject_id, visit_id, window (unique), start, until (shown and predicted), label; a row a stay, measured or not.
+    """subject_id, visit_id, window (unique), start, until (shown and predicted), label, outcome (when it is known at
+    the latest); a row a stay, measured or not.
 
     Raises BadInput for unknown names, and for ICU stays of a cohort that knows of none.
     """
@@ -131,7 +132,14 @@ def series_labels(
         rows = rows.with_columns(until=start + DAY if early else end)
         rest = end - (pl.col("until") if los == "remaining" else start)
         rows = rows.with_columns(label=pl.sum_horizontal(rest >= limit for limit in LIMITS))
-    return rows.select("subject_id", "visit_id", "window", "start", "until", pl.col("label").cast(pl.Int64))
+    known = {  # when the outcome is, at the latest
+        "mortality": pl.coalesce(pl.when("died").then("death_time"), end),
+        "readmission": end + MONTH,
+        "dec": pl.col("until") + DAY,
+        "los": end,
+    }
+    label = pl.col("label").cast(pl.Int64)
+    return rows.select("subject_id", "visit_id", "window", "start", "until", label, outcome=known[task])
 
 
 def _hours(stays: pl.DataFrame) -> pl.DataFrame:
@@ -247,7 +255,7 @@ def _hourly(cohort: Cohort, rows: pl.DataFrame, features: tuple[str, ...], leaka
     """
     stay = ["visit_id", "start"]
     whole = rows.group_by(stay, maintain_order=True).agg(
-        pl.first("subject_id"), pl.first("window"), pl.max("until"), pl.first("label")
+        pl.first("subject_id"), pl.first("window"), pl.max("until"), pl.first("label"), pl.last("outcome")
     )
     clock = "recorded" if leakage == "strict" else "time"
     measured = _measured(cohort, whole.select(rows.columns), features, leakage, 1, clock)
@@ -255,14 +263,14 @@ def _hourly(cohort: Cohort, rows: pl.DataFrame, features: tuple[str, ...], leaka
     table = {(full.visit_id, full.prediction_time): full for full in filled}
     ends = dict(zip(whole.select(stay).iter_rows(), whole["until"], strict=True))
     samples = []
-    for subject, visit, window, start, until, label in rows.iter_rows():
+    for subject, visit, window, start, until, label, outcome in rows.iter_rows():
         full = table.get((visit, ends[visit, start]))
         steps = (until - start) // timedelta(hours=1)
         if full is not None and full.observed[:steps].any():
             parts = (full.hours, full.values, full.source, full.observed)
             name = f"{TASKS['dec'].name}-{subject}-{window}"
             shown = (part[:steps] for part in parts)
-            samples.append(TimeSeriesSample(name, subject, visit, until, label, features, *shown))
+            samples.append(TimeSeriesSample(name, subject, visit, until, label, features, *shown, outcome))
     return samples
 
 
@@ -277,7 +285,7 @@ def _fill(
     """One sample a stay that has values: the arrays filled, carried forward, and cut to the last `keep` steps."""
     cells = {key[0]: part for key, part in measured.partition_by("window", as_dict=True).items()}
     samples = []
-    for subject, visit, window, start, until, label in windows.iter_rows():
+    for subject, visit, window, start, until, label, outcome in windows.iter_rows():
         part = cells.get(window)
         if part is None:
             continue
@@ -307,6 +315,7 @@ def _fill(
                 filled[shown],
                 carried[shown],
                 observed[shown],
+                outcome,
             )
         )
     return samples
