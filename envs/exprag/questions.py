@@ -24,7 +24,7 @@ from envs.system import WORDS, Reader, System, Variant
 from ghar.config import Config
 from ghar.data.cohort import Task
 from ghar.data.readers.notes import Notes
-from ghar.data.tasks.dischargeqa import ASKED, Kind, Question, build_questions, letters
+from ghar.data.tasks.dischargeqa import ASKED, Kind, Question, build_questions, letters, said_already
 from ghar.data.tasks.splits import Splits, split_by_patient
 from ghar.episode import Episode
 from ghar.errors import BadInput
@@ -72,7 +72,9 @@ def build_question_system(records: Records, settings: Settings) -> System[Questi
         summary=partial(_differences, config),
         pairs_of=PAIRS,
         judged=_ranker_study(records, settings, splits.test, corpus, encoder),
-        counts=counts | _counts(notes, corpus, splits),
+        counts=counts
+        | {f"test: {rule}": n for rule, n in said_already(splits.test).items()}
+        | _counts(notes, corpus, splits),
         generated=notes.generated,
         credentialed=records.credentialed(records.cohort, notes),
     )

@@ -14,7 +14,7 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.sections import PARTS, sentences, split_sections
 from ghar.data.tasks.discharge_items import diagnoses, instructions, medications, same, styled
-from ghar.data.tasks.dischargeqa import SHOWN, Kind, Question, build_questions, letters
+from ghar.data.tasks.dischargeqa import SHOWN, Kind, Question, build_questions, letters, said_already
 from ghar.errors import BadInput
 from ghar.llm.options import LETTERS
 
@@ -186,3 +186,11 @@ def test_a_letter_is_no_advice_and_lab_work_no_drug() -> None:
 ])  # fmt: skip
 def test_names_are_in_one_style(name: str, one_style: str) -> None:
     assert styled(name) == one_style
+
+
+def test_what_the_text_gives_away() -> None:
+    def asked(shown: str) -> Question:
+        return Question("1-diagnosis", 1, 1, "diagnosis", ("Acute kidney injury", "Gout"), 0b01, shown)
+
+    found = said_already([asked("History of acute  kidney\ninjury."), asked("Gout in the past.")])
+    assert list(found.values()) == [2, 1, 1]

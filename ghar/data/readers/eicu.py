@@ -85,7 +85,7 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
         stays, counts = read_stays(root)
         advance()
         diagnoses, names, more = read_diagnoses(root, stays)
-        parts = [diagnoses]
+        parts: list[pl.DataFrame | pl.LazyFrame] = [diagnoses]
         counts |= more
         advance()
         for table, read in tables.items():

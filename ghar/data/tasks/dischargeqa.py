@@ -157,6 +157,23 @@ def build_questions(
     return questions, dict(counts)
 
 
+def said_already(questions: Sequence[Question]) -> dict[str, int]:
+    """The audit of a split: right options, those that the text shown names word for word, and questions with one.
+
+    A report has no times, so that what it says cannot be held against the hour at which it was known.
+    """
+    shown = [" ".join(question.background.lower().split()) for question in questions]
+    named = [
+        [option.lower() in text for i, option in enumerate(question.options) if question.answer >> i & 1]
+        for question, text in zip(questions, shown, strict=True)
+    ]
+    return {
+        "right options": sum(map(len, named)),
+        "right options that the text shown names": sum(map(sum, named)),
+        "questions whose text names a right option": sum(map(any, named)),
+    }
+
+
 def _eligible(cohort: Cohort, notes: Notes, rows: tuple[int, int], counts: Counter[str]) -> list[int]:
     """Stays with a report and an end, and with a number of rows of each kind within `rows`, in the cohort's order."""
     kinds = cohort.codes.select("code", kind=kinds_of(cohort.codes)).drop_nulls().lazy()

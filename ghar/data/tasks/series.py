@@ -270,7 +270,7 @@ def _hourly(cohort: Cohort, rows: pl.DataFrame, features: tuple[str, ...], leaka
             parts = (full.hours, full.values, full.source, full.observed)
             name = f"{TASKS['dec'].name}-{subject}-{window}"
             shown = (part[:steps] for part in parts)
-            samples.append(TimeSeriesSample(name, subject, visit, until, label, features, *shown, outcome))
+            samples.append(TimeSeriesSample(name, subject, visit, until, label, features, *shown, outcome_time=outcome))
     return samples
 
 
