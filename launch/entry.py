@@ -192,8 +192,8 @@ def choices(group: str) -> list[str]:
 
 
 def groups() -> list[str]:
-    """Names of all groups: the folders of conf/, but for W&B's sweeps, which name overrides of these."""
-    return sorted(f.name for f in CONF.iterdir() if f.is_dir() and f.name != "sweeps")
+    """Names of all groups: the folders of conf/, but for W&B's sweeps and studies, which name overrides of these."""
+    return sorted(f.name for f in CONF.iterdir() if f.is_dir() and f.name not in ("sweeps", "study"))
 
 
 def check(overrides: Sequence[str], sweep: bool = False) -> list[Config]:

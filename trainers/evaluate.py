@@ -20,6 +20,7 @@ from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.metrics.calibration import temperature
+from ghar.metrics.clinical import best_threshold
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
@@ -163,7 +164,11 @@ def _by_rules(
     for variant in wanted:
         if variant.who not in made:
             made[variant.who] = system.fixed[variant.who]() if variant.who else NoOne()
-        yield variant.name, score(system, config, variant, made[variant.who], "test", running, None)
+        rows = score(system, config, variant, made[variant.who], "test", running, None)
+        if not variant.who and any(row["label_probabilities"] is not None for row in rows):  # fitted, quick to ask
+            judged = score(system, config, variant, made[variant.who], "valid", running, None)
+            rows = with_threshold(rows, judged, system.task.labels)
+        yield variant.name, rows
 
 
 def score(
@@ -205,7 +210,18 @@ def _with_temperature(
     if all(row["label_probabilities"] is None for row in judged):
         return rows
     fitted = temperature(judged, system.task.labels)
-    return [{**row, "temperature": fitted} for row in rows]
+    return [{**row, "temperature": fitted} for row in with_threshold(rows, judged, system.task.labels)]
+
+
+def with_threshold(rows: list[Row], judged: Sequence[Row], labels: Sequence[str]) -> list[Row]:
+    """The rows with the probability of class 1 from which on to say yes, as "threshold": that of the highest F1 on
+    validation rows. As they are where there are not two labels, or no probabilities."""
+    known = [row for row in judged if row["label_probabilities"] is not None]
+    if len(labels) != 2 or not known:
+        return rows
+    truth = [labels.index(row["label"]) for row in known]
+    at = best_threshold(truth, [min(1.0, row["label_probabilities"][1]) for row in known])
+    return [{**row, "threshold": at} for row in rows]
 
 
 def summary_of(

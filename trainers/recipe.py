@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -44,6 +43,7 @@ from trainers.machine import check_machine, fitted
 from trainers.report import conclude
 from trainers.rl.loop import reinforce
 from trainers.rl.workers import MakeWorkers, local
+from trainers.runs.code import commit
 from trainers.runs.distributed import main_first, on_main, rank, together, world
 from trainers.runs.models import SFT, load_sft, save_model, use_cores
 from trainers.runs.resume import hold, open_run
@@ -293,7 +293,7 @@ def _finish(run: Run) -> None:
     run.logger.conclude(summary["policies"])
     run.logger.finish()
     lessons = dict(read_lessons(run.checkpoints / LESSONS).about)
-    about = {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": _commit()}
+    about = {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
     known = audited(run.records) | by_rarity(run.records, run.folder)
     conclude(run.folder, {**summary, **lessons.pop("summary", {}), **known, "lessons": lessons, **about})
 
@@ -314,19 +314,3 @@ def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:
 def _peak_memory() -> float:
     """Peak resident memory of this process in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
-def _commit() -> str | None:
-    """The code's commit, where it is a git checkout."""
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() or None

@@ -21,6 +21,18 @@ def _gru(known: Known) -> Model:
     return fit_gru(known)
 
 
+def _retain(known: Known) -> Model:
+    from envs.baselines.attention import fit_retain  # loads torch
+
+    return fit_retain(known)
+
+
+def _transformer(known: Known) -> Model:
+    from envs.baselines.attention import fit_transformer  # loads torch
+
+    return fit_transformer(known)
+
+
 FITS: Mapping[str, Callable[[Known], Model]] = {
     "usual": fit_usual,
     "severities": fit_severities,
@@ -29,6 +41,7 @@ FITS: Mapping[str, Callable[[Known], Model]] = {
     "memory": fit_memory,
     "gru": _gru,
 }
+EVERY: Mapping[str, Callable[[Known], Model]] = {**FITS, "retain": _retain, "transformer": _transformer}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +57,7 @@ class Fitted:
         """The fitted baseline. Where training samples have one label only, all are the usual one."""
         if name not in self._models:
             alone = len(set(self.known.labels.tolist())) == 1
-            self._models[name] = (fit_usual if alone else FITS[name])(self.known)
+            self._models[name] = (fit_usual if alone else EVERY[name])(self.known)
         return self._models[name]
 
     def predict(self, sample: Sample, name: str) -> Prediction:

@@ -1,12 +1,13 @@
-"""A small GRU over visits: each visit is the sum of its codes' vectors, and the last state gives the label.
+"""A small GRU over visits: each visit is the sum of its codes' vectors, and the last state gives the label. The fit
+serves other networks over visits too (attention.py).
 
-Loads torch, so import it only where a GRU is asked for.
+Loads torch, so import it only where a network is asked for.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,24 +25,38 @@ TOGETHER = 512  # samples that are asked about at once
 Visits = list[list[int]]  # of one sample: the code numbers of each visit, oldest first
 
 
-class Network(nn.Module):
-    """Label scores of samples."""
+class VisitVectors(nn.Module):
+    """Each visit as the sum of its codes' vectors."""
 
-    def __init__(self, codes: int, hidden: int, classes: int) -> None:
+    def __init__(self, codes: int, hidden: int) -> None:
         super().__init__()
         self.codes = nn.EmbeddingBag(codes, hidden, mode="sum")
         self.dropout = nn.Dropout(DROPOUT)
-        self.over_visits = nn.GRU(hidden, hidden, batch_first=True)
-        self.label = nn.Linear(2 * hidden, classes)
 
-    def forward(self, samples: Sequence[Visits]) -> torch.Tensor:
-        """f32[samples, classes]. Each sample has at least one visit, which may show no codes."""
+    def forward(self, samples: Sequence[Visits]) -> tuple[torch.Tensor, torch.Tensor]:
+        """f32[samples, visits, hidden], padded at the end, and i64[samples], how many visits each has: at least one,
+        which may show no codes."""
         bags = [visit for sample in samples for visit in sample]
         flat = torch.tensor([code for bag in bags for code in bag], dtype=torch.long)
         starts = torch.tensor(np.cumsum([0, *(len(bag) for bag in bags)])[:-1], dtype=torch.long)
         vectors = self.dropout(torch.relu(self.codes(flat, starts)))
         lengths = torch.tensor([len(sample) for sample in samples])
-        padded = nn.utils.rnn.pad_sequence(list(vectors.split(lengths.tolist())), batch_first=True)
+        return nn.utils.rnn.pad_sequence(list(vectors.split(lengths.tolist())), batch_first=True), lengths
+
+
+class Network(nn.Module):
+    """Label scores of samples."""
+
+    def __init__(self, codes: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.vectors = VisitVectors(codes, hidden)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.over_visits = nn.GRU(hidden, hidden, batch_first=True)
+        self.label = nn.Linear(2 * hidden, classes)
+
+    def forward(self, samples: Sequence[Visits]) -> torch.Tensor:
+        """f32[samples, classes]."""
+        padded, lengths = self.vectors(samples)
         packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
         state = self.over_visits(packed)[1][-1]
         newest = padded[torch.arange(len(samples)), lengths - 1]
@@ -49,10 +64,10 @@ class Network(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Gru:
+class OverVisits:
     """A fitted network. visits: so many of the newest ones are read."""
 
-    network: Network
+    network: nn.Module
     place: Mapping[str, int]
     visits: int
     about: Mapping[str, Any]
@@ -70,14 +85,22 @@ def numbered(samples: Sequence[Sample], place: Mapping[str, int], visits: int) -
     ]
 
 
-def fit_gru(known: Known) -> Gru:
-    """The epoch with the lowest validation loss. The same bits for the same seed on the same machine."""
+def fit_gru(known: Known) -> OverVisits:
+    """The GRU."""
+    return fit_network(known, Network)
+
+
+def fit_network(known: Known, make: Callable[[int, int, int], nn.Module]) -> OverVisits:
+    """The epoch with the lowest validation loss. The same bits for the same seed on the same machine.
+
+    make: an untrained network, given how many codes, the width, and how many classes.
+    """
     own, place = known.settings, vocabulary(known.train)
     train, valid = (numbered(samples, place, own.visits) for samples in (known.train, known.valid))
     truth, judged = torch.from_numpy(known.labels), torch.from_numpy(labels_of(known.valid))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(known.seed)
-        network = Network(max(len(place), 1), own.hidden, known.classes)
+        network = make(max(len(place), 1), own.hidden, known.classes)
         best, lowest, at = copy.deepcopy(network.state_dict()), np.inf, 0
         for epoch, _ in enumerate(_epochs(network, train, truth, own.epochs), 1):
             loss = float(nn.functional.cross_entropy(_scores(network, valid), judged))
@@ -86,10 +109,10 @@ def fit_gru(known: Known) -> Gru:
             elif epoch - at >= own.patience:
                 break
     network.load_state_dict(best)
-    return Gru(network, place, own.visits, {"epochs": at})
+    return OverVisits(network, place, own.visits, {"epochs": at})
 
 
-def _epochs(network: Network, inputs: Sequence[Visits], labels: torch.Tensor, epochs: int) -> Iterator[None]:
+def _epochs(network: nn.Module, inputs: Sequence[Visits], labels: torch.Tensor, epochs: int) -> Iterator[None]:
     """Train, and stop at the end of each epoch for whoever looks on."""
     optimiser = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
     for _ in range(epochs):
@@ -103,6 +126,6 @@ def _epochs(network: Network, inputs: Sequence[Visits], labels: torch.Tensor, ep
 
 
 @torch.no_grad()
-def _scores(network: Network, inputs: Sequence[Visits]) -> torch.Tensor:
+def _scores(network: nn.Module, inputs: Sequence[Visits]) -> torch.Tensor:
     network.eval()
     return torch.cat([network(inputs[i : i + TOGETHER]) for i in range(0, len(inputs), TOGETHER)])

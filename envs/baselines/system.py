@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from envs.baselines.features import Known
-from envs.baselines.fitted import FITS, Fitted
+from envs.baselines.fitted import EVERY, FITS, Fitted
 from envs.baselines.settings import Settings
 from envs.records import Records
 from envs.system import System, Variant, words
@@ -23,6 +23,7 @@ from rewards.outcome import score_outcome
 TITLES = {
     "usual": "Usual label", "severities": "Table of severities", "counts_lr": "Regression on counts",
     "boosting": "Boosting on counts", "memory": "Nearest training patients", "gru": "GRU over visits",
+    "retain": "RETAIN over visits", "transformer": "Transformer over visits",
 }  # fmt: skip
 MAIN = "counts_lr"
 
@@ -72,7 +73,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
         episode=partial(_episode, fitted),
         corpus=NoCorpus(),
         reward=partial(_outcome, config.reward.eta),
-        variants={name: Variant(name, TITLES[name], name, "") for name in FITS},
+        variants={name: Variant(name, TITLES[name], name, "") for name in EVERY},
         main=MAIN,
         listed=tuple(FITS),
         read_by=lambda reader: made,

@@ -7,7 +7,9 @@ summary.json            the numbers of the run (schema: ghar.metrics.report)
 episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, subject_id (int or str: the patient, whom
                         every interval draws whole), patient (text), credentialed (bool), label, prediction (label
                         strings; prediction null when no answer could be read), label_probabilities (in the order of the
-                        task's labels, or null), temperature (for those, fitted on validation cases; optional), correct,
+                        task's labels, or null), temperature (for those, fitted on validation cases; optional),
+                        threshold (of two labels: from which probability of the second to say it, by the F1 of
+                        validation cases; optional), correct,
                         needs_retrieval (bool or null), retrieved, iterations, prompt_tokens, completion_tokens,
                         neutralised (places of its prompts that ghar.plain changed; optional), seconds, rewards {term:
                         value before its weight}, weighted {term: value that the reward adds up} (optional), reward,

@@ -19,7 +19,7 @@ def confusion_matrix(labels: Sequence[int], predictions: Sequence[int | None], n
 
     Raises BadInput for labels or predictions outside 0..n_classes-1 and for unequal lengths.
     """
-    cells = _cells(labels, predictions, n_classes)
+    cells = cells_of(labels, predictions, n_classes)
     return np.bincount(cells, minlength=n_classes * (n_classes + 1)).reshape(n_classes, n_classes + 1)
 
 
@@ -40,12 +40,12 @@ def classification(
     A metric that these labels leave undefined is left out (sensitivity without positives).
     Raises BadInput as `confusion_matrix`, and for no samples or scores of the wrong shape or not finite.
     """
-    cells = _cells(labels, predictions, n_classes)
+    cells = cells_of(labels, predictions, n_classes)
     if not len(cells):
         raise BadInput("there are no samples to evaluate: use a split that is not empty")
-    parts: list[Statistic] = [_from_confusion(cells, n_classes)]
+    parts: list[Statistic] = [from_confusion(cells, n_classes)]
     if scores is not None:
-        parts.append(_from_scores(np.asarray(labels), _checked(scores, len(cells), n_classes)))
+        parts.append(from_scores(np.asarray(labels), _checked(scores, len(cells), n_classes)))
 
     def statistic(weights: np.ndarray) -> dict[str, np.ndarray]:
         return {name: values for part in parts for name, values in part(weights).items()}
@@ -63,7 +63,7 @@ def class_f1(
     resamples: int = RESAMPLES,
 ) -> dict[int, Interval]:
     """F1 of each class; one that is neither a label nor a prediction has none. Raises BadInput as `classification`."""
-    cells = _cells(labels, predictions, n_classes)
+    cells = cells_of(labels, predictions, n_classes)
     if not len(cells):
         raise BadInput("there are no samples to evaluate: use a split that is not empty")
     truth, guess = np.divmod(cells, n_classes + 1)
@@ -78,7 +78,7 @@ def class_f1(
     return {int(name): interval for name, interval in found.items()}
 
 
-def _cells(labels: Sequence[int], predictions: Sequence[int | None], n_classes: int) -> np.ndarray:
+def cells_of(labels: Sequence[int], predictions: Sequence[int | None], n_classes: int) -> np.ndarray:
     """Index of each sample's cell in the flattened confusion matrix."""
     if len(labels) != len(predictions):
         raise BadInput(f"{len(labels)} labels and {len(predictions)} predictions: give one prediction per label")
@@ -102,7 +102,8 @@ def _checked(scores: np.ndarray, n: int, n_classes: int) -> np.ndarray:
     return array
 
 
-def _from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
+def from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
+    """What the confusion matrix tells. cells: each sample's, as `cells_of` numbers them."""
     one_hot = np.zeros((len(cells), n_classes * (n_classes + 1)))
     one_hot[np.arange(len(cells)), cells] = 1.0
 
@@ -125,7 +126,8 @@ def _from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
     return statistic
 
 
-def _from_scores(labels: np.ndarray, scores: np.ndarray) -> Statistic:
+def from_scores(labels: np.ndarray, scores: np.ndarray) -> Statistic:
+    """auroc and auprc of probabilities [n, classes]."""
     classes = [1] if scores.shape[1] == 2 else range(scores.shape[1])
     curves = [one_against_rest(labels == c, scores[:, c]) for c in classes]
 

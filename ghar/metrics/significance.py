@@ -30,9 +30,16 @@ def paired_p_value(
         raise ValueError("a test needs at least one pair of values, and finite ones only")
     draw: dict[str, Any] = {"patients": patients, "seed": seed, "resamples": resamples}
     drawn = resampled(lambda w: {"difference": weighted_mean(w, apart)}, len(apart), **draw)["difference"][1]
-    drawn = np.where(np.abs(drawn) < 1e-12 * np.abs(apart).max(), 0.0, drawn)  # sums of floats that cancel
-    smaller = min((drawn <= 0).sum(), (drawn >= 0).sum())
-    return min(1.0, 2 * (int(smaller) + 1) / (resamples + 1))
+    return p_of(drawn, float(np.abs(apart).max()))
+
+
+def p_of(drawn: np.ndarray, scale: float = 1.0) -> float:
+    """The same of the differences on each resample; those that are undefined (NaN) are left out. scale: of the
+    numbers, next to which sums of floats that cancel count as 0."""
+    known = drawn[~np.isnan(drawn)]
+    known = np.where(np.abs(known) < 1e-12 * scale, 0.0, known)
+    smaller = min((known <= 0).sum(), (known >= 0).sum())
+    return min(1.0, 2 * (int(smaller) + 1) / (len(known) + 1))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

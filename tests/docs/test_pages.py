@@ -22,6 +22,7 @@ from ghar.configure import leaf_keys
 from launch.benchmark import WHAT
 from launch.compare import LISTS
 from launch.entry import check, groups, load
+from launch.study import workshop
 
 ROOT = Path(__file__).resolve().parents[2]
 README, EXAMPLES = ROOT / "README.md", ROOT / "docs" / "examples"
@@ -127,6 +128,9 @@ def check_launch(script: str, arguments: list[str]) -> None:
         composes([f"system={lists['systems'][0]}", *others])
         for name in lists["systems"][1:]:  # the other keys are the same for all
             composes([f"system={name}", "task=read"])
+    elif script == "study.py":
+        if arguments[0] != "verify":
+            workshop([word for word in arguments if not word.startswith("cohorts=")])
     elif "--help" in arguments:
         helped = arguments.index("--help")
         settings = settings_of(load(arguments[:helped]).system.name)
@@ -149,6 +153,7 @@ def test_a_wrong_command_is_found() -> None:
     for line in (
         "python launch/train.py policy=ghar", "python launch/trian.py", "make dmo", "python launch/benchmark.py sped",
         "python launch/compare.py systems=[ghar,kar] task=read", "python launch/train.py trainer.rl.updtes=1",
+        "python launch/study.py study=gharr",
     ):  # fmt: skip
         with pytest.raises(Exception, match=r"."):
             for folder, words in commands(line):

@@ -66,8 +66,8 @@ def built(request: pytest.FixtureRequest, cache: Path) -> tuple[System[Any], Con
     return build(Records(config)), config
 
 
-def test_the_rooms_are_the_five_published_systems_and_the_baselines():
-    assert sorted(ROOMS) == sorted([*PUBLISHED, *WITHOUT_AGENTS])
+def test_the_rooms_are_the_five_published_systems_and_what_they_are_compared_with():
+    assert sorted(ROOMS) == sorted([*PUBLISHED, *WITHOUT_AGENTS, "comparators"])
 
 
 def test_a_system_says_what_others_need_to_know(built: tuple[System[Any], Config]):
@@ -198,7 +198,7 @@ def test_a_system_without_agents_is_evaluated_but_not_trained(name: str, cache: 
     assert set(summary["policies"]) == {"usual", "severities", "memory"}
     for variant in summary["policies"]:
         lines = (tmp_path / "run" / "episodes" / f"{variant}.jsonl").read_text().splitlines()
-        assert len(lines) == 8 and set(json.loads(lines[0])) == ROW
+        assert len(lines) == 8 and set(json.loads(lines[0])) == ROW | {"threshold"}
     assert (tmp_path / "run" / "report.html").is_file()
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from envs.baselines.attention import Retain, Transformer, fit_retain, fit_transformer
 from envs.baselines.features import Known, counts, labels_of, rhythm, vocabulary
 from envs.baselines.fitted import FITS, Fitted
 from envs.baselines.gru import Network, numbered
@@ -102,3 +105,34 @@ def test_the_gru_reads_the_newest_visits_and_empty_ones():
     network = Network(2, 4, 3).eval()
     both = network(numbered(asked, {"a": 0, "b": 1}, 9))
     np.testing.assert_allclose(both[1:].detach(), network([[[]]]).detach(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [Network, Retain, Transformer])
+def test_a_network_over_visits_does_not_see_its_neighbours_padding(make: type) -> None:
+    torch.manual_seed(0)
+    network = make(3, 8, 4).eval()
+    long, short = [[0], [1, 2], [2]], [[1]]
+    both = network([long, short]).detach()
+    np.testing.assert_allclose(both[1], network([short]).detach()[0], rtol=1e-4, atol=1e-6)
+    assert not np.allclose(both[0], network([[[0], [1, 2], [1]]]).detach()[0])
+
+
+def test_retain_is_its_equations() -> None:
+    """Choi et al., step 2 to 5, one visit after the other."""
+    torch.manual_seed(1)
+    network, visits = Retain(3, 4, 2).eval(), [[0], [1, 2], []]
+    vectors = [sum((network.vectors.codes.weight[c] for c in v), torch.zeros(4)).relu() for v in reversed(visits)]
+    rows = torch.stack(vectors)[None]
+    g, h = network.over_visits(rows)[0][0], network.over_parts(rows)[0][0]
+    alpha = torch.softmax(torch.stack([network.visit(one)[0] for one in g]), dim=0)
+    context = sum(alpha[i] * torch.tanh(network.part(h[i])) * vectors[i] for i in range(3))
+    np.testing.assert_allclose(network([visits])[0].detach(), network.label(context).detach(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("fit", [fit_retain, fit_transformer])
+def test_attention_learns_what_the_worst_code_decides(known: Known, fit: Any) -> None:
+    found = fit(known)(known.valid)
+    usual = fit_usual(known)(known.valid)
+    truth = labels_of(known.valid)
+    assert (found.argmax(axis=1) == truth).mean() > (usual.argmax(axis=1) == truth).mean() + 0.1
+    np.testing.assert_array_equal(found, fit(known)(known.valid))

@@ -1,0 +1,202 @@
+"""The comparators of GHAR's evaluation, each an episode over the same knowledge graph (our reading of each, in our
+words; their own repositories differ in corpus and prompts).
+
+direct      the label from the record alone ("LLM only")
+cot         a chain of thought, then the label (Wei et al. 2022)
+rag         one look-up with the record as the query in the whole graph, raw (classic RAG)
+search_r1   think, search, answer: one agent searches as often as it likes, raw evidence (Jin et al. 2025)
+lightrag    keywords of two levels: entities, asked in the whole graph, and relations, asked in those partitions whose
+            name they share (Guo et al. 2024)
+medrag      facts of the graph that set the patient's conditions apart from each other (Zhao et al. 2025)
+pair        an extractor writes down what matters of one look-up, a responder predicts (as ER-MedRAG)
+fixed_N     N searches, no more and no fewer (GHAR, Fig. 9b)
+pruned_M    M where the agent wants a look-up, else the label from the record alone (GHAR, Fig. 9c)
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Protocol
+
+from envs.case import Case
+from envs.comparators.settings import Method
+from envs.system import Variant
+from ghar.episode import Act, EpisodeGenerator, Evidence, Parsed, Passage, Prediction, Retrieve, Step, as_text
+from ghar.llm.parsing import parse_choice, parse_label
+from ghar.llm.prompts import load_prompts
+
+AGENTS = ("agent",)
+ROLES = ("think", "want", "search", "keywords", "extract", "predict")
+WANTS = ("yes", "no")
+ASKED = re.compile(r"^\s*search\s*:\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
+LEVELS = re.compile(r"(entities|relations)\s*:\s*([^|\n]*)", re.IGNORECASE)
+TOPICS = 4  # conditions and drugs that medrag sets apart, the newest visit's first
+
+
+class Partition(Protocol):
+    """A meta-path of the graph."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What all methods share. top_n: passages a look-up gives (of each partition)."""
+
+    prompts: Literal["full", "compact"]
+    max_iterations: int
+    words: int
+    top_n: int
+
+
+@dataclass(frozen=True)
+class Played:
+    """`Variant.spec`: a method, and whether the agent may do without."""
+
+    method: Method
+    pruned: bool = False
+
+
+class Comparators:
+    """Makes the episodes of every method."""
+
+    def __init__(self, spec: Spec, partitions: Sequence[Partition]) -> None:
+        self.spec = spec
+        self.partitions = tuple(partitions)
+        self.templates = load_prompts("envs.comparators", spec.prompts, ROLES)
+
+    def episode(self, case: Case, variant: Variant) -> EpisodeGenerator:
+        """The label, and what was looked up on the way."""
+        played: Played = variant.spec
+        history: tuple[Step, ...] = ()
+        if not played.pruned or (yield from self._wants(case)):
+            history = yield from self._found(case, played.method)
+        final = yield self._act(case, "predict", history, parse=lambda reply: parse_label(reply, case.task.labels))
+        return Prediction(final.value, history)
+
+    def _found(self, case: Case, method: Method):
+        """What a method adds to the record."""
+        if method == "cot":
+            thought = yield self._act(case, "think", ())
+            return (Step("think", thought.value or "", retrieved=False),)
+        if method in ("rag", "pair"):
+            evidence = yield Retrieve(case.text, None, self.spec.top_n)
+            if method == "rag":
+                return (self._raw(case.text, evidence),)
+            said = yield self._act(case, "extract", (), evidence=self._cut(evidence))
+            return (Step(case.text, said.value or "", True, (), 0, 0, evidence.text),)
+        if method == "lightrag":
+            return (yield from self._two_levels(case))
+        if method == "medrag":
+            return (yield from self._apart(case))
+        if method == "search_r1":
+            return (yield from self._searches(case, 0, self.spec.max_iterations))
+        if method.startswith("fixed_"):
+            rounds = int(method.removeprefix("fixed_"))
+            return (yield from self._searches(case, rounds, rounds))
+        return ()  # direct
+
+    def _wants(self, case: Case):
+        reply = yield self._act(case, "want", (), choices=WANTS)
+        return reply.value == "yes"
+
+    def _searches(self, case: Case, fewest: int, most: int):
+        """Search until the agent is ready to answer; before `fewest` searches it is asked again by its record."""
+        history: tuple[Step, ...] = ()
+        while len(history) < most:
+            reply = yield self._act(case, "search", history, parse=parse_search)
+            query = reply.value
+            if not query and len(history) >= fewest:
+                break
+            evidence = yield Retrieve(query or case.text, None, self.spec.top_n)
+            history = (*history, self._raw(query or case.text, evidence))
+        return history
+
+    def _two_levels(self, case: Case):
+        reply = yield self._act(case, "keywords", (), parse=parse_keywords)
+        entities, relations = reply.value or ((), ())
+        steps = []
+        if entities or not relations:
+            query = "; ".join(entities) or case.text
+            steps.append(self._raw(query, (yield Retrieve(query, None, self.spec.top_n))))
+        wanted = {word for relation in relations for word in relation.lower().split()}
+        fitting = tuple(p.index for p in self.partitions if wanted & set(re.findall(r"\w+", p.text.lower())))
+        if fitting:
+            query = "; ".join((*entities, *relations))
+            steps.append(self._raw(query, (yield Retrieve(query, fitting, self.spec.top_n)), fitting))
+        return tuple(steps)
+
+    def _apart(self, case: Case):
+        """One look-up a condition or drug; what several of them are told is no difference and is left out."""
+        found = []
+        for topic in case.topics[:TOPICS]:
+            found.append((topic, (yield Retrieve(topic, None, self.spec.top_n))))
+        times = Counter(passage.ident for _, evidence in found for passage in evidence.passages)
+        return tuple(
+            self._raw(topic, Evidence(tuple(p for p in evidence.passages if times[p.ident] == 1)))
+            for topic, evidence in found
+        )
+
+    def _raw(self, query: str, evidence: Evidence, paths: tuple[int, ...] = ()) -> Step:
+        return Step(query, self._cut(evidence), True, paths, 0, 0, evidence.text)
+
+    def _cut(self, evidence: Evidence) -> str:
+        """The first words of what was found, whole passages."""
+        kept: list[Passage] = []
+        for passage in evidence.passages:
+            if kept and sum(len(p.text.split()) for p in (*kept, passage)) > self.spec.words:
+                break
+            kept.append(passage)
+        return "; ".join(passage.text for passage in kept) or "nothing found"
+
+    def _act(
+        self,
+        case: Case,
+        role: str,
+        history: tuple[Step, ...],
+        *,
+        evidence: str = "",
+        choices: tuple[str, ...] = (),
+        parse: Any = as_text,
+    ) -> Act:
+        template = self.templates[role]
+        prompt = template.render(
+            task=case.task.name, question=case.task.question, labels=", ".join(case.task.labels), patient=case.text,
+            history=self._history(history), evidence=evidence,
+        )  # fmt: skip
+        if choices:
+            parse = partial(parse_choice, choices=choices)
+        facts = {"case": case, "history": history, "evidence": evidence}
+        return Act("agent", role, prompt, choices, template.max_tokens, len(history), parse, facts)
+
+    def _history(self, history: tuple[Step, ...]) -> str:
+        if self.spec.prompts == "compact":
+            return "known: " + ("; ".join(step.answer for step in history) or "nothing")
+        lines = [f"{i}. {step.query}\n   {step.answer}" for i, step in enumerate(history, 1)]
+        return "\n".join(lines) or "(nothing yet)"
+
+
+def parse_search(reply: str) -> Parsed:
+    """The query after the last "search:", None for a reply that says "answer"; another reply is an error and ends the
+    search."""
+    asked = ASKED.findall(reply)
+    if asked:
+        return Parsed(asked[-1])
+    return Parsed(None) if "answer" in reply.lower() else Parsed(None, "no_search" if reply.strip() else "empty")
+
+
+def parse_keywords(reply: str) -> Parsed:
+    """(entities, relations) of "entities: a; b | relations: c"; error "no_keywords" for a reply without any."""
+    found: dict[str, tuple[str, ...]] = {}
+    for level, words in LEVELS.findall(reply):
+        found[level.lower()] = tuple(word.strip() for word in words.split(";") if word.strip())
+    levels = found.get("entities", ()), found.get("relations", ())
+    return Parsed(levels) if any(levels) else Parsed(None, "no_keywords" if reply.strip() else "empty")

@@ -1,0 +1,20 @@
+"""The keys of system=comparators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ghar.config import Count
+
+Method = Literal["direct", "cot", "rag", "search_r1", "lightrag", "medrag", "pair", "fixed_1", "fixed_2", "fixed_3"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What GHAR is compared with, over the same graph and the same cases: `method` is the one that is trained."""
+
+    name: str = "comparators"  # of the room, or a dotted module of your own
+    method: Method = "search_r1"  # what training trains; all are variants of an evaluation
+    max_iterations: Count = 4  # searches of search_r1 at most
+    words: Count = 48  # of raw evidence that a look-up shows

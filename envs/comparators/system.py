@@ -1,0 +1,121 @@
+"""What GHAR is compared with, as one system: its methods are variants, one of them is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from envs.case import Case, build_cases
+from envs.comparators.episode import AGENTS, ROLES, Comparators, Played, Spec
+from envs.comparators.rule import Rule
+from envs.comparators.settings import Method, Settings
+from envs.grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
+from envs.records import Records
+from envs.rollout import Corpus
+from envs.system import WORDS, Reader, System, Variant
+from ghar.data.tasks.splits import Splits
+from ghar.episode import Episode
+from ghar.kg.metapaths import metapaths
+from ghar.retrieval.build import build_retriever
+from rewards.compose import EpisodeReward
+from rewards.outcome import score_outcome
+
+METHODS: tuple[Method, ...] = get_args(Method)
+PRUNED: tuple[Method, ...] = ("rag", "lightrag", "medrag")
+TITLES: dict[str, str] = {
+    "direct": "LLM only", "cot": "Chain of thought", "rag": "Classic RAG", "search_r1": "Search-R1-like",
+    "lightrag": "LightRAG-like", "medrag": "MedRAG-like", "pair": "Extractor and responder", "fixed_1": "One round",
+    "fixed_2": "Two rounds", "fixed_3": "Three rounds",
+}  # fmt: skip
+RULE = "rule"
+EXAMPLES = 300  # cases whose record the demo's tokenizer is made from
+
+
+def build(records: Records, settings: Settings) -> System[Case]:
+    """All methods on the task of `records`, over GHAR's graph. BadInput where there is no graph."""
+    corpus, partitions = _knowledge(records)
+    config = records.config
+    made_by = Comparators(
+        Spec(config.env.prompts, settings.max_iterations, settings.words, config.retriever.top_n), partitions
+    )
+    cut = _Cut(records)
+    made = System(
+        name="comparators",
+        task=records.task,
+        agents=AGENTS,
+        roles=ROLES,
+        cases=cut(WORDS),
+        episode=made_by.episode,
+        corpus=corpus,
+        reward=partial(_outcome, config.reward.eta),
+        variants=variants(settings.method),
+        main=settings.method,
+        listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
+        read_by=lambda reader: replace(made, cases=cut(reader)),
+        fixed={RULE: lambda: Rule(knowledge_of(records))},
+        teacher=RULE,
+        texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
+        practice="ghar" if config.model.kind == "demo" else None,
+        counts=records.counts() | records.graph_counts(),
+        generated=records.cohort.generated,
+        credentialed=records.credentialed(records.cohort),
+    )
+    return made
+
+
+def variants(trained: Method) -> dict[str, Variant]:
+    """Every method by the trained weights, by the model before any training (base_...) and by the rule (rule_...); the
+    one that is trained first."""
+    found: list[Variant] = []
+    for name in sorted(METHODS, key=lambda method: method != trained):
+        plain = [(name, TITLES[name], Played(name))]
+        if name in PRUNED:
+            plain.append((f"pruned_{name}", f"{TITLES[name]}, pruned", Played(name, pruned=True)))
+        for own, title, spec in plain:
+            found += [
+                Variant(own, title, spec),
+                Variant(f"base_{own}", f"{title}, not trained", spec, "base"),
+                Variant(f"{RULE}_{own}", f"{title}, by a rule", spec, RULE),
+            ]
+    return {variant.name: variant for variant in found}
+
+
+def knowledge_of(records: Records) -> Knowledge:
+    """The true grades of common entities in the demo world; of other patients nothing, so the rule answers by what it
+    reads."""
+    if records.world is not None and follows(records.config.task.name):
+        return exact_knowledge(records.world, records.names, records.config.task.name)
+    return Knowledge({}, RELATIONS, SpreadRule(len(records.task.labels) - 1))
+
+
+def _knowledge(records: Records) -> tuple[Corpus, Sequence[Any]]:
+    graph, retriever = records.primekg, records.config.retriever
+    kept = Path(records.config.data.cache) / "indexes"
+    return build_retriever(graph, retriever.kind, cache=kept, probes=retriever.probes), metapaths(graph)
+
+
+def _outcome(eta: float, episode: Episode, case: Case) -> EpisodeReward:
+    """The outcome alone, as Search-R1 has it."""
+    return score_outcome(episode, case.label, eta)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Cases whose record fits env.history_tokens as a reader counts."""
+
+    records: Records
+
+    def __call__(self, reader: Reader) -> Splits[Case]:
+        splits = self.records.splits
+        return Splits(*(tuple(self._cases(part, reader)) for part in (splits.train, splits.valid, splits.test)))
+
+    def _cases(self, samples: Sequence[Any], reader: Reader) -> list[Case]:
+        records = self.records
+        env: Any = records.config.env
+        return build_cases(
+            samples, records.task, records.names, style=env.prompts, budget=env.history_tokens, count=reader.count
+        )
+

@@ -1,0 +1,165 @@
+"""Every table and figure of a study: what is missing is played, one cell a job, then all is drawn with intervals.
+
+python launch/study.py study=ghar_tables scale=rules              # fixed rules, minutes: that everything runs
+python launch/study.py study=ghar_tables                          # the small model on generated patients
+python launch/study.py study=ghar_tables plan=true                # what it would take
+python launch/study.py study=ghar_tables scale=full 'cohorts=[mimic3:/data/mimic-iii,mimic4:/data/mimic-iv]' kg.path=kg.csv
+python launch/study.py verify runs/study_ghar_tables_demo         # recompute every number from the predictions alone
+
+study: a file of conf/study, or a YAML file of your own. scale: rules, tiny, demo (default) or full. folder: where it is
+kept. seeds=[0,1], tasks=[los], cohorts=[NAME:FOLDER]: in place of the study's own, NAME as in data=NAME. on: here,
+torchrun or ray, with processes=N. Every other key is every cell's, like data.cache=... or threads=1. A study that was
+stopped goes on by the same command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainers.study.jobs import Workshop
+
+ROOT = Path(__file__).resolve().parents[1]
+KEYS = ("study", "scale", "folder", "seeds", "tasks", "cohorts", "on", "processes", "plan")
+
+
+def studies() -> list[str]:
+    """Names of the studies that are shipped."""
+    return sorted(path.stem for path in (ROOT / "conf" / "study").glob("*.yaml") if not path.stem.startswith("_"))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Read the command line, then plan, play or verify. Raises BadInput."""
+    if arguments[:1] == ["verify"]:
+        check(arguments[1:])
+        return
+    shop, planned = workshop(arguments)
+    if planned:
+        from trainers.study.plan import plan_study
+
+        plan_study(shop)
+        return
+    from trainers.study.run import run_study
+
+    numbers = run_study(shop)
+    count = sum("value" in cell for found in numbers.values() for row in found["cells"].values()
+                for column in row.values() for cell in column.values())  # fmt: skip
+    print(f"{count} numbers in {len(numbers)} tables: {shop.folder.path / 'report.html'}")
+
+
+def check(paths: Sequence[str]) -> None:
+    """Verify folders; BadInput with all that does not agree."""
+    from ghar.errors import BadInput
+    from trainers.study.verify import verify
+
+    if not paths:
+        raise BadInput("verify what? Write launch/study.py verify FOLDER.")
+    for path in paths:
+        found = verify(Path(path))
+        print(f"{path}: {found.numbers} numbers recomputed from the predictions, the largest difference is "
+              f"{found.largest:.1e}; {found.by_sklearn} of them by scikit-learn as well.")  # fmt: skip
+        if found.wrong:
+            raise BadInput("\n".join(found.wrong[:20]))
+
+
+def workshop(arguments: Sequence[str]) -> tuple[Workshop, bool]:
+    """What the command line asks for, and whether it is only to be planned."""
+    from ghar.errors import BadInput
+    from launch.entry import load
+    from trainers.study.folder import StudyFolder
+    from trainers.study.jobs import Workshop
+    from trainers.study.run import scales_of, study_of
+
+    for text in arguments:
+        if "=" not in text:
+            raise BadInput(f"{text} is neither key=value nor verify: see --help.")
+    given = {text.partition("=")[0]: text.partition("=")[2] for text in arguments if text.partition("=")[0] in KEYS}
+    more = tuple(text for text in arguments if text.partition("=")[0] not in KEYS)
+    name, values = _study(given.get("study"))
+    scales = scales_of(_yaml(ROOT / "conf" / "study" / "_scales.yaml"))
+    scale = scales.get(given.get("scale", "demo"))
+    if scale is None:
+        raise BadInput(f"There is no scale={given['scale']}. Choices: {', '.join(scales)}.")
+    study = study_of(name, values, scale, _changes(given))
+    on: Any = given.get("on", "here")
+    if on not in ("here", "torchrun", "ray"):
+        raise BadInput(f"on={on} is no place to run: choose here, torchrun or ray.")
+    processes = given.get("processes", "1")
+    if not processes.isdecimal() or not int(processes):
+        raise BadInput(f"processes={processes} is no number of processes: write 1 or more.")
+    folder = StudyFolder(Path(given.get("folder", f"runs/study_{name}_{scale.name}")))
+    published = _yaml(ROOT / "conf" / "study" / "_published.yaml")
+    asked = [key for table in study.tables for key in table.published.values()]
+    if unknown := [key for key in asked if key not in published]:
+        raise BadInput(f"study={name}: conf/study/_published.yaml has no {unknown[0]}.")
+    shop = Workshop(study, scale, folder, load, more, on, int(processes),
+                    published={key: published[key] for key in asked})  # fmt: skip
+    return shop, given.get("plan", "false") == "true"
+
+
+def _study(given: str | None) -> tuple[str, Any]:
+    """Name and values of a study. BadInput with the choices for one that does not exist."""
+    from ghar.configure import nearest
+    from ghar.errors import BadInput
+
+    if given is None:
+        raise BadInput(f"study is missing: write study=NAME. Choices: {', '.join(studies())}.")
+    path = Path(given) if given.endswith(".yaml") else ROOT / "conf" / "study" / f"{given}.yaml"
+    if not path.is_file() or path.stem.startswith("_"):
+        near = nearest(given, studies())
+        raise BadInput(f"There is no study={given}. Choices: {', '.join(studies())}."
+                       + (f" Did you mean {near}?" if near else ""))  # fmt: skip
+    return path.stem, _yaml(path)
+
+
+def _yaml(path: Path) -> Any:
+    import yaml
+
+    from ghar.errors import BadInput
+
+    try:
+        return yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise BadInput(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+
+
+def _changes(given: Mapping[str, str]) -> dict[str, Any]:
+    """Fields of the study that the command line names."""
+    from ghar.errors import BadInput
+
+    changes: dict[str, Any] = {}
+    if "seeds" in given:
+        seeds = _list(given["seeds"])
+        if not seeds or not all(seed.isdecimal() for seed in seeds):
+            raise BadInput(f"seeds={given['seeds']} are no seeds: write seeds=[0,1,2].")
+        changes["seeds"] = tuple(int(seed) for seed in seeds)
+    if "tasks" in given:
+        changes["tasks"] = tuple(_list(given["tasks"]))
+    if "cohorts" in given:
+        changes["cohorts"] = dict(_cohort(text) for text in _list(given["cohorts"]))
+    return changes
+
+
+def _cohort(text: str) -> tuple[str, tuple[str, ...]]:
+    """NAME:FOLDER, or NAME alone for generated patients."""
+    from ghar.errors import BadInput
+
+    name, colon, folder = text.partition(":")
+    if not name or (colon and not folder):
+        raise BadInput(f"cohorts has {text!r}: write NAME:FOLDER, as mimic4:/data/mimic-iv, or demo.")
+    return name, (f"data={name}", *((f"data.root={folder}",) if folder else ()))
+
+
+def _list(text: str) -> list[str]:
+    return [item.strip() for item in text.strip("[]").split(",") if item.strip()]
+
+
+if __name__ == "__main__":
+    # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
+    sys.path[0] = str(ROOT)
+    from launch.entry import plainly
+
+    plainly(lambda: main(sys.argv[1:]), __doc__ or "")

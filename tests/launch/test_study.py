@@ -1,0 +1,137 @@
+"""Every study that is shipped runs to its tables with fixed rules, and its command line says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ghar.errors import BadInput
+from launch.entry import load
+from launch.study import ROOT, main, studies, workshop
+from trainers.evaluate import evaluate
+from trainers.study.nouns import cells_of
+from trainers.study.run import run_study
+from trainers.study.verify import verify
+
+ONE = {  # a task of each, for the smoke
+    "ghar": "los", "ghar_settings": "los", "five_systems": "read", "kare": "kare_readmission",
+    "graphwalker": "series_mortality", "ehr_rag": "guo_los", "exprag": "dischargeqa_diagnosis",
+}  # fmt: skip
+SMALL = ["threads=1", "data.patients=120", "task.max_train=80", "task.max_valid=12", "task.max_test=16", "eval.bootstrap=20"]
+TIGHT = ["system.leiden_runs=2", "system.concepts=4", "system.path_count=4", "system.chains=1"]  # kare
+SECONDS = 240.0  # of processor time, for the smoke of all studies together
+spent: dict[str, float] = {}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def here(script: str, overrides: Sequence[str], run: Path) -> str | None:
+    """A job in this process: nothing is trained at scale=rules."""
+    assert script == "evaluate.py"
+    try:
+        evaluate(load(list(overrides)))
+    except BadInput as error:
+        return " ".join(str(error).split())
+    return None
+
+
+@pytest.mark.parametrize("name", sorted(ONE))
+def test_a_shipped_study_comes_to_its_tables(name: str, cache: Path, tmp_path: Path) -> None:
+    began = time.process_time()
+    words = [f"study={name}", "scale=rules", f"tasks=[{ONE[name]}]", f"folder={tmp_path / 'study'}", *SMALL]
+    shop, _ = workshop([*words, f"data.cache={cache}"])
+    tight = tuple(replace(r, overrides=(*r.overrides, *(TIGHT if r.system == "kare" else ()))) for r in shop.study.runs)
+    shop = replace(shop, study=replace(shop.study, runs=tight), start=here)
+    said: list[str] = []
+    numbers = run_study(shop, said.append)
+    left_out = {cell.id: shop.folder.reason(cell) for cell in cells_of(shop.study) if shop.folder.done(cell) is None}
+    assert all("trains none" in str(reason) for reason in left_out.values()), left_out
+    assert any("value" in part for found in numbers.values() for row in found["cells"].values()
+               for column in row.values() for part in column.values())  # fmt: skip
+    assert verify(shop.folder.path).wrong == ()
+    page = (shop.folder.path / "report.html").read_text()
+    assert "trains nothing" in page and "patients are generated" in page
+    spent[name] = time.process_time() - began
+
+
+def test_the_smoke_of_all_studies_is_short() -> None:
+    if set(spent) < set(ONE):
+        pytest.skip("not all studies were played in this process")
+    assert sum(spent.values()) < SECONDS, spent
+
+
+def test_every_shipped_study_has_a_smoke() -> None:
+    assert studies() == sorted(ONE)
+
+
+@pytest.mark.parametrize("name", sorted(ONE))
+def test_every_cell_of_every_scale_has_a_sound_command(name: str, tmp_path: Path) -> None:
+    """One cell of each run, as a trained study starts it: every key and value exists."""
+    for scale in ("tiny", "demo"):
+        shop, _ = workshop([f"study={name}", f"scale={scale}", f"folder={tmp_path}"])
+        seen = set()
+        for cell in cells_of(shop.study):
+            if cell.run.name not in seen and cell.run.weights is None:
+                seen.add(cell.run.name)
+                config = shop.load(shop.overrides(cell))
+                assert config.task.name == cell.task and config.eval.variants
+
+
+def test_published_numbers_name_their_source_and_are_shares() -> None:
+    found = yaml.safe_load((ROOT / "conf" / "study" / "_published.yaml").read_text())
+    assert {"ghar.IV", "ghar.V", "ghar.VI", "ghar.VII", "ghar.VIII", "kare.2.mimic3", "ehr_rag.1"} <= set(found)
+    for key, table in found.items():
+        assert "Table" in table["source"], key
+        assert all(0 <= value <= 1 for row in table["cells"].values() for value in row.values()), key
+    assert found["ghar.IV"]["cells"]["ghar"]["los/macro_f1"] == 0.4124
+    assert found["kare.2.mimic4"]["cells"]["kare"]["kare_mortality/macro_f1"] == 0.904
+
+
+@pytest.mark.parametrize("words, sentence", [
+    ([], "study is missing: write study=NAME"),
+    (["study=gharr"], "There is no study=gharr. Choices: .* Did you mean ghar"),
+    (["study=ghar", "scale=huge"], "There is no scale=huge. Choices: rules, tiny, demo, full"),
+    (["study=ghar", "seeds=[a]"], "seeds=.* are no seeds"),
+    (["study=ghar", "on=cloud"], "on=cloud is no place to run"),
+    (["study=ghar", "processes=0"], "processes=0 is no number of processes"),
+    (["study=ghar", "cohorts=[mimic4:]"], "cohorts has 'mimic4:'"),
+    (["study=ghar", "verify"], "verify is neither key=value nor verify|neither key=value"),
+    (["verify"], "verify what"),
+    (["verify", "/nowhere"], "is no study's folder"),
+])  # fmt: skip
+def test_a_wrong_command_is_a_sentence(words: list[str], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        main(words)
+
+
+def test_real_folders_take_the_place_of_generated_cohorts(tmp_path: Path) -> None:
+    words = ["study=ghar", "scale=rules", "cohorts=[mimic3:/data/iii,mimic4:/data/iv]", f"folder={tmp_path}", "kg.path=kg.csv"]
+    shop, planned = workshop([*words, "plan=true"])
+    assert planned and dict(shop.study.cohorts) == {
+        "mimic3": ("data=mimic3", "data.root=/data/iii"), "mimic4": ("data=mimic4", "data.root=/data/iv"),
+    }  # fmt: skip
+    assert set(shop.published) >= {"ghar.IV", "ghar.V"}
+    assert json.dumps(shop.published["ghar.IV"])
+
+
+def test_a_study_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "title: Mine\nabout: One rule.\nmain: a\ntasks: [read]\nruns: [{name: one, system: ghar}]\n"
+        "rows: [{name: a, title: A, run: one, variant: ghar_rl, rule: scripted}]\n"
+        "tables: [{name: t, title: T, metrics: [acuracy]}]\n"
+    )
+    with pytest.raises(BadInput, match="There is no metric acuracy"):
+        workshop([f"study={file}"])
+    file.write_text(file.read_text().replace("acuracy", "accuracy"))
+    shop, _ = workshop([f"study={file}", "scale=rules"])
+    assert shop.study.name == "mine" and shop.folder.path == Path("runs/study_mine_rules")

@@ -1,0 +1,324 @@
+"""A study's machinery on cells that are played in an instant: plan, resume, holes, numbers, verification."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import RunFolder
+from launch.entry import load
+from trainers.study.folder import StudyFolder
+from trainers.study.jobs import Workshop, run_command
+from trainers.study.metrics import number_of
+from trainers.study.nouns import Cell, Scale, cells_of, read_study
+from trainers.study.numbers import numbers_of
+from trainers.study.predictions import check
+from trainers.study.run import conclude, kept_study, results_of, run_study
+from trainers.study.samples import key_of
+from trainers.study.verify import by_sklearn, verify
+
+CONTENT: dict[str, Any] = {
+    "title": "A study", "about": "Of nothing.", "main": "good", "tasks": ["read", "los"], "seeds": [0, 1],
+    "smallest": 3,
+    "runs": [{"name": "one", "system": "ghar"}, {"name": "two", "system": "baselines", "train": False}],
+    "rows": [
+        {"name": "good", "title": "Good & right", "run": "one", "variant": "ghar_rl", "rule": "scripted"},
+        {"name": "poor", "title": "Poor", "run": "two", "variant": "usual"},
+        {"name": "none", "title": "No rule", "run": "one", "variant": "ghar_sft"},
+    ],
+    "tables": [
+        {"name": "main", "title": "All", "draw": "none",
+         "metrics": ["accuracy", "balanced_accuracy", "macro_f1", "auroc", "brier"]},
+        {"name": "sex", "title": "By sex", "metrics": ["accuracy"], "tasks": ["read"], "by": "sex", "draw": "none"},
+    ],
+}  # fmt: skip
+DRAWN = [{**table, "draw": "bars"} for table in CONTENT["tables"]]
+RULES = Scale("rules", train=False, overrides=("eval.bootstrap=40",))
+
+
+class Player:
+    """Stands in the place of a job: answers each test sample, right as often as `skill` says, and may fail or stop."""
+
+    def __init__(self, folder: StudyFolder, kept: Path) -> None:
+        self.folder = folder
+        self.kept = kept
+        self.played: list[str] = []
+        self.fails: dict[str, str] = {}
+        self.stops_at: int | None = None
+        self.change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda rows: rows
+
+    def __call__(self, script: str, overrides: Sequence[str], run: Path) -> str | None:
+        if self.stops_at == len(self.played):
+            raise KeyboardInterrupt
+        self.played.append(run.name)
+        if run.name in self.fails:
+            return self.fails[run.name]
+        config = quickly(overrides)
+        file = self.folder.samples(key_of(config))
+        samples = pl.read_parquet(file)
+        self.kept.mkdir(exist_ok=True)
+        shutil.copy(file, self.kept)
+        labels = sorted(samples["label"].unique())
+        for variant in config.eval.variants or ():
+            rng = np.random.default_rng([config.seed, len(variant)])
+            skill = 0.9 if variant == "scripted" else 0.5
+            rows = [_episode(row, labels, skill, rng) for row in samples.iter_rows(named=True) if row["split"] == "test"]
+            RunFolder.open(run).write_episodes(variant, self.change(rows))
+        about = {"task": {"labels": labels}, "generated": True, "credentialed": False}
+        RunFolder.open(run).write_summary(about | {"answered_by": {v: "rule" for v in config.eval.variants or ()}})
+        return None
+
+
+def _episode(row: dict[str, Any], labels: list[str], skill: float, rng: np.random.Generator) -> dict[str, Any]:
+    right, shares = rng.random() < skill, rng.dirichlet(np.ones(len(labels)))
+    answer = row["label"] if right else (None if rng.random() < 0.1 else labels[int(rng.integers(len(labels)))])
+    return {
+        "sample_id": row["sample_id"], "subject_id": row["subject_id"], "label": row["label"], "prediction": answer,
+        "label_probabilities": shares.tolist(), "correct": answer == row["label"], "needs_retrieval": None,
+        "retrieved": False, "iterations": 0, "reward": 0.0, "prompt_tokens": 3, "completion_tokens": 1,
+        "retrievals": 0, "seconds": 0.1, "turns": [],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def shop(tmp_path: Path, world_cache: Path) -> tuple[Workshop, Player]:
+    return workshop(tmp_path / "study", world_cache)
+
+
+@cache
+def composed(overrides: tuple[str, ...]) -> Config:
+    return load(overrides)
+
+
+def quickly(overrides: Sequence[str]) -> Config:
+    """`load`, composing once what differs in seed and folder alone."""
+    own = {text.partition("=")[0]: text.partition("=")[2] for text in overrides}
+    config = composed(tuple(t for t in overrides if not t.startswith(("seed=", "trainer.base.seed=", "run_dir="))))
+    return replace(config, seed=int(own["seed"]), run_dir=own["run_dir"])
+
+
+def workshop(path: Path, world: Path, **changes: Any) -> tuple[Workshop, Player]:
+    folder = StudyFolder(path)
+    if (world / "samples").is_dir():  # of an earlier test
+        shutil.copytree(world / "samples", path / "samples")
+    player = Player(folder, world / "samples")
+    study = read_study("mine", {**CONTENT, **changes})
+    more = ("data.patients=150", f"data.cache={world}")
+    return Workshop(study, RULES, folder, quickly, more, start=player), player
+
+
+def quiet(text: str) -> None:
+    return None
+
+
+def test_a_study_is_played_drawn_and_verified(tmp_path: Path, world_cache: Path) -> None:
+    made, player = workshop(tmp_path / "study", world_cache, tables=DRAWN)
+    numbers = run_study(made, quiet)
+    path = made.folder.path
+    assert len(player.played) == 8 and len(set(player.played)) == 8
+    good = numbers["main-demo"]["cells"]["good"]["read/accuracy"]["all"]
+    assert good["seeds"] == [0, 1] and good["low"] < good["value"] < good["high"] and good["patients"] > 10
+    none = numbers["main-demo"]["cells"]["none"]["read/accuracy"]["all"]
+    assert none == {"hole": "needs a trained model; scale=rules trains none"}
+    test = numbers["main-demo"]["tests"]["poor"]["read/accuracy"]["all"]
+    assert test["difference"] > 0 and test["holm"] >= test["p"]
+    gap = numbers["sex-demo"]["gaps"]["good"]["read/accuracy"]
+    assert gap["groups"] == ["female", "male"] and 0 <= gap["low"] <= gap["high"]
+    found = verify(path)
+    assert found.wrong == () and found.largest == 0 and found.by_sklearn > 30
+    page = (path / "report.html").read_text()
+    assert "Good &amp; right" in page and "patients are generated" in page and "needs a trained model" in page
+    assert "Good \\& right" in (path / "tables" / "main-demo.tex").read_text()
+    for file in ("main-demo-read", "main-demo-los", "sex-demo-read"):
+        assert (path / "figures" / f"{file}.svg").read_text().startswith("<svg")
+        assert (path / "figures" / f"{file}.png").read_bytes()[:4] == b"\x89PNG"
+    lines = list(csv.DictReader((path / "tables" / "main-demo.csv").read_text().splitlines()))
+    assert len(lines) == 3 * 2 * 5 and {line["task"] for line in lines} == {"read", "los"}
+
+
+def test_twenty_random_places_agree_with_scikit_learn(shop: tuple[Workshop, Player]) -> None:
+    made, _ = shop
+    numbers = run_study(made, quiet)
+    results = results_of(made.folder, made.study)
+    rng, count = np.random.default_rng(0), 0
+    while count < 20:
+        row = ("good", "poor")[rng.integers(2)]
+        task, seed = ("read", "los")[rng.integers(2)], int(rng.integers(2))
+        metric = ("accuracy", "balanced_accuracy", "macro_f1", "auroc", "brier")[rng.integers(5)]
+        played = results.done[Cell(made.study.run(made.study.row(row).run), "demo", task, seed).id]
+        expected = by_sklearn(metric, pl.read_parquet(played.rows[row]), played.labels)
+        cell = numbers["main-demo"]["cells"][row][f"{task}/{metric}"]["all"]
+        assert cell["each"][seed] == pytest.approx(expected, abs=1e-9)
+        count += 1
+
+
+def test_stopped_at_any_moment_it_ends_with_the_same_digits(tmp_path: Path, world_cache: Path) -> None:
+    whole, _ = workshop(tmp_path / "whole", world_cache)
+    run_study(whole, quiet)
+    again, player = workshop(tmp_path / "again", world_cache)
+    for moment in (0, 2, 3, 6, 7):
+        player.stops_at = moment
+        with pytest.raises(KeyboardInterrupt):
+            run_study(again, quiet)
+    player.stops_at = None
+    run_study(again, quiet)
+    assert len(player.played) == 8
+    assert (whole.folder.path / "numbers.json").read_text() == (again.folder.path / "numbers.json").read_text()
+    tables = sorted(path.name for path in (whole.folder.path / "tables").iterdir())
+    for name in (name for name in tables if not name.endswith(".html")):
+        assert (whole.folder.path / "tables" / name).read_text() == (again.folder.path / "tables" / name).read_text()
+
+
+def test_a_cell_that_failed_is_a_named_hole_and_played_again(shop: tuple[Workshop, Player]) -> None:
+    made, player = shop
+    player.fails = {"one-demo-read-seed1": "the graph is gone: set kg.path."}
+    numbers = run_study(made, quiet)
+    cell = numbers["main-demo"]["cells"]["good"]["read/accuracy"]["all"]
+    assert cell["seeds"] == [0] and cell["missing"] == ["the graph is gone: set kg.path."]
+    assert "one-demo-read-seed1</b>: the graph is gone" in (made.folder.path / "report.html").read_text()
+    assert not verify(made.folder.path).wrong
+    player.fails, player.played = {}, []
+    numbers = run_study(made, quiet)
+    assert player.played == ["one-demo-read-seed1"]
+    assert numbers["main-demo"]["cells"]["good"]["read/accuracy"]["all"]["seeds"] == [0, 1]
+
+
+@pytest.mark.parametrize("change, sentence", [
+    (lambda rows: rows[1:], "1 of .* test samples have no prediction"),
+    (lambda rows: [*rows, rows[0]], "has two predictions"),
+    (lambda rows: [{**rows[0], "sample_id": "strange"}, *rows[1:]], "samples that this cohort and split have not"),
+    (lambda rows: [{**rows[0], "subject_id": 1}, *rows[1:]], "1 samples have other patients"),
+    (lambda rows: [{**row, "label": "7"} for row in rows], "samples have other labels"),
+])  # fmt: skip
+def test_half_written_and_foreign_predictions_spoil_their_cell_alone(
+    shop: tuple[Workshop, Player], change: Any, sentence: str
+) -> None:
+    made, player = shop
+    player.change = lambda rows: change(rows) if player.played[-1] == "one-demo-read-seed0" else rows
+    numbers = run_study(replace(made, study=replace(made.study, tasks=("read",))), quiet)
+    cell = numbers["main-demo"]["cells"]["good"]["read/accuracy"]["all"]
+    assert cell["seeds"] == [1] and re.search(sentence, cell["missing"][0])
+    assert numbers["main-demo"]["cells"]["poor"]["read/accuracy"]["all"]["seeds"] == [0, 1]
+
+
+def test_training_samples_are_no_test(shop: tuple[Workshop, Player]) -> None:
+    frame = {"sample_id": ["a", "b"], "subject_id": ["1", "2"], "label": ["x", "x"]}
+    samples = pl.DataFrame({**frame, "split": ["test", "train"]})
+    with pytest.raises(BadInput, match="1 predictions are of training or validation samples"):
+        check(pl.DataFrame(frame), samples, "cell")
+
+
+def test_what_was_changed_afterwards_is_found(shop: tuple[Workshop, Player]) -> None:
+    made, _ = shop
+    run_study(made, quiet)
+    path = made.folder.path
+    numbers = json.loads((path / "numbers.json").read_text())
+    numbers["main-demo"]["cells"]["good"]["read/accuracy"]["all"]["value"] += 1e-6
+    (path / "numbers.json").write_text(json.dumps(numbers))
+    assert any("read/accuracy/all/value is" in sentence for sentence in verify(path).wrong)
+    conclude(made.folder, made.study)
+    table = path / "tables" / "main-demo.csv"
+    line = "good,Good & right,read,accuracy,all,"
+    table.write_text(table.read_text().replace(f"{line}0.", f"{line}1."))
+    assert any("main-demo.csv: value of good" in sentence for sentence in verify(path).wrong)
+    conclude(made.folder, made.study)
+    file = next((path / "predictions").glob("one-demo-read-seed0.*"))
+    frame = pl.read_parquet(file)
+    frame.with_columns(pl.lit(True).alias("correct")).write_parquet(file)
+    assert any("is not as cell one-demo-read-seed0 left it" in sentence for sentence in verify(path).wrong)
+
+
+def test_another_study_does_not_enter_the_folder(shop: tuple[Workshop, Player]) -> None:
+    made, _ = shop
+    run_study(made, quiet)
+    assert kept_study(made.folder) == made.study
+    with pytest.raises(BadInput, match=r"holds another study \(other content\)"):
+        run_study(replace(made, study=replace(made.study, seeds=(0, 5))), quiet)
+    with pytest.raises(BadInput, match="is no study's folder"):
+        verify(made.folder.path / "cells")
+
+
+@pytest.mark.parametrize("change, sentence", [
+    ({"rows": [{"name": "a", "title": "A", "run": "three", "variant": "x"}]}, "row a is of run three"),
+    ({"main": "best"}, "main is best, which is no row"),
+    ({"tabels": []}, "has no key tabels: did you mean tables?"),
+    ({"seeds": ["x"]}, "seeds is 'x', not int"),
+    ({"tables": [{"name": "a", "title": "A", "rows": ["x"]}]}, "table a names row x"),
+    ({"runs": [{"name": "one", "system": "ghar", "start": "two"}, {"name": "two", "system": "ghar", "start": "one"}]},
+     "in a circle"),
+    ({"runs": [*CONTENT["runs"], CONTENT["runs"][0]]}, "has one twice"),
+    ({"runs": [{"name": "one", "system": "ghar", "tasks": ["dec"]}, CONTENT["runs"][1]]}, "put to task dec"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_study_is_a_sentence(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(sentence).replace("\\?", ".")):
+        cells_of(read_study("mine", {**CONTENT, **change}))
+
+
+def test_systems_tasks_and_cohorts_that_cannot_meet_are_holes(tmp_path: Path, world_cache: Path) -> None:
+    runs = [
+        {"name": "one", "system": "gharr"},
+        {"name": "two", "system": "baselines", "train": False, "tasks": ["read"]},
+    ]
+    made, _ = workshop(tmp_path, world_cache, runs=runs, seeds=[0],
+                       cohorts={"demo": ["data=demo"], "gone": ["data=mimic4", "data.root=/nowhere"]})  # fmt: skip
+    made = replace(made, study=replace(made.study, tasks=("read",)))
+    numbers = run_study(made, quiet)
+    cells = numbers["main-demo"]["cells"]
+    assert "There is no system=gharr" in cells["good"]["read/accuracy"]["all"]["hole"]
+    assert "value" in cells["poor"]["read/accuracy"]["all"]
+    assert "/nowhere" in numbers["main-gone"]["cells"]["poor"]["read/accuracy"]["all"]["hole"]
+
+
+def frame_of(labels: Sequence[str], answers: Sequence[str | None], who: Sequence[str]) -> pl.DataFrame:
+    return pl.DataFrame({
+        "sample_id": [str(i) for i in range(len(labels))], "subject_id": who, "label": labels, "prediction": answers,
+        "probabilities": [[0.5, 0.5]] * len(labels), "correct": [a == b for a, b in zip(labels, answers, strict=True)],
+    })  # fmt: skip
+
+
+def test_one_class_and_small_groups_are_holes() -> None:
+    one = frame_of(["no"] * 4, ["no", None, "no", "yes"], list("abcd"))
+    for metric in ("auroc", "balanced_accuracy", "f1"):
+        with pytest.raises(BadInput, match="one class only among 4 samples"):
+            number_of(metric, one, ("no", "yes"))
+    with pytest.raises(BadInput, match="no threshold was chosen"):
+        number_of("f1_at_valid", one.with_columns(threshold=pl.lit(None, pl.Float64)), ("no", "yes"))
+
+
+def test_a_group_of_few_patients_is_not_shown(shop: tuple[Workshop, Player]) -> None:
+    made, _ = shop
+    run_study(made, quiet)
+    results = results_of(made.folder, replace(made.study, smallest=1000))
+    cell = numbers_of(results)["sex-demo"]["cells"]["good"]["read/accuracy"]["female"]
+    assert cell == {"hole": "fewer than 1000 patients: not shown"}
+
+
+def test_a_jobs_own_sentence_is_the_reason(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    assert run_command([sys.executable, "-c", "pass"], log) is None
+    said = run_command([sys.executable, "-c", "import sys; print('No such graph.'); sys.exit(2)"], log)
+    assert said == "No such graph."
+    said = run_command([sys.executable, "-c", "1 / 0"], log)
+    assert said is not None and "code 1" in said and "ZeroDivisionError" in said
+
+
+def test_a_configuration_that_changes_the_split_has_samples_of_its_own(world_cache: Path) -> None:
+    def key(*more: str) -> str:
+        config: Config = load(["task=read", f"data.cache={world_cache}", *more])
+        return key_of(config)
+
+    assert key() == key("seed=3", "system=kare", "data.cache=/elsewhere") != key("task.split_seed=1")

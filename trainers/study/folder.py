@@ -1,0 +1,100 @@
+"""A study's folder.
+
+study.yaml              the study and its scale as they were started; another one is refused
+plan.json               what was planned: cells, versions, machine
+samples/KEY.parquet     samples, splits and groups, once for all cells that share them
+cells/ID/               the run folder of a cell (checkpoints, episodes, report), and log.txt of its job
+cells/ID/done.json      written last: which predictions the cell left, with their sums; failed.json: why it left none
+predictions/ID.ROW.parquet
+numbers.json            the tables' numbers; tables/, figures/, report.html are drawn from it
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import write_whole
+from trainers.study.nouns import Cell
+from trainers.study.numbers import Played
+from trainers.study.predictions import sha256
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    path: Path
+
+    def run(self, cell: Cell | str) -> Path:
+        return self.path / "cells" / (cell if isinstance(cell, str) else cell.id)
+
+    def predictions(self, cell: Cell, row: str) -> Path:
+        return self.path / "predictions" / f"{cell.id}.{row}.parquet"
+
+    def samples(self, key: str) -> Path:
+        return self.path / "samples" / f"{key}.parquet"
+
+    def open(self, about: Mapping[str, Any]) -> None:
+        """Create it, or reopen it for the same study. BadInput for another one: its cells would be mixed."""
+        kept = self.path / "study.yaml"
+        if kept.is_file():
+            there = yaml.safe_load(kept.read_text())
+            if wrong := [key for key in about if there.get(key) != about[key]]:
+                raise BadInput(
+                    f"{self.path} holds another study (other {', '.join(wrong)}): choose another folder=, or delete it."
+                )
+        else:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(kept, yaml.safe_dump(dict(about), sort_keys=False, allow_unicode=True))
+
+    def about(self) -> dict[str, Any]:
+        kept = self.path / "study.yaml"
+        if not kept.is_file():
+            raise BadInput(f"{self.path} is no study's folder: it holds no study.yaml.")
+        return yaml.safe_load(kept.read_text())
+
+    def finish(self, cell: Cell, about: Mapping[str, Any]) -> None:
+        (self.run(cell) / "failed.json").unlink(missing_ok=True)
+        write_whole(self.run(cell) / "done.json", json.dumps(dict(about), indent=1) + "\n")
+
+    def fail(self, cell: Cell, reason: str) -> None:
+        write_whole(self.run(cell) / "failed.json", json.dumps({"reason": reason}) + "\n")
+
+    def done(self, cell: Cell | str) -> dict[str, Any] | None:
+        """What a finished cell left; None for one that is not finished, or whose files are gone or changed."""
+        found = _json(self.run(cell) / "done.json")
+        if found is None:
+            return None
+        for name, sum_ in found["predictions"].items():
+            file = self.path / "predictions" / name
+            if not file.is_file() or sha256(file) != sum_:
+                return None
+        return found
+
+    def reason(self, cell: Cell | str) -> str | None:
+        found = _json(self.run(cell) / "failed.json")
+        return None if found is None else str(found["reason"])
+
+    def played(self, cell: Cell) -> Played | None:
+        found = self.done(cell)
+        if found is None:
+            return None
+        rows = {row: self.path / "predictions" / name for row, name in found["rows"].items()}
+        return Played(cell.id, tuple(found["labels"]), rows, found["holes"])
+
+    def forget(self, cell: Cell) -> None:
+        """Remove what a cell has left, so that it is played again from nothing."""
+        shutil.rmtree(self.run(cell), ignore_errors=True)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError):
+        return None

@@ -1,0 +1,258 @@
+"""One cell, one job: its command line, the fork from the run it starts from, and what is kept of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.interrupt import EXIT
+from ghar.metrics.runfolder import RunFolder
+from trainers.runs import checkpoint
+from trainers.runs.code import commit
+from trainers.runs.models import SFT
+from trainers.runs.resume import as_yaml
+from trainers.study.folder import StudyFolder
+from trainers.study.nouns import Cell, Scale, Study, rows_of, source_of
+from trainers.study.predictions import harvest, sha256
+from trainers.study.samples import fingerprint, key_of, samples_frame, whole_parquet
+from trainers.study.translate import Translation, translation
+
+Load = Callable[[Sequence[str]], Config]
+Start = Callable[[str, Sequence[str], Path], str | None]  # script, overrides, run folder -> why it failed
+On = Literal["here", "torchrun", "ray"]
+SAME = ("data", "task", "model", "seed", "retriever", "env")  # what a run must share with the one it starts from
+GRACE = 60.0  # seconds that a job has to save and stop
+LOG = "log.txt"
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What all jobs of a study share. load: overrides -> configuration; more: overrides of the command line."""
+
+    study: Study
+    scale: Scale
+    folder: StudyFolder
+    load: Load
+    more: tuple[str, ...] = ()
+    on: On = "here"
+    processes: int = 1
+    start: Start | None = None  # plays a job in this process, for tests; None starts one of its own
+    published: Mapping[str, Any] = field(default_factory=dict)  # tables of papers that stand beside ours
+
+    def rows(self, cell: Cell) -> dict[str, str]:
+        """Row -> the variant that plays it at this scale."""
+        found = {}
+        for row in rows_of(self.study, cell.run.name):
+            variant = row.variant if self.scale.train or not cell.run.train else row.rule
+            if variant is not None:
+                found[row.name] = variant
+        return found
+
+    def holes(self, cell: Cell) -> dict[str, str]:
+        """Rows that nothing can stand for where nothing is trained."""
+        missing = [row.name for row in rows_of(self.study, cell.run.name) if row.name not in self.rows(cell)]
+        return dict.fromkeys(missing, f"needs a trained model; scale={self.scale.name} trains none")
+
+    def overrides(self, cell: Cell) -> list[str]:
+        """The command line of a cell."""
+        run, study = cell.run, self.study
+        own = [
+            f"system={run.system}", f"task={cell.task}", *study.cohorts[cell.cohort], f"seed={cell.seed}",
+            f"trainer.base.seed={cell.seed}", *study.overrides, *self.scale.overrides, *run.overrides,
+            *(run.full if self.scale.full else run.demo), *self.more,
+            f"eval.variants=[{','.join(dict.fromkeys(self.rows(cell).values()))}]",
+            f"run_dir={self.folder.run(cell)}",
+        ]  # fmt: skip
+        if self.scale.train and run.weights is not None:
+            source = source_of(cell, study)
+            assert source is not None
+            own.append(f"eval.checkpoint={self._weights(source)}")
+        return own
+
+    def _weights(self, source: Cell) -> Path:
+        """The best step of a finished run, or its model after SFT where RL did nothing."""
+        kept = self.folder.run(source) / "checkpoints"
+        return checkpoint.find(kept, "best") or kept / SFT
+
+    def trains(self, cell: Cell) -> bool:
+        return self.scale.train and cell.run.train and cell.run.weights is None
+
+
+def play(shop: Workshop, cell: Cell) -> str | None:
+    """Play a cell to its predictions; returns why there are none, None where there are. What was done stays."""
+    began = time.monotonic()
+    if not shop.rows(cell):
+        return next(iter(shop.holes(cell).values()), "it has no rows")
+    source = source_of(cell, shop.study)
+    if source is not None and shop.scale.train and shop.folder.done(source) is None:
+        return f"it starts from {source.id}, which has not been played"
+    try:
+        config = shop.load(shop.overrides(cell))
+        samples = samples_of(shop, config)
+        if source is not None and cell.run.start is not None and shop.trains(cell):
+            fork(shop.folder.run(source), config)
+        problem = _job(shop, cell)
+        if problem is not None:
+            return problem
+        _keep(shop, cell, config, samples, source, time.monotonic() - began)
+    except BadInput as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def samples_of(shop: Workshop, config: Config) -> pl.DataFrame:
+    """The samples of a configuration, kept for all cells that share them."""
+    kept = shop.folder.samples(key_of(config))
+    if not kept.is_file():
+        whole_parquet(samples_frame(config), kept)
+    return pl.read_parquet(kept)
+
+
+def fork(source: Path, config: Config) -> None:
+    """Begin a run folder with another run's base model, lessons and SFT, so that both differ in what comes after alone.
+
+    Nothing happens where the run has begun. BadInput where the two are not of one model, cohort, task and seed.
+    """
+    target = Path(config.run_dir)
+    if (target / "checkpoints" / SFT).is_dir():
+        return
+    there = _sections(RunFolder(source).path / "config.yaml")
+    here = _plain(asdict(config))
+    for name in SAME:
+        if name == "data":
+            there[name], here[name] = ({k: v for k, v in part[name].items() if k != "cache"} for part in (there, here))
+        if there[name] != here[name]:
+            raise BadInput(f"it cannot start from {source.name}: they differ in {name}.")
+    for part in ("base", "warmup"):
+        if there["trainer"][part] != here["trainer"][part]:
+            raise BadInput(f"it cannot start from {source.name}: they differ in trainer.{part}.")
+    shutil.rmtree(target, ignore_errors=True)  # of a fork that was cut short
+    half = target.with_name(f".{target.name}.fork")
+    shutil.rmtree(half, ignore_errors=True)
+    (half / "checkpoints").mkdir(parents=True)
+    for name in ("base", SFT):
+        if (source / "checkpoints" / name).is_dir():
+            shutil.copytree(source / "checkpoints" / name, half / "checkpoints" / name)
+    shutil.copy(source / "checkpoints" / "lessons.npz", half / "checkpoints")
+    own = RunFolder.open(half)
+    for row in RunFolder(source).metrics():
+        if row["phase"] != "rl":
+            own.log(row)
+    own.write_config(as_yaml(config))
+    half.rename(target)
+
+
+def _sections(path: Path) -> dict[str, Any]:
+    import yaml
+
+    return yaml.safe_load(path.read_text())
+
+
+def _plain(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key: _plain(value) for key, value in values.items()}
+    return [_plain(value) for value in values] if isinstance(values, list | tuple) else values
+
+
+def _job(shop: Workshop, cell: Cell) -> str | None:
+    """Run the command of a cell; why it failed, in its own words where it says them."""
+    run, script = shop.folder.run(cell), "train.py" if shop.trains(cell) else "evaluate.py"
+    run.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if shop.start is not None:
+        return shop.start(script, shop.overrides(cell), run)
+    return run_command([*_launcher(shop, script), *shop.overrides(cell)], run / LOG)
+
+
+def _launcher(shop: Workshop, script: str) -> list[str]:
+    launch = Path(__file__).resolve().parents[2] / "launch"
+    if script == "evaluate.py" or shop.on == "here":
+        return [sys.executable, str(launch / script)]
+    if shop.on == "ray":
+        return [sys.executable, str(launch / "train_ray.py"), "ray=cluster", f"ray.workers={shop.processes}"]
+    many = [f"--nproc-per-node={shop.processes}"]
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", *many, str(launch / script)]
+
+
+def run_command(command: Sequence[str], log: Path) -> str | None:
+    """Run a command with its output in `log`, and stop it when this process is asked to stop."""
+    with log.open("ab") as out:
+        out.write(f"$ {' '.join(command)}\n".encode())
+        out.flush()
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code = child.wait()
+        except BaseException:
+            os.killpg(child.pid, signal.SIGTERM)
+            try:
+                child.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+            raise
+    if code == 0:
+        return None
+    if code == EXIT:
+        raise KeyboardInterrupt
+    last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:]
+    said = last[0].strip() if last and not last[0].startswith("$ ") else "it said nothing"
+    return said if code == 2 else f"its job ended with code {code} ({said[:200]}); see {log}"
+
+
+def _keep(
+    shop: Workshop, cell: Cell, config: Config, samples: pl.DataFrame, source: Cell | None, seconds: float
+) -> None:
+    """Predictions of every row, and done.json at the end."""
+    run, names = shop.folder.run(cell), shop.rows(cell)
+    summary = RunFolder(run).summary() or {}
+    labels = list((summary.get("task") or {}).get("labels") or ())
+    words = None
+    if cell.run.weights is not None and source is not None and shop.scale.train:
+        words = _words(shop, source, labels, samples)
+    for row, variant in names.items():
+        harvest(run, variant, samples, shop.folder.predictions(cell, row), words)
+    files = {row: shop.folder.predictions(cell, row) for row in names}
+    asked = {row: str(who) for row, name in names.items() if (who := summary.get("answered_by", {}).get(name))}
+    shop.folder.finish(cell, {
+        "rows": {row: file.name for row, file in files.items()},
+        "predictions": {file.name: sha256(file) for file in files.values()},
+        "holes": shop.holes(cell), "labels": labels, "answered_by": asked,
+        "generated": summary.get("generated"), "credentialed": summary.get("credentialed", True),
+        "seconds": round(seconds, 1), "phases": summary.get("time"), "memory_gb": summary.get("memory_gb"),
+        "commit": commit(), "samples": key_of(config), "fingerprint": fingerprint(samples),
+        "overrides": shop.overrides(cell),
+    })  # fmt: skip
+
+
+def _words(shop: Workshop, source: Cell, labels: Sequence[str], samples: pl.DataFrame) -> Translation | None:
+    """How replies in the source task's words are read here; None where both have the same words."""
+    found = shop.folder.done(source)
+    if found is None or found["labels"] == list(labels) or not labels or not found["labels"]:
+        return None
+    trained = pl.read_parquet(shop.folder.samples(found["samples"]))
+    return translation(found["labels"], _counts(trained, found["labels"]), labels, _counts(samples, labels))
+
+
+def _counts(samples: pl.DataFrame, labels: Sequence[str]) -> list[int]:
+    train = samples.filter(pl.col("split") == "train")["label"]
+    return [int((train == label).sum()) for label in labels]
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the libraries that numbers depend on."""
+    names = ("torch", "transformers", "numpy", "polars", "scikit-learn", "scipy")
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+

@@ -1,0 +1,179 @@
+"""Every number that a table may have, as a function of weights over the rows of one predictions file.
+
+A name may carry a parameter: net_benefit@0.2 (decision curve at a threshold of 0.2, Vickers and Elkin 2006),
+observed@0.25 (share of class 1 among predictions of about 0.25, for a reliability diagram), distance@2 (share of
+replies two labels away from the truth, for labels in order; GHAR, Fig. 10c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+
+from ghar.errors import BadInput
+from ghar.metrics.bootstrap import ratio
+from ghar.metrics.calibration import BINS
+from ghar.metrics.scores import cells_of, from_confusion, from_scores
+
+Number = Callable[[np.ndarray], np.ndarray]  # weights [r, n] -> [r]
+MEANS = {  # means of a column
+    "reward": "reward", "retrieval_rate": "retrieved", "rounds": "rounds", "calls": "calls", "tokens": "tokens",
+    "lookups": "retrievals", "seconds": "seconds",
+}  # fmt: skip
+CONFUSION = ("balanced_accuracy", "macro_f1", "sensitivity", "specificity")
+SCORES = ("auroc", "auprc")
+AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
+NAMES = ("accuracy", "readable", "f1", *CONFUSION, *SCORES, "brier", "ece", *MEANS, "when_f1", *AT_VALID)
+PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups")
+TITLES = {
+    "accuracy": "Accuracy", "balanced_accuracy": "B-Accuracy", "macro_f1": "F1 (macro)", "f1": "F1", "auroc": "AUROC",
+    "auprc": "AUPRC", "sensitivity": "Sensitivity", "specificity": "Specificity", "readable": "Readable replies",
+    "retrieval_rate": "Retrieves", "rounds": "Rounds", "calls": "Calls", "tokens": "Tokens", "lookups": "Look-ups",
+    "seconds": "Seconds", "reward": "Reward", "when_f1": "When to retrieve, F1", "brier": "Brier", "ece": "ECE",
+    "f1_at_valid": "F1, threshold of validation", "sensitivity_at_valid": "Sensitivity, threshold of validation",
+    "specificity_at_valid": "Specificity, threshold of validation",
+}  # fmt: skip
+
+
+def title_of(metric: str) -> str:
+    name, _, parameter = metric.partition("@")
+    return TITLES.get(name, name.replace("_", " ").capitalize()) + (f" at {parameter}" if parameter else "")
+
+
+def check_metric(metric: str) -> None:
+    """BadInput for a number that nobody knows."""
+    name, at, parameter = metric.partition("@")
+    if name not in (PARAMETERS if at else NAMES):
+        every = *NAMES, *(f"{one}@X" for one in PARAMETERS)
+        raise BadInput(f"There is no metric {metric}: choose among {', '.join(every)}.")
+    if at and not _is_number(parameter):
+        raise BadInput(f"metric {metric}: write a number after @.")
+
+
+def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number:
+    """The number on these rows. labels: of the task, in order; () where every sample has its own (questions).
+
+    BadInput, as the reason of a hole, where these rows do not have it.
+    """
+    name, _, parameter = metric.partition("@")
+    if name == "accuracy":
+        return _mean(frame["correct"])
+    if name == "readable":
+        return _mean(frame["as_replied"].is_not_null())
+    if name in MEANS:
+        return _mean(frame[MEANS[name]])
+    if name == "when_f1":
+        return _when(frame)
+    if name == "accuracy_look_ups":
+        return _mean(frame["correct"], (frame["look_ups"] == int(parameter)).fill_null(False), metric)
+    if not labels:
+        raise BadInput("every sample has answers of its own, so there are no classes")
+    truth, guess = _indices(frame["label"], labels), _indices(frame["prediction"], labels)
+    if name == "distance":
+        return _distance(truth, guess, int(parameter))
+    if name in CONFUSION or (name == "f1" and len(labels) != 2):
+        return _of_confusion(truth, guess, len(labels), "macro_f1" if name == "f1" else name)
+    if name == "f1":
+        return _f1(truth == 1, guess == 1)
+    scores = _scores(frame, len(labels))
+    if name in SCORES:
+        if len(set(truth.tolist())) < 2:
+            raise BadInput(f"one class only among {len(truth)} samples")
+        areas = from_scores(truth, scores)
+        return lambda weights: areas(weights)[name]
+    if name == "brier":
+        squared = ((scores - np.eye(len(labels))[truth]) ** 2).sum(axis=1) / (2 if len(labels) == 2 else 1)
+        return lambda weights: ratio(weights @ squared, weights.sum(axis=1))
+    if name == "ece":
+        return _ece(truth, scores)
+    if len(labels) != 2:
+        raise BadInput(f"{title_of(metric)} is of two classes, and the task has {len(labels)}")
+    if name == "observed":
+        near = np.abs(scores[:, 1] - float(parameter)) <= 0.5 / BINS
+        return lambda weights: ratio((weights * near) @ (truth == 1), weights @ near)
+    if name == "net_benefit":
+        return _net_benefit(truth == 1, scores[:, 1] >= float(parameter), float(parameter))
+    said = scores[:, 1] >= _threshold(frame)
+    if name == "f1_at_valid":
+        return _f1(truth == 1, said)
+    asked = truth == (1 if name == "sensitivity_at_valid" else 0)
+    return lambda weights: ratio((weights * asked) @ (said == (truth == 1)), weights @ asked)
+
+
+def _mean(values: pl.Series, those: pl.Series | None = None, what: str = "") -> Number:
+    kept = np.ones(len(values)) if those is None else those.to_numpy().astype(float)
+    numbers = values.cast(pl.Float64).to_numpy() * 1.0
+    if not kept.any():
+        raise BadInput(f"no sample is of {what}")
+    if np.isnan(numbers[kept > 0]).any():
+        raise BadInput("some samples have no such number")
+    return lambda weights: ratio(weights @ (np.nan_to_num(numbers) * kept), weights @ kept)
+
+
+def _indices(values: pl.Series, labels: Sequence[str]) -> np.ndarray:
+    """Label indices, -1 for no answer."""
+    place = {label: i for i, label in enumerate(labels)}
+    return np.array([place.get(value, -1) for value in values], dtype=np.int64)
+
+
+def _scores(frame: pl.DataFrame, classes: int) -> np.ndarray:
+    """Label probabilities; a sample without any, among others that have them, knows nothing."""
+    rows = frame["probabilities"].to_list()
+    if all(row is None for row in rows):
+        raise BadInput("no label probabilities: the policy gives answers alone")
+    return np.array([[1 / classes] * classes if row is None else row for row in rows])
+
+
+def _of_confusion(truth: np.ndarray, guess: np.ndarray, classes: int, name: str) -> Number:
+    if name in ("sensitivity", "specificity") and classes != 2:
+        raise BadInput(f"{TITLES[name]} is of two classes, and the task has {classes}")
+    if name == "balanced_accuracy" and len(set(truth.tolist())) < 2:
+        raise BadInput(f"one class only among {len(truth)} samples")
+    cells = cells_of(truth.tolist(), [None if i < 0 else i for i in guess.tolist()], classes)
+    every = from_confusion(cells, classes)
+    return lambda weights: every(weights)[name]
+
+
+def _f1(truth: np.ndarray, said: np.ndarray) -> Number:
+    if not truth.any():
+        raise BadInput(f"one class only among {len(truth)} samples")
+    return lambda weights: ratio(2 * weights @ (truth & said), weights @ truth + weights @ said)
+
+
+def _distance(truth: np.ndarray, guess: np.ndarray, steps: int) -> Number:
+    return lambda weights: ratio(weights @ ((guess >= 0) & (np.abs(truth - guess) == steps)), weights.sum(axis=1))
+
+
+def _net_benefit(truth: np.ndarray, said: np.ndarray, threshold: float) -> Number:
+    odds = threshold / (1 - threshold)
+    return lambda weights: ratio(weights @ (said & truth) - odds * (weights @ (said & ~truth)), weights.sum(axis=1))
+
+
+def _ece(truth: np.ndarray, scores: np.ndarray) -> Number:
+    top = scores.max(axis=1)
+    bins = np.searchsorted(np.arange(1, BINS) / BINS, top, side="left")
+    gaps = (bins[:, None] == np.arange(BINS)) * (top - (scores.argmax(axis=1) == truth))[:, None]
+    return lambda weights: ratio(np.abs(weights @ gaps).sum(axis=1), weights.sum(axis=1))
+
+
+def _threshold(frame: pl.DataFrame) -> float:
+    known = frame["threshold"].drop_nulls()
+    if not len(known):
+        raise BadInput("no threshold was chosen on validation samples")
+    return float(known[0])
+
+
+def _when(frame: pl.DataFrame) -> Number:
+    if frame["needs"].null_count():
+        raise BadInput("nobody knows which samples need a look-up")
+    return _f1(frame["needs"].to_numpy().astype(bool), frame["retrieved"].to_numpy().astype(bool))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,246 @@
+"""A study: what is trained and played, on which tasks and cohorts, under which seeds, and what is drawn of it.
+
+conf/study/NAME.yaml holds the fields of `Study`, by these names; conf/study/_scales.yaml those of `Scale`.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from ghar.configure import nearest
+from ghar.errors import BadInput
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Whose weights a run plays without training any: those of another run, on another task or cohort if named."""
+
+    run: str
+    task: str | None = None
+    cohort: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one job trains and plays: a system with keys of its own. Rows of tables are its variants.
+
+    start: another run of the same seed, from whose base model and SFT this one goes on (an ablation of what RL does).
+    weights: it trains nothing and plays these (out of distribution). train: false where there is nothing to train.
+    demo, full: further overrides at a scale below full, and at full. tasks: those it is put to, () for all.
+    """
+
+    name: str
+    system: str
+    overrides: Names = ()
+    demo: Names = ()
+    full: Names = ()
+    start: str | None = None
+    weights: Weights | None = None
+    train: bool = True
+    tasks: Names = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of tables: a variant of a run. rule: the variant that stands for it where nothing is trained
+    (scale=rules), None where no rule can. x: where it stands on a figure's axis."""
+
+    name: str
+    title: str
+    run: str
+    variant: str
+    rule: str | None = None
+    x: float | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table a cohort. rows, tasks, cohorts: () for all of the study's.
+
+    metrics: of trainers/study/metrics.py, of every task. by: a column of the samples whose values part the table
+    (rarity, age, sex, ...). published: cohort -> a paper's table beside it (conf/study/_published.yaml). main: what the
+    other rows are tested against, None for the study's. draw: how its figure is drawn.
+    """
+
+    name: str
+    title: str
+    rows: Names = ()
+    metrics: Names = ("accuracy", "balanced_accuracy", "macro_f1")
+    tasks: Names = ()
+    by: str | None = None
+    published: Mapping[str, str] = field(default_factory=dict)
+    main: str | None = None
+    draw: Literal["bars", "lines", "curves", "scatter", "none"] = "bars"
+    cohorts: Names = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Study:
+    """cohorts: name -> overrides. main: the row that others are tested against. smallest: patients that a group needs
+    to be shown."""
+
+    name: str
+    title: str
+    about: str
+    tasks: Names
+    runs: tuple[Run, ...]
+    rows: tuple[Row, ...]
+    tables: tuple[Table, ...]
+    main: str
+    cohorts: Mapping[str, Names] = field(default_factory=lambda: {"demo": ("data=demo",)})
+    seeds: tuple[int, ...] = (0, 1, 2)
+    overrides: Names = ()
+    smallest: int = 10
+
+    def run(self, name: str) -> Run:
+        return next(run for run in self.runs if run.name == name)
+
+    def row(self, name: str) -> Row:
+        return next(row for row in self.rows if row.name == name)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a study is: overrides of every cell. train: whether anything is trained; else rules play. full: whether
+    runs take their `full` overrides, and not their `demo` ones. seeds: None for the study's own."""
+
+    name: str
+    train: bool
+    overrides: Names = ()
+    full: bool = False
+    seeds: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One job: a run on a task of a cohort under a seed."""
+
+    run: Run
+    cohort: str
+    task: str
+    seed: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.run.name}-{self.cohort}-{self.task}-seed{self.seed}"
+
+
+def cells_of(study: Study) -> list[Cell]:
+    """All cells, sources before those that start from them."""
+    order = _in_order(study.runs)
+    return [
+        Cell(run, cohort, task, seed)
+        for run in order
+        for cohort in study.cohorts
+        for task in study.tasks
+        for seed in study.seeds
+        if not run.tasks or task in run.tasks
+    ]
+
+
+def source_of(cell: Cell, study: Study) -> Cell | None:
+    """The cell whose weights this one starts from or plays, None for one that stands by itself."""
+    if cell.run.start is not None:
+        return Cell(study.run(cell.run.start), cell.cohort, cell.task, cell.seed)
+    if cell.run.weights is not None:
+        of = cell.run.weights
+        return Cell(study.run(of.run), of.cohort or cell.cohort, of.task or cell.task, cell.seed)
+    return None
+
+
+def rows_of(study: Study, run: str) -> list[Row]:
+    """The lines of tables that a run plays."""
+    return [row for row in study.rows if row.run == run]
+
+
+def read_study(name: str, values: Any) -> Study:
+    """The study that a YAML file holds. BadInput, with the file's key, for whatever is wrong with it."""
+    study = made(Study, {"name": name, **(values if isinstance(values, dict) else {})}, f"study={name}")
+    for what, names in (("runs", [r.name for r in study.runs]), ("rows", [r.name for r in study.rows]),
+                        ("tables", [t.name for t in study.tables])):  # fmt: skip
+        if twice := sorted({one for one in names if names.count(one) > 1}):
+            raise BadInput(f"study={name}: {what} has {twice[0]} twice: rename one.")
+    for sentence in _dangling(study):
+        raise BadInput(f"study={name}: {sentence}")
+    return study
+
+
+def _dangling(study: Study) -> Iterator[str]:
+    runs, rows = [run.name for run in study.runs], [row.name for row in study.rows]
+    for row in study.rows:
+        if row.run not in runs:
+            yield f"row {row.name} is of run {row.run}, which the study has not: choose among {', '.join(runs)}."
+    for run in study.runs:
+        for other in filter(None, (run.start, run.weights.run if run.weights else None)):
+            if other not in runs or other == run.name:
+                yield f"run {run.name} starts from {other}, which the study has not as another run."
+        if strange := [task for task in run.tasks if task not in study.tasks]:
+            yield f"run {run.name} is put to task {strange[0]}, which is not among the study's tasks."
+    for table in study.tables:
+        for name in filter(None, (*table.rows, table.main)):
+            if name not in rows:
+                yield f"table {table.name} names row {name}, which the study has not: choose among {', '.join(rows)}."
+        if strange := [task for task in table.tasks if task not in study.tasks]:
+            yield f"table {table.name} names task {strange[0]}, which is not among the study's tasks."
+    if study.main not in rows:
+        yield f"main is {study.main}, which is no row."
+
+
+def _in_order(runs: Sequence[Run]) -> list[Run]:
+    done: list[Run] = []
+    left = list(runs)
+    while left:
+        names = {run.name for run in done}
+        ready = [r for r in left if {r.start, r.weights.run if r.weights else None} <= {*names, None}]
+        if not ready:
+            raise BadInput(f"runs {', '.join(run.name for run in left)} start from one another in a circle.")
+        done += ready
+        left = [run for run in left if run not in ready]
+    return done
+
+
+def made(kind: Any, values: Any, where: str) -> Any:
+    """A frozen dataclass of plain YAML values. BadInput for unknown, missing and mistyped keys."""
+    if not isinstance(values, Mapping):
+        raise BadInput(f"{where}: write keys and values, not {values!r:.60}.")
+    hints = get_type_hints(kind)
+    known = {one.name: one for one in fields(kind)}
+    for key in values:
+        if key not in known:
+            near = nearest(str(key), list(known))
+            raise BadInput(f"{where} has no key {key}{f': did you mean {near}?' if near else '.'}")
+    for one in known.values():
+        if one.default is MISSING and one.default_factory is MISSING and one.name not in values:
+            raise BadInput(f"{where} lacks {one.name}.")
+    return kind(**{key: _value(hints[key], value, f"{where}: {key}") for key, value in values.items()})
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (types.UnionType,) or type(None) in inner:
+        return None if value is None else _value(next(i for i in inner if i is not type(None)), value, where)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise BadInput(f"{where} must be a list.")
+        return tuple(_value(inner[0], item, where) for item in value)
+    if origin is Literal:
+        if value not in inner:
+            raise BadInput(f"{where} is {value!r}: choose among {', '.join(map(str, inner))}.")
+        return value
+    if is_dataclass(hint):
+        return made(hint, value, where)
+    if origin is not None:  # a mapping
+        if not isinstance(value, Mapping):
+            raise BadInput(f"{where} must be keys and values.")
+        return {str(key): _value(inner[1], item, where) for key, item in value.items()}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise BadInput(f"{where} is {value!r:.60}, not {hint.__name__}.")
+    return value

@@ -1,0 +1,95 @@
+"""What a study would take, before it starts: cells that are done; calls, tokens, hours, memory and disk of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ghar.errors import BadInput
+from ghar.llm.vllm_build import GIB
+from trainers.plan import make_plan
+from trainers.study.jobs import Workshop, source_of
+from trainers.study.nouns import Cell, cells_of
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one cell. how: "done", "measured" (as cells of the same run took), "probed" on this machine, or why not."""
+
+    cell: Cell
+    how: str
+    calls: float = 0.0
+    tokens: float = 0.0
+    seconds: float = 0.0
+    memory: float = 0.0
+    disk: float = 0.0
+
+
+def plan_study(shop: Workshop, tell: Callable[[str], None] = print) -> list[Cost]:
+    """Print and return the cost of every cell. Cells alike but for their seed cost alike, so each kind is probed once;
+    a kind of which one cell is done takes the seconds that it took."""
+    probed: dict[tuple[str, str, str], Cost] = {}
+    costs = []
+    for cell in cells_of(shop.study):
+        kind = cell.run.name, cell.cohort, cell.task
+        if shop.folder.done(cell) is not None:
+            costs.append(Cost(cell, "done"))
+            continue
+        if kind not in probed:
+            probed[kind] = _probe(shop, cell)
+        one = probed[kind]
+        costs.append(Cost(cell, one.how, one.calls, one.tokens, one.seconds, one.memory, one.disk))
+    lines = [f"{'cell':44}{'state':>10}{'calls':>12}{'tokens':>14}{'hours':>9}{'GiB':>7}{'disk GiB':>10}"]
+    for cost in costs:
+        if cost.how in ("done", "measured", "probed"):
+            numbers = f"{cost.calls:>12,.0f}{cost.tokens:>14,.0f}{cost.seconds / 3600:>9.2f}{cost.memory / GIB:>7.1f}"
+            lines.append(f"{cost.cell.id:44}{cost.how:>10}{numbers}{cost.disk / GIB:>10.2f}")
+        else:
+            lines.append(f"{cost.cell.id:44}  left out: {cost.how}")
+    left = [cost for cost in costs if cost.how != "done"]
+    lines.append(
+        f"{len(costs) - len(left)} of {len(costs)} cells are done; the rest: {sum(c.calls for c in left):,.0f} calls, "
+        f"{sum(c.tokens for c in left):,.0f} tokens, {sum(c.seconds for c in left) / 3600:.2f} hours one after the "
+        f"other, {max((c.memory for c in left), default=0) / GIB:.1f} GiB at most, disk "
+        f"{sum(c.disk for c in left) / GIB:.1f} GiB."
+    )
+    tell("\n".join(lines))
+    return costs
+
+
+def _probe(shop: Workshop, cell: Cell) -> Cost:
+    """The plan of one run (trainers/plan.py), of which a cell that trains nothing has the evaluation alone, and one
+    that starts from another what comes after SFT."""
+    if not shop.rows(cell):
+        return Cost(cell, next(iter(shop.holes(cell).values()), "it has no rows"))
+    seconds = _measured(shop, cell)
+    asked = shop.scale.train or any(variant == "base" for variant in shop.rows(cell).values())
+    if not asked or (not cell.run.train and cell.run.weights is None):
+        return Cost(cell, "probed" if seconds is None else "measured", seconds=seconds or 0.0)
+    try:
+        plan = make_plan(shop.load([*shop.overrides(cell), *_without_weights(shop, cell)]))
+    except BadInput as error:
+        return Cost(cell, " ".join(str(error).split()))
+    phases = [p for p in plan.phases if shop.trains(cell) or p.name == "evaluation"]
+    if shop.trains(cell) and source_of(cell, shop.study) is not None:
+        phases = [p for p in phases if p.name in ("rl", "evaluation")]
+    return Cost(
+        cell, "probed" if seconds is None else "measured", sum(p.calls for p in phases),
+        sum(p.read + p.sampled + p.trained for p in phases),
+        sum(p.seconds for p in phases) if seconds is None else seconds, max(p.memory for p in phases), plan.disk,
+    )  # fmt: skip
+
+
+def _without_weights(shop: Workshop, cell: Cell) -> list[str]:
+    """Weights that are not there yet have no say in what a run costs."""
+    return ["eval.checkpoint=null"] if cell.run.weights is not None and shop.scale.train else []
+
+
+def _measured(shop: Workshop, cell: Cell) -> float | None:
+    """Seconds of a finished cell of the same run and task, under another seed or on another cohort."""
+    taken = [
+        about["seconds"]
+        for other in cells_of(shop.study)
+        if (other.run.name, other.task) == (cell.run.name, cell.task) and (about := shop.folder.done(other)) is not None
+    ]
+    return sum(taken) / len(taken) if taken else None

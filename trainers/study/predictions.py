@@ -1,0 +1,77 @@
+"""From a cell's run folder to its predictions: one Parquet file a row of tables, all that any number is made from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ghar.data.groups import KINDS
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import RunFolder
+from trainers.study.samples import whole_parquet
+from trainers.study.translate import Translation
+
+SCHEMA: Mapping[str, Any] = {
+    "sample_id": pl.String, "subject_id": pl.String, "label": pl.String, "prediction": pl.String,
+    "as_replied": pl.String, "probabilities": pl.List(pl.Float64), "threshold": pl.Float64, "correct": pl.Boolean,
+    "reward": pl.Float64, "retrieved": pl.Boolean, "needs": pl.Boolean, "look_ups": pl.Int64, "rounds": pl.Float64,
+    "calls": pl.Float64, "tokens": pl.Float64, "retrievals": pl.Float64, "seconds": pl.Float64,
+}  # fmt: skip
+
+
+def harvest(
+    run: Path, variant: str, samples: pl.DataFrame, target: Path, translation: Translation | None = None
+) -> pl.DataFrame:
+    """Write `target` from the episodes of a variant, with the groups of each sample, and return it.
+
+    BadInput where the episodes are not exactly those of the test samples: of other patients or another split, some
+    missing (a half-written cell), some twice.
+    """
+    rows = list(RunFolder(run).episodes(variant))
+    frame = pl.DataFrame([_row(row, translation) for row in rows], schema=SCHEMA, orient="row")
+    check(frame, samples, f"{run.name}, {variant}")
+    groups = samples.select("sample_id", *KINDS)
+    frame = frame.join(groups, on="sample_id", how="left", maintain_order="left")
+    whole_parquet(frame, target)
+    return frame
+
+
+def check(frame: pl.DataFrame, samples: pl.DataFrame, where: str) -> None:
+    """BadInput unless the predictions are of the test samples, each once, of the same patients and labels."""
+    if frame["sample_id"].is_duplicated().any():
+        twice = frame.filter(pl.col("sample_id").is_duplicated())["sample_id"][0]
+        raise BadInput(f"{where}: sample {twice} has two predictions: keep one of each.")
+    test = samples.filter(pl.col("split") == "test")
+    strange = frame.join(test, on="sample_id", how="anti")
+    if strange.height:
+        other = strange.join(samples, on="sample_id", how="semi").height
+        of = "training or validation samples" if other else "samples that this cohort and split have not"
+        raise BadInput(f"{where}: {strange.height} predictions are of {of}: play the cell on this split.")
+    if missing := test.height - frame.height:
+        raise BadInput(f"{where}: {missing} of {test.height} test samples have no prediction: play the cell again.")
+    both = frame.join(test, on="sample_id", suffix="_here")
+    for column, what in (("subject_id", "patients"), ("label", "labels")):
+        if wrong := both.filter(pl.col(column) != pl.col(f"{column}_here")).height:
+            raise BadInput(f"{where}: {wrong} samples have other {what} than this cohort: play the cell on this one.")
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _row(row: Mapping[str, Any], translation: Translation | None) -> Sequence[Any]:
+    answer, reply = row["prediction"], row["prediction"]
+    if translation is not None and answer is None and row["turns"]:
+        answer = translation(row["turns"][-1]["reply"])
+    needs = row["needs_retrieval"]
+    return (
+        row["sample_id"], str(row["subject_id"]), row["label"], answer, reply, row["label_probabilities"],
+        row.get("threshold"), answer == row["label"] if answer != reply else bool(row["correct"]), float(row["reward"]),
+        bool(row["retrieved"]), None if needs is None else bool(needs), row.get("look_ups"), float(row["iterations"]),
+        float(len(row["turns"])), float(row["prompt_tokens"] + row["completion_tokens"]), float(row["retrievals"]),
+        float(row["seconds"]),
+    )  # fmt: skip

@@ -1,0 +1,148 @@
+"""The whole of a study: plan, play what is missing, tables. Resumable at any moment: what is done is not done again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import write_whole
+from trainers.runs.resume import occupied
+from trainers.study.draw import draw
+from trainers.study.folder import StudyFolder
+from trainers.study.jobs import Workshop, play, versions
+from trainers.study.metrics import check_metric
+from trainers.study.nouns import Cell, Scale, Study, cells_of, made, read_study
+from trainers.study.numbers import Played, Results, as_json, numbers_of
+
+RESAMPLES = 1000
+
+
+def study_of(name: str, values: Any, scale: Scale, changes: Mapping[str, Any]) -> Study:
+    """The study of a YAML file as a command wants it. changes: fields that the command line names."""
+    study = read_study(name, values)
+    if scale.seeds is not None and "seeds" not in changes:
+        study = replace(study, seeds=scale.seeds)
+    study = replace(study, **changes)
+    if "tasks" in changes:
+        study = _of_tasks(study)
+    for table in study.tables:
+        for metric in table.metrics:
+            check_metric(metric)
+    return study
+
+
+def _of_tasks(study: Study) -> Study:
+    """Without what none of its tasks has a part in."""
+    def kept(one: Any) -> Any:
+        return replace(one, tasks=tuple(task for task in one.tasks if task in study.tasks))
+
+    runs = tuple(kept(run) for run in study.runs if not run.tasks or set(run.tasks) & set(study.tasks))
+    names = {run.name for run in runs}
+    rows = tuple(row for row in study.rows if row.run in names)
+    lines = {row.name for row in rows}
+    tables = tuple(
+        replace(kept(table), rows=tuple(row for row in table.rows if row in lines))
+        for table in study.tables
+        if (not table.tasks or set(table.tasks) & set(study.tasks)) and (not table.rows or set(table.rows) & lines)
+    )
+    return replace(study, runs=runs, rows=rows, tables=tables)
+
+
+def scales_of(values: Any) -> dict[str, Scale]:
+    """The scales of conf/study/_scales.yaml."""
+    return {name: made(Scale, {"name": name, **own}, f"scale={name}") for name, own in values.items()}
+
+
+def run_study(shop: Workshop, tell: Callable[[str], None] = print) -> dict[str, Any]:
+    """Play what is missing and draw everything; returns the numbers. A cell that fails is named and left out, and
+    played again by the next start."""
+    with occupied(shop.folder.path):
+        shop.folder.open(about(shop))
+        write_plan(shop)
+        cells = cells_of(shop.study)
+        left = [cell for cell in cells if shop.folder.done(cell) is None]
+        tell(f"{shop.study.title}: {len(cells)} cells, {len(cells) - len(left)} of them finished.")
+        for number, cell in enumerate(left, 1):
+            began = time.monotonic()
+            problem = play(shop, cell)
+            if problem is not None:
+                shop.folder.fail(cell, problem)
+            told = f"left out: {problem}" if problem else f"{time.monotonic() - began:.0f} s"
+            tell(f"{number}/{len(left)} {cell.id}: {told}")
+        return conclude(shop.folder, shop.study)
+
+
+def conclude(folder: StudyFolder, study: Study) -> dict[str, Any]:
+    """Numbers, tables, figures and the page, of what the folder holds."""
+    results = results_of(folder, study)
+    numbers = numbers_of(results)
+    write_whole(folder.path / "numbers.json", as_json(numbers))
+    draw(folder, study, numbers)
+    return numbers
+
+
+def results_of(folder: StudyFolder, study: Study) -> Results:
+    """What the cells of a study have left, and why others have left nothing."""
+    done: dict[str, Played] = {}
+    failed: dict[str, str] = {}
+    for cell in cells_of(study):
+        played = folder.played(cell)
+        if played is None:
+            failed[cell.id] = folder.reason(cell) or "not played"
+        else:
+            done[cell.id] = played
+    resamples = int(folder.about().get("resamples", RESAMPLES))
+    return Results(study, done, failed, resamples=resamples)
+
+
+def about(shop: Workshop) -> dict[str, Any]:
+    """What study.yaml holds: all that the numbers are of."""
+    bootstrap = [text.partition("=")[2] for text in (*shop.scale.overrides, *shop.more) if "eval.bootstrap=" in text]
+    return {
+        "study": shop.study.name, "content": _plain(asdict(shop.study)), "scale": _plain(asdict(shop.scale)),
+        "more": list(shop.more), "published": _plain(dict(shop.published)),
+        "resamples": int(bootstrap[-1]) if bootstrap else RESAMPLES,
+    }  # fmt: skip
+
+
+def kept_study(folder: StudyFolder) -> Study:
+    """The study that a folder is of."""
+    kept = folder.about()
+    content = {key: value for key, value in kept["content"].items() if key != "name"}
+    return read_study(kept["study"], content)
+
+
+def write_plan(shop: Workshop) -> None:
+    """plan.json: every cell with its command line, seeds, versions."""
+    import json
+
+    cells: Sequence[Cell] = cells_of(shop.study)
+    plan = {
+        "cells": {cell.id: {"overrides": shop.overrides(cell) if _ready(shop, cell) else None,
+                            "rows": shop.rows(cell), "holes": shop.holes(cell)} for cell in cells},
+        "seeds": list(shop.study.seeds), "versions": versions(),
+    }  # fmt: skip
+    write_whole(shop.folder.path / "plan.json", json.dumps(plan, indent=1) + "\n")
+
+
+def _ready(shop: Workshop, cell: Cell) -> bool:
+    return bool(shop.rows(cell))
+
+
+def _plain(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key: _plain(value) for key, value in values.items()}
+    return [_plain(value) for value in values] if isinstance(values, list | tuple) else values
+
+
+def folder_of(path: Path) -> StudyFolder:
+    """BadInput for a folder that is no study's."""
+    folder = StudyFolder(path)
+    folder.about()
+    if not (path / "numbers.json").is_file():
+        raise BadInput(f"{path} holds no numbers.json: the study has not come to its tables yet.")
+    return folder
