@@ -1,10 +1,10 @@
 """Every table and figure of a study: what is missing is played, one cell a job, then all is drawn with intervals.
 
-python launch/study.py study=ghar_tables scale=rules              # fixed rules, minutes: that everything runs
-python launch/study.py study=ghar_tables                          # the small model on generated patients
-python launch/study.py study=ghar_tables plan=true                # what it would take
-python launch/study.py study=ghar_tables scale=full 'cohorts=[mimic3:/data/mimic-iii,mimic4:/data/mimic-iv]' kg.path=kg.csv
-python launch/study.py verify runs/study_ghar_tables_demo         # recompute every number from the predictions alone
+python launch/study.py study=ghar scale=rules              # fixed rules, minutes: that everything runs
+python launch/study.py study=ghar                          # the small model on generated patients
+python launch/study.py study=ghar plan=true                # what it would take
+python launch/study.py study=ghar scale=full 'cohorts=[mimic3:/data/iii,mimic4:/data/iv]' kg.path=kg.csv
+python launch/study.py verify runs/study_ghar_demo         # recompute every number from the predictions alone
 
 study: a file of conf/study, or a YAML file of your own. scale: rules, tiny, demo (default) or full. folder: where it is
 kept. seeds=[0,1], tasks=[los], cohorts=[NAME:FOLDER]: in place of the study's own, NAME as in data=NAME. on: here,

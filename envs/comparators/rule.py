@@ -29,7 +29,8 @@ class Rule:
         return [topic for topic in case.topics if topic not in self.knowledge.grades]
 
     def _think(self, act: Act, case: Case) -> str:
-        return "; ".join(finding(topic, self.knowledge.grades.get(topic)) for topic in case.topics[:3]) or "nothing known"
+        known = [finding(topic, self.knowledge.grades.get(topic)) for topic in case.topics[:3]]
+        return "; ".join(known) or "nothing known"
 
     def _want(self, act: Act, case: Case) -> str:
         return "yes" if self._unknown(case) else "no"

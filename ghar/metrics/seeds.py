@@ -70,7 +70,8 @@ def drawn_over_seeds(
         times = picked[done : done + len(weights)] * ~np.isnan(found)
         blocks.append(ratio((times * np.nan_to_num(found)).sum(axis=1), times.sum(axis=1)))
         done += len(weights)
-    return float(np.mean([of(np.ones((1, n)))[0] for of, n in zip(numbers, sizes, strict=True)])), np.concatenate(blocks)
+    each = [of(np.ones((1, n)))[0] for of, n in zip(numbers, sizes, strict=True)]
+    return float(np.mean(each)), np.concatenate(blocks)
 
 
 def _checked(values: Values, patients: Sequence[Sequence[Hashable]]) -> list[np.ndarray]:

@@ -23,7 +23,9 @@ ONE = {  # a task of each, for the smoke
     "ghar": "los", "ghar_settings": "los", "five_systems": "read", "kare": "kare_readmission",
     "graphwalker": "series_mortality", "ehr_rag": "guo_los", "exprag": "dischargeqa_diagnosis",
 }  # fmt: skip
-SMALL = ["threads=1", "data.patients=120", "task.max_train=80", "task.max_valid=12", "task.max_test=16", "eval.bootstrap=20"]
+SMALL = [
+    "threads=1", "data.patients=120", "task.max_train=80", "task.max_valid=12", "task.max_test=16", "eval.bootstrap=20",
+]  # fmt: skip
 TIGHT = ["system.leiden_runs=2", "system.concepts=4", "system.path_count=4", "system.chains=1"]  # kare
 SECONDS = 240.0  # of processor time, for the smoke of all studies together
 spent: dict[str, float] = {}
@@ -114,8 +116,8 @@ def test_a_wrong_command_is_a_sentence(words: list[str], sentence: str) -> None:
 
 
 def test_real_folders_take_the_place_of_generated_cohorts(tmp_path: Path) -> None:
-    words = ["study=ghar", "scale=rules", "cohorts=[mimic3:/data/iii,mimic4:/data/iv]", f"folder={tmp_path}", "kg.path=kg.csv"]
-    shop, planned = workshop([*words, "plan=true"])
+    cohorts = "cohorts=[mimic3:/data/iii,mimic4:/data/iv]"
+    shop, planned = workshop(["study=ghar", "scale=rules", cohorts, f"folder={tmp_path}", "kg.path=kg.csv", "plan=true"])
     assert planned and dict(shop.study.cohorts) == {
         "mimic3": ("data=mimic3", "data.root=/data/iii"), "mimic4": ("data=mimic4", "data.root=/data/iv"),
     }  # fmt: skip

@@ -76,7 +76,8 @@ class Player:
         for variant in config.eval.variants or ():
             rng = np.random.default_rng([config.seed, len(variant)])
             skill = 0.9 if variant == "scripted" else 0.5
-            rows = [_episode(row, labels, skill, rng) for row in samples.iter_rows(named=True) if row["split"] == "test"]
+            test = samples.filter(pl.col("split") == "test").iter_rows(named=True)
+            rows = [_episode(row, labels, skill, rng) for row in test]
             RunFolder.open(run).write_episodes(variant, self.change(rows))
         about = {"task": {"labels": labels}, "generated": True, "credentialed": False}
         RunFolder.open(run).write_summary(about | {"answered_by": {v: "rule" for v in config.eval.variants or ()}})

@@ -70,7 +70,9 @@ def test_who_is_asked_what_and_how_often(
     assert all(text in last.prompt for text in evidence)
 
 
-def test_relations_are_asked_in_their_partitions_alone(system: System[Any], small_config: Callable[..., Config]) -> None:
+def test_relations_are_asked_in_their_partitions_alone(
+    system: System[Any], small_config: Callable[..., Config]
+) -> None:
     policy = Says(keywords="entities: a | relations: target")
     (episode,) = played(system, small_config("system=comparators", "task=los"), "lightrag", policy)
     low, high = looked_up(episode)
