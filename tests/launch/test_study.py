@@ -117,7 +117,7 @@ def test_a_wrong_command_is_a_sentence(words: list[str], sentence: str) -> None:
 
 def test_real_folders_take_the_place_of_generated_cohorts(tmp_path: Path) -> None:
     cohorts = "cohorts=[mimic3:/data/iii,mimic4:/data/iv]"
-    shop, planned = workshop(["study=ghar", "scale=rules", cohorts, f"folder={tmp_path}", "kg.path=kg.csv", "plan=true"])
+    shop, planned = workshop(["study=ghar", "scale=rules", cohorts, f"folder={tmp_path}", "kg.path=a.csv", "plan=true"])
     assert planned and dict(shop.study.cohorts) == {
         "mimic3": ("data=mimic3", "data.root=/data/iii"), "mimic4": ("data=mimic4", "data.root=/data/iv"),
     }  # fmt: skip

@@ -1,0 +1,93 @@
+"""Parts of a study by themselves: label words between tasks, groups, and intervals that hold the truth."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ghar.data.cohort import Cohort, Sample, Visit
+from ghar.data.groups import KINDS, groups_of
+from ghar.metrics.seeds import drawn_over_seeds
+from trainers.study.metrics import number_of
+from trainers.study.translate import translation
+
+
+def test_a_number_of_days_stands_for_the_answer_of_its_rank() -> None:
+    """Four in ten are readmitted, so the longest four of ten classes of stay stand for yes."""
+    days = tuple(str(i) for i in range(10))
+    read = translation(days, [99] * 10, ("no", "yes"), [599, 399])
+    assert [read(f"answer: {day}") for day in days] == ["no"] * 6 + ["yes"] * 4
+    assert read("answer: yes") is None and read("no idea") is None  # in no words of its own task
+    back = translation(("no", "yes"), [599, 399], days, [99] * 10)
+    assert (back("answer: no"), back("answer: yes")) == ("3", "8")
+    same = translation(("no", "yes"), [9, 9], ("no", "yes"), [9, 9])
+    assert (same("no"), same("yes")) == ("no", "yes")
+
+
+def sample(number: int, visits: int, code: str) -> Sample:
+    when = datetime(2150, 1, number)
+    history = tuple(Visit(10 * number + i, when, (code,)) for i in range(visits))
+    return Sample(f"s{number}", number, history[-1].visit_id, when, history, 0)
+
+
+def test_groups_come_from_the_cohort_and_the_sources_own_table(tmp_path: Path) -> None:
+    samples = [sample(1, 1, "a"), sample(2, 2, "b"), sample(3, 5, "c")]
+    visits = [s.visit_id for s in samples]
+    events = pl.DataFrame({
+        "subject_id": [1, 2, 3, 1, 2], "code": ["AGE", "AGE", "AGE", "GENDER/F", "GENDER/M"],
+        "numeric_value": [17.0, 64.0, 90.0, None, None], "visit_id": [*visits, None, None],
+    })  # fmt: skip
+    cohort = Cohort("test", events, pl.DataFrame(), pl.DataFrame())
+    (tmp_path / "hosp").mkdir()
+    (tmp_path / "hosp" / "admissions.csv").write_text(
+        f"hadm_id,race,admission_type\n{visits[0]},BLACK/CAPE VERDEAN,EW EMER.\n{visits[1]},UNABLE TO OBTAIN,ELECTIVE\n"
+    )
+    found = groups_of(cohort, tmp_path, samples, samples)
+    assert [found[s.sample_id]["age"] for s in samples] == ["under 18", "45-64", "80 and older"]
+    assert [found[s.sample_id]["sex"] for s in samples] == ["female", "male", None]
+    assert [found[s.sample_id]["race"] for s in samples] == ["Black", "other or unknown", None]
+    assert [found[s.sample_id]["admission"] for s in samples] == ["emergency", "elective", None]
+    assert [found[s.sample_id]["visits"] for s in samples] == ["1", "2-3", "4 or more"]
+    assert set(found["s1"]) == set(KINDS) and found["s1"]["site"] is None
+    assert groups_of(cohort, None, samples, samples)["s1"]["race"] is None
+
+
+def test_intervals_over_patients_hold_the_truth_as_often_as_they_say() -> None:
+    """Of 200 simulated studies, 120 patients with 1 to 6 stays each that are alike, 93 to 97% hold the true accuracy."""
+    hits = 0
+    for study in range(200):
+        rng = np.random.default_rng([7, study])
+        stays = rng.integers(1, 7, 120)
+        chance = np.repeat(rng.beta(3, 2, 120), stays)
+        frame = pl.DataFrame({"correct": rng.random(len(chance)) < chance})
+        who = np.repeat(np.arange(120), stays).tolist()
+        _, drawn = drawn_over_seeds([number_of("accuracy", frame, ())], [who], seed=study, resamples=500)
+        low, high = np.percentile(drawn, [2.5, 97.5])
+        hits += low <= 0.6 <= high
+    assert 0.93 <= hits / 200 <= 0.97
+
+
+def test_net_benefit_and_calibration_are_their_formulas() -> None:
+    rng = np.random.default_rng(0)
+    truth, chance = rng.random(50) < 0.4, rng.random(50)
+    frame = pl.DataFrame({
+        "label": ["yes" if t else "no" for t in truth], "prediction": ["no"] * 50,
+        "probabilities": [[1 - c, c] for c in chance], "correct": ~truth, "threshold": [0.3] * 50,
+    })  # fmt: skip
+    every = np.ones((1, 50))
+
+    def number(metric: str) -> float:
+        return float(number_of(metric, frame, ("no", "yes"))(every)[0])
+
+    said = chance >= 0.2
+    assert number("net_benefit@0.2") == pytest.approx(((said & truth).sum() - 0.25 * (said & ~truth).sum()) / 50)
+    near = np.abs(chance - 0.55) <= 0.05
+    assert number("observed@0.55") == pytest.approx(truth[near].mean())
+    at = chance >= 0.3
+    assert number("sensitivity_at_valid") == pytest.approx(at[truth].mean())
+    assert number("specificity_at_valid") == pytest.approx((~at[~truth]).mean())
+    assert number("distance@1") == pytest.approx(truth.mean())
