@@ -114,6 +114,9 @@ def _column(task: str, metric: str) -> str:
 def _taken(results: Results, row: Row, cohort: str, task: str) -> Found:
     """What the seeds of a row have left on a task."""
     seeds, frames, labels, missing = [], [], (), []
+    run = results.study.run(row.run)
+    if run.tasks and task not in run.tasks:
+        return Found((), (), (), ("not put to this task",))
     for cell in results.cells(row, cohort, task):
         played = results.done.get(cell.id)
         if played is None:

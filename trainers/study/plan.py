@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ghar.errors import BadInput
 from ghar.llm.vllm_build import GIB
 from trainers.plan import make_plan
-from trainers.study.jobs import Workshop, source_of
-from trainers.study.nouns import Cell, cells_of
+from trainers.study.jobs import Workshop
+from trainers.study.nouns import Cell, cells_of, source_of
 
 
 @dataclass(frozen=True)
