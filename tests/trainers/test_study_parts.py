@@ -43,7 +43,8 @@ def test_groups_come_from_the_cohort_and_the_sources_own_table(tmp_path: Path) -
     })  # fmt: skip
     cohort = Cohort("test", events, pl.DataFrame(), pl.DataFrame())
     (tmp_path / "hosp").mkdir()
-    lines = "hadm_id,race,admission_type", f"{visits[0]},BLACK/CAPE VERDEAN,EW EMER.", f"{visits[1]},UNKNOWN,ELECTIVE"
+    rows = f"{visits[0]},BLACK/CAPE VERDEAN,EW EMER.", f"{visits[1]},UNKNOWN,ELECTIVE"
+    lines = "hadm_id,race,admission_type", *rows
     (tmp_path / "hosp" / "admissions.csv").write_text("\n".join(lines) + "\n")
     found = groups_of(cohort, tmp_path, samples, samples)
     assert [found[s.sample_id]["age"] for s in samples] == ["under 18", "45-64", "80 and older"]
