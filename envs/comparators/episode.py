@@ -128,7 +128,7 @@ class Comparators:
             query = "; ".join(entities) or case.text
             steps.append(self._raw(query, (yield Retrieve(query, None, self.spec.top_n))))
         wanted = {word for relation in relations for word in relation.lower().split()}
-        fitting = tuple(p.index for p in self.partitions if wanted & set(re.findall(r"\w+", p.text.lower())))
+        fitting = tuple(p.index for p in self.partitions if wanted & set(re.findall(r"[a-z]+", p.text.lower())))
         if fitting:
             query = "; ".join((*entities, *relations))
             steps.append(self._raw(query, (yield Retrieve(query, fitting, self.spec.top_n)), fitting))

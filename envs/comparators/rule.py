@@ -9,7 +9,7 @@ from envs.case import Case
 from envs.grades import Knowledge, finding, grade_in, targets_in
 from ghar.episode import Act, Completion, Step
 
-RELATIONS = "entities: {entities} | relations: phenotype present; target"
+RELATIONS = "entities: {entities} | relations: phenotype present; drug protein"
 
 
 class Rule:

@@ -13,7 +13,7 @@ import torch
 
 from envs.baselines.attention import Retain, Transformer, fit_retain, fit_transformer
 from envs.baselines.features import Known, counts, labels_of, rhythm, vocabulary
-from envs.baselines.fitted import FITS, Fitted
+from envs.baselines.fitted import EVERY, FITS, Fitted
 from envs.baselines.gru import Network, numbered
 from envs.baselines.tables import Memory, fit_boosting, fit_usual
 from ghar.data.tasks.splits import Splits
@@ -71,7 +71,7 @@ def test_test_labels_change_nothing(known: Known, severity: np.ndarray):
 
 def test_nothing_is_fitted_before_it_is_asked_and_then_once(known: Known, monkeypatch: pytest.MonkeyPatch):
     fits: list[str] = []
-    monkeypatch.setitem(FITS, "usual", lambda known: fits.append("usual") or fit_usual(known))  # type: ignore[index]
+    monkeypatch.setitem(EVERY, "usual", lambda known: fits.append("usual") or fit_usual(known))  # type: ignore[index]
     fitted = Fitted(known, Splits(tuple(known.train), tuple(known.valid), ()))
     assert not fits
     for one in known.valid[:3]:

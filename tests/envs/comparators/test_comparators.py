@@ -52,7 +52,7 @@ def looked_up(episode: Any) -> list[Retrieve]:
     ("search_r1", {"search": "search: drug x"}, ["search"] * 4 + ["predict"], 4),
     ("fixed_2", {"search": "answer"}, ["search"] * 2 + ["predict"], 2),
     ("fixed_3", {"search": "search: drug x"}, ["search"] * 3 + ["predict"], 3),
-    ("lightrag", {"keywords": "entities: a; b | relations: target"}, ["keywords", "predict"], 2),
+    ("lightrag", {"keywords": "entities: a; b | relations: protein"}, ["keywords", "predict"], 2),
     ("lightrag", {"keywords": "I do not know"}, ["keywords", "predict"], 1),
     ("pruned_rag", {"want": "no"}, ["want", "predict"], 0),
     ("pruned_medrag", {"want": "no"}, ["want", "predict"], 0),
@@ -73,10 +73,10 @@ def test_who_is_asked_what_and_how_often(
 def test_relations_are_asked_in_their_partitions_alone(
     system: System[Any], small_config: Callable[..., Config]
 ) -> None:
-    policy = Says(keywords="entities: a | relations: target")
+    policy = Says(keywords="entities: a | relations: protein")
     (episode,) = played(system, small_config("system=comparators", "task=los"), "lightrag", policy)
     low, high = looked_up(episode)
-    assert low.partitions is None and high.partitions and high.query == "a; target"
+    assert low.partitions is None and high.partitions and high.query == "a; protein"
 
 
 def test_what_several_conditions_are_told_is_no_difference(
