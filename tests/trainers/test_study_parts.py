@@ -1,7 +1,8 @@
-"""Parts of a study by themselves: label words between tasks, groups, and intervals that hold the truth."""
+"""Parts of a study by themselves: label words between tasks, groups, forks, and intervals that hold the truth."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -9,9 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Visit
 from ghar.data.groups import KINDS, groups_of
+from ghar.errors import BadInput
+from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.seeds import drawn_over_seeds
+from launch.entry import load
+from trainers.runs.resume import as_yaml, open_run
+from trainers.study.jobs import fork
 from trainers.study.metrics import number_of
 from trainers.study.translate import translation
 
@@ -91,3 +98,42 @@ def test_net_benefit_and_calibration_are_their_formulas() -> None:
     assert number("sensitivity_at_valid") == pytest.approx(at[truth].mean())
     assert number("specificity_at_valid") == pytest.approx((~at[~truth]).mean())
     assert number("distance@1") == pytest.approx(truth.mean())
+
+
+def source_run(path: Path, config: Config) -> Path:
+    """A run folder as it is after RL, with files in place of weights."""
+    folder = RunFolder.open(path)
+    folder.write_config(as_yaml(replace(config, run_dir=str(path))))
+    for phase, step in (("base", 1), ("sft", 1), ("rl", 0), ("rl", 1)):
+        folder.log({"phase": phase, "step": step, "train/loss": 1.0})
+    for name in ("base", "sft", "step-1"):
+        (path / "checkpoints" / name).mkdir(parents=True)
+        (path / "checkpoints" / name / "config.json").write_text(name)
+    (path / "checkpoints" / "lessons.npz").write_bytes(b"lessons")
+    return path
+
+
+def test_a_run_starts_from_anothers_base_and_sft_and_nothing_after(tmp_path: Path) -> None:
+    config = load(["seed=4", "trainer.base.seed=4"])
+    source = source_run(tmp_path / "ghar", config)
+    own = load(["seed=4", "trainer.base.seed=4", "system.composition=separate", f"run_dir={tmp_path / 'ns'}"])
+    (tmp_path / ".ns.fork").mkdir()  # of a start that was killed
+    fork(source, own)
+    kept = sorted(path.name for path in (tmp_path / "ns" / "checkpoints").iterdir())
+    assert kept == ["base", "lessons.npz", "sft"]
+    assert [row["phase"] for row in RunFolder(tmp_path / "ns").metrics()] == ["base", "sft"]
+    opened = open_run(own)
+    assert opened is not None and opened[1], "it goes on as an unfinished run of its own configuration"
+    (tmp_path / "ns" / "checkpoints" / "step-1").mkdir()
+    fork(source, own)
+    assert (tmp_path / "ns" / "checkpoints" / "step-1").is_dir(), "what has begun is not begun again"
+
+
+@pytest.mark.parametrize("change, part", [
+    ("seed=5", "seed"), ("task=read", "task"), ("model.hidden=64", "model"), ("trainer.warmup.epochs=9", "trainer.warmup"),
+])  # fmt: skip
+def test_runs_that_share_no_warm_up_do_not_start_from_one_another(tmp_path: Path, change: str, part: str) -> None:
+    source = source_run(tmp_path / "ghar", load(["trainer.base.seed=0"]))
+    with pytest.raises(BadInput, match=f"cannot start from ghar: they differ in {part}"):
+        fork(source, load(["trainer.base.seed=0", change, f"run_dir={tmp_path / 'other'}"]))
+    assert not (tmp_path / "other").exists()
