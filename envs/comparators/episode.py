@@ -91,7 +91,7 @@ class Comparators:
             evidence = yield Retrieve(case.text, None, self.spec.top_n)
             if method == "rag":
                 return (self._raw(case.text, evidence),)
-            said = yield self._act(case, "extract", (), evidence=self._cut(evidence))
+            said = yield self._act(case, "extract", (), evidence=evidence)
             return (Step(case.text, said.value or "", True, (), 0, 0, evidence.text),)
         if method == "lightrag":
             return (yield from self._two_levels(case))
@@ -163,18 +163,18 @@ class Comparators:
         role: str,
         history: tuple[Step, ...],
         *,
-        evidence: str = "",
+        evidence: Evidence | None = None,
         choices: tuple[str, ...] = (),
         parse: Any = as_text,
     ) -> Act:
-        template = self.templates[role]
+        template, shown = self.templates[role], "" if evidence is None else self._cut(evidence)
         prompt = template.render(
             task=case.task.name, question=case.task.question, labels=", ".join(case.task.labels), patient=case.text,
-            history=self._history(history), evidence=evidence,
+            history=self._history(history), evidence=shown,
         )  # fmt: skip
         if choices:
             parse = partial(parse_choice, choices=choices)
-        facts = {"case": case, "history": history, "evidence": evidence}
+        facts = {"case": case, "history": history, "evidence": evidence, "shown": shown}
         return Act("agent", role, prompt, choices, template.max_tokens, len(history), parse, facts)
 
     def _history(self, history: tuple[Step, ...]) -> str:

@@ -46,7 +46,7 @@ class Rule:
         return RELATIONS.format(entities="; ".join(self._unknown(case)[:3] or case.topics[:1]))
 
     def _extract(self, act: Act, case: Case) -> str:
-        stated = [(topic, _stated(topic, act.facts["evidence"])) for topic in case.topics]
+        stated = [(topic, _stated(topic, act.facts["shown"])) for topic in case.topics]
         return "; ".join(finding(topic, grade) for topic, grade in stated if grade is not None) or "nothing of use"
 
     def _predict(self, act: Act, case: Case) -> str:

@@ -129,7 +129,9 @@ def _point_values(results: Any, numbers: Mapping[str, Any]) -> Iterator[tuple[st
                 for part, cell in parts.items():
                     for seed, value in zip(cell.get("seeds", ()), cell.get("each", ()), strict=True):
                         run = results.study.row(row).run
-                        played = results.done[f"{run}-{found['cohort']}-{task}-seed{seed}"]
+                        played = results.done.get(f"{run}-{found['cohort']}-{task}-seed{seed}")
+                        if played is None:
+                            continue  # `_sums` says what became of it
                         frame = results.frame(played.rows[row])
                         frame = frame if by is None else frame.filter(pl.col(by) == part)
                         place = f"{name}/{row}/{column}/{part}/seed{seed}"
