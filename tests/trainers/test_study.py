@@ -26,6 +26,7 @@ from trainers.study.jobs import Workshop, run_command
 from trainers.study.metrics import number_of
 from trainers.study.nouns import Cell, Scale, cells_of, read_study
 from trainers.study.numbers import numbers_of
+from trainers.study.plan import plan_study
 from trainers.study.predictions import check
 from trainers.study.run import conclude, kept_study, results_of, run_study
 from trainers.study.samples import key_of
@@ -323,3 +324,23 @@ def test_a_configuration_that_changes_the_split_has_samples_of_its_own(world_cac
         return key_of(config)
 
     assert key() == key("seed=3", "system=kare", "data.cache=/elsewhere") != key("task.split_seed=1")
+
+
+def test_a_plan_says_what_is_done_and_what_the_rest_takes(tmp_path: Path, world_cache: Path) -> None:
+    made, player = workshop(tmp_path / "study", world_cache)
+    player.fails = {"two-demo-los-seed1": "out of memory"}
+    run_study(made, quiet)
+    said: list[str] = []
+    costs = {cost.cell.id: cost for cost in plan_study(made, said.append)}
+    assert [id for id, cost in costs.items() if cost.how != "done"] == ["two-demo-los-seed1"]
+    assert costs["two-demo-los-seed1"].how == "measured" and "7 of 8 cells are done" in said[0]
+
+
+def test_a_plan_of_a_training_is_probed_on_this_machine(tmp_path: Path, world_cache: Path) -> None:
+    tiny = ("model.hidden=32", "model.layers=2", "model.heads=2", "trainer.rl.updates=1", "trainer.rl.episodes=8")
+    made, _ = workshop(tmp_path / "study", world_cache, seeds=[0])
+    made = replace(made, scale=Scale("tiny", True, tiny), study=replace(made.study, tasks=("read",)))
+    said: list[str] = []
+    one, two = plan_study(made, said.append)
+    assert one.how == two.how == "probed" and one.calls > 0 and one.tokens > one.calls and one.seconds > 0
+    assert one.memory > 0 and one.disk > 0 and two.calls == 0 and "0 of 2 cells are done" in said[0]
