@@ -6,10 +6,10 @@ for one label, and another one than the case's clean prediction. Beside them sta
 of that length changes. `changed`: share of the cases with another prediction than without it; `obeyed`: with the one
 that it asks for; `unreadable`: with none.
 
-Every system is played by its own rule. With run_dir=RUN of a trained run, its system is played by the run's policy
-after the warm-up too: with text made plain (`ghar.plain`) and between marks, where the prompts have some, and as it was
-before, without either. "by its model" needs a model that has learned something: the accuracy without planted text is
-told beside the shares.
+Every system is played by its own rule. With run_dir=RUN of a trained run and the keys that it was trained with, its
+system alone is played, by the rule and by the run's policy after the warm-up: with text made plain (`ghar.plain`) and
+between marks, where the prompts have some, and as it was before, without either. How much that says depends on what the
+model has learned, so its accuracy without planted text stands beside the shares.
 """
 
 from __future__ import annotations
@@ -73,18 +73,23 @@ class ListeningPlanting(Planting):
 
 
 def injection(overrides: Sequence[str], *, share: float) -> dict[str, Any]:
-    """Numbers of every system by its rule, and of the run in run_dir=..., on `share` of 100 cases."""
-    most, run = max(2, round(CASES * share)), [text for text in overrides if text.startswith("run_dir=")]
+    """Numbers of every system by its rule, on `share` of 100 cases; with run_dir=... of that run's system alone, by its
+    rule and by its model."""
+    most = max(2, round(CASES * share))
+    if any(text.startswith("run_dir=") for text in overrides):
+        return _of_run(list(overrides), most) | _by_rule(list(overrides), most)
     result: dict[str, Any] = {}
     for name in SYSTEMS:
-        given = [f"system={name}", TASK, *(text for text in overrides if text not in run)]
-        system = systems.build(Records(load(given)))
-        assert system.teacher is not None  # all five have a rule
-        variant = system.taught or next(v for v in system.variants.values() if v.who == system.teacher)
-        result[f"{name}, by its rule"] = attacked(system, variant, system.fixed[system.teacher](), given, most)
-    if run:
-        result |= _of_run(list(overrides), most)
+        result |= _by_rule([f"system={name}", TASK, *overrides], most)
     return result
+
+
+def _by_rule(given: list[str], most: int) -> dict[str, Any]:
+    """The system of a configuration, played by its own rule."""
+    system = systems.build(Records(load(given)))
+    assert system.teacher is not None  # all five have a rule
+    variant = system.taught or next(v for v in system.variants.values() if v.who == system.teacher)
+    return {f"{system.name}, by its rule": attacked(system, variant, system.fixed[system.teacher](), given, most)}
 
 
 def attacked(

@@ -26,6 +26,7 @@ from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.notes import read_notes
 from ghar.data.readers.source import origin
+from ghar.errors import BadInput
 from ghar.provenance import GENERATED, Mark, learned_from_credentialed, signed_mark, write_mark
 from ghar.seal import SEAL, seal
 from tests.data.conftest import write_mimic4
@@ -179,6 +180,16 @@ def test_meds_folders_from_elsewhere(tmp_path: Path, name: str):
         (root / written).unlink()
     MEDS[name](root)
     assert read_meds(root).credentialed and not read_meds(root).generated
+
+
+@pytest.mark.parametrize("text", [
+    "", "{", '{"counts": 7}', '{"counts": {"a": "x"}}', '{"added": 7}', '{"stay": "hotel"}', "[1]", "null", "\ud800",
+])  # fmt: skip
+def test_a_broken_ghar_json_is_named(tmp_path: Path, text: str):
+    root = meds(tmp_path)
+    (root / "ghar.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(BadInput, match=r"ghar\.json cannot be read .*: correct it, or delete it"):
+        read_meds(root)
 
 
 def test_a_meds_export_carries_its_origin_and_changed_ones_lose_it(tmp_path: Path):
