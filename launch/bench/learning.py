@@ -90,8 +90,8 @@ def _single(folder: Any, summary: Mapping[str, Any]) -> dict[str, float]:
     for name, ceiling in (summary["ceilings"] or {}).items():
         numbers[CEILINGS.get(name, f"ceiling {name}")] = ceiling
     for name, found in summary["policies"].items():
-        if "when_f1" in found:
-            numbers[f"F1 of when to retrieve, {name}"] = found["when_f1"][0]
+        if "when_f1_by_decision" in found:
+            numbers[f"F1 of when to retrieve by decision, {name}"] = found["when_f1_by_decision"][0]
     numbers["seconds in all"] = sum(summary["time"].values())
     numbers["peak memory in GB"] = summary["memory_gb"]
     return numbers

@@ -1,9 +1,9 @@
 """What every environment pays policies that take no thought (launch/benchmark.py trivial), into each room's README.md.
 
 Each system plays the test split of its usual task on generated patients, by the four policies of envs/trivial.py and by
-its own rule or teacher, which is what a trained agent is compared with until there is one. The one reply that is always
-given is the one that does best on training cases. Navigation, GHAR's decisions as numbers, has three policies, and all
-words by rule. Intervals are over patients.
+its own rule or teacher; the trained agent of run_dir=... stands beside them in the room of its system, where it was
+scored on the same samples. The one reply that is always given is the one that does best on training cases. Navigation,
+GHAR's decisions as numbers, has three policies, and all words by rule. Intervals are over patients.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TASKS = {  # a usual task of each
 CHOOSING = 100  # training cases that choose the one reply
 BEGIN, END = "<!-- trivial -->", "<!-- /trivial -->"
 INTRO = """The policies of envs/trivial.py, on the test split. Look-ups are a sample's; unreadable is the share of
-replies; where a reply is one of several choices and a policy names none, the first is taken. The last row is what
-stands where a trained agent will."""
+replies; where a reply is one of several choices and a policy names none, the first is taken."""
+TRAINED = "the trained agent"
 COLUMNS = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "reward": "reward"}
 Row = Mapping[str, Any]
 
@@ -77,7 +77,21 @@ def _texts(system: Any, config: Any) -> dict[str, Any]:
     if system.teacher is not None:
         rule = system.fixed[system.teacher]()
         rows[f"its own rule ({system.teacher})"] = score(system, config, variant, rule, "test")
-    return _summaries(system, config, rows)
+    return _summaries(system, config, rows, trained(system, config))
+
+
+def trained(system: Any, config: Any) -> Any:
+    """What the trained agent of run_dir did on the test samples, None where there is no such run."""
+    from ghar.errors import BadInput
+    from ghar.metrics.runfolder import RunFolder
+
+    run, name = Path(config.run_dir), system.main
+    if not (run / "episodes" / f"{name}.jsonl").exists():
+        return None
+    rows = list(RunFolder.open(run).episodes(name))
+    if {row["sample_id"] for row in rows} != {case.sample_id for case in system.cases.test}:
+        raise BadInput(f"{run} was scored on other samples than these: give the data keys of that run.")
+    return rows
 
 
 def _numbers(system: Any, config: Any) -> dict[str, Any]:
@@ -95,30 +109,34 @@ def _numbers(system: Any, config: Any) -> dict[str, Any]:
     return _summaries(system, config, rows)
 
 
-def _summaries(system: Any, config: Any, rows: Mapping[str, Any]) -> dict[str, Any]:
+def _summaries(system: Any, config: Any, rows: Mapping[str, Any], trained: Any = None) -> dict[str, Any]:
     from ghar.metrics.bootstrap import mean_interval
     from ghar.metrics.policy import compare
     from trainers.rows import summarise
 
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
     last = list(rows)[-1]
+    rows = {**rows} if trained is None else {**rows, TRAINED: trained}
     found = {}
     for who, some in rows.items():
         patients = [row["subject_id"] for row in some]
         lookups = mean_interval([row["retrievals"] for row in some], patients=patients, **draw).as_list()
         apart = {"less_rule": compare(some, rows[last], **draw)["accuracy"]} if who != last else {}
+        if trained is not None and who != TRAINED:
+            apart["less_trained"] = compare(some, trained, **draw)["accuracy"]
         found[who] = summarise(system, some, **draw) | {"lookups": lookups} | apart, some
     return found
 
 
 def _table(table: Mapping[str, Any]) -> str:
-    heads = ["policy", *COLUMNS.values(), "look-ups", "unreadable", "accuracy less the rule's", "trained agent"]
+    heads = ["policy", *COLUMNS.values(), "look-ups", "unreadable", "less its rule's", "less the trained agent's"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for who, (numbers, _) in table.items():
         cells = [_cell(numbers.get(column), 3 if column != "reward" else 2) for column in COLUMNS]
         cells += [_cell(numbers["lookups"], 1), _share(numbers.get("format_errors"))]
         cells.append(_cell(numbers.get("less_rule"), 3))
-        lines.append(f"| {who} | {' | '.join(cells)} | not measured |")
+        cells.append(_cell(numbers.get("less_trained"), 3) or ("" if TRAINED in table else "not measured"))
+        lines.append(f"| {who} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

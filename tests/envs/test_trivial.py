@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 
 from envs.trivial import largest_number, replies, trivial_decisions, trivial_policies
 from ghar.episode import Act
-from launch.bench.trivial import trivial, write_section
+from ghar.errors import BadInput
+from launch.bench.trivial import trained, trivial, write_section
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=6), st.sampled_from([" ", " and ", "\n", "mg, "]))
@@ -69,3 +72,18 @@ def test_one_command_scores_them_and_writes_the_table(name: str, small_config: A
     text = (tmp_path / name / "README.md").read_text()
     assert "python launch/benchmark.py trivial" in text and "30 test samples of" in text
     assert text.count("| never acting |") == 1 and text.count("| its best rule |") == 1
+
+
+def test_the_trained_agent_of_a_run_stands_beside_them_where_it_saw_the_same_samples(
+    small_system: Any, small_config: Any, tmp_path: Path
+) -> None:
+    config = replace(small_config(), run_dir=str(tmp_path))
+    assert trained(small_system, config) is None
+    (tmp_path / "episodes").mkdir()
+    rows = [{"sample_id": case.sample_id} for case in small_system.cases.test]
+    path = tmp_path / "episodes" / f"{small_system.main}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert trained(small_system, config) == rows
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
+    with pytest.raises(BadInput, match="other samples"):
+        trained(small_system, config)
