@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.data.codes import CodeSystems, gsn, map_codes, ndc, plain, read_code_systems
-from ghar.data.mapping import add_names, drug_keys, map_cohort, mapping_report
+from ghar.data.cohort import Cohort
+from ghar.data.mapping import add_names, drug_keys, map_cohort, mapping_report, read_code_map
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
 
@@ -145,3 +147,20 @@ def test_folders_that_are_not_code_systems(tmp_path):
         read_code_systems(tmp_path)
     with pytest.raises(BadInput, match="no prescriptions table"):
         drug_keys(tmp_path)
+
+
+def test_what_prompts_show_of_the_open_demo(shared_data: Path, mimic4_cohort: Cohort) -> None:
+    """598 drug strings become 147 names, 138 ATC classes and 9 strings without one; 1,474 diagnoses 207 CCS groups."""
+    code_map = read_code_map(mimic4_cohort, shared_data / "codes", shared_data / "mimic-iv-demo-2.2", "all")
+    own, mapped = mimic4_cohort.shown.visits.values(), code_map.cohort(mimic4_cohort)
+    shown = mapped.shown.visits.values()
+    before, after = (
+        {kind: {code for visit in visits for code in getattr(visit, kind)} for kind in ("diagnoses", "medications")}
+        for visits in (own, shown)
+    )
+    assert (len(before["medications"]), len(after["medications"])) == (598, 147)
+    assert sum(code.startswith("ATC/") for code in after["medications"]) == 138
+    assert (len(before["diagnoses"]), len(after["diagnoses"])) == (1474, 207)
+    assert all(code.startswith("CCSCM/") for code in after["diagnoses"])
+    names = mapped.names()
+    assert all(names[code] != code for codes in after.values() for code in codes)
