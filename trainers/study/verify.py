@@ -146,7 +146,7 @@ def by_sklearn(metric: str, frame: pl.DataFrame, labels: tuple[str, ...]) -> flo
     if metric == "accuracy":
         return float(metrics.accuracy_score(truth, guess))
     if metric == "balanced_accuracy":
-        return float(np.mean(metrics.recall_score(truth, guess, labels=sorted(set(truth)), average=None)))
+        return float(metrics.recall_score(truth, guess, labels=sorted(set(truth)), average="macro"))
     if metric == "macro_f1" or (metric == "f1" and len(labels) != 2):
         seen = sorted({*truth, *guess} - {"(none)"})
         return float(metrics.f1_score(truth, guess, labels=seen, average="macro"))
