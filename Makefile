@@ -25,7 +25,7 @@ setup: $(CHECKED)
 
 # torch comes by pip, which also looks where this machine keeps local builds (find-links); uv, which does not, is quick
 # with the rest. A machine with a GPU gets the CUDA build of the same version.
-$(READY): setup.cfg pyproject.toml constraints.txt
+$(READY): setup.cfg setup.py pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "GHAR needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -7,19 +7,20 @@ about real ones.
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from ghar.data.cohort import Cohort
 from ghar.data.demo.world import World, generate_world, world_folder
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.disk import cache_of
 
 PATIENTS, WORDS = 300, 48  # of the generated world; of a patient's text
 ETA = 5.0  # weight of the outcome, as in conf/reward
 
 
 @cache
-def demo_cohort(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> tuple[World, Cohort]:
-    """The generated world and its patients, kept under `folder`."""
-    root = world_folder(Path(folder), seed, patients)
+def demo_cohort(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> tuple[World, Cohort]:
+    """The generated world and its patients, kept under `folder` (None: the user's cache folder)."""
+    kept = cache_of(folder)
+    root = world_folder(kept, seed, patients)
     world = generate_world(root, seed=seed, patients=patients)
-    return world, read_mimic4(root, Path(folder) / "cohorts", charts=False)
+    return world, read_mimic4(root, kept / "cohorts", charts=False)

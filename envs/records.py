@@ -121,13 +121,14 @@ class Records:
         anything else that the configuration names: texts beside the tables, models that have learned from patients."""
         return any(part.credentialed for part in parts) or any(beside(self.config).values())
 
-    @cached_property
+    @property
     def task(self) -> Task:
         """The task of visits that task=... names."""
-        return self._found.task
+        return self.samples.task
 
     @cached_property
-    def _found(self) -> TaskSamples:
+    def samples(self) -> TaskSamples:
+        """All samples of that task, and their split."""
         return read_task(self.source, self._data, self.config.task, self.code_map)
 
     def exposures(self) -> dict[str, Exposure]:
@@ -140,14 +141,14 @@ class Records:
             if leakage == "strict" and task.legacy_order:
                 continue
             same = leakage == data.leakage
-            read = self._found if same else read_task(self.source, replace(data, leakage=leakage), task, self.code_map)
+            read = self.samples if same else read_task(self.source, replace(data, leakage=leakage), task, self.code_map)
             found[leakage] = exposure(self.cohort, read.splits.test[:AUDITED])
         return found
 
     @property
     def splits(self) -> Splits[Sample]:
         """Samples of visits by patient, as the data's own split has them or drawn; at most task.max_train and so on."""
-        return self._found.splits
+        return self.samples.splits
 
     def limited(self, splits: Splits[S]) -> Splits[S]:
         """At most task.max_train, max_valid and max_test of them."""
@@ -252,7 +253,7 @@ class Records:
             "train samples": len(splits.train),
             "validation samples": len(splits.valid),
             "test samples": len(splits.test),
-            **self._found.counts,
+            **self.samples.counts,
             **{rule: n for rule, n in cohort.counts.items() if n and not rule.startswith("rows.")},
         }
 

@@ -1,7 +1,8 @@
 """The environments under the ids Gymnasium knows them by, once this module is imported.
 
-`gymnasium.make("envs.register:ghar/GHAR-v0")` imports it by itself. Without arguments an environment plays on generated
-patients, which are made on first use; give `scene` for others. `game` makes what pettingzoo_view.aec and parallel play.
+`gymnasium.make("envs.register:ghar/GHAR-v0")` imports it by itself, in a clone as where GHAR is installed (Gymnasium
+1.0 gave up the entry points that did without the prefix). Without arguments an environment plays on generated patients,
+which are made on first use; give `scene` for others. `game` makes what pettingzoo_view.aec and parallel play.
 
     id                    system                                     agents           views
     ghar/GHAR-v0          retrieve before predicting                 top, low         text, tokens
@@ -40,11 +41,11 @@ def _system(
     view: View = "text",
     codec: Codec = BYTES,
     context: int = 4096,
-    folder: str = ".cache/ghar",
+    folder: str | None = None,
 ) -> Game:
     """A system as a game of texts, or of token ids by `codec` (bytes, or `envs.views.games.codec_of(tokenizer)`).
 
-    folder: where generated patients are kept.
+    folder: where generated patients are kept; None is the user's cache folder (ghar.disk.user_cache).
     """
     scene = scene or demo(folder)
     return TextGame(scene) if view == "text" else TokenGame(scene, codec, context)
@@ -66,7 +67,7 @@ def walk_game(
     return TextGame(scene) if view == "text" else TokenGame(scene, codec, context)
 
 
-def navigation_game(agents: Sequence[str] = ("top",), folder: str = ".cache/ghar") -> NavigationGame:
+def navigation_game(agents: Sequence[str] = ("top",), folder: str | None = None) -> NavigationGame:
     """Navigation of the demo world; `agents`: ("top",) or ("top", "low")."""
     scene, knowledge = demo_scene(folder)
     menu = len(scene.episode.__self__.metapaths)  # type: ignore[attr-defined]

@@ -1,6 +1,24 @@
 """GHAR: reinforcement learning for agents that retrieve before they predict on health records.
 
+    ghar.load("runs/mine").predict(patient)           # a trained run, as an object (trainers/agent.py)
+    ghar.open("mimic4", "/path").task("los").splits   # a task's samples, split by patient (launch/sources.py)
+
 Importing the package loads neither torch nor vllm; every submodule imports what it needs itself.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+# Two doors to upper floors for users: nothing of ghar/ goes through them, and they open when they are asked for.
+_DOORS = {"load": ("trainers.agent", "load"), "open": ("launch.sources", "open_source")}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _DOORS:
+        raise AttributeError(f"module ghar has no {name}")
+    module, function = _DOORS[name]
+    return getattr(importlib.import_module(module), function)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 from ghar.errors import BadInput
 
@@ -27,7 +30,24 @@ REASONS = {
 SAID = ("No space left on device", "Disk quota exceeded", "unexpected pos")
 
 
+CACHE = "GHAR_CACHE"  # environment variable: the folder for what can be made again
+
 ABANDONED = 3600.0  # seconds; no file is in the making for longer
+
+
+def user_cache() -> Path:
+    """Folder for what can be made again, which no one else may read: GHAR_CACHE, else ghar in the user's cache folder
+    (XDG_CACHE_HOME or ~/.cache on Linux)."""
+    given = os.environ.get(CACHE)
+    folder = Path(given).absolute() if given else user_cache_path("ghar")
+    with suppress(OSError):  # whoever writes there reports it
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def cache_of(folder: str | None) -> Path:
+    """The folder that is named, else `user_cache`."""
+    return user_cache() if folder is None else Path(folder)
 
 
 def sweep(path: Path) -> None:

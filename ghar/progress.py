@@ -1,4 +1,4 @@
-"""Progress of a long step: a bar on a terminal, one line at the end anywhere else."""
+"""Progress of a long step: a bar on a terminal, a line every half minute and one at the end anywhere else."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 T = TypeVar("T")
+EVERY = 30.0  # seconds between two lines of a step, where no bar can be shown
 
 
 def _columns() -> list:
@@ -29,24 +30,37 @@ def _columns() -> list:
 def progress(total: int | None, description: str) -> Iterator[Callable[..., None]]:
     """Yield `advance(n=1)` for a step of `total` parts (None: unknown), for work that is not a plain loop.
 
-    On a terminal a bar is shown while the step runs and removed after it. In both cases stderr gets one line
-    ("Build index: 27 in 3.1 s") when the step ends, and none when it fails.
+    On a terminal a bar is shown while the step runs and removed after it; elsewhere a line comes every `EVERY` seconds
+    ("Build index: 13 of 27, 2 min left"). In both cases stderr gets one line ("Build index: 27 in 3.1 s") when the step
+    ends, and none when it fails.
     """
     done = 0
-    start = time.monotonic()
+    start = printed = time.monotonic()
     console = Console(file=sys.stderr)
     silent = os.environ.get("RANK", "0") != "0"  # under torchrun one process speaks for all
     with Progress(*_columns(), console=console, transient=True, disable=silent or not console.is_terminal) as bar:
         task = bar.add_task(description, total=total)
 
         def advance(n: int = 1) -> None:
-            nonlocal done
+            nonlocal done, printed
             done += n
             bar.advance(task, n)
+            if bar.disable and not silent and (now := time.monotonic()) - printed >= EVERY:
+                printed = now
+                left = "" if total is None else f" of {total}, {left_of(now - start, done, total)}"
+                print(f"{description}: {done}{left}", file=sys.stderr, flush=True)
 
         yield advance
     if not silent:
         print(f"{description}: {done} in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+
+
+def left_of(seconds: float, done: int, total: int) -> str:
+    """What is left of a step that has come so far in so many seconds, in words: "2 min left"."""
+    left = seconds / max(done, 1) * max(total - done, 0)
+    if left < 90:
+        return f"{left:.0f} s left"
+    return f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left"
 
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:

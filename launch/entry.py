@@ -27,13 +27,16 @@ from omegaconf.errors import OmegaConfBaseException
 from envs.system import settings_of
 from ghar.config import Config
 from ghar.configure import build, leaf_keys, nearest, section_keys, unknown_key
-from ghar.disk import told
+from ghar.disk import told, user_cache
 from ghar.errors import BadInput, fate
 from ghar.interrupt import EXIT, stop_on_terminate
 from ghar.privacy import ask_gate
 from launch import help as helping
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
+# Beside launch/ in a clone, in it where it is installed (setup.py).
+HERE = Path(__file__).resolve().parent
+CONF = next(folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir())
+OmegaConf.register_new_resolver("user_cache", lambda: str(user_cache()), replace=True)
 # Names of earlier versions, and what stands in their place: a key that ends in a dot stands for all below it.
 RENAMED = {
     "policy": "system", "env.rewrites": "system.rewrites", "env.max_iterations": "system.max_iterations",
@@ -61,6 +64,7 @@ def launch(job: Callable[[Config], None], sends: bool = True) -> None:
     """
     _find_own()
     _careful()
+    sys.argv[1:] = helping.short(sys.argv[1:])
     try:
         if _answered(sys.modules["__main__"].__doc__ or ""):
             return
@@ -87,6 +91,7 @@ def plainly(job: Callable[[], None], usage: str) -> None:
     """Call `job`, whose command line is not Hydra's alone; `usage` is what --help prints."""
     _find_own()
     _careful()
+    sys.argv[1:] = helping.short(sys.argv[1:])
     with _told():
         if not _answered(usage):
             job()

@@ -18,7 +18,7 @@ from ghar.errors import BadInput
 
 WIDTH = 118
 USAGE = """\
-Write group=choice, key=value and +experiment=NAME, as many as you like; the last word on a key counts.
+Write group=choice, key=value and --experiment NAME, as many as you like; the last word on a key counts.
 --multirun runs every combination of comma-separated values; --cfg job prints the configuration and stops.
 --help KEY tells about one key or group; --version prints GHAR's version.
 """
@@ -40,6 +40,20 @@ def wish(arguments: Sequence[str]) -> str | None:
     return None
 
 
+def short(arguments: Sequence[str]) -> list[str]:
+    """The arguments with --experiment NAME and --quick as Hydra writes them, +experiment=NAME."""
+    found: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name == "--experiment":
+            value = value if equals else next(words, "")
+            found.append(f"+experiment={value}")
+        else:
+            found.append("+experiment=quick" if word == "--quick" else word)
+    return found
+
+
 def version() -> str:
     return f"ghar {ghar.__version__}"
 
@@ -56,7 +70,7 @@ def misplaced(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
             wrong.append(f"There is no option {text}: write key=value; --help lists all keys.")
             continue
         given = value if equals else next(iter(arguments[number + 1 :]), "VALUE")
-        wrong.append(f"{text} is not how keys are set: write {'+' if known == 'experiment' else ''}{known}={given}.")
+        wrong.append(f"{text} is not how keys are set: write {known}={given}.")
     return wrong
 
 

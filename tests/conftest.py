@@ -19,6 +19,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 
 ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("GHAR_CACHE", str(ROOT / ".cache" / "ghar"))  # tests leave nothing in the user's own
 
 
 @pytest.fixture(autouse=True)

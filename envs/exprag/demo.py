@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from pathlib import Path
 
 from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
 from envs.exprag.corpus import rank_by_codes
@@ -12,6 +11,7 @@ from envs.scene import Scene
 from ghar.data.demo.notes import write_notes
 from ghar.data.readers.notes import read_notes
 from ghar.data.tasks.dischargeqa import build_questions
+from ghar.disk import cache_of
 from ghar.retrieval.experience import make_finder
 from ghar.retrieval.matching import tfidf
 from ghar.retrieval.report_build import index_reports, queries_of
@@ -23,14 +23,14 @@ ROWS = (1, 40)  # of a table; generated stays have 1 to 4
 
 
 @cache
-def demo_questions(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> Scene:
+def demo_questions(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> Scene:
     """Which diagnoses were made at discharge? Asked of every stay of a generated world with a readable summary."""
     world, cohort = demo_cohort(folder, patients, seed)
     written = world.root.with_name(f"{world.root.name}-notes")
     write_notes(world.root, written)
-    notes = read_notes(written, Path(folder) / "notes")
+    notes = read_notes(written, cache_of(folder) / "notes")
     questions, _ = build_questions(cohort, notes, "diagnosis", rows=ROWS, words=WORDS, seed=seed)
-    index, weight = index_reports(cohort, notes, None, Path(folder) / "indexes"), weights("uniform", "diagnoses")
+    index, weight = index_reports(cohort, notes, None, cache_of(folder) / "indexes"), weights("uniform", "diagnoses")
     corpus = ReportCorpus(
         index,
         notes,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 from envs.case import Case, build_cases
@@ -16,6 +15,7 @@ from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.system import words
 from ghar.data.tasks.stays import make_samples
+from ghar.disk import cache_of
 from ghar.episode import Episode
 from ghar.kg.linking import link_codes
 from ghar.kg.metapaths import metapaths
@@ -37,17 +37,17 @@ def _reward(rewards: RewardSpec, episode: Episode, case: Any) -> EpisodeReward:
 
 
 @cache
-def demo_scene(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> tuple[Scene, Knowledge]:
+def demo_scene(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> tuple[Scene, Knowledge]:
     """GHAR on the length of stay of `patients` generated ones, and what is true about them; made once a process.
 
-    The world is kept under `folder`, where runs look for theirs too.
+    The world is kept under `folder`, by default where runs look for theirs too.
     """
     world, cohort = demo_cohort(folder, patients, seed)
     task, samples = make_samples(cohort, "los")
-    graph = open_primekg(world.root / "kg" / "kg.csv.gz", Path(folder) / "graphs")
+    graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
     names = links.names_of(cohort.names(), graph)
     cases = build_cases(samples, task, names, style="compact", budget=WORDS, count=words)
-    corpus = build_retriever(graph, "tfidf", cache=Path(folder) / "indexes")
+    corpus = build_retriever(graph, "tfidf", cache=cache_of(folder) / "indexes")
     scene = ghar_scene(GharEpisodes(SPEC, metapaths(graph)), corpus, cases, REWARDS)
     return scene, exact_knowledge(world, names, task.name)

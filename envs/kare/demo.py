@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from envs.system import words
 from ghar.data.cohort import Sample
 from ghar.data.tasks.next_visit import kare_samples
 from ghar.data.views.visits import visit_lists
+from ghar.disk import cache_of
 from ghar.kg.clusters import Clusters
 from ghar.kg.communities import detect
 from ghar.kg.graph import KnowledgeGraph
@@ -41,17 +41,17 @@ SAMPLES, TOP_N, RUNS, LARGEST, WIDTH = 64, 3, 2, 5, 64  # cases, communities a p
 
 
 @cache
-def demo_communities(folder: str = ".cache/ghar", patients: int = PATIENTS, seed: int = 0) -> Scene:
+def demo_communities(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> Scene:
     """Readmission (KARE's) of 64 stays of a generated world."""
     world, cohort = demo_cohort(folder, patients, seed)
     task, samples = kare_samples(cohort, "readmission")
     samples = samples[:SAMPLES]
-    graph = open_primekg(world.root / "kg" / "kg.csv.gz", Path(folder) / "graphs")
+    graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
     names = links.names_of(cohort.names(), graph)
     concepts = _concept_graphs(samples, names, dict(links.nodes), graph)
     communities = detect(concepts, runs=RUNS, max_cluster=LARGEST, seed=seed)
-    kept, encoder = Path(folder) / "kare-views", HashingEncoder(WIDTH)
+    kept, encoder = cache_of(folder) / "kare-views", HashingEncoder(WIDTH)
     kept.mkdir(parents=True, exist_ok=True)
     found = summarise(communities, ScriptedEngine(reply), kept / f"{world.root.name}.jsonl", READMISSION, seed=seed)
     index = build_index(communities, found, READMISSION, encoder, kept / world.root.name)

@@ -17,7 +17,9 @@ from ghar.privacy import HOW_TO_DOWNLOAD
 def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
     """Model and tokenizer of transformers from a folder or hub name. BadInput when they cannot be had."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging as bars
 
+    bars.disable_progress_bar()  # "Loading weights", once for every model and checkpoint
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))

@@ -381,6 +381,5 @@ def _quiet() -> Iterator[None]:
     try:
         yield
     finally:
-        bars.enable_progress_bar()
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)

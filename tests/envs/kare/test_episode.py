@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.check import check
+from envs import check
 from envs.kare.episode import (
     KareCase,
     KareEpisodes,

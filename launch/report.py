@@ -1,0 +1,39 @@
+"""Write the report of a run again, or one page of several runs: launch/report.py runs/a runs/b
+
+One folder: its report.html, made anew. Several, seeds of one system or different systems: a page with every run beside
+the others, its path printed (out=FILE.html names another than runs.html beside the first folder).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Read the command line and write. Raises BadInput."""
+    from ghar.errors import BadInput
+
+    folders = [Path(text) for text in arguments if "=" not in text and not text.startswith("-")]
+    out = next((text.partition("=")[2] for text in arguments if text.startswith("out=")), None)
+    if not folders:
+        raise BadInput("No run is named: write ghar report runs/NAME, as many folders as you like.")
+    if absent := [str(folder) for folder in folders if not folder.is_dir()]:
+        raise BadInput(f"{', '.join(absent)}: there is no such folder.")
+    if len(folders) == 1 and out is None:
+        from trainers.report import report
+
+        print(f"Report: {report(folders[0])}")
+        return
+    from ghar.metrics.several import write_several
+
+    print(f"Report: {write_several(folders, Path(out) if out else folders[0].parent / 'runs.html')}")
+
+
+if __name__ == "__main__":
+    # The repository root instead of launch/: found from any folder, and no launcher hides a library of its name.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    from launch.entry import plainly
+
+    plainly(lambda: main(sys.argv[1:]), __doc__ or "")

@@ -1,0 +1,185 @@
+"""A trained run as an object: `ghar.load("runs/mine").predict(patient)`.
+
+A patient is one of the run's own cohort, by number, or a `Sample` that you made or read elsewhere (launch/sources.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from envs import system as systems
+from envs.play import play, stage_of
+from envs.records import Records
+from envs.system import System, Variant
+from ghar.config import Config
+from ghar.configure import build
+from ghar.data.cohort import Sample
+from ghar.data.tasks.splits import Splits
+from ghar.episode import Act, Episode, Evidence, Reply
+from ghar.errors import BadInput
+from ghar.llm.policy import Policy
+from ghar.metrics.calibration import calibrated
+from ghar.metrics.runfolder import RunFolder
+from ghar.privacy import ask_gate
+from trainers.runs.models import use_cores
+from trainers.weights import Answering, answering, find
+
+Patient = int | str | Sample
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was predicted for a sample, and why.
+
+    label: None where no answer could be read. probabilities: label -> probability as the run calibrated it, None where
+    the answer came from a rule or a server. evidence: what was found, in the order it was found. trail: who was asked
+    what, and the replies. failure: None, or what cut the episode short.
+    """
+
+    sample_id: str
+    label: str | None
+    probabilities: Mapping[str, float] | None
+    evidence: tuple[str, ...]
+    trail: tuple[tuple[str, str, str], ...]
+    failure: str | None = None
+
+
+@dataclass(eq=False)
+class Agent:
+    """One variant of a run, ready to be asked; `close` gives its memory back (or use it in a `with`)."""
+
+    records: Records
+    system: System[Any]
+    variant: Variant
+    policy: Policy
+    answers: Answering | None
+    temperature: float
+    held: ExitStack
+
+    def predict(self, patient: Patient | Sequence[Patient]) -> Any:
+        """`Predicted` for one patient, or a list of them for a list.
+
+        patient: subject_id (int: the newest sample of that patient) or sample_id (str) of the run's own cohort, or a
+        `Sample`, whose codes the run's cohort should know by name. BadInput for a patient that is not there.
+        """
+        several = isinstance(patient, Sequence) and not isinstance(patient, str)
+        asked: list[Patient] = list(patient) if several else [patient]  # type: ignore[arg-type, list-item]
+        system = self._with([one for one in asked if isinstance(one, Sample)])
+        cases = [_case_of(system, one) for one in asked]
+        stage = stage_of(system, self.variant, self.records.config)
+        episodes = play(stage, cases, self.policy, seed=self.records.config.seed, title="Predicting")
+        found = [self._predicted(system, case, one) for case, one in zip(cases, episodes, strict=True)]
+        return found if several else found[0]
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self.held.close()
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _with(self, samples: Sequence[Sample]) -> System[Any]:
+        """The system with these samples in place of the test's; itself where there are none."""
+        if not samples:
+            return self.system
+        made = systems.build(_Others(self.records.config, tuple(samples), self.records.splits))
+        return made if self.answers is None else made.read_by(self.answers.reader)
+
+    def _predicted(self, system: System[Any], case: Any, episode: Episode) -> Predicted:
+        probabilities = self._probabilities(system, episode)
+        results = [(record.effect, record.result) for record in episode.trace]
+        passages = [p.text for _, found in results if isinstance(found, Evidence) for p in found.passages]
+        asked = [(act, reply) for act, reply in results if isinstance(act, Act) and isinstance(reply, Reply)]
+        trail = tuple((act.role, act.prompt, reply.text) for act, reply in asked)
+        label = system.in_words(case, episode.prediction.label)
+        return Predicted(case.sample_id, label, probabilities, tuple(dict.fromkeys(passages)), trail, episode.failure)
+
+    def _probabilities(self, system: System[Any], episode: Episode) -> dict[str, float] | None:
+        shares = episode.prediction.probabilities
+        if shares is None and self.answers is not None and self.answers.ranker is not None and system.answer is None:
+            shares = self.answers.ranker([episode], labels=system.task.labels)[0]
+        if shares is None:
+            return None
+        (row,) = calibrated([{"label_probabilities": list(shares)}], self.temperature)
+        return dict(zip(system.task.labels, row["label_probabilities"], strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Others(Records):
+    """The records of a run, with other samples to test on."""
+
+    given: tuple[Sample, ...] = ()
+    own: Splits[Sample] | None = None
+
+    @property
+    def splits(self) -> Splits[Sample]:
+        assert self.own is not None  # who makes one gives it
+        return replace(self.own, test=self.given)
+
+
+def load(run: str | Path, variant: str | None = None) -> Agent:
+    """The agent of a run folder, with its best weights. variant: another one of the run's system than its main one.
+
+    BadInput for a folder without a run, or without the weights that the variant needs.
+    """
+    config = config_of(Path(run))
+    use_cores(config.threads)
+    records = Records(config)
+    system = systems.build(records)
+    ask_gate(config, lambda: system.credentialed)
+    chosen, held = system.variant(variant or system.main), ExitStack()
+    heat = _temperature(Path(run), chosen.name)
+    if not system.asks_model(chosen):
+        policy = system.fixed[chosen.who]() if chosen.who else None
+        if policy is None:
+            raise BadInput(f"variant {chosen.name} of system {system.name} asks no one: choose one that predicts.")
+        return Agent(records, system, chosen, policy, None, heat, held)
+    found = find(config)
+    stage = found.names(chosen.who)
+    if stage == "base" and chosen.who != "base":
+        raise BadInput(f"{run} holds no trained weights for {chosen.name}: train the run first.")
+    opened = held.enter_context(answering(config, system, found, {stage}))
+    answers = held.enter_context(opened(stage))
+    own = system.read_by(answers.reader)
+    if own.prepare is not None:
+        chosen = own.prepare(chosen, answers.policy)
+    return Agent(records, own, chosen, answers.policy, answers, heat, held)
+
+
+def config_of(run: Path) -> Config:
+    """The configuration that a run folder keeps, checked; its paths lead where the folder is now. BadInput without."""
+    kept = run / "config.yaml"
+    if not kept.is_file():
+        raise BadInput(f"{kept} does not exist: name the folder of a run, which ghar train made.")
+    values = {**yaml.safe_load(kept.read_text()), "run_dir": str(run)}
+    settings = systems.settings_of(str(values["system"]["name"]))
+    return build(values, settings)
+
+
+def _temperature(run: Path, variant: str) -> float:
+    """What the run's evaluation fitted on validation cases; 1 where it fitted none."""
+    folder = RunFolder(run)
+    row = next(folder.episodes(variant), {}) if variant in folder.episode_names() else {}
+    return float(row.get("temperature") or 1.0)
+
+
+def _case_of(system: System[Any], patient: Patient) -> Any:
+    """The newest case of a subject, the case of a sample id, or of a given sample. BadInput where there is none."""
+    if isinstance(patient, Sample):
+        patient = patient.sample_id
+    cases = [*system.cases.train, *system.cases.valid, *system.cases.test]
+    key = "sample_id" if isinstance(patient, str) else "subject_id"
+    found = [case for case in cases if getattr(case, key) == patient]
+    if not found:
+        shown = ", ".join(str(getattr(case, key)) for case in system.cases.test[:3])
+        raise BadInput(f"There is no {key} {patient} among this run's samples (there are {shown}, ...).")
+    return found[-1]
