@@ -30,7 +30,7 @@ from envs.graphwalker.selection_game import WalkGame, demo_walks
 from envs.kare.demo import demo_communities
 from envs.scene import Scene
 from envs.views.games import BYTES, Codec, Game, TextGame, TokenGame
-from envs.views.gym_view import GymView
+from envs.views.gym_view import GymView, Illegal
 
 View = Literal["text", "tokens"]
 
@@ -84,9 +84,9 @@ GAMES: Mapping[str, Callable[..., Game]] = {
 }
 
 
-def make(name: str, render_mode: str | None = None, **arguments: Any) -> GymView:
-    """The Gymnasium environment of GAMES[name]; `arguments` are the game's."""
-    return GymView(GAMES[name](**arguments), render_mode)
+def make(name: str, render_mode: str | None = None, illegal: Illegal = "raise", **arguments: Any) -> GymView:
+    """The Gymnasium environment of GAMES[name]; `arguments` are the game's, `illegal`: see GymView."""
+    return GymView(GAMES[name](**arguments), render_mode, illegal)
 
 
 for _name in GAMES:
