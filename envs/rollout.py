@@ -28,7 +28,7 @@ from ghar.episode import (
     Turn,
     read_reply,
 )
-from ghar.llm.policy import Desk, Policy, open_desk
+from ghar.llm.policy import Policy, RequestQueue, open_queue
 
 
 class Corpus(Protocol):
@@ -47,7 +47,7 @@ class Job:
 
 
 @dataclass(eq=False)
-class _Flight:
+class _Active:
     """An episode under way: the effects it waits for and what has come back. `silent`: acts without a reply yet;
     `missing`: effects without a result."""
 
@@ -73,7 +73,7 @@ class _Lookup:
     """One batch of retrievals on its way."""
 
     future: Future[list[Evidence]]
-    waiting: list[tuple[_Flight, int]]
+    waiting: list[tuple[_Active, int]]
     tries: int
     deadline: float
 
@@ -109,18 +109,18 @@ def rollout(
     fail (`Episode.failure`), and no failure text is ever shown to a policy. One that hangs is left behind on its
     thread, so a corpus may be asked again while an earlier call has not returned.
     """
-    desks: dict[int, Desk] = {id(policy): open_desk(policy) for policy in policies.values()}
-    by_agent = {agent: desks[id(policy)] for agent, policy in policies.items()}
+    queues: dict[int, RequestQueue] = {id(policy): open_queue(policy) for policy in policies.values()}
+    by_agent = {agent: queues[id(policy)] for agent, policy in policies.items()}
     try:
         return _play(jobs, by_agent, corpus, seed, in_flight, on_done, timeout, tries, steady, lookups)
     finally:
-        for desk in desks.values():
-            desk.cancel()  # what an episode that ended early, or an error, left behind
+        for queue in queues.values():
+            queue.cancel()  # what an episode that ended early, or an error, left behind
 
 
 def _play(
     jobs: Sequence[Job],
-    desks: Mapping[str, Desk],
+    queues: Mapping[str, RequestQueue],
     corpus: Corpus,
     seed: int,
     in_flight: int,
@@ -130,109 +130,109 @@ def _play(
     steady: bool,
     lookups: int,
 ) -> list[Episode]:
-    flights: list[_Flight] = []
-    ready: list[_Flight] = []  # whoever can go on: nothing is missing, or a look-up has failed for good
-    seeking: list[tuple[_Flight, int]] = []  # retrievals that are not under way yet
+    started: list[_Active] = []
+    ready: list[_Active] = []  # whoever can go on: nothing is missing, or a look-up has failed for good
+    seeking: list[tuple[_Active, int]] = []  # retrievals that are not under way yet
     under_way: list[_Lookup] = []
-    waiting: Counter[int] = Counter()  # open acts at each desk, by its id
-    every = list({id(desk): desk for desk in desks.values()}.values())
+    waiting: Counter[int] = Counter()  # open acts at each queue, by its id
+    every = list({id(queue): queue for queue in queues.values()}.values())
     live = 0
-    while len(flights) < len(jobs) or live:
-        while len(flights) < len(jobs) and live < in_flight:
-            job, live = jobs[len(flights)], live + 1
-            flights.append(_Flight(len(flights), job, job.start(), time.perf_counter()))
-            ready.append(flights[-1])
+    while len(started) < len(jobs) or live:
+        while len(started) < len(jobs) and live < in_flight:
+            job, live = jobs[len(started)], live + 1
+            started.append(_Active(len(started), job, job.start(), time.perf_counter()))
+            ready.append(started[-1])
         now, ready[:] = sorted(ready, key=_number), []
-        for flight in now:
-            if flight.episode is None:
-                _resume(flight)
-            if flight.episode is not None:
+        for active in now:
+            if active.episode is None:
+                _resume(active)
+            if active.episode is not None:
                 live -= 1
                 on_done()
                 continue
-            if not flight.effects:  # an empty tuple
-                ready.append(flight)
-            seeking += [(flight, i) for i in flight.places(Retrieve)]
-            _hand_in(flight, desks, seed, waiting, ready)
+            if not active.effects:  # an empty tuple
+                ready.append(active)
+            seeking += [(active, i) for i in active.places(Retrieve)]
+            _hand_in(active, queues, seed, waiting, ready)
         if seeking and len(under_way) < lookups:
             under_way.append(_submit(sorted(seeking, key=lambda sought: _number(sought[0])), corpus, timeout, 1))
             seeking.clear()
-        busy = [desk for desk in every if waiting[id(desk)]]
-        for desk in busy:
-            desk.step()
+        busy = [queue for queue in every if waiting[id(queue)]]
+        for queue in busy:
+            queue.step()
         ended = _ended(under_way, patient=steady or not (busy or ready))
         under_way = [lookup for lookup in under_way if lookup not in ended]
         for lookup in ended:
             under_way += _finish_lookup(lookup, corpus, timeout, tries, ready)
-    return [flight.episode for flight in flights if flight.episode is not None]
+    return [active.episode for active in started if active.episode is not None]
 
 
-def _number(flight: _Flight) -> int:
-    return flight.number
+def _number(active: _Active) -> int:
+    return active.number
 
 
-def _resume(flight: _Flight) -> None:
+def _resume(active: _Active) -> None:
     """Send the results into the generator and note what it asks for next, or its end."""
-    results = tuple(flight.results[i] for i in range(len(flight.effects)))
-    flight.trace.extend(Record(effect, result) for effect, result in zip(flight.effects, results, strict=True))
+    results = tuple(active.results[i] for i in range(len(active.effects)))
+    active.trace.extend(Record(effect, result) for effect, result in zip(active.effects, results, strict=True))
     try:
-        effect = flight.generator.send(next(iter(results), None) if flight.single else results)
+        effect = active.generator.send(next(iter(results), None) if active.single else results)
     except StopIteration as stop:
-        _end(flight, stop.value)
+        _end(active, stop.value)
         return
-    flight.single = not isinstance(effect, tuple)
-    flight.effects = (effect,) if flight.single else effect
-    for wrong in (e for e in flight.effects if not isinstance(e, Act | Retrieve)):
-        raise TypeError(f"episode {flight.job.sample_id} yielded {wrong!r}, which is neither an Act nor a Retrieve")
-    flight.results, flight.silent, flight.missing = {}, len(flight.places(Act)), len(flight.effects)
+    active.single = not isinstance(effect, tuple)
+    active.effects = (effect,) if active.single else effect
+    for wrong in (e for e in active.effects if not isinstance(e, Act | Retrieve)):
+        raise TypeError(f"episode {active.job.sample_id} yielded {wrong!r}, which is neither an Act nor a Retrieve")
+    active.results, active.silent, active.missing = {}, len(active.places(Act)), len(active.effects)
 
 
-def _end(flight: _Flight, prediction: Prediction, failure: str | None = None) -> None:
-    flight.generator.close()
-    seconds = time.perf_counter() - flight.began
-    job = flight.job
-    flight.episode = Episode(
-        job.sample_id, job.attempt, prediction, tuple(flight.turns), tuple(flight.trace), failure, seconds
+def _end(active: _Active, prediction: Prediction, failure: str | None = None) -> None:
+    active.generator.close()
+    seconds = time.perf_counter() - active.began
+    job = active.job
+    active.episode = Episode(
+        job.sample_id, job.attempt, prediction, tuple(active.turns), tuple(active.trace), failure, seconds
     )
 
 
 def _hand_in(
-    flight: _Flight, desks: Mapping[str, Desk], seed: int, waiting: Counter[int], ready: list[_Flight]
+    active: _Active, queues: Mapping[str, RequestQueue], seed: int, waiting: Counter[int], ready: list[_Active]
 ) -> None:
-    """Put the flight's acts to the desks. Replies may come at once, or while a desk works."""
-    for i in flight.places(Act):
-        desk = desks[flight.effects[i].agent]
-        own_seed = derive_seed(seed, flight.job.sample_id, flight.job.attempt, len(flight.turns), i)
+    """Put the acts of an episode to the queues. Replies may come at once, or while a queue works."""
+    for i in active.places(Act):
+        queue = queues[active.effects[i].agent]
+        own_seed = derive_seed(seed, active.job.sample_id, active.job.attempt, len(active.turns), i)
 
-        def done(completion: Completion, i: int = i, desk: int = id(desk)) -> None:
-            waiting[desk] -= 1
-            if flight.episode is None:  # else a look-up that it also waited for has failed
-                _answered(flight, i, completion, ready)
+        def done(completion: Completion, i: int = i, queue: int = id(queue)) -> None:
+            waiting[queue] -= 1
+            if active.episode is None:  # else a look-up that it also waited for has failed
+                _answered(active, i, completion, ready)
 
-        waiting[id(desk)] += 1
-        desk.submit(flight.effects[i], own_seed, done)
+        waiting[id(queue)] += 1
+        queue.submit(active.effects[i], own_seed, done)
 
 
-def _answered(flight: _Flight, place: int, completion: Completion, ready: list[_Flight]) -> None:
+def _answered(active: _Active, place: int, completion: Completion, ready: list[_Active]) -> None:
     """Once all acts are answered: read the replies, as turns in the order of the effects, whoever was first."""
-    flight.results[place] = completion
-    flight.silent -= 1
-    if not flight.silent:
-        for i in flight.places(Act):
-            turn, flight.results[i] = read_reply(flight.effects[i], flight.results[i], len(flight.turns))
-            flight.turns.append(turn)
-    _arrived(flight, ready)
+    active.results[place] = completion
+    active.silent -= 1
+    if not active.silent:
+        for i in active.places(Act):
+            turn, active.results[i] = read_reply(active.effects[i], active.results[i], len(active.turns))
+            active.turns.append(turn)
+    _arrived(active, ready)
 
 
-def _arrived(flight: _Flight, ready: list[_Flight]) -> None:
-    flight.missing -= 1
-    if not flight.missing:
-        ready.append(flight)
+def _arrived(active: _Active, ready: list[_Active]) -> None:
+    active.missing -= 1
+    if not active.missing:
+        ready.append(active)
 
 
-def _submit(waiting: list[tuple[_Flight, int]], corpus: Corpus, timeout: float, tries: int) -> _Lookup:
+def _submit(waiting: list[tuple[_Active, int]], corpus: Corpus, timeout: float, tries: int) -> _Lookup:
     """Ask on a thread of its own: one that hangs blocks neither the next try nor the end of the process."""
-    requests = [flight.effects[i] for flight, i in waiting]
+    requests = [active.effects[i] for active, i in waiting]
     future: Future[list[Evidence]] = Future()
 
     def ask() -> None:
@@ -266,20 +266,20 @@ def _ended(under_way: Sequence[_Lookup], patient: bool) -> list[_Lookup]:
     return [lookup for lookup in under_way if lookup.future.done() or now >= lookup.deadline]
 
 
-def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int, ready: list[_Flight]) -> list[_Lookup]:
+def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int, ready: list[_Active]) -> list[_Lookup]:
     """Hand out what came back. After a failure: the next try, or the end of the episodes that wait."""
     try:
         found = lookup.future.result(timeout=0)
     except Exception as error:  # any failure of a corpus is an episode's typed failure, counted by the caller
         if lookup.tries < tries:
             return [_submit(lookup.waiting, corpus, timeout, lookup.tries + 1)]
-        for flight in dict.fromkeys(flight for flight, _ in lookup.waiting):
-            if flight.episode is None:
-                _end(flight, Prediction(None), failure=f"retrieval: {type(error).__name__}: {error}")
-                ready.append(flight)
+        for active in dict.fromkeys(active for active, _ in lookup.waiting):
+            if active.episode is None:
+                _end(active, Prediction(None), failure=f"retrieval: {type(error).__name__}: {error}")
+                ready.append(active)
         return []
-    for (flight, i), evidence in zip(lookup.waiting, found, strict=True):
-        if flight.episode is None:
-            flight.results[i] = evidence
-            _arrived(flight, ready)
+    for (active, i), evidence in zip(lookup.waiting, found, strict=True):
+        if active.episode is None:
+            active.results[i] = evidence
+            _arrived(active, ready)
     return []

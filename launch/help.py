@@ -107,6 +107,15 @@ def about(name: str, choices: Choices, settings: type, defaults: Callable[[], Ma
     return "\n".join(lines)
 
 
+def key_rows(settings: type, composed: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """(key, what it must be, default, meaning) of every key of a system. composed: its configuration."""
+    meanings = _meanings(settings)
+    return [
+        (key, allowed(kind), _shown(_default(key, composed, settings)), meanings[key])
+        for key, kind in key_types(settings).items()
+    ]
+
+
 def _default(name: str, composed: Mapping[str, Any], settings: type) -> Any:
     """As conf/ has it, or the Settings of a system; None for a key of a section that is null."""
     value: Any = composed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envs.system import System, Variant
-from ghar.episode import Act, Episode, Evidence, Reply
+from ghar.episode import Act, Episode, Evidence, Reply, Retrieve
 from ghar.metrics.policy import policy_summary
 from rewards.compose import EpisodeReward
 from rewards.normalise import Running
@@ -73,6 +73,7 @@ def episode_row(
         "seconds": episode.seconds,
         "failure": episode.failure,
         "turns": turn_rows(episode),
+        "lookups": lookup_rows(system, episode),
         **system.row(episode, case, variant),
     }
 
@@ -81,6 +82,26 @@ def format_errors(episode: Episode) -> list[str]:
     """The names of the format errors of an episode, in order."""
     replies = [record.result for record in episode.trace if isinstance(record.result, Reply)]
     return [reply.error for reply in replies if reply.error is not None]
+
+
+def lookup_rows(system: System[Any], episode: Episode) -> list[Row]:
+    """What was asked of the corpus and what came back, best first: text, score, meta-path, and whether any prompt
+    showed it."""
+    prompts = "\n".join(record.effect.prompt for record in episode.trace if isinstance(record.effect, Act))
+    names = [getattr(part, "text", str(part)) for part in system.partitions]
+    rows: list[Row] = []
+    for record in episode.trace:
+        if not isinstance(record.effect, Retrieve) or not isinstance(record.result, Evidence):
+            continue
+        found = [
+            {
+                "text": passage.text, "kind": passage.kind, "score": passage.score, "shown": passage.text in prompts,
+                "path": names[passage.partition] if 0 <= passage.partition < len(names) else None,
+            }
+            for passage in record.result.passages
+        ]  # fmt: skip
+        rows.append({"query": record.effect.query, "found": found})
+    return rows
 
 
 def turn_rows(episode: Episode) -> list[Row]:

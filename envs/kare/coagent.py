@@ -90,15 +90,15 @@ def learn_guidelines(
     for number in range(spec.rounds):
         drawn = _draw(cases, spec.cases, seed, number)
         episodes = play(drawn, advise(points, rule), number)
-        desk = _Critic(critic, task, store, seed, f"round {number + 1}")
+        asked = _Critic(critic, task, store, seed, f"round {number + 1}")
         wrong = [(case, episode) for case, episode in zip(drawn, episodes, strict=True) if _is_wrong(case, episode)]
         batches = [wrong[i : i + spec.shown] for i in range(0, len(wrong), spec.shown)]
-        lists = desk.criticise(points, batches)
-        points = desk.consolidate(lists, spec.merged) if lists else points
+        lists = asked.criticise(points, batches)
+        points = asked.consolidate(lists, spec.merged) if lists else points
         unreadable = sum(episode.prediction.label is None for episode in episodes)
         right = len(drawn) - len(wrong) - unreadable
-        rounds.append(Round(right, len(wrong), unreadable, len(lists), desk.failed, points))
-        total += desk.cost
+        rounds.append(Round(right, len(wrong), unreadable, len(lists), asked.failed, points))
+        total += asked.cost
         if not wrong:
             break
     return Guidelines(advise(points, rule), tuple(rounds), total)

@@ -12,7 +12,6 @@ from envs.scene import transcript
 from envs.views.games import Game, Play, about, begin, earned, ending
 from envs.views.spaces import show
 
-
 Illegal = Literal["raise", "penalise", "resample"]
 ILLEGAL: tuple[Illegal, ...] = ("raise", "penalise", "resample")
 PENALTY = 1.0  # what an action outside the mask costs, where it is penalised

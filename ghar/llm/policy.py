@@ -17,7 +17,7 @@ class Policy(Protocol):
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]: ...
 
 
-class Desk(Protocol):
+class RequestQueue(Protocol):
     """Where acts are handed in one by one; `step` works on them and calls `done` of those it could answer."""
 
     def submit(self, act: Act, seed: int, done: Done) -> None: ...
@@ -31,12 +31,12 @@ class Desk(Protocol):
 class StreamingPolicy(Policy, Protocol):
     """A policy that can answer some acts while it works on others."""
 
-    def desk(self) -> Desk: ...
+    def queue(self) -> RequestQueue: ...
 
 
-def open_desk(policy: Policy) -> Desk:
-    """The policy's own desk, or one that answers all that was handed in together."""
-    return policy.desk() if isinstance(policy, StreamingPolicy) else _Batches(policy)
+def open_queue(policy: Policy) -> RequestQueue:
+    """The policy's own queue, or one that answers all that was handed in together."""
+    return policy.queue() if isinstance(policy, StreamingPolicy) else _Batches(policy)
 
 
 class _Batches:
@@ -67,7 +67,7 @@ class EnginePolicy:
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         return self.engine.generate([self._request(act, seed) for act, seed in zip(acts, seeds, strict=True)])
 
-    def desk(self) -> Desk:
+    def queue(self) -> RequestQueue:
         """The engine's own queue, where it has one."""
         return _Queue(self, self.engine) if isinstance(self.engine, StreamingEngine) else _Batches(self)
 
@@ -103,13 +103,13 @@ class ForcedPolicy:
         replies = {i: reply for i, reply in zip(free, answered, strict=True)}
         return [replies[i] if i in replies else Completion(self.decisions[act.role]) for i, act in enumerate(acts)]
 
-    def desk(self) -> Desk:
-        """The inner policy's desk, passed by where the reply is fixed."""
-        return _Passing(self.decisions, open_desk(self.inner))
+    def queue(self) -> RequestQueue:
+        """The inner policy's queue, passed by where the reply is fixed."""
+        return _Passing(self.decisions, open_queue(self.inner))
 
 
 class _Passing:
-    def __init__(self, decisions: Mapping[str, str], inner: Desk):
+    def __init__(self, decisions: Mapping[str, str], inner: RequestQueue):
         self.decisions = decisions
         self.inner = inner
 

@@ -1,4 +1,5 @@
-"""Charts as inline SVG: lines over training, and one dot with its interval per policy.
+"""Charts as inline SVG: lines over training, and one dot with its interval per policy. A pointer over a point shows
+its numbers.
 
 Text stays text (the page's font, selectable, readable aloud), every chart carries its own ids, and the same data
 give the same bytes. matplotlib is imported when the first chart is drawn.
@@ -7,8 +8,9 @@ give the same bytes. matplotlib is imported when the first chart is drawn.
 from __future__ import annotations
 
 import io
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -23,6 +25,8 @@ INK, QUIET, GRID = "#1f2933", "#52606d", "#e4e7eb"
 PALETTE = ("#0b5cad", "#b45309", "#0f766e", "#9d174d", "#5b21b6", "#4d7c0f", "#475569", "#a16207")
 CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # behind a name that another line may cross
 _WIDTH = 5.0
+_POINT = 72  # of an inch: the unit of an SVG of matplotlib
+_REACH = 7  # points around a value in which a pointer finds it
 _STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -80,6 +84,7 @@ def line_chart(name: str, lines: Sequence[Line], *, x_label: str, y_label: str, 
     with drawing(name, height=2.9) as (figure, axes, svg):
         for line in lines:
             dots = "o" if len(line.x) <= 30 else ""
+            hover(axes, zip(line.x, line.y, strict=True), f"{line.label}, {x_label}")
             axes.plot(line.x, line.y, color=line.color, label=line.label, linewidth=1.6, marker=dots, markersize=3)
             if line.low:
                 axes.fill_between(line.x, line.low, line.high, color=line.color, alpha=0.14, linewidth=0)
@@ -105,6 +110,7 @@ def dot_chart(name: str, dots: Sequence[Dot], *, x_label: str, levels: Sequence[
         for row, dot in enumerate(reversed(dots)):
             axes.plot([dot.low, dot.high], [row, row], color=dot.color, linewidth=5, alpha=0.28, solid_capstyle="butt")
             axes.plot(dot.value, row, "o", color=dot.color, markersize=6)
+            hover(axes, [(dot.value, row)], "", f"{dot.label}: {dot.value:.3f} [{dot.low:.3f}, {dot.high:.3f}]")
             axes.annotate(f"{dot.value:.3f}", (dot.value, row), xytext=(0, 6), textcoords="offset points",
                           ha="center", fontsize=7.5)  # fmt: skip
         for i, level in enumerate(levels):
@@ -125,6 +131,13 @@ def _ring(axes: Axes, line: Line) -> None:
     axes.annotate(line.mark_first, (line.x[0], line.y[0]), xytext=(8, -9), textcoords="offset points", fontsize=7.5)
 
 
+def hover(axes: Axes, points: Iterable[tuple[float, float]], name: str, text: str | None = None) -> None:
+    """Let a pointer over each point show `text`, or its numbers: "NAME 3: 0.512"."""
+    found = getattr(axes, "hovered", [])
+    found += [(x, y, text or f"{name} {x:g}: {y:.4g}") for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    axes.hovered = found  # type: ignore[attr-defined]
+
+
 @contextmanager
 def drawing(name: str, height: float) -> Iterator[tuple[Figure, Axes, list[str]]]:
     """A figure to draw in; the third value holds its SVG when the block ends."""
@@ -135,13 +148,24 @@ def drawing(name: str, height: float) -> Iterator[tuple[Figure, Axes, list[str]]
     style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(_WIDTH, height))
-        yield figure, figure.subplots(), svg
+        axes = figure.subplots()
+        yield figure, axes, svg
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    svg.append(_inline(buffer.getvalue(), name))
+    svg.append(_inline(buffer.getvalue(), name, _targets(figure, axes, height)))
 
 
-def _inline(svg: str, name: str) -> str:
+def _targets(figure: Figure, axes: Axes, height: float) -> str:
+    """Circles that no one sees, each with what a pointer over it is shown."""
+    scale, circles = _POINT / figure.dpi, []
+    for x, y, text in getattr(axes, "hovered", []):
+        left, up = axes.transData.transform((x, y)) * scale
+        place = f'cx="{left:.1f}" cy="{height * _POINT - up:.1f}" r="{_REACH}"'
+        circles.append(f'<circle class="hit" {place} fill-opacity="0"><title>{escape(text)}</title></circle>')
+    return "".join(circles)
+
+
+def _inline(svg: str, name: str, targets: str) -> str:
     """The <svg> element alone, as wide as its place allows, with a spoken name and without group ids."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r'<g id="[^"]*"', "<g", body)
@@ -149,4 +173,5 @@ def _inline(svg: str, name: str) -> str:
     assert view_box is not None, "matplotlib writes a viewBox"
     label = escape(name, quote=True)
     opening = f'<svg {view_box.group()} role="img" aria-label="{label}" xmlns:xlink="http://www.w3.org/1999/xlink">'
-    return opening + body[body.index(">") + 1 :]
+    inner, end, rest = body[body.index(">") + 1 :].rpartition("</svg>")
+    return opening + inner + targets + end + rest

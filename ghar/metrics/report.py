@@ -17,13 +17,15 @@ metrics.jsonl and episodes/ as in ghar.metrics.runfolder and ghar.metrics.curves
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ghar.errors import BadInput
-from ghar.metrics import curves, traces
+from ghar.metrics import breakdown, curves, health
 from ghar.metrics.ceilings import in_words, known
 from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
+from ghar.metrics.explorer import Explorer, as_script, explore
 from ghar.metrics.look import Look, in_order, pages
 from ghar.metrics.runfolder import RunFolder, write_whole
 
@@ -106,14 +108,20 @@ def _content(
     every = in_order([*policies, *names], about.titles)
     colors = _colors(every)
     config = run.path / "config.yaml"
-    patients = _patients(run, names, about)
-    agents = _colors([*traces.agents(patients), *curves.agents(rows)])
+    labels = (summary.get("task") or {}).get("labels") or []
+    tallies = {name: breakdown.Tally() for name in names}
+    explorer = _explorer(run, tallies, about, labels)
+    agents = _colors([*(explorer.agents if explorer else ()), *curves.agents(rows)])
+    main = about.main_of(list(policies))
     content = {
         "name": run.path.resolve().name,
         "summary": summary,
         "generated": summary.get("generated"),
         "about": about,
-        "main": about.main_of(list(policies)),
+        "main": main,
+        "story": story(summary, about, main),
+        "outcomes": health.outcome(summary, about, main),
+        "health": health.verdicts(summary, rows, main) if policies else [],
         "policies": policies,
         "counted": {name: _counted(policy, about.samples) for name, policy in policies.items()},
         "shown_as": {name: about.title(name) for name in every},
@@ -127,8 +135,11 @@ def _content(
         "learning": _learning_charts(rows, _ceilings(summary)),
         "critic": curves.critic(rows),
         "diagnostics": _diagnostic_charts(rows, agents),
-        "labels": (summary.get("task") or {}).get("labels") or [],
-        "patients": patients,
+        "labels": labels,
+        "explorer": explorer,
+        "agent_colors": as_script(agents),
+        **_broken_down(tallies, labels, about, colors),
+        "provenance": _provenance(summary),
         "config": config.read_text() if config.exists() else None,
     }
     return {**content, "missing": _missing(content)}
@@ -156,7 +167,7 @@ def _missing(content: Mapping[str, Any]) -> list[str]:
         "policies in summary.json": content["policies"],
         "evaluations during RL (metrics.jsonl)": content["learning"] or not learned,
         "PPO diagnostics (metrics.jsonl)": content["diagnostics"] or not learned,
-        "episodes/*.jsonl": content["patients"],
+        "episodes/*.jsonl": content["explorer"],
         "config.yaml": content["config"],
     }
     return [name for name, part in parts.items() if not part]
@@ -246,9 +257,58 @@ def _diagnostic_charts(rows: Sequence[Mapping[str, Any]], colors: Mapping[str, s
             for caption, lines, x_label in charts if lines]  # fmt: skip
 
 
-def _patients(run: RunFolder, names: Sequence[str], about: Look) -> list[dict[str, Any]]:
-    main = about.main_of(names)
+def _explorer(
+    run: RunFolder, tallies: Mapping[str, breakdown.Tally], about: Look, labels: Sequence[str]
+) -> Explorer | None:
+    """All episodes, read once; the tallies count them as they pass."""
+    main = about.main_of(list(tallies))
     if main is None:
-        return []
-    sample_ids = traces.choose(run.episodes(main))
-    return traces.by_patient({name: run.episodes(name) for name in names}, main, sample_ids)
+        return None
+    found = explore({name: iter(tallies[name].through(run.episodes(name))) for name in tallies}, main, labels)
+    return found if found.samples else None
+
+
+def _broken_down(
+    tallies: Mapping[str, breakdown.Tally], labels: Sequence[str], about: Look, colors: Mapping[str, str]
+) -> dict[str, Any]:
+    """Calibration, subgroups, labels and costs."""
+    if not tallies or not any(tally.right for tally in tallies.values()):
+        return {"reliability": [], "decision": [], "subgroups": {}, "balance": [], "costs": []}
+    curves_of = [(breakdown.reliability, "Reliability", "probability", "share right"),
+                 (breakdown.decision_curve, "Decision curve", "threshold", "net benefit")]  # fmt: skip
+    drawn = []
+    for make, caption, x_label, y_label in curves_of:
+        lines = [replace(line, label=about.title(line.label)) for line in make(tallies, labels, colors)]
+        drawn.append([(caption, line_chart(caption, lines, x_label=x_label, y_label=y_label))] if lines else [])
+    return {
+        "reliability": drawn[0],
+        "decision": drawn[1],
+        "subgroups": breakdown.subgroups(tallies),
+        "balance": breakdown.balance(next(iter(tallies.values())), labels),
+        "costs": [(name, tally.calls, tally.tokens, tally.seconds) for name, tally in tallies.items()],
+    }
+
+
+def story(summary: Mapping[str, Any], about: Look, main: str | None) -> str:
+    """What was trained, on whom, and what stands beside it; "" without any variant."""
+    if main is None:
+        return ""
+    whose = "generated patients" if summary.get("generated") else "patients"
+    counts, learns = summary.get("data") or {}, about.learns
+    trained = counts.get("train samples")
+    on = f" on {trained:,} {about.samples} of {whose}" if isinstance(trained, int) and learns else f" on {whose}"
+    did = "was trained by reinforcement learning" if learns else "was evaluated"
+    asked = (summary.get("task") or {}).get("question") or ""
+    others = [about.title(name) for name in summary.get("policies") or {} if name != main]
+    against = f" Beside it: {', '.join(others)}." if others else ""
+    question = f" The question: {asked}" if asked else ""
+    return f"System {summary.get('system', about.title(main))} {did}{on}.{question}{against}"
+
+
+def _provenance(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Code, protocol, seed and weights behind the numbers."""
+    shown = {"commit": "Commit", "protocol": "Protocol", "seed": "Seed", "experiment": "Experiment", "scale": "Scale"}
+    found = [(title, str(summary[key])) for key, title in shown.items() if summary.get(key) is not None]
+    for name, who in (summary.get("answered_by") or {}).items():
+        found.append((f"{name} was answered by", str(who)))
+    return found

@@ -1,49 +1,30 @@
-"""A handful of episodes to read: the same patients under every policy, chosen to differ from each other."""
+"""What a page shows of one episode: its turns, its look-ups, and its reward with arithmetic that adds up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from math import isclose
 from typing import Any
 
-Row = dict[str, Any]
-SHOWN = 12
+Row = Mapping[str, Any]
 LONGEST_TEXT = 12_000  # characters; a report of full-scale prompts must still open on a phone
 
 
-def choose(rows: Iterable[Row], count: int = SHOWN) -> list[str]:
-    """Sample ids of `count` episodes, taken in turn from right and wrong, retrieved and not, needed and not."""
-    kinds: dict[tuple, list[str]] = {}
-    for row in rows:
-        kind = (row["correct"], row["retrieved"], row["needs_retrieval"], row["failure"] is None)
-        ids = kinds.setdefault(kind, [])
-        if len(ids) < count:
-            ids.append(row["sample_id"])
-    queues = [kinds[kind] for kind in sorted(kinds, key=str)]
-    turns = [ids[i] for i in range(count) for ids in queues if i < len(ids)]
-    return turns[:count]
+def episode(row: Row, prompts: bool = True) -> dict[str, Any]:
+    """The parts of a row that the page shows on request, long texts cut in the middle; prompts: with them."""
+    turns = [
+        {
+            "agent": turn["agent"], "role": turn["role"], "step": turn["step"], "ok": turn["format_ok"],
+            "reply": shorten(turn["reply"]), "evidence": _short(turn["evidence"]),
+            "prompt": shorten(turn["prompt"]) if prompts else None,
+        }
+        for turn in row["turns"]
+    ]  # fmt: skip
+    return {"line": reward_line(row), "failure": row["failure"], "turns": turns, "lookups": row.get("lookups") or []}
 
 
-def by_patient(episodes: Mapping[str, Iterable[Row]], main: str, sample_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """One entry per sample: {"id", "subject", "patient", "label", "runs": {policy: row}}, `main` first among the
-    policies; a row also has "reward_line"."""
-    wanted = set(sample_ids)
-    found = {name: {row["sample_id"]: row for row in rows if row["sample_id"] in wanted}
-             for name, rows in episodes.items()}  # fmt: skip
-    order = [main, *(name for name in episodes if name != main)]
-    patients = []
-    for sample_id in sample_ids:
-        runs = {name: _shown(found[name][sample_id]) for name in order if sample_id in found[name]}
-        first = runs[main]
-        about = {"id": sample_id, "subject": first.get("subject_id"), "label": first["label"]}
-        patients.append({**about, "patient": shorten(first["patient"]), "runs": runs})
-    return patients
-
-
-def agents(patients: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the agents of these episodes, in the order in which they first acted."""
-    rows = [row for patient in patients for row in patient["runs"].values()]
-    return list(dict.fromkeys(turn["agent"] for row in rows for turn in row["turns"]))
+def _short(text: str | None) -> str | None:
+    return None if text is None else shorten(text)
 
 
 def reward_line(row: Row) -> str:
@@ -55,22 +36,15 @@ def reward_line(row: Row) -> str:
         return "Reward unknown"
     weighted = row.get("weighted")
     terms = row["rewards"] if weighted is None else weighted
-    told = ", ".join(f"{term} {'unknown' if value is None else format(value, '+.3f')}" for term, value in terms.items())
+    words = {term: "unknown" if value is None else format(value, "+.3f") for term, value in terms.items()}
+    parts = ", ".join(f"{term} {word}" for term, word in words.items())
     reward = f"Reward {row['reward']:.3f}"
     if not terms:
         return reward
     if None not in terms.values() and isclose(sum(terms.values()), row["reward"], rel_tol=1e-6, abs_tol=1e-6):
-        return f"{reward} = {told}"
+        return f"{reward} = {parts}"
     kind = "terms before their weights" if weighted is None else "terms, which do not add up to it"
-    return f"{reward}; {kind}: {told}"
-
-
-def _shown(row: Row) -> Row:
-    turns = [
-        {**turn, **{key: shorten(turn[key]) for key in ("prompt", "reply", "evidence") if turn[key] is not None}}
-        for turn in row["turns"]
-    ]
-    return {**row, "turns": turns, "reward_line": reward_line(row)}
+    return f"{reward}; {kind}: {parts}"
 
 
 def shorten(text: str, longest: int = LONGEST_TEXT) -> str:

@@ -31,7 +31,7 @@ import numpy as np
 from envs.rollout import Corpus, Job, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
-from ghar.llm.policy import Desk, Done
+from ghar.llm.policy import Done, RequestQueue
 from ghar.progress import track
 from ghar.retrieval.client import RemoteRetriever, connect
 from ghar.retrieval.partition import PartitionRetriever
@@ -125,7 +125,7 @@ def _evidence(episode: Episode) -> list[Evidence]:
 
 
 class _StandIn:
-    """A model that costs time and says nothing; one that streams, too, and then is its own desk."""
+    """A model that costs time and says nothing; one that streams, too, and then is its own queue."""
 
     def __init__(self) -> None:
         self.open: list[tuple[int, Done]] = []
@@ -134,7 +134,7 @@ class _StandIn:
         time.sleep(TOKEN * max(act.max_tokens for act in acts))
         return [Completion("yes") for _ in acts]
 
-    def desk(self) -> Desk:
+    def queue(self) -> RequestQueue:
         return self
 
     def submit(self, act: Act, seed: int, done: Done) -> None:

@@ -33,7 +33,7 @@ import torch
 from envs.ghar.episode import AGENTS, ROLES
 from envs.rollout import Corpus, Job, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve
-from ghar.llm.policy import Desk, Done, EnginePolicy, Policy, open_desk
+from ghar.llm.policy import Done, EnginePolicy, Policy, RequestQueue, open_queue
 from ghar.llm.tokens import Tokenizer, encode_reply
 
 LOOKUPS = 4  # workers of the retriever: calls the rollout has under way; retriever.workers=... takes another number
@@ -281,8 +281,8 @@ class Watched:
             self._note(reply)
         return replies
 
-    def desk(self) -> Desk:
-        return _WatchedDesk(self, open_desk(self.policy))
+    def queue(self) -> RequestQueue:
+        return _WatchedDesk(self, open_queue(self.policy))
 
     def _note(self, reply: Completion) -> None:
         self.said[reply.prompt_ids + reply.token_ids] += 1
@@ -298,7 +298,7 @@ class Watched:
 @dataclass(eq=False)
 class _WatchedDesk:
     watched: Watched
-    inner: Desk
+    inner: RequestQueue
 
     def submit(self, act: Act, seed: int, done: Done) -> None:
         def noted(reply: Completion) -> None:  # called while the engine is timed, but no work of the engine

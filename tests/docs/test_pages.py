@@ -20,8 +20,11 @@ import pytest
 from envs.system import settings_of
 from ghar.configure import leaf_keys
 from launch.benchmark import WHAT
+from launch.cli import COMMANDS
 from launch.compare import LISTS
 from launch.entry import check, groups, load
+from launch.help import short
+from launch.keys import page as keys_page
 from launch.study import workshop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +33,7 @@ PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 REAL = {"mimic-iv-demo-2.2"}  # folders of shared_data that a page may name, relative to the working folder
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-JARGON = re.compile(r"\b(told|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
+JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
 OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl"}  # of launch/benchmark.py, with a value
 
 
@@ -105,6 +108,9 @@ def checked(overrides: tuple[str, ...], sweep: bool) -> None:
 def check_command(folder: Path, words: list[str]) -> None:
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), f"no target {words[1]}"
+    elif words[0] == "ghar":
+        module, before, _ = COMMANDS[words[1]]
+        check_launch(f"{module}.py", [*before, *words[2:]])
     elif words[:2] == ["wandb", "sweep"]:
         assert (folder / words[2]).is_file(), words[2]
     else:
@@ -131,13 +137,15 @@ def check_launch(script: str, arguments: list[str]) -> None:
     elif script == "study.py":
         if arguments[0] != "verify":
             workshop([word for word in arguments if not word.startswith("cohorts=")])
+    elif script == "report.py":
+        assert arguments and not any(word.startswith("-") for word in arguments), arguments
     elif "--help" in arguments:
         helped = arguments.index("--help")
         settings = settings_of(load(arguments[:helped]).system.name)
         assert set(arguments[helped + 1 :]) <= {*leaf_keys(settings=settings), *groups()}, arguments
     else:
         sweep = "--multirun" in arguments
-        composes([word for word in arguments if word != "--multirun"], sweep)
+        composes(short([word for word in arguments if word != "--multirun"]), sweep)
 
 
 @named([page for page in PAGES if blocks(page, "sh")])("page")
@@ -151,7 +159,8 @@ def test_shell_blocks_name_what_exists(page: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_wrong_command_is_found() -> None:
     for line in (
-        "python launch/train.py policy=ghar", "python launch/trian.py", "make dmo", "python launch/benchmark.py sped",
+        "python launch/train.py policy=ghar", "python launch/trian.py", "make dmo", "ghar trian", "ghar train sed=1",
+        "python launch/benchmark.py sped",
         "python launch/compare.py systems=[ghar,kar] task=read", "python launch/train.py trainer.rl.updtes=1",
         "python launch/study.py study=gharr",
     ):  # fmt: skip
@@ -166,6 +175,10 @@ def test_links_lead_to_files(page: Path) -> None:
     targets = [target.partition("#")[0] for target in LINK.findall(text) if not target.startswith(("http", "mailto:"))]
     missing = [target for target in targets if target and not (page.parent / target).exists()]
     assert not missing, f"{page.relative_to(ROOT)} links to {missing}"
+
+
+def test_the_page_of_keys_is_what_the_dataclasses_say() -> None:
+    assert (ROOT / "docs" / "keys.md").read_text() == keys_page(), "python launch/keys.py > docs/keys.md"
 
 
 def test_every_page_is_on_the_map() -> None:
@@ -184,7 +197,7 @@ def test_every_benchmark_is_listed() -> None:
     assert listed == set(WHAT)
 
 
-@named(PAGES)("page")
+@named([*PAGES, *sorted(ROOT.glob("*.md")), *sorted((ROOT / "envs").glob("*/README.md"))])("page")
 def test_words_are_plain(page: Path) -> None:
     found = sorted({word.lower() for word in JARGON.findall(page.read_text())})
     assert not found, f"{page.name}: write it in plainer words than {found}"

@@ -213,7 +213,7 @@ class Trickling(Drawn):
         self.waiting: list[tuple] = []
         self.most = self.cancelled = 0
 
-    def desk(self):
+    def queue(self):
         return self
 
     def submit(self, act, seed, done):

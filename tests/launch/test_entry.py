@@ -72,7 +72,11 @@ def start(script: Path, *arguments: str, cwd: Path | None = None, **env: str) ->
     )
 
 
-SCRIPTS = sorted(f.name for f in (ROOT / "launch").glob("*.py") if "from launch.entry import" in f.read_text())
+SCRIPTS = sorted(
+    path.name
+    for path in (ROOT / "launch").glob("*.py")
+    if "launch(run" in (text := path.read_text()) or "plainly(lambda" in text
+)
 
 
 @pytest.mark.parametrize("script", [name for name in SCRIPTS if name != "entry.py"])

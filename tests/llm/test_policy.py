@@ -3,7 +3,7 @@
 import pytest
 
 from ghar.episode import Act, Completion
-from ghar.llm.policy import EnginePolicy, ForcedPolicy, OppositePolicy, open_desk
+from ghar.llm.policy import EnginePolicy, ForcedPolicy, OppositePolicy, open_queue
 
 ROLES = ("rewrite", "retrieve", "answer", "retrieve", "continue")
 ACTS = [Act("top", role, f"{role} {i}", ("yes", "no") * (role == "retrieve"), 5 + i) for i, role in enumerate(ROLES)]
@@ -82,11 +82,11 @@ class Streaming(Engine):
 
 def test_a_desk_hands_acts_to_an_engine_that_streams():
     engine, replies = Streaming(), {}
-    desk = open_desk(EnginePolicy(engine, 0.5))
+    queue = open_queue(EnginePolicy(engine, 0.5))
     for i, (act, seed) in enumerate(zip(ACTS, SEEDS, strict=True)):
-        desk.submit(act, seed, lambda reply, i=i: replies.__setitem__(i, reply))
+        queue.submit(act, seed, lambda reply, i=i: replies.__setitem__(i, reply))
     for n in range(1, 6):
-        desk.step()
+        queue.step()
         assert list(replies) == list(range(n))
     assert [r.seed for r in engine.requests] == SEEDS and engine.requests[1].choices == ("yes", "no")
 
@@ -94,10 +94,10 @@ def test_a_desk_hands_acts_to_an_engine_that_streams():
 @pytest.mark.parametrize("engine", [Engine(), Streaming()], ids=["batches", "streams"])
 def test_a_forced_decision_passes_the_desk_by(engine):
     replies: dict = {}
-    desk = open_desk(ForcedPolicy(EnginePolicy(engine), {"retrieve": "no"}))
+    queue = open_queue(ForcedPolicy(EnginePolicy(engine), {"retrieve": "no"}))
     for i, (act, seed) in enumerate(zip(ACTS, SEEDS, strict=True)):
-        desk.submit(act, seed, lambda reply, i=i: replies.__setitem__(i, reply))
+        queue.submit(act, seed, lambda reply, i=i: replies.__setitem__(i, reply))
     assert {i: r.text for i, r in replies.items()} == {1: "no", 3: "no"}
-    desk.step()
-    desk.cancel()
+    queue.step()
+    queue.cancel()
     assert [r.prompt for r in engine.requests] == ["rewrite 0", "answer 2", "continue 4"][: len(replies) - 2]

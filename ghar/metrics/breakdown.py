@@ -1,0 +1,123 @@
+"""Parts of a report that are counted from episode rows: reliability, decision curves, subgroups, costs, labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ghar.metrics.bootstrap import mean_interval
+from ghar.metrics.calibration import BINS
+from ghar.metrics.charts import INK, Line
+from ghar.metrics.traces import Row
+
+FEWEST = 10  # samples of a subgroup that is shown, and of a bin of a reliability curve
+THRESHOLDS = np.arange(1, 100) / 100
+RESAMPLES = 200  # of a subgroup's interval; the table's own numbers use eval.bootstrap
+
+
+@dataclass(eq=False)
+class Tally:
+    """What is kept of each row of a variant while its file is read once."""
+
+    right: list[bool] = field(default_factory=list)
+    who: list[Any] = field(default_factory=list)
+    groups: list[tuple[str, ...]] = field(default_factory=list)
+    labels: Counter[str] = field(default_factory=Counter)
+    shares: list[tuple[str, Sequence[float]]] = field(default_factory=list)
+    calls: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def through(self, rows: Iterable[Row]) -> Iterable[Row]:
+        """The same rows, counted as they pass."""
+        for row in rows:
+            self.count(row)
+            yield row
+
+    def count(self, row: Row) -> None:
+        """Take one row in."""
+        self.right.append(bool(row["correct"]))
+        self.who.append(row.get("subject_id", row["sample_id"]))
+        self.groups.append(groups_of(row))
+        self.labels[row["label"]] += 1
+        if row.get("label_probabilities") is not None:
+            self.shares.append((row["label"], row["label_probabilities"]))
+        self.calls += len(row["turns"])
+        self.tokens += row["prompt_tokens"] + row["completion_tokens"]
+        self.seconds += row["seconds"]
+
+
+def groups_of(row: Row) -> tuple[str, ...]:
+    """The parts of the test set that a row is in."""
+    needs = row["needs_retrieval"]
+    needed = () if needs is None else ("a look-up was needed" if needs else "no look-up was needed",)
+    many = () if row.get("look_ups") is None else (f"needs {row['look_ups']} look-ups",)
+    return (f"label {row['label']}", *needed, *many)
+
+
+def subgroups(tallies: Mapping[str, Tally]) -> dict[str, Any]:
+    """{"variants": names, "lines": [(group, samples, (value, interval) or None per variant)]}; empty without groups."""
+    sizes = Counter(group for tally in tallies.values() for groups in tally.groups for group in groups)
+    shown = sorted((g for g in sizes if sizes[g] >= FEWEST * len(tallies)), key=lambda g: (g.startswith("label"), g))
+    lines = []
+    for group in shown:
+        cells = [_accuracy(tally, group) for tally in tallies.values()]
+        count = max(sum(group in groups for groups in tally.groups) for tally in tallies.values())
+        lines.append((group, f"{count:,}", cells))
+    return {"variants": list(tallies), "lines": lines} if lines else {}
+
+
+def _accuracy(tally: Tally, group: str) -> tuple[str, str] | None:
+    places = [i for i, groups in enumerate(tally.groups) if group in groups]
+    if not places:
+        return None
+    values, who = [float(tally.right[i]) for i in places], [tally.who[i] for i in places]
+    value, low, high = mean_interval(values, patients=who, resamples=RESAMPLES).as_list()
+    return f"{value:.3f}", f"{low:.3f} to {high:.3f}"
+
+
+def reliability(tallies: Mapping[str, Tally], labels: Sequence[str], colors: Mapping[str, str]) -> list[Line]:
+    """One curve a variant with label probabilities: how often the most probable label was right, by how probable."""
+    lines = []
+    for name, tally in tallies.items():
+        if not tally.shares:
+            continue
+        table = np.array([shares for _, shares in tally.shares])
+        right = np.array([labels[row.argmax()] == label for row, (label, _) in zip(table, tally.shares, strict=True)])
+        top = table.max(axis=1)
+        bins = np.searchsorted(np.arange(1, BINS) / BINS, top, side="left")
+        kept = [b for b in range(BINS) if (bins == b).sum() >= FEWEST]
+        points = [(float(top[bins == b].mean()), float(right[bins == b].mean())) for b in kept]
+        if points:
+            lines.append(Line(name, [x for x, _ in points], [y for _, y in points], colors[name]))
+    return [Line("calibrated", [0.0, 1.0], [0.0, 1.0], INK), *lines] if lines else []
+
+
+def decision_curve(tallies: Mapping[str, Tally], labels: Sequence[str], colors: Mapping[str, str]) -> list[Line]:
+    """Net benefit of acting where the second of two labels is at least as probable as a threshold: true positives less
+    false positives at the threshold's odds, a sample (Vickers and Elkin 2006). Empty for other than two labels."""
+    lines: list[Line] = []
+    for name, tally in tallies.items():
+        if len(labels) != 2 or not tally.shares:
+            continue
+        risk = np.array([shares[1] for _, shares in tally.shares])
+        truth = np.array([label == labels[1] for label, _ in tally.shares])
+        if not lines:
+            everyone = truth.mean() - (1 - truth.mean()) * THRESHOLDS / (1 - THRESHOLDS)
+            shown = everyone >= -0.05
+            lines.append(Line("act on everyone", THRESHOLDS[shown].tolist(), everyone[shown].tolist(), INK))
+        acted = risk[None] >= THRESHOLDS[:, None]
+        gained = (acted & truth).mean(axis=1) - (acted & ~truth).mean(axis=1) * THRESHOLDS / (1 - THRESHOLDS)
+        lines.append(Line(name, THRESHOLDS.tolist(), gained.tolist(), colors[name]))
+    return lines
+
+
+def balance(tally: Tally, labels: Sequence[str]) -> list[tuple[str, int, float]]:
+    """(label, samples, share) in the order of the task's labels."""
+    order = [*labels, *sorted(set(tally.labels) - set(labels))]
+    whole = max(tally.labels.total(), 1)
+    return [(label, tally.labels[label], tally.labels[label] / whole) for label in order if tally.labels[label]][:24]

@@ -1,0 +1,148 @@
+"""All test episodes of a run for its page: a small table of every row, and their texts in packs that open on request.
+
+The table is columns of numbers; the page sorts and filters it. A pack is the JSON of `PACK` samples under every
+variant, compressed (gzip, base64) unless all of them together are short; a browser opens one when a row is chosen.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ghar.metrics import traces
+from ghar.metrics.traces import Row, shorten
+
+PACK = 100  # samples
+PLAIN = 2_000_000  # characters of text up to which nothing is compressed
+LARGEST = 30_000_000  # characters of compressed text; rows after that have no prompts, after twice as many no texts
+
+
+@dataclass(eq=False)
+class Explorer:
+    """What the page is given. columns: variant -> column -> one value a sample, None where it was not played.
+
+    packs: (whether it is compressed, text). without: samples whose prompts, or whole texts, were left out.
+    """
+
+    words: list[str]
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    columns: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    packs: list[tuple[bool, str]] = field(default_factory=list)
+    agents: list[str] = field(default_factory=list)
+    without: int = 0
+    _index: dict[str, int] = field(default_factory=dict)
+    _size: int = 0
+
+    def word(self, text: str | None) -> int:
+        """Number of a label or prediction; -1 for none."""
+        if text is None:
+            return -1
+        if text not in self._index:
+            if not self._index:
+                self._index = {word: i for i, word in enumerate(self.words)}
+            if text not in self._index:
+                self._index[text] = len(self.words)
+                self.words.append(text)
+        return self._index[text]
+
+    def table(self, titles: Mapping[str, str], colors: Mapping[str, str]) -> str:
+        """The table as a script's JSON."""
+        variants = [{"name": name, "title": titles[name], "color": colors[name]} for name in self.columns]
+        found = {"words": self.words, "samples": self.samples, "variants": variants, "columns": self.columns}
+        return as_script(found | {"pack": PACK, "without": self.without})
+
+
+COLUMNS = ("guess", "right", "confidence", "retrieved", "calls", "tokens", "seconds", "reward")
+
+
+def explore(episodes: Mapping[str, Iterator[Row]], main: str, labels: Sequence[str]) -> Explorer:
+    """Read every variant's rows once, side by side in the order of `main`'s; rows are never all in memory."""
+    found = Explorer(list(labels))
+    order = [main, *(name for name in episodes if name != main)]
+    found.columns = {name: {column: [] for column in COLUMNS} for name in order}
+    others = {name: _Beside(episodes[name]) for name in order[1:]}
+    pack: dict[str, Any] = {}
+    raw: list[str] = []
+    for row in episodes[main]:
+        rows = {main: row} | {name: beside.find(row["sample_id"]) for name, beside in others.items()}
+        _sample(found, row, rows)
+        pack[str(len(found.samples) - 1)] = _texts(found, row, rows)
+        if len(pack) == PACK:
+            _close(found, raw, pack)
+            pack = {}
+    if pack:
+        _close(found, raw, pack)
+    found.packs += [(False, as_script(json.loads(text))) for text in raw]
+    return found
+
+
+@dataclass(eq=False)
+class _Beside:
+    """Rows of another variant, found by sample; those that come before it in the file are kept until asked for."""
+
+    rows: Iterator[Row]
+    kept: dict[str, Row] = field(default_factory=dict)
+
+    def find(self, sample: str) -> Row | None:
+        if sample in self.kept:
+            return self.kept.pop(sample)
+        for row in self.rows:
+            if row["sample_id"] == sample:
+                return row
+            self.kept[row["sample_id"]] = row
+        return None
+
+
+def _sample(found: Explorer, row: Row, rows: Mapping[str, Row | None]) -> None:
+    """Add a sample to the table."""
+    about = {"id": row["sample_id"], "of": row.get("subject_id"), "truth": found.word(row["label"])}
+    found.samples.append(about | {"needs": row["needs_retrieval"], "ups": row.get("look_ups")})
+    for name, own in rows.items():
+        values = [None] * len(COLUMNS) if own is None else _values(found, own)
+        for column, value in zip(COLUMNS, values, strict=True):
+            found.columns[name][column].append(value)
+        for turn in own["turns"] if own is not None else ():
+            if turn["agent"] not in found.agents:
+                found.agents.append(turn["agent"])
+
+
+def _values(found: Explorer, row: Row) -> list[Any]:
+    shares = row.get("label_probabilities")
+    confidence = None if shares is None else round(max(shares), 4)
+    tokens, reward = row["prompt_tokens"] + row["completion_tokens"], row["reward"]
+    shown = None if reward is None else round(reward, 4)
+    answer = found.word(row["prediction"]), int(row["correct"]), confidence
+    return [*answer, int(row["retrieved"]), len(row["turns"]), tokens, round(row["seconds"], 4), shown]
+
+
+def _texts(found: Explorer, row: Row, rows: Mapping[str, Row | None]) -> dict[str, Any]:
+    """What a pack holds of a sample."""
+    if found._size > LARGEST:
+        found.without += 1
+    if found._size > 2 * LARGEST:
+        return {"patient": None, "runs": {}}
+    prompts = found._size <= LARGEST
+    runs = {name: traces.episode(own, prompts) for name, own in rows.items() if own is not None}
+    return {"patient": shorten(row["patient"]), "runs": runs}
+
+
+def _close(found: Explorer, raw: list[str], pack: Mapping[str, Any]) -> None:
+    """Keep a finished pack: as it is while all are short, compressed once they are not."""
+    raw.append(json.dumps(pack, ensure_ascii=True))
+    if not found.packs and sum(map(len, raw)) <= PLAIN:
+        return
+    for text in raw:
+        zipped = base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
+        found.packs.append((True, zipped))
+        found._size += len(zipped)
+    raw.clear()
+
+
+def as_script(value: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

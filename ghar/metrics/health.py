@@ -1,0 +1,149 @@
+"""Whether a run's numbers can be trusted, and whether its training worked: verdicts in words, for the top of its page.
+
+Thresholds are rules of thumb, named below; each verdict says the number it rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any, Literal
+
+from ghar.metrics import curves
+from ghar.metrics.look import Look
+
+Row = Mapping[str, Any]
+State = Literal["good", "doubtful", "bad", "unknown"]
+LATELY = 5  # updates that a verdict on training is about
+COLLAPSED = 0.1  # share of its first entropy below which a policy has no choices left
+STRAYED = 0.1, 1.0  # KL to the reference a token, in nats: doubtful, bad
+MISMATCH = 0.01, 0.1  # |trainer's - engine's log-probability|, in nats: doubtful, bad
+ECE = 0.05, 0.15  # expected calibration error: doubtful, bad
+LEAKS = 0.05, 0.5  # share of samples that show what was recorded with the outcome: doubtful, bad
+UNREADABLE = 0.01, 0.05  # share of turns whose reply could not be read: doubtful, bad
+FEW = 100, 30  # patients: doubtful, bad
+THAN = {
+    "good": "better than", "bad": "worse than", "doubtful": "no different, as far as these patients show, from",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One part of a run's health: what it is about, how it stands, and a sentence with the number."""
+
+    about: str
+    state: State
+    sentence: str
+
+
+def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) -> list[Verdict]:
+    """All that a summary and metrics.jsonl can tell; "unknown" where a run measured nothing."""
+    numbers = (summary.get("policies") or {}).get(main) or {}
+    learned = [row for row in rows if row["phase"] == "rl" and row["step"] > 0]
+    training = [_critic(learned), _entropy(learned), _kl(learned), _mismatch(learned)] if learned else []
+    return [*training, _calibration(numbers), _readable(numbers), _leakage(summary), _patients(numbers, summary)]
+
+
+def outcome(summary: Mapping[str, Any], about: Look, main: str | None) -> list[tuple[str, State, str]]:
+    """For every variant that the main one is compared with: its title, whether the main one is better, in words."""
+    found = []
+    for pair, values in (summary.get("differences") or {}).items():
+        first, _, second = pair.partition(" - ")
+        interval = values.get("accuracy")
+        if first != main or interval is None or None in interval:
+            continue
+        value, low, high = interval
+        state: State = "good" if low > 0 else "bad" if high < 0 else "doubtful"
+        numbers = f"{value:+.3f} [{low:+.3f}, {high:+.3f}] in accuracy, paired"
+        found.append((second, state, f"{THAN[state]} {about.title(second)}: {numbers}"))
+    first_ones = [about.before] if about.before else []
+    return sorted(found, key=lambda one: one[0] not in first_ones)
+
+
+def _graded(value: float, limits: tuple[float, float]) -> State:
+    """Good up to the first limit, bad from the second."""
+    return "good" if value <= limits[0] else "doubtful" if value <= limits[1] else "bad"
+
+
+def _lately(rows: Sequence[Row], key: str) -> float | None:
+    values = [row[key] for row in rows if row.get(key) is not None][-LATELY:]
+    return mean(values) if values else None
+
+
+def _critic(rows: Sequence[Row]) -> Verdict:
+    explained = _lately(rows, "train/explained_variance")
+    if explained is None:
+        return Verdict("critic", "unknown", "This run was trained without a critic.")
+    worthless = any(row.get("train/critic/worthless") for row in rows[-LATELY:])
+    state: State = "bad" if worthless or explained <= 0 else "doubtful" if explained < 0.1 else "good"
+    sentence = curves.critic(rows) or f"It explains {explained:.0%} of the variance of the returns."
+    return Verdict("critic", state, sentence)
+
+
+def _entropy(rows: Sequence[Row]) -> Verdict:
+    values = [row["train/entropy"] for row in rows if row.get("train/entropy") is not None]
+    if len(values) < 2 or values[0] <= 0:
+        return Verdict("entropy", "unknown", "Entropy was not measured over several updates.")
+    share = mean(values[-LATELY:]) / values[0]
+    state: State = "bad" if share < COLLAPSED else "doubtful" if share < 2 * COLLAPSED else "good"
+    lately = mean(values[-LATELY:])
+    return Verdict("entropy", state, f"{lately:.3f} nats a token lately, {share:.0%} of the first update's.")
+
+
+def _kl(rows: Sequence[Row]) -> Verdict:
+    value = _lately(rows, "train/kl/reference")
+    if value is None:
+        value = _lately(rows, "train/approx_kl")
+        if value is None:
+            return Verdict("KL", "unknown", "No divergence from the reference policy was measured.")
+        return Verdict("KL", _graded(abs(value), STRAYED), f"{value:.4f} nats a token from the policy that sampled.")
+    return Verdict("KL", _graded(value, STRAYED), f"{value:.4f} nats a token from the policy after SFT.")
+
+
+def _mismatch(rows: Sequence[Row]) -> Verdict:
+    value = _lately(rows, "train/mismatch/mean")
+    if value is None:
+        return Verdict("mismatch", "unknown", "Sampler and trainer were not compared.")
+    return Verdict("mismatch", _graded(value, MISMATCH), f"Sampler and trainer differ by {value:.1e} nats a token.")
+
+
+def _calibration(numbers: Mapping[str, Any]) -> Verdict:
+    after, before = numbers.get("ece_calibrated"), numbers.get("ece")
+    interval = after or before
+    if not interval or interval[0] is None:
+        return Verdict("calibration", "unknown", "No label probabilities were measured.")
+    which = "at the temperature fitted on validation patients" if after else "as the model gives them"
+    sentence = f"Expected calibration error {interval[0]:.3f} {which}."
+    return Verdict("calibration", _graded(interval[0], ECE), sentence)
+
+
+def _readable(numbers: Mapping[str, Any]) -> Verdict:
+    interval, failures = numbers.get("format_errors"), numbers.get("failures") or 0
+    if not interval or interval[0] is None:
+        return Verdict("replies", "unknown", "No replies were asked for.")
+    failed = f" {failures} episodes failed and count as wrong." if failures else ""
+    state = "doubtful" if failures and interval[0] <= UNREADABLE[0] else _graded(interval[0], UNREADABLE)
+    return Verdict("replies", state, f"{interval[0]:.1%} of the replies could not be read.{failed}")
+
+
+def _leakage(summary: Mapping[str, Any]) -> Verdict:
+    audit = summary.get("audit") or {}
+    found = (audit.get("modes") or {}).get(audit.get("used"))
+    if not found:
+        return Verdict("leakage", "unknown", "What was known when was not audited for this task.")
+    score = found["leak_score"]
+    sentence = (
+        f"{score:.0%} of the samples show what was recorded only with the outcome, or are predicted no earlier than it "
+        f"(data.leakage={audit['used']})."
+    )
+    return Verdict("leakage", _graded(score, LEAKS), sentence)
+
+
+def _patients(numbers: Mapping[str, Any], summary: Mapping[str, Any]) -> Verdict:
+    count = numbers.get("patients")
+    if count is None:
+        return Verdict("patients", "bad", "Patients were not counted, so intervals are too narrow.")
+    state: State = "good" if count >= FEW[0] else "doubtful" if count >= FEW[1] else "bad"
+    whose = " They are generated." if summary.get("generated") else ""
+    return Verdict("patients", state, f"{count:,} test patients; intervals draw whole patients.{whose}")

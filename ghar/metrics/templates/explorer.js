@@ -1,0 +1,219 @@
+// The list of all episodes: filter, sort, and read one under two variants side by side.
+{
+  const table = JSON.parse(document.getElementById("table").textContent);
+  const colors = JSON.parse(document.getElementById("agents").textContent);
+  const packs = [...document.querySelectorAll("script.pack")];
+  const form = document.getElementById("filters");
+  const body = document.querySelector("#rows tbody");
+  const head = document.querySelector("#rows thead tr");
+  const WINDOW = 100;
+  const opened = new Map();
+  let found = [], shown = WINDOW, sorted = "", upwards = true, chosen = -1;
+
+  const field = (name) => form.elements.namedItem(name);
+  const titled = Object.fromEntries(table.variants.map((v) => [v.name, v.title]));
+  const word = (i) => (i === null ? "not played" : i < 0 ? "none" : table.words[i]);
+  const node = (tag, text, kind) => {
+    const made = document.createElement(tag);
+    if (text !== undefined && text !== null) made.textContent = text;
+    if (kind) made.className = kind;
+    return made;
+  };
+  const add = (parent, tag, text, kind) => parent.appendChild(node(tag, text, kind));
+  const option = (select, value, text) => { const made = add(select, "option", text); made.value = value; };
+
+  for (const variant of table.variants) {
+    option(field("left"), variant.name, variant.title);
+    option(field("right"), variant.name, variant.title);
+  }
+  if (table.variants.length > 1) field("right").selectedIndex = 1;
+  for (const name of ["truth", "guess"]) {
+    option(field(name), "", "any");
+    table.words.forEach((text, i) => option(field(name), String(i), text));
+  }
+  option(field("guess"), "-1", "no readable answer");
+  const first = { left: field("left").value, right: field("right").value };
+
+  // What each choice of "Show" keeps; l, r: columns of the left and right variant.
+  const kinds = {
+    right: (l, r, i) => l.right[i] === 1,
+    wrong: (l, r, i) => l.right[i] === 0,
+    apart: (l, r, i) => l.guess[i] !== null && r.guess[i] !== null && l.guess[i] !== r.guess[i],
+    gained: (l, r, i) => l.right[i] === 1 && r.right[i] === 0,
+    lost: (l, r, i) => l.right[i] === 0 && r.right[i] === 1,
+    needed: (l, r, i) => table.samples[i].needs === true,
+    spared: (l, r, i) => table.samples[i].needs === false,
+    asked: (l, r, i) => l.retrieved[i] === 1,
+    missed: (l, r, i) => table.samples[i].needs === true && l.retrieved[i] === 0,
+    failed: (l, r, i) => l.guess[i] === -1,
+  };
+  const heads = {
+    sample: (i) => table.samples[i].id,
+    patient: (i) => table.samples[i].of ?? "",
+    label: (i) => word(table.samples[i].truth),
+    left: (i) => word(columns("left").guess[i]),
+    right: (i) => word(columns("right").guess[i]),
+    confidence: (i) => columns("left").confidence[i],
+    "looked up": (i) => (columns("left").retrieved[i] ? "yes" : "no"),
+    calls: (i) => columns("left").calls[i],
+    tokens: (i) => columns("left").tokens[i],
+    seconds: (i) => columns("left").seconds[i],
+    reward: (i) => columns("left").reward[i],
+  };
+  function columns(side) { return table.columns[field(side).value]; }
+
+  function filter() {
+    const l = columns("left"), r = columns("right");
+    const text = field("search").value.trim().toLowerCase();
+    const truth = field("truth").value, guess = field("guess").value, kind = kinds[field("kind").value];
+    const least = field("confidence").value, tokens = field("tokens").value;
+    found = [];
+    for (let i = 0; i < table.samples.length; i++) {
+      const sample = table.samples[i];
+      if (text && !(String(sample.id).toLowerCase().includes(text) || String(sample.of ?? "").toLowerCase() === text)) continue;
+      if (truth !== "" && sample.truth !== Number(truth)) continue;
+      if (guess !== "" && l.guess[i] !== Number(guess)) continue;
+      if (kind && !kind(l, r, i)) continue;
+      if (least !== "" && !(l.confidence[i] >= Number(least))) continue;
+      if (tokens !== "" && !(l.tokens[i] >= Number(tokens))) continue;
+      found.push(i);
+    }
+    if (sorted) {
+      const key = heads[sorted], turn = upwards ? 1 : -1;
+      const keys = new Map(found.map((i) => [i, key(i)]));
+      found.sort((a, b) => {
+        const x = keys.get(a), y = keys.get(b);
+        return turn * (x === y ? a - b : x === null ? 1 : y === null ? -1 : x < y ? -1 : 1);
+      });
+    }
+    shown = WINDOW;
+    draw();
+  }
+
+  function draw() {
+    head.replaceChildren();
+    for (const name of Object.keys(heads)) {
+      const text = name === "left" || name === "right" ? titled[field(name).value] : name;
+      const cell = add(head, "th", text + (sorted === name ? (upwards ? " \u2191" : " \u2193") : ""));
+      cell.scope = "col";
+      cell.addEventListener("click", () => { upwards = sorted === name ? !upwards : true; sorted = name; filter(); });
+    }
+    const l = columns("left"), r = columns("right");
+    body.replaceChildren(...found.slice(0, shown).map((i) => {
+      const row = node("tr");
+      row.tabIndex = 0;
+      row.dataset.sample = i;
+      row.setAttribute("aria-selected", String(i === chosen));
+      for (const [name, value] of Object.entries(heads)) {
+        const cell = add(row, "td", value(i));
+        if (name === "left" && l.right[i] !== null) cell.className = l.right[i] ? "right" : "wrong";
+        if (name === "right" && r.right[i] !== null) cell.className = r.right[i] ? "right" : "wrong";
+      }
+      row.addEventListener("click", () => choose(i));
+      row.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(i); });
+      return row;
+    }));
+    const right = found.filter((i) => l.right[i] === 1).length;
+    const share = found.length ? ` ${titled[field("left").value]} is right on ${right.toLocaleString("en")} of them.` : "";
+    document.getElementById("count").textContent =
+      `${found.length.toLocaleString("en")} of ${table.samples.length.toLocaleString("en")} rows.${share}`;
+    document.getElementById("more").hidden = shown >= found.length;
+  }
+
+  // The texts of a pack of samples, unpacked when one of them is first read.
+  async function pack(number) {
+    if (!opened.has(number)) {
+      const script = packs[number];
+      opened.set(number, script.type === "application/json" ? JSON.parse(script.textContent) : JSON.parse(await unzipped(script.textContent)));
+    }
+    return opened.get(number);
+  }
+  async function unzipped(text) {
+    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  }
+
+  async function choose(i) {
+    chosen = i;
+    for (const row of body.children) row.setAttribute("aria-selected", String(Number(row.dataset.sample) === i));
+    const texts = (await pack(Math.floor(i / table.pack)))[i];
+    const sample = table.samples[i], detail = document.getElementById("detail");
+    detail.replaceChildren();
+    const title = add(detail, "h3", sample.id);
+    if (sample.of !== null && sample.of !== undefined) add(title, "span", ` of patient ${sample.of}`, "quiet small");
+    const about = [`Label ${word(sample.truth)}`];
+    if (sample.needs !== null) about.push(`a look-up was ${sample.needs ? "needed" : "not needed"}`);
+    if (sample.ups !== null && sample.ups !== undefined) about.push(`look-ups needed: ${sample.ups}`);
+    add(detail, "p", about.join(" \u00b7 "));
+    add(detail, "pre", texts.patient ?? "The texts of this row were left out of the page; episodes/*.jsonl has them.");
+    const side = add(detail, "div", undefined, "side");
+    const names = [...new Set([field("left").value, field("right").value])];
+    for (const name of names) read(add(side, "div"), name, table.columns[name], i, texts.runs[name]);
+  }
+
+  function read(place, name, columns, i, episode) {
+    add(place, "h3", titled[name]);
+    const outcome = add(place, "div", undefined, "outcome");
+    add(outcome, "span", "Answer ").appendChild(node("b", word(columns.guess[i])));
+    if (columns.right[i] !== null) add(outcome, "span", columns.right[i] ? "Right" : "Wrong", columns.right[i] ? "right" : "wrong");
+    if (columns.confidence[i] !== null) add(outcome, "span", `probability ${columns.confidence[i]}`);
+    if (!episode) return;
+    if (episode.failure) add(place, "p", `Failed: ${episode.failure}`, "wrong");
+    add(place, "div", `${episode.line}. ${columns.calls[i]} calls, ${columns.tokens[i].toLocaleString("en")} tokens, ${columns.seconds[i]} s.`, "small quiet");
+    for (const lookup of episode.lookups) lookedUp(place, lookup);
+    for (const turn of episode.turns) {
+      const block = add(place, "div", undefined, "turn");
+      block.style.setProperty("--agent", colors[turn.agent] ?? "currentColor");
+      const top = add(block, "div", undefined, "head");
+      add(top, "b", `Agent ${turn.agent}`);
+      add(top, "span", turn.role);
+      add(top, "span", `iteration ${turn.step}`);
+      add(top, "span", turn.ok ? "readable" : "not readable", turn.ok ? "right" : "wrong");
+      add(block, "div", turn.reply, "reply");
+      if (turn.evidence) { add(block, "h4", "Evidence shown"); add(block, "pre", turn.evidence); }
+      if (turn.prompt !== null) {
+        const more = add(block, "details");
+        add(more, "summary", "Prompt");
+        add(more, "pre", turn.prompt);
+      }
+    }
+  }
+
+  function lookedUp(place, lookup) {
+    const more = add(place, "details");
+    const used = lookup.found.filter((one) => one.shown).length;
+    add(more, "summary", `Look-up "${lookup.query}": ${lookup.found.length} found, ${used} used`);
+    const list = add(add(more, "div", undefined, "scroll"), "table");
+    const top = add(add(list, "thead"), "tr");
+    for (const name of ["rank", "score", "meta-path", "passage", ""]) add(top, "th", name);
+    const rows = add(list, "tbody");
+    lookup.found.forEach((one, rank) => {
+      const row = add(rows, "tr");
+      for (const value of [rank + 1, one.score.toFixed(3), one.path ?? one.kind]) add(row, "td", value);
+      add(row, "td", one.text, one.shown ? "" : "cut");
+      add(row, "td", one.shown ? "used" : "cut");
+    });
+  }
+
+  form.addEventListener("input", filter);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(() => {
+    field("left").value = first.left;
+    field("right").value = first.right;
+    filter();
+  }));
+  for (const name of ["left", "right"]) field(name).addEventListener("change", () => { if (chosen >= 0) choose(chosen); });
+  document.getElementById("more").addEventListener("click", () => { shown += WINDOW; draw(); });
+  for (const cell of document.querySelectorAll(".confusion button")) {
+    cell.addEventListener("click", () => {
+      field("left").value = cell.dataset.variant;
+      field("truth").value = cell.dataset.truth;
+      field("guess").value = cell.dataset.guess;
+      field("kind").value = "";
+      filter();
+      document.getElementById("episodes").scrollIntoView();
+    });
+  }
+  filter();
+}

@@ -1,0 +1,72 @@
+"""The verdicts at the top of a page, each side of its threshold, and the page of several runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ghar.errors import BadInput
+from ghar.metrics.health import outcome, verdicts
+from ghar.metrics.look import Look
+from ghar.metrics.several import write_several
+from tests.metrics.conftest import HABITS, build_run, make_rows
+
+
+def states(summary: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, str]:
+    return {verdict.about: verdict.state for verdict in verdicts(summary, rows, "ghar_rl")}
+
+
+def rows_with(**numbers: float) -> list[dict[str, Any]]:
+    return [{"phase": "rl", "step": step, **{f"train/{k}": v for k, v in numbers.items()}} for step in range(1, 8)]
+
+
+def numbered(**numbers: Any) -> dict[str, Any]:
+    return {"policies": {"ghar_rl": numbers}}
+
+
+def test_every_part_of_a_runs_health_has_a_verdict() -> None:
+    nothing = states({"policies": {"ghar_rl": {}}}, [])
+    assert nothing == {"calibration": "unknown", "replies": "unknown", "leakage": "unknown", "patients": "bad"}
+    good = numbered(patients=400, ece=[0.03, 0.02, 0.04], format_errors=[0.0, 0.0, 0.0], failures=0)
+    good["audit"] = {"used": "strict", "modes": {"strict": {"leak_score": 0.0}}}
+    rows = rows_with(explained_variance=0.4, entropy=0.5, **{"kl/reference": 0.02, "mismatch/mean": 1e-6})
+    assert set(states(good, rows).values()) == {"good"}
+    bad = numbered(patients=12, ece=[0.3, 0.2, 0.4], format_errors=[0.2, 0.1, 0.3], failures=3)
+    bad["audit"] = {"used": "paper", "modes": {"paper": {"leak_score": 1.0}}}
+    rows = rows_with(explained_variance=-0.1, entropy=0.01, **{"kl/reference": 3.0, "mismatch/mean": 0.5})
+    rows[0]["train/entropy"] = 1.0
+    assert set(states(bad, rows).values()) == {"bad"}
+
+
+def test_a_temperature_that_was_fitted_counts() -> None:
+    summary = numbered(patients=400, ece=[0.3, 0.2, 0.4], ece_calibrated=[0.02, 0.01, 0.03])
+    found = {verdict.about: verdict for verdict in verdicts(summary, [], "ghar_rl")}
+    assert found["calibration"].state == "good" and "validation" in found["calibration"].sentence
+
+
+@pytest.mark.parametrize("interval, state", [
+    ([0.1, 0.05, 0.15], "good"), ([-0.1, -0.2, -0.01], "bad"), ([0.01, -0.02, 0.04], "doubtful"),
+])  # fmt: skip
+def test_whether_it_worked(interval: list[float], state: str) -> None:
+    other = {"accuracy": [0, 0, 0]}
+    summary = {"differences": {"ghar_rl - llm_only": other, "ghar_rl - ghar_sft": {"accuracy": interval}}}
+    found = outcome(summary, Look(before="ghar_sft", titles={"ghar_sft": "After SFT"}), "ghar_rl")
+    assert found[0][:2] == ("ghar_sft", state) and "After SFT" in found[0][2] and len(found) == 2
+
+
+def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
+    folders = []
+    for seed in (0, 1):
+        run = build_run(tmp_path / f"seed{seed}", {name: make_rows(name, 40, seed) for name in HABITS})
+        run.write_config(f"seed: {seed}\ntrainer:\n  lr: 0.1\n")
+        folders.append(run.path)
+    other = build_run(tmp_path / "other", {name: make_rows(name, 40) for name in HABITS})
+    other.write_config("seed: 0\ntrainer:\n  lr: 0.2\n")
+    page = write_several([*folders, other.path], tmp_path / "runs.html").read_text()
+    assert "Means over seeds" in page and "seed0, seed1</th><td>2</td>" in page
+    assert '<th scope="row">trainer.lr</th><td>0.1</td><td>0.1</td><td>0.2</td>' in page
+    assert "<script" not in page and "http" not in page.replace("http://www.w3.org", "")
+    with pytest.raises(BadInput, match="train or evaluate it first"):
+        write_several([tmp_path], tmp_path / "none.html")
