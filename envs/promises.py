@@ -50,7 +50,7 @@ def check(env: Any, *, seed: int = 0, episodes: int = 3) -> None:
         _replayed(play)
 
 
-def _require(holds: Any, sentence: str) -> None:
+def _require(holds: object, sentence: str) -> None:
     if not holds:
         raise AssertionError(f"envs.check: {sentence}.")
 
@@ -136,7 +136,7 @@ def _refused(core: Any, place: int, observation: dict[str, np.ndarray]) -> None:
             _require(False, f"action {action} is outside the mask and was taken")
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: object, b: Any) -> bool:
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) else a == b

@@ -1,9 +1,9 @@
 """The command `ghar`: every launcher under one name.
 
-    ghar train --quick                                        # generated patients, tiny model: minutes, to a report
-    ghar train system=ehr_rag task=read run_dir=runs/ehr_rag  # any system, by the same recipe
-    ghar evaluate system=exprag task=read                     # a run again, or a system that was never trained
-    ghar report runs/ehr_rag runs/exprag                      # several runs side by side, in one page
+    ghar train --quick                                       # generated patients, a report in minutes
+    ghar train system=ehr_rag task=read run_dir=runs/ehr_rag # any system, by the same recipe
+    ghar evaluate system=exprag task=read                    # a run again, or rules and no model
+    ghar report runs/ehr_rag runs/exprag                     # several runs in one page
 
 COMMAND --help says what a command takes. In a clone, `python launch/COMMAND.py` is the same.
 """

@@ -32,29 +32,12 @@ from ghar.errors import BadInput, fate
 from ghar.interrupt import EXIT, stop_on_terminate
 from ghar.privacy import ask_gate
 from launch import help as helping
+from launch.renamed import GONE, replaced
 
 # Beside launch/ in a clone, in it where it is installed (setup.py).
 HERE = Path(__file__).resolve().parent
 CONF = next(folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir())
 OmegaConf.register_new_resolver("user_cache", lambda: str(user_cache()), replace=True)
-# Names of earlier versions, and what stands in their place: a key that ends in a dot stands for all below it.
-RENAMED = {
-    "policy": "system", "env.rewrites": "system.rewrites", "env.max_iterations": "system.max_iterations",
-    "env.max_paths": "system.max_paths", "env.ablation": "system.ablation", "reward.alpha": "system.alpha",
-    "reward.length": "system.length", "reward.normalise": "system.normalise", "reward.rank": "system.rank",
-    "reward.composition": "system.composition", "eval.policies": "eval.variants", "eval.navigation": "rllib.checkpoint",
-    "kare.methods": "eval.variants", "ehr_rag.methods": "eval.variants", "ehr_rag.answers": "eval.variants",
-    "exprag.policies": "eval.variants",
-    "selector.name": "eval.variants", "kare.": "system.", "ehr_rag.": "system.", "exprag.": "system.",
-    "selector.": "system.", "trainer.rllib.": "rllib.",
-}  # fmt: skip
-
-GONE = {  # keys of earlier versions that had one value everywhere
-    "keep_best": "the best checkpoint is always kept", "model.lora_alpha": "it is twice model.lora_rank",
-    "trainer.rl.value_clip": "it is 5, in units of reward", "retriever.wait_ms": "it is 2 ms",
-    "rllib.timeout": "it is 300 s", "rllib.runners": "the process that learns samples too",
-    "logger.project": "set WANDB_PROJECT", "logger.entity": "set WANDB_ENTITY", "logger.group": "set WANDB_RUN_GROUP",
-}  # fmt: skip
 
 
 def launch(job: Callable[[Config], None], sends: bool = True) -> None:
@@ -251,21 +234,13 @@ def _checked(values: Mapping[str, Any]) -> Config:
     return build(values, settings, getattr(sys.modules[settings.__module__], "contradictions", None))
 
 
-def _replaced(key: str) -> str | None:
-    """What stands in place of a key of an earlier version."""
-    if key in RENAMED:
-        return RENAMED[key]
-    section = next((old for old in RENAMED if old.endswith(".") and key.startswith(old)), None)
-    return None if section is None else RENAMED[section] + key.removeprefix(section)
-
-
 def _wrong(override: Override, settings: type | None) -> list[str]:
     """Sentences for an override that names nothing known. settings: see `_own_system`."""
     key = override.key_or_group
     text = override.input_line or key
     if isinstance(override.value(), Glob):
         return [f"{text} cannot be read: name the values one by one, {key}=a,b with --multirun."]
-    if now := _replaced(key):
+    if now := replaced(key):
         return [f"There is no key {key} any more: write {now}=... instead."]
     if key in GONE:
         return [f"There is no key {key} any more: {GONE[key]}; leave it out."]

@@ -18,7 +18,8 @@ from envs.system import settings_of
 from ghar.config import Config, Range
 from ghar.configure import build, key_types, leaf_keys, nearest, section_keys, unknown_key
 from ghar.errors import BadInput
-from launch.entry import GONE, RENAMED, groups, load
+from launch.entry import groups, load
+from launch.renamed import GONE, RENAMED
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = sorted(path.parent.name for path in (ROOT / "envs").glob("*/settings.py"))

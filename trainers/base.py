@@ -23,8 +23,9 @@ from ghar.progress import track
 from trainers.runs.checkpoint import fault
 from trainers.runs.distributed import main_first, on_main
 from trainers.runs.models import save_model
+from trainers.sft.arguments import SFTSettings
 from trainers.sft.pairs import Pair, tokenised
-from trainers.sft.run import SFTSettings, run_sft
+from trainers.sft.run import run_sft
 
 BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
 TEXTS = 500  # episodes whose prompts the tokenizer is made from

@@ -203,7 +203,7 @@ class NavigationPlay:
         seen, mask = self.chart.observe(self.paused.acts[place], self.picked)
         return {"observation": seen, "action_mask": mask}
 
-    def act(self, place: int, action: Any) -> None:
+    def act(self, place: int, action: object) -> None:
         act = self.paused.acts[place]
         chosen = within(action, self.chart.mask(act, self.picked))
         text, self.picked = self.chart.reply(act, chosen, self.picked)

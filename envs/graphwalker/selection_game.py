@@ -99,7 +99,7 @@ class WalkPlay:
         act = self.paused.acts[place]
         return {"observation": self.game.observe(act), "action_mask": self.game.mask(act)}
 
-    def act(self, place: int, action: Any) -> None:
+    def act(self, place: int, action: object) -> None:
         act = self.paused.acts[place]
         self.paused.answer(place, Completion(act.choices[within(action, self.game.mask(act))]))
 

@@ -35,7 +35,7 @@ class Play(Protocol):
         """What the agent sees that decides at `place`; None: what one sees that has nothing to decide."""
         ...
 
-    def act(self, place: int, action: Any) -> None:
+    def act(self, place: int, action: object) -> None:
         """Take the decision. Raises gymnasium.error.InvalidAction, and then nothing has happened."""
         ...
 
@@ -81,7 +81,7 @@ class TextPlay:
     def observe(self, place: int | None) -> str:
         return "" if place is None else self.paused.acts[place].prompt
 
-    def act(self, place: int, action: Any) -> None:
+    def act(self, place: int, action: object) -> None:
         if not isinstance(action, str):
             raise InvalidAction(f"A reply is a str, not {type(action).__name__}: {action!r}")
         self.paused.answer(place, Completion(action))
@@ -161,7 +161,7 @@ class TokenPlay:
         seen[HEADER : HEADER + len(ids)] = ids
         return {"observation": seen, "action_mask": self._mask(act)}
 
-    def act(self, place: int, action: Any) -> None:
+    def act(self, place: int, action: object) -> None:
         act, (prompt, reply) = self.paused.acts[place], self._said(place)
         chosen = within(action, self._mask(act))
         if act.choices:
@@ -199,7 +199,7 @@ def only_waiting(actions: int) -> np.ndarray:
     return mask
 
 
-def within(action: Any, mask: np.ndarray) -> int:
+def within(action: object, mask: np.ndarray) -> int:
     """The action as an int. Raises InvalidAction for what is no whole number, or not in the mask."""
     if isinstance(action, bool) or not isinstance(action, int | np.integer):
         raise InvalidAction(f"An action is a whole number, not {type(action).__name__}: {action!r}")

@@ -66,7 +66,7 @@ class GymView(gymnasium.Env[Any, Any]):
             raise ResetNeeded("action_masks() needs an episode under way, of a game whose actions are numbers.")
         return mask.astype(bool)
 
-    def _act(self, place: int, action: Any) -> bool:
+    def _act(self, place: int, action: object) -> bool:
         """Take the decision; whether another action had to stand in for it."""
         assert self.play is not None
         try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ghar.metrics.ceilings import in_words
+from ghar.metrics.explorer import as_script
 
 Row = Mapping[str, Any]
 COLUMNS = {
@@ -55,7 +55,7 @@ def page(summary: Row, rows: Mapping[str, Sequence[Row]]) -> str:
     pages.filters["cell"] = cell
     html = pages.get_template("comparison.html").render(
         summary=summary, columns=COLUMNS, small=("accuracy", "balanced_accuracy", "macro_f1", "auroc"),
-        ceilings=in_words(summary), traces=_as_script(_traces(rows)),
+        ceilings=in_words(summary), traces=as_script(_traces(rows)),
     )  # fmt: skip
     return html.encode("utf-8", "replace").decode()
 
@@ -86,8 +86,3 @@ def _episode(row: Row) -> dict[str, Any]:
         for turn in row["turns"]
     ]
     return {"prediction": row["prediction"], "correct": row["correct"], "failure": row["failure"], "turns": turns}
-
-
-def _as_script(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(value, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -142,7 +142,7 @@ def _close(found: Explorer, raw: list[str], pack: Mapping[str, Any]) -> None:
     raw.clear()
 
 
-def as_script(value: Any) -> str:
+def as_script(value: object) -> str:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -124,7 +124,7 @@ def _charts(runs: Sequence[One]) -> list[tuple[str, str]]:
     return charts
 
 
-def _cell(interval: Any) -> str:
+def _cell(interval: object) -> str:
     return _text(interval) if isinstance(interval, list) and None not in interval else ""
 
 

@@ -245,13 +245,13 @@ def _trl() -> Any:
         said = torch.as_tensor(replies)
         start = [(0.0, 0.0)]
 
-        def handed_out(model: Any, queries: Any, *_: Any) -> tuple[Any, Any]:
+        def handed_out(model: Any, queries: Any, *_: object) -> tuple[Any, Any]:
             whole = torch.cat([queries, said], 1), torch.zeros(*said.shape, spec.vocab)
             start[0] = clocks()
             return whole
 
         class Clock(TrainerCallback):
-            def on_step_end(self, *_: Any, **__: Any) -> None:
+            def on_step_end(self, *_: object, **__: object) -> None:
                 seconds.append(since(start[0]))
 
         reward = torch.nn.Identity()

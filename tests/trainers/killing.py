@@ -19,7 +19,7 @@ import trl.trainer.sft_trainer  # noqa: F401 (the training imports it late: here
 from ghar.llm.hf import HFEngine
 from launch.entry import launch, load
 from trainers.recipe import Run, train
-from trainers.sft import run as sft
+from trainers.sft import arguments as sft
 
 WRITES = ("fsync", "rename", "replace")  # of os: whatever must survive goes through these
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,48 +17,19 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ghar.config import Deepspeed
 from ghar.errors import BadInput
 from ghar.interrupt import finishing
 from ghar.progress import progress
 from trainers.runs.checkpoint import fault, other_processes, seal
-from trainers.runs.distributed import gather, load_deepspeed, on_main, rank, world
-from trainers.runs.zero import ALONE, zero_config
+from trainers.runs.distributed import gather, on_main, rank, world
+from trainers.sft.arguments import SFTSettings, arguments_of
 from trainers.sft.pairs import Pair, collate, dataset
 
-SAVES = 10  # checkpoints of a training that keeps any
 ORIGIN = "origin.json"  # in each: what the training was of
-
-
-@dataclass(frozen=True)
-class SFTSettings:
-    """steps: optimiser steps; batch_size: pairs a step; micro_batch: pairs a forward pass; lr: peak learning rate;
-    warmup: share of the steps it rises over before it falls to zero as `schedule` says; weight_decay, max_grad_norm: as
-    named; max_length: tokens, longer pairs are refused; log_every: steps a point of the loss curve covers, and after
-    which the validation loss is computed;
-    finetune: "full", or "lora" with rank and alpha, merged into the model at the end; deepspeed: what several
-    processes share out; dtype: of the model's weights."""
-
-    steps: int
-    batch_size: int
-    lr: float
-    micro_batch: int
-    warmup: float = 0.05
-    schedule: Literal["linear", "cosine"] = "linear"
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    max_length: int = 4096
-    log_every: int = 20
-    finetune: Literal["full", "lora"] = "full"
-    rank: int = 16
-    alpha: int = 32
-    deepspeed: Deepspeed = ALONE
-    dtype: str = "float32"
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,7 +75,7 @@ def run_sft(
     with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
         trainer: Any = CompletionTrainer(
             model=model,
-            args=_arguments(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),
+            args=arguments_of(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),
             data_collator=partial(collate, pad_id=tokenizer.pad_token_id),
             train_dataset=dataset(pairs).select(draw_order(lengths, cfg)),
             eval_dataset=dataset(valid) if valid else None,
@@ -176,10 +145,10 @@ def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: S
     from transformers import TrainerCallback
 
     class Callback(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        def on_train_begin(self, args: object, state: Any, control: Any, **kwargs: object) -> None:
             advance(state.global_step)
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        def on_step_end(self, args: object, state: Any, control: Any, **kwargs: object) -> None:
             advance()
             if state.global_step == args.max_steps:  # the last, perhaps shorter, stretch of the curve
                 control.should_log = True
@@ -190,7 +159,7 @@ def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: S
                 if any(gather(stopping.asked())):
                     stopping.stopped = control.should_save = control.should_training_stop = True
 
-        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        def on_save(self, args: object, state: Any, control: Any, **kwargs: object) -> None:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             gather(None)  # every process writes its part before the whole is sealed
             if rank() == 0:
@@ -244,81 +213,6 @@ def _check(pairs: Sequence[Pair], cfg: SFTSettings) -> None:
                 f"SFT pair {i} is {length} tokens long, more than model.max_length={cfg.max_length}: raise that, or "
                 "lower env.history_tokens."
             )
-
-
-def _arguments(cfg: SFTSettings, folder: str, cpu: bool, kept: bool, validated: bool) -> Any:
-    from trl.trainer.sft_config import SFTConfig
-
-    if cfg.batch_size % cfg.micro_batch:
-        raise BadInput(f"sft batch_size {cfg.batch_size} is not a multiple of micro_batch {cfg.micro_batch}")
-    if cfg.batch_size % world():
-        raise BadInput(f"sft batch_size {cfg.batch_size} is not a multiple of the number of processes, {world()}")
-    own = cfg.batch_size // world()
-    micro_batch = math.gcd(own, cfg.micro_batch)
-    sharded = cfg.deepspeed.stage is not None
-    if sharded:
-        _announce_deepspeed(cpu)
-    arguments = SFTConfig(
-        output_dir=folder,
-        max_steps=cfg.steps,
-        per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=own // micro_batch,
-        deepspeed=_deepspeed(cfg, micro_batch, own // micro_batch) if sharded else None,
-        learning_rate=cfg.lr,
-        lr_scheduler_type=cfg.schedule,
-        warmup_steps=int(cfg.warmup * cfg.steps),
-        weight_decay=cfg.weight_decay,
-        max_grad_norm=cfg.max_grad_norm,
-        seed=cfg.seed,
-        data_seed=cfg.seed,
-        use_cpu=cpu and not sharded,
-        accelerator_config={"use_configured_state": True} if sharded else None,
-        bf16=sharded and cfg.dtype == "bfloat16",
-        gradient_checkpointing=cfg.deepspeed.checkpointing,
-        gradient_checkpointing_kwargs={"use_reentrant": False} if cfg.deepspeed.checkpointing else None,
-        max_length=None,
-        dataset_kwargs={"skip_prepare_dataset": True},
-        remove_unused_columns=False,
-        train_sampling_strategy="sequential",
-        logging_strategy="steps",
-        logging_steps=cfg.log_every,
-        save_strategy="steps" if kept or validated else "no",
-        # where a point of the loss curve ends: what is summed up for the next one is not part of a checkpoint
-        save_steps=cfg.log_every if validated else cfg.log_every * -(-cfg.steps // (SAVES * cfg.log_every)),
-        save_total_limit=2,
-        eval_strategy="steps" if validated else "no",
-        eval_steps=cfg.log_every,
-        load_best_model_at_end=validated,
-        metric_for_best_model="eval_loss" if validated else None,
-        greater_is_better=False if validated else None,
-        report_to=[],
-        disable_tqdm=True,
-        ddp_find_unused_parameters=False,  # every parameter takes part in every step
-        dataloader_num_workers=0,
-        dataloader_pin_memory=not cpu,
-    )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # a process uses its own GPU, however many it sees
-    return arguments
-
-
-def _announce_deepspeed(cpu: bool) -> None:
-    """Tell accelerate of the processes: on a CPU it takes DeepSpeed's for one unless the backend is named."""
-    from accelerate.state import AcceleratorState, PartialState
-
-    load_deepspeed()
-    AcceleratorState._reset_state(reset_partial_state=True)
-    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
-    try:
-        PartialState(backend="gloo" if cpu else None)
-    finally:
-        del os.environ["ACCELERATE_USE_DEEPSPEED"]
-
-
-def _deepspeed(cfg: SFTSettings, micro_batch: int, accumulate: int) -> dict[str, Any]:
-    return zero_config(cfg.deepspeed, cfg.dtype, cfg.max_grad_norm) | {
-        "train_micro_batch_size_per_gpu": micro_batch,
-        "gradient_accumulation_steps": accumulate,
-    }
 
 
 def _released(trainer: Any, cfg: SFTSettings) -> Any:

@@ -19,7 +19,7 @@ from ghar.config import Config
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
-from trainers.sft.run import SFTSettings
+from trainers.sft.arguments import SFTSettings
 
 
 def imitation(config: Config, pairs: int, epochs: int | None = None) -> SFTSettings:

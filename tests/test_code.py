@@ -1,0 +1,78 @@
+"""How long functions and files are, what has a docstring, how much is typed Any: numbers that a reader feels."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def modules() -> dict[Path, ast.Module]:
+    files = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return {path: ast.parse(path.read_text()) for path in files}
+
+
+def functions() -> Iterator[tuple[str, Function]]:
+    for path, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, Function):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
+
+
+def lines(node: Function) -> int:
+    """From `def` to the last line, the docstring left out."""
+    body = node.body
+    first = body[0].value if isinstance(body[0], ast.Expr) else None
+    docstring = isinstance(first, ast.Constant) and isinstance(first.value, str)
+    words = (body[0].end_lineno or 0) - body[0].lineno + 1 if docstring else 0
+    return (node.end_lineno or 0) - node.lineno + 1 - words
+
+
+def test_functions_fit_a_screen() -> None:
+    found = sorted((lines(node), name) for name, node in functions())
+    assert found[int(len(found) * 0.95)][0] <= 30, f"the longest: {found[-5:]}"
+
+
+def test_files_are_short() -> None:
+    long = {str(path.relative_to(ROOT)): n for path in modules() if (n := len(path.read_text().splitlines())) > 350}
+    assert not long, f"longer than 350 lines: {long}"
+
+
+def test_public_things_have_docstrings() -> None:
+    """Modules, classes and functions at the top of a module, and methods of public classes, that have more than a
+    line of body: what stands there in one line says itself."""
+    named: list[tuple[str, bool]] = []
+    for path, tree in modules().items():
+        place = str(path.relative_to(ROOT))
+        if path.name != "__init__.py" or tree.body:
+            named.append((place, ast.get_docstring(tree) is not None))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
+                named.append((f"{place} {node.name}", ast.get_docstring(node) is not None))
+    missing = [name for name, has in named if not has]
+    assert len(missing) <= 0.05 * len(named), f"{len(missing)} of {len(named)} without: {missing[:20]}"
+
+
+def test_few_annotations_are_any() -> None:
+    """Of parameters, results and fields: those that are Any and nothing else. dict[str, Any], JSON's own type, and
+    the like say something."""
+    notes = [note for tree in modules().values() for note in annotations(tree)]
+    bare = [note for note in notes if isinstance(note, ast.Name) and note.id == "Any"]
+    assert len(bare) <= 0.03 * len(notes), f"{len(bare)} of {len(notes)}"
+
+
+def annotations(tree: ast.Module) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):
+            yield node.annotation
+        elif isinstance(node, Function):
+            every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+            yield from (argument.annotation for argument in every if argument is not None and argument.annotation)
+            if node.returns is not None:
+                yield node.returns
