@@ -112,7 +112,7 @@ class Paused:
             self.trace += [Record(effect, result) for effect, result in zip(self._effects, results, strict=True)]
             self._resume(results[0] if self._single else results)
 
-    def _resume(self, value: Any) -> None:
+    def _resume(self, value: object) -> None:
         try:
             effect = self._generator.send(value)
         except StopIteration as stop:

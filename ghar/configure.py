@@ -183,7 +183,7 @@ def _plain(kind: type, value: Any) -> tuple[Any, str]:
     return None, _NAMES[kind]
 
 
-def _choice(choices: tuple[str, ...], value: Any) -> tuple[Any, str]:
+def _choice(choices: tuple[str, ...], value: object) -> tuple[Any, str]:
     if value in choices:
         return value, ""
     near = nearest(str(value), choices) if len(choices) > 1 else None

@@ -126,7 +126,7 @@ def _default(name: str, composed: Mapping[str, Any], settings: type) -> Any:
     return next((f.default for f in fields(settings) if f.name == name.rpartition(".")[2]), None)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"[{','.join(map(str, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

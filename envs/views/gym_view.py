@@ -45,7 +45,7 @@ class GymView(gymnasium.Env[Any, Any]):
         self.play, self._given = begin(self.game, self.np_random, options), 0.0
         return self._seen()
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take the first open decision. Raises gymnasium.error.ResetNeeded and InvalidAction."""
         if self.play is None or not (waiting := self.play.paused.waiting()):
             raise ResetNeeded("step() needs an episode under way: call reset() first.")

@@ -105,7 +105,7 @@ class AECView(_Views, AECEnv[str, Any, Any]):
         assert self.play is not None
         return show(self.action_spaces[agent], self.play.observe(self.decisions().get(agent)))
 
-    def step(self, action: Any) -> None:
+    def step(self, action: object) -> None:
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)

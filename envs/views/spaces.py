@@ -29,7 +29,7 @@ class Unicode(spaces.Space[str]):
         highest = np.where(self.np_random.random(size) < 0.5, 127, SURROGATES.start)
         return "".join(map(chr, self.np_random.integers(32, highest)))
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length and not any(ord(c) in SURROGATES for c in x)
 
     def __eq__(self, other: object) -> bool:

@@ -19,7 +19,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -198,7 +198,7 @@ def one_turn_each(prompts: Any, replies: Any, vocab: int) -> Any:
     return build(episodes, rewards, ("top",), ("predict",))
 
 
-def _ours() -> Any:
+def _ours() -> Callable[..., list[Clocks]]:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     import numpy as np
     import torch
@@ -229,7 +229,7 @@ def _ours() -> Any:
     return run
 
 
-def _trl() -> Any:
+def _trl() -> Callable[..., list[Clocks]]:
     from types import SimpleNamespace
 
     import torch

@@ -61,5 +61,5 @@ def _items(text: str) -> list[Any]:
     return [[part.strip(QUOTES) for part in inner.split(",")] for inner in INNER.findall(body)]
 
 
-def _is_three(item: Any) -> bool:
+def _is_three(item: object) -> bool:
     return isinstance(item, list) and len(item) == 3 and not any(isinstance(part, list | dict) for part in item)
