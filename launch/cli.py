@@ -1,6 +1,6 @@
 """The command `ghar`: every launcher under one name.
 
-    ghar train --quick                                       # generated patients, a report in minutes
+    ghar train --quick                                       # a report in minutes, on made-up data
     ghar train system=ehr_rag task=read run_dir=runs/ehr_rag # any system, by the same recipe
     ghar evaluate system=exprag task=read                    # a run again, or rules and no model
     ghar report runs/ehr_rag runs/exprag                     # several runs in one page
