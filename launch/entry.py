@@ -132,7 +132,7 @@ def _answered(usage: str) -> bool:
         settings = settings_of(_system_of(own))
     taken = {group: choices(group) for group in groups()}
     if wanted:
-        _show(helping.about(wanted, taken, settings, lambda: compose(overrides)))
+        _show(helping.about(wanted, taken, settings, lambda: _compose(overrides)))
     else:
         _show(helping.overview(usage, taken, settings))
     return True
@@ -154,7 +154,7 @@ def _system_of(overrides: Sequence[str]) -> str:
     """The name of the system that these overrides lead to."""
     if not any(text.lstrip("+").startswith(("system=", "experiment=")) for text in overrides):
         return "ghar"  # conf/config.yaml's; composing takes longer
-    return str(compose(_own_system(overrides)[0])["system"]["name"])
+    return str(_compose(_own_system(overrides)[0])["system"]["name"])
 
 
 def _hand_over(overrides: Sequence[str]) -> None:
@@ -205,7 +205,7 @@ def check(overrides: Sequence[str], sweep: bool = False) -> list[Config]:
         good += [] if wrong else [override]
     for combination in _combinations(good) if sweep else [[o.input_line or "" for o in good]]:
         try:
-            configs.append(_checked(compose(combination)))
+            configs.append(_checked(_compose(combination)))
         except BadInput as error:
             errors += [line for line in str(error).splitlines() if line not in errors]
     if errors:
@@ -293,7 +293,7 @@ def _combinations(overrides: Sequence[Override]) -> list[list[str]]:
     return [combination for batch in batches for combination in batch]
 
 
-def compose(overrides: Sequence[str]) -> dict[str, Any]:
+def _compose(overrides: Sequence[str]) -> dict[str, Any]:
     try:
         with hydra.initialize_config_dir(str(CONF), version_base=None):
             return _plain(hydra.compose("config", overrides=list(overrides)))

@@ -107,13 +107,10 @@ def about(name: str, choices: Choices, settings: type, defaults: Callable[[], Ma
     return "\n".join(lines)
 
 
-def key_rows(settings: type, composed: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """(key, what it must be, default, meaning) of every key of a system. composed: its configuration."""
+def key_rows(settings: type) -> list[tuple[str, str, str]]:
+    """(key, what it must be, meaning) of every key of a system."""
     meanings = _meanings(settings)
-    return [
-        (key, allowed(kind), _shown(_default(key, composed, settings)), meanings[key])
-        for key, kind in key_types(settings).items()
-    ]
+    return [(key, allowed(kind), meanings[key]) for key, kind in key_types(settings).items()]
 
 
 def _default(name: str, composed: Mapping[str, Any], settings: type) -> Any:

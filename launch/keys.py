@@ -1,4 +1,4 @@
-"""Print docs/keys.md: every key of every system, with its type, default and meaning: python launch/keys.py"""
+"""Print docs/keys.md: every key of every system, what it must be and what it means: python launch/keys.py"""
 
 from __future__ import annotations
 
@@ -10,33 +10,31 @@ ROOMS = ("ghar", "kare", "graphwalker", "ehr_rag", "exprag", "baselines")
 
 
 def page() -> str:
-    """The page, read from the dataclasses and conf/."""
+    """The page, read from the dataclasses."""
     return "\n".join(_lines()) + "\n"
 
 
 def _lines() -> Iterator[str]:
     from envs.system import settings_of
-    from launch.entry import compose
     from launch.help import key_rows
 
     yield "# All keys"
     yield ""
-    yield "Made by `python launch/keys.py` from [ghar/config.py](../ghar/config.py), the rooms' `Settings` and"
-    yield "[conf/](../conf); a test holds it to them. How keys are set: [configuration.md](configuration.md)."
-    composed = compose(["data.cache=user_cache"])
-    shared = [row for row in key_rows(settings_of("ghar"), composed) if not _own(row)]
+    yield "Made by `python launch/keys.py` from [ghar/config.py](../ghar/config.py) and the rooms' `Settings`; a test holds"
+    yield "it to them. How keys are set, and how to see a default: [configuration.md](configuration.md)."
+    shared = [row for row in key_rows(settings_of("ghar")) if not _own(row)]
     yield from _table("Shared by all systems", shared)
     for room in ROOMS:
-        rows = [row for row in key_rows(settings_of(room), compose([f"system={room}"])) if _own(row)]
+        rows = [row for row in key_rows(settings_of(room)) if _own(row)]
         yield from _table(f"system={room}", rows)
 
 
-def _own(row: tuple[str, str, str, str]) -> bool:
+def _own(row: tuple[str, str, str]) -> bool:
     return row[0].startswith("system.")
 
 
-def _table(title: str, rows: list[tuple[str, str, str, str]]) -> Iterator[str]:
-    yield from ("", f"## {title}", "", "| key | must be | default | meaning |", "|---|---|---|---|")
+def _table(title: str, rows: list[tuple[str, str, str]]) -> Iterator[str]:
+    yield from ("", f"## {title}", "", "| key | must be | meaning |", "|---|---|---|")
     for row in rows:
         key, *rest = (cell.replace("|", "\\|") for cell in row)
         yield f"| `{key}` | " + " | ".join(rest) + " |"

@@ -72,7 +72,8 @@ def _read(path: Path) -> One:
         raise BadInput(f"{path} holds no summary.json with results: train or evaluate it first.")
     config = _leaves(yaml.safe_load(kept.read_text())) if kept.is_file() else {}
     policies = summary["policies"]
-    main = summary.get("main") if summary.get("main") in policies else next(iter(policies))
+    wanted = summary.get("main")
+    main = wanted if isinstance(wanted, str) and wanted in policies else next(iter(policies))
     return One(folder, summary, config, main, verdicts(summary, folder.metrics(), main))
 
 

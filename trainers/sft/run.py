@@ -145,10 +145,10 @@ def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: S
     from transformers import TrainerCallback
 
     class Callback(TrainerCallback):
-        def on_train_begin(self, args: object, state: Any, control: Any, **kwargs: object) -> None:
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
             advance(state.global_step)
 
-        def on_step_end(self, args: object, state: Any, control: Any, **kwargs: object) -> None:
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
             advance()
             if state.global_step == args.max_steps:  # the last, perhaps shorter, stretch of the curve
                 control.should_log = True
@@ -159,7 +159,7 @@ def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: S
                 if any(gather(stopping.asked())):
                     stopping.stopped = control.should_save = control.should_training_stop = True
 
-        def on_save(self, args: object, state: Any, control: Any, **kwargs: object) -> None:
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             gather(None)  # every process writes its part before the whole is sealed
             if rank() == 0:
