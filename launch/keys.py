@@ -20,8 +20,8 @@ def _lines() -> Iterator[str]:
 
     yield "# All keys"
     yield ""
-    yield "Made by `python launch/keys.py` from [ghar/config.py](../ghar/config.py) and the rooms' `Settings`, to which a"
-    yield "test holds it. How keys are set, and how to see a default: [configuration.md](configuration.md)."
+    yield "Made by `python launch/keys.py` from [ghar/config.py](../ghar/config.py) and the rooms' `Settings`, to which"
+    yield "a test holds it. How keys are set, and how to see a default: [configuration.md](configuration.md)."
     shared = [row for row in key_rows(settings_of("ghar")) if not _own(row)]
     yield from _table("Shared by all systems", shared)
     for room in ROOMS:
