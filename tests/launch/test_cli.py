@@ -90,7 +90,7 @@ def test_two_doors_for_three_lines(installed: Path, tmp_path: Path) -> None:
     assert name == "los" and samples > test > 0
 
 
-TINY = ("data.patients=100", "task.max_test=12", "trainer.base.steps=20", "trainer.warmup.samples=40",
+TINY = ("threads=1", "data.patients=100", "task.max_test=12", "trainer.base.steps=5", "trainer.warmup.samples=40",
         "trainer.rl.updates=1", "trainer.rl.episodes=8", "trainer.rl.eval_samples=8", "eval.bootstrap=20")  # fmt: skip
 LOADED = """
 import ghar
