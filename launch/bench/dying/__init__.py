@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH, not to be imported: see sitecustomize.py."""
