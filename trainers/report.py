@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,11 @@ def table(summary: Mapping[str, Any]) -> str:
         for name, numbers in policies.items()
         if numbers.get("errors")
     ]
-    lines += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
-    lines += in_sentences(summary)
+    prose = [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
+    prose += in_sentences(summary)
     if summary["generated"]:
-        lines.append("These patients are generated; the numbers say nothing about real ones.")
+        prose.append("These patients are generated; the numbers say nothing about real ones.")
+    lines += [part for text in prose for part in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
     return "\n".join(lines)
 
 
