@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from envs.rollout import Job, rollout
+from envs.scene import Paused, Scene
 from ghar.episode import Act, Completion, Episode, Record
 from rewards.compose import EpisodeReward
 
@@ -151,7 +152,7 @@ def _same(first: _Log, second: _Log) -> None:
     _require(replace(first.record, seconds=0) == replace(second.record, seconds=0), "the same seed, another episode")
 
 
-def _segments(episode: Episode, scene: Any) -> None:
+def _segments(episode: Episode, scene: Scene) -> None:
     """One turn for every act of the trace, in order, by agents and in roles that the scene declares."""
     asked: list[Record] = [record for record in episode.trace if isinstance(record.effect, Act)]
     left = list(episode.turns)
@@ -208,9 +209,10 @@ class _Replay:
         return answers
 
 
-def _replayed(play: Any) -> None:
+def _replayed(play: Paused) -> None:
     """The rollout, given the same answers, plays the same episode."""
-    episode: Episode = play.episode
+    episode = play.episode
+    assert episode is not None  # it has been played
     if episode.failure is not None:
         return
     job = Job(episode.sample_id, 0, lambda: play.scene.episode(play.case))

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from trainers.study.jobs import Workshop
 
 ROOT = Path(__file__).resolve().parents[1]
+STUDIES = next(p for p in (ROOT / "conf" / "study", Path(__file__).resolve().parent / "conf" / "study") if p.is_dir())
 KEYS = ("study", "scale", "folder", "seeds", "tasks", "cohorts", "on", "processes", "plan")
 
 
 def studies() -> list[str]:
     """Names of the studies that are shipped."""
-    return sorted(path.stem for path in (ROOT / "conf" / "study").glob("*.yaml") if not path.stem.startswith("_"))
+    return sorted(path.stem for path in STUDIES.glob("*.yaml") if not path.stem.startswith("_"))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -79,7 +80,7 @@ def workshop(arguments: Sequence[str]) -> tuple[Workshop, bool]:
     given = {text.partition("=")[0]: text.partition("=")[2] for text in arguments if text.partition("=")[0] in KEYS}
     more = tuple(text for text in arguments if text.partition("=")[0] not in KEYS)
     name, values = _study(given.get("study"))
-    scales = scales_of(_yaml(ROOT / "conf" / "study" / "_scales.yaml"))
+    scales = scales_of(_yaml(STUDIES / "_scales.yaml"))
     scale = scales.get(given.get("scale", "demo"))
     if scale is None:
         raise BadInput(f"There is no scale={given['scale']}. Choices: {', '.join(scales)}.")
@@ -91,7 +92,7 @@ def workshop(arguments: Sequence[str]) -> tuple[Workshop, bool]:
     if not processes.isdecimal() or not int(processes):
         raise BadInput(f"processes={processes} is no number of processes: write 1 or more.")
     folder = StudyFolder(Path(given.get("folder", f"runs/study_{name}_{scale.name}")))
-    published = _yaml(ROOT / "conf" / "study" / "_published.yaml")
+    published = _yaml(STUDIES / "_published.yaml")
     asked = [key for table in study.tables for key in table.published.values()]
     if unknown := [key for key in asked if key not in published]:
         raise BadInput(f"study={name}: conf/study/_published.yaml has no {unknown[0]}.")
@@ -107,7 +108,7 @@ def _study(given: str | None) -> tuple[str, Any]:
 
     if given is None:
         raise BadInput(f"study is missing: write study=NAME. Choices: {', '.join(studies())}.")
-    path = Path(given) if given.endswith(".yaml") else ROOT / "conf" / "study" / f"{given}.yaml"
+    path = Path(given) if given.endswith(".yaml") else STUDIES / f"{given}.yaml"
     if not path.is_file() or path.stem.startswith("_"):
         near = nearest(given, studies())
         raise BadInput(f"There is no study={given}. Choices: {', '.join(studies())}."

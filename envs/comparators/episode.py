@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from envs.case import Case
 from envs.comparators.settings import Method
@@ -165,7 +165,7 @@ class Comparators:
         *,
         evidence: Evidence | None = None,
         choices: tuple[str, ...] = (),
-        parse: Any = as_text,
+        parse: Callable[[str], Parsed] = as_text,
     ) -> Act:
         template, shown = self.templates[role], "" if evidence is None else self._cut(evidence)
         prompt = template.render(

@@ -245,7 +245,7 @@ def kept(run: Path) -> dict[str, bytes]:
 def untimed(lines: Sequence[str]) -> list[Any]:
     """JSON lines without what the clock or the machine says."""
 
-    def without(value: Any) -> Any:
+    def without(value: object) -> object:
         if isinstance(value, dict):
             return {k: without(v) for k, v in value.items() if k not in TIMED}
         return [without(v) for v in value] if isinstance(value, list) else value

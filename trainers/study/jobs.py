@@ -162,7 +162,7 @@ def _sections(path: Path) -> dict[str, Any]:
     return yaml.safe_load(path.read_text())
 
 
-def _plain(values: Any) -> Any:
+def _plain(values: object) -> Any:
     if isinstance(values, dict):
         return {key: _plain(value) for key, value in values.items()}
     return [_plain(value) for value in values] if isinstance(values, list | tuple) else values

@@ -133,7 +133,7 @@ def _ready(shop: Workshop, cell: Cell) -> bool:
     return bool(shop.rows(cell))
 
 
-def _plain(values: Any) -> Any:
+def _plain(values: object) -> Any:
     if isinstance(values, dict):
         return {key: _plain(value) for key, value in values.items()}
     return [_plain(value) for value in values] if isinstance(values, list | tuple) else values
