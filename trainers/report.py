@@ -18,6 +18,7 @@ from trainers.audited import section
 
 COLUMNS = ("accuracy", "macro_f1", "f1", "auroc", "reward", "retrieval_rate", "iterations", "tokens")
 WIDTH = 100  # of a terminal
+COLUMN = 25  # of a number with its interval, and a space
 
 
 def conclude(folder: RunFolder, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,13 +60,13 @@ def table(summary: Mapping[str, Any]) -> str:
     policies = summary["policies"]
     columns = [name for name in COLUMNS if any(name in numbers for numbers in policies.values())]
     first = max(len(name) for name in policies) + 2
-    fitting = max(1, (WIDTH - first) // 24)
+    fitting = max(1, (WIDTH - first) // COLUMN)
     lines = []
     for start in range(0, len(columns), fitting):
         some = columns[start : start + fitting]
-        lines.append(f"{'variant':{first}}" + "".join(f"{name:>24}" for name in some))
+        lines.append(f"{'variant':{first}}" + "".join(f"{name:>{COLUMN}}" for name in some))
         for name, numbers in policies.items():
-            lines.append(f"{name:{first}}" + "".join(f"{cell(numbers.get(c)):>24}" for c in some))
+            lines.append(f"{name:{first}}" + "".join(f"{cell(numbers.get(c)):>{COLUMN}}" for c in some))
     lines += [
         f"{name}: unreadable replies: {', '.join(f'{error} {n}' for error, n in numbers['errors'].items())}"
         for name, numbers in policies.items()
