@@ -46,7 +46,7 @@ OWN = {"kare": ["system.leiden_runs=2", "system.concepts=4", "system.path_count=
 ROW = {
     "policy", "split", "sample_id", "subject_id", "patient", "label", "prediction", "label_probabilities", "correct",
     "needs_retrieval", "retrieved", "iterations", "rewards", "weighted", "reward", "errors", "prompt_tokens",
-    "completion_tokens", "neutralised", "retrievals", "seconds", "failure", "turns", "credentialed",
+    "completion_tokens", "neutralised", "retrievals", "seconds", "failure", "turns", "credentialed", "lookups",
 }  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def test_compare_puts_all_systems_into_one_table(cache: Path, tmp_path: Path):
     from trainers.compare import Entry, compare
 
     entries = [Entry(name, config_of(name, cache, tmp_path / name), "") for name in SYSTEMS]
-    found = compare(entries, [], ["scripted", "scripted_semantic_emb", "severities"], tmp_path / "compared")
+    found = compare(entries, [], ["scripted", "scripted_semantic_emb", "severities", "rule_search_r1"], tmp_path / "compared")
     assert set(found["systems"]) == set(SYSTEMS) and not found["left_out"]
     assert found["samples"] == 8 and found["patients"] <= 8
     for numbers in found["policies"].values():
