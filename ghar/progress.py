@@ -35,6 +35,7 @@ def progress(total: int | None, description: str) -> Iterator[Callable[..., None
     ends, and none when it fails.
     """
     done = 0
+    first: tuple[float, int] | None = None  # when the first parts were done, and how many; getting ready has no pace
     start = printed = time.monotonic()
     console = Console(file=sys.stderr)
     silent = os.environ.get("RANK", "0") != "0"  # under torchrun one process speaks for all
@@ -42,22 +43,26 @@ def progress(total: int | None, description: str) -> Iterator[Callable[..., None
         task = bar.add_task(description, total=total)
 
         def advance(n: int = 1) -> None:
-            nonlocal done, printed
-            done += n
+            nonlocal done, first, printed
+            done, now = done + n, time.monotonic()
+            first = first or (now, done)
             bar.advance(task, n)
-            if bar.disable and not silent and (now := time.monotonic()) - printed >= EVERY:
+            if bar.disable and not silent and now - printed >= EVERY:
                 printed = now
-                left = "" if total is None else f" of {total}, {left_of(now - start, done, total)}"
-                print(f"{description}: {done}{left}", file=sys.stderr, flush=True)
+                left = left_of(now - first[0], done - first[1], (total or done) - done)
+                of = "" if total is None else f" of {total}" + (f", {left}" if left else "")
+                print(f"{description}: {done}{of}", file=sys.stderr, flush=True)
 
         yield advance
     if not silent:
         print(f"{description}: {done} in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 
 
-def left_of(seconds: float, done: int, total: int) -> str:
-    """What is left of a step that has come so far in so many seconds, in words: "2 min left"."""
-    left = seconds / max(done, 1) * max(total - done, 0)
+def left_of(seconds: float, done: int, missing: int) -> str:
+    """How long `missing` parts take where `done` took so many seconds: "2 min left"; "" where none is done yet."""
+    if done <= 0:
+        return ""
+    left = seconds / done * missing
     if left < 90:
         return f"{left:.0f} s left"
     return f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left"

@@ -34,12 +34,14 @@ def test_a_long_step_says_how_far_it_is_where_no_one_sees_a_bar(capsys, monkeypa
     monkeypatch.setattr("ghar.progress.EVERY", 0.0)
     with progress(4, "Parts") as advance:
         advance()
-    first, end = capsys.readouterr().err.splitlines()
-    assert first.startswith("Parts: 1 of 4, ") and first.endswith(" left") and end.startswith("Parts: 1 in ")
+        advance()
+    first, second, end = capsys.readouterr().err.splitlines()
+    assert first == "Parts: 1 of 4"  # how long it took to get ready says nothing of the pace
+    assert second.startswith("Parts: 2 of 4, ") and second.endswith(" left") and end.startswith("Parts: 2 in ")
 
 
 @pytest.mark.parametrize(
     ("spent", "done", "words"), [(10, 5, "10 s left"), (600, 5, "10 min left"), (9e3, 1, "22.5 h left")]
 )
 def test_what_is_left_in_words(spent, done, words):
-    assert left_of(spent, done, 10) == words
+    assert left_of(spent, done, 10 - done) == words and left_of(spent, 0, 10) == ""

@@ -108,7 +108,7 @@ class Run:
         now = time.monotonic()
         first, since = self.pace.setdefault("rl", (step, now))
         done, total = step - first, self.config.trainer.rl.updates - first
-        return f"  ({left_of(now - since, done, total)})" if 0 < done < total else ""
+        return f"  ({left_of(now - since, done, total - done)})" if 0 < done < total else ""
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
