@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envs.system import System
+    from ghar.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENTS = 400  # generated ones, unless the command line says otherwise
@@ -46,7 +50,7 @@ def trivial(
     return found
 
 
-def _system(name: str, overrides: Sequence[str]) -> tuple[Any, Any]:
+def _system(name: str, overrides: Sequence[str]) -> tuple[System[Any], Config]:
     from envs import system as systems
     from envs.records import Records
     from launch.entry import load
@@ -55,11 +59,11 @@ def _system(name: str, overrides: Sequence[str]) -> tuple[Any, Any]:
     return systems.build(Records(config)), config
 
 
-def _patients(system: Any) -> int:
+def _patients(system: System[Any]) -> int:
     return len({case.subject_id for case in system.cases.test})
 
 
-def _texts(system: Any, config: Any) -> dict[str, Any]:
+def _texts(system: System[Any], config: Config) -> dict[str, Any]:
     """policy -> (its numbers, its rows), the system's own rule last."""
     from envs.trivial import Says, replies, trivial_policies
     from ghar.data.tasks.splits import Splits
@@ -80,7 +84,7 @@ def _texts(system: Any, config: Any) -> dict[str, Any]:
     return _summaries(system, config, rows, trained(system, config))
 
 
-def trained(system: Any, config: Any) -> Any:
+def trained(system: System[Any], config: Config) -> list[dict[str, Any]] | None:
     """What the trained agent of run_dir did on the test samples, None where there is no such run."""
     from ghar.errors import BadInput
     from ghar.metrics.runfolder import RunFolder
@@ -94,11 +98,12 @@ def trained(system: Any, config: Any) -> Any:
     return rows
 
 
-def _numbers(system: Any, config: Any) -> dict[str, Any]:
+def _numbers(system: System[Any], config: Config) -> dict[str, Any]:
     """The same of decisions that are numbers; the best rule by validation reward last."""
     from envs.trivial import trivial_decisions
     from trainers.evaluate import score
 
+    assert system.decisions is not None  # whoever calls has looked
     own, variant = system.decisions(), system.variants[system.main]
 
     def reward(rule: Any) -> float:
@@ -109,7 +114,9 @@ def _numbers(system: Any, config: Any) -> dict[str, Any]:
     return _summaries(system, config, rows)
 
 
-def _summaries(system: Any, config: Any, rows: Mapping[str, Any], trained: Any = None) -> dict[str, Any]:
+def _summaries(
+    system: System[Any], config: Config, rows: Mapping[str, Any], trained: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
     from ghar.metrics.bootstrap import mean_interval
     from ghar.metrics.policy import compare
     from trainers.rows import summarise

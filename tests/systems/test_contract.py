@@ -217,7 +217,8 @@ def test_compare_puts_all_systems_into_one_table(cache: Path, tmp_path: Path):
     from trainers.compare import Entry, compare
 
     entries = [Entry(name, config_of(name, cache, tmp_path / name), "") for name in SYSTEMS]
-    found = compare(entries, [], ["scripted", "scripted_semantic_emb", "severities", "rule_search_r1"], tmp_path / "compared")
+    named = ["scripted", "scripted_semantic_emb", "severities", "rule_search_r1"]
+    found = compare(entries, [], named, tmp_path / "compared")
     assert set(found["systems"]) == set(SYSTEMS) and not found["left_out"]
     assert found["samples"] == 8 and found["patients"] <= 8
     for numbers in found["policies"].values():

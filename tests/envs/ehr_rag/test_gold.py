@@ -74,6 +74,7 @@ def test_recall_grows_step_by_step_and_is_seen_in_what_prompts_show(system: Syst
 
 
 def test_a_search_earns_what_it_was_the_first_to_find_and_costs(system: System[Any], played: list[Episode]) -> None:
+    eta = load(["system=ehr_rag"]).reward.eta
     for case, episode in zip(system.cases.test, played, strict=True):
         reward, found = system.reward(episode, case), gains(episode, case.gold)
         acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
@@ -84,7 +85,7 @@ def test_a_search_earns_what_it_was_the_first_to_find_and_costs(system: System[A
             record.effect.role == "refine" and bool(record.result.value)
             for record in episode.trace if isinstance(record.effect, Act) and isinstance(record.result, Reply)
         )  # fmt: skip
-        outcome = 5 * reward.terms["orm"]
+        outcome = eta * reward.terms["orm"]
         recall = sum(one.recall for one in found)
         assert reward.terms["recall"] == pytest.approx(recall) and reward.terms["cost"] == -len(asked)
         assert reward.total == pytest.approx(outcome + 5.0 * recall - 0.1 * len(asked))
