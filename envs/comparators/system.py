@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from envs.case import Case, build_cases
+from envs.case import Case
 from envs.comparators.episode import AGENTS, ROLES, Comparators, Played, Spec
 from envs.comparators.rule import Rule
 from envs.comparators.settings import Method, Settings
 from envs.grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
+from envs.over_graph import CutCases, graph_corpus
 from envs.records import Records
-from envs.rollout import Corpus
-from envs.system import WORDS, Reader, System, Variant
-from ghar.data.tasks.splits import Splits
+from envs.system import WORDS, System, Variant
 from ghar.episode import Episode
-from ghar.kg.metapaths import metapaths
-from ghar.retrieval.build import build_retriever
 from rewards.compose import EpisodeReward
 from rewards.outcome import score_outcome
 
@@ -36,12 +31,12 @@ EXAMPLES = 300  # cases whose record the demo's tokenizer is made from
 
 def build(records: Records, settings: Settings) -> System[Case]:
     """All methods on the task of `records`, over GHAR's graph. BadInput where there is no graph."""
-    corpus, partitions = _knowledge(records)
+    corpus, partitions = graph_corpus(records)
     config = records.config
     made_by = Comparators(
         Spec(config.env.prompts, settings.max_iterations, settings.words, config.retriever.top_n), partitions
     )
-    cut = _Cut(records)
+    cut = CutCases(records)
     made = System(
         name="comparators",
         task=records.task,
@@ -91,31 +86,6 @@ def knowledge_of(records: Records) -> Knowledge:
     return Knowledge({}, RELATIONS, SpreadRule(len(records.task.labels) - 1))
 
 
-def _knowledge(records: Records) -> tuple[Corpus, Sequence[Any]]:
-    graph, retriever = records.primekg, records.config.retriever
-    kept = Path(records.config.data.cache) / "indexes"
-    return build_retriever(graph, retriever.kind, cache=kept, probes=retriever.probes), metapaths(graph)
-
-
 def _outcome(eta: float, episode: Episode, case: Case) -> EpisodeReward:
     """The outcome alone, as Search-R1 has it."""
     return score_outcome(episode, case.label, eta)
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """Cases whose record fits env.history_tokens as a reader counts."""
-
-    records: Records
-
-    def __call__(self, reader: Reader) -> Splits[Case]:
-        splits = self.records.splits
-        return Splits(*(tuple(self._cases(part, reader)) for part in (splits.train, splits.valid, splits.test)))
-
-    def _cases(self, samples: Sequence[Any], reader: Reader) -> list[Case]:
-        records = self.records
-        env: Any = records.config.env
-        return build_cases(
-            samples, records.task, records.names, style=env.prompts, budget=env.history_tokens, count=reader.count
-        )
-

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from envs import system as systems
-from envs.case import Case, build_cases
+from envs.case import Case
 from envs.ghar.ceilings import ghar_ceilings
 from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, play_ghar
 from envs.ghar.grounding import Names, counted, names_of
@@ -23,18 +22,15 @@ from envs.ghar.practice import TEACHER, practice, teacher_knowledge
 from envs.ghar.rows import Rows
 from envs.ghar.settings import Settings
 from envs.ghar.teacher import ScriptedTeacher
+from envs.over_graph import CutCases, graph_corpus
 from envs.records import Records
 from envs.rollout import Corpus
 from envs.scene import Scene
-from envs.system import WORDS, Decisions, Reader, Shaping, System, Variant
+from envs.system import WORDS, Decisions, Shaping, System, Variant
 from ghar.config import Config
 from ghar.data.demo.world import World
-from ghar.data.tasks.splits import Splits
 from ghar.episode import Episode
-from ghar.kg.metapaths import metapaths
 from ghar.llm.policy import OppositePolicy
-from ghar.retrieval.build import build_retriever
-from ghar.retrieval.wire import Version
 from rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_episode
 from rewards.terms import balanced_weights, chain
 
@@ -52,7 +48,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
     spec = spec_of(records.config, settings)
     episodes = GharEpisodes(spec, partitions)
     whole = replace(spec, ablation="none", decision="learned")  # one base model, whatever is left out after it
-    cut = _Cut(records)
+    cut = CutCases(records)
     names = names_of(records)
     rewards = rewards_of(records, settings, names)
     rows = Rows(names, records.task.labels, _tail(records.world, records.names))
@@ -146,23 +142,6 @@ def shaping(rewards: RewardSpec) -> Shaping:
     )
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """Cases whose record fits env.history_tokens as a reader counts."""
-
-    records: Records
-
-    def __call__(self, reader: Reader) -> Splits[Case]:
-        splits = self.records.splits
-        return Splits(*(tuple(self._cases(part, reader)) for part in (splits.train, splits.valid, splits.test)))
-
-    def _cases(self, samples: Sequence[Any], reader: Reader) -> list[Case]:
-        records, env = self.records, self.records.config.env
-        return build_cases(
-            samples, records.task, records.names, style=env.prompts, budget=env.history_tokens, count=reader.count
-        )
-
-
 def _reward(rewards: RewardSpec, episode: Episode, case: Case) -> EpisodeReward:
     return score_episode(episode, case.label, replace(rewards, normalise=_alone(rewards)))
 
@@ -178,15 +157,7 @@ def _knowledge(records: Records, settings: Settings) -> tuple[Corpus, Sequence[A
         own: Any = systems.settings_of(settings.over)(name=settings.over)
         other = systems.build(Records(replace(config, system=own)))
         return other.corpus, other.partitions
-    graph, retriever = records.primekg, config.retriever
-    if retriever.service is None:
-        kept = Path(config.data.cache) / "indexes"
-        return build_retriever(graph, retriever.kind, cache=kept, probes=retriever.probes), metapaths(graph)
-    from ghar.retrieval.client import connect  # needs httpx
-
-    expected = Version(graph.fingerprint, retriever.kind, retriever.probes)
-    credentialed = records.credentialed(records.cohort)
-    return connect(retriever.service, expected, credentialed=credentialed, allow=config.privacy.allow), metapaths(graph)
+    return graph_corpus(records)
 
 
 def _truth(records: Records) -> Mapping[int, bool] | None:

@@ -12,7 +12,6 @@ RL alone goes on from the whole system's warm-up.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +29,6 @@ ABLATED: Mapping[str, Sequence[str]] = {
     "ns": ("system.composition=separate",),
 }
 SAME_WARMUP = ("ns", "gae")
-WARMED_UP = ("base", "sft", "lessons.npz")  # below checkpoints/
 EXPLAINED = {
     "variance that the critic explains": "train/explained_variance",
     "variance that boosting explains": "train/explained_variance/boosting",
@@ -63,27 +61,18 @@ def _train(
             scored = () if name == WHOLE else ("eval.variants=[ghar_rl]",)
             command = command_of(seed, runs[name][seed], [*scored, *own, *overrides])
             if name in SAME_WARMUP and not runs[name][seed].exists():
-                go_on_from(runs[WHOLE][seed], runs[name][seed], command[2:])
+                go_on_from(runs[WHOLE][seed], command[2:])
             print(" ".join(command), flush=True)
             subprocess.run(command, check=True, timeout=timeout)
     return runs
 
 
-def go_on_from(whole: Path, run: Path, overrides: Sequence[str]) -> None:
-    """Make `run` a run of `overrides` whose warm-up is finished: that of `whole`."""
+def go_on_from(whole: Path, overrides: Sequence[str]) -> None:
+    """Begin the run of `overrides` with the finished warm-up of `whole`."""
     from launch.entry import load
-    from trainers.runs.resume import as_yaml
+    from trainers.runs.begun import begin_from
 
-    begun = run.with_name(f".{run.name}.begun")
-    shutil.rmtree(begun, ignore_errors=True)
-    (begun / "checkpoints").mkdir(parents=True)
-    for name in WARMED_UP:
-        kept = whole / "checkpoints" / name
-        (shutil.copytree if kept.is_dir() else shutil.copy)(kept, begun / "checkpoints" / name)
-    lines = (whole / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (begun / "metrics.jsonl").write_text("".join(line for line in lines if json.loads(line)["phase"] != "rl"))
-    (begun / "config.yaml").write_text(as_yaml(load(list(overrides))))
-    begun.rename(run)
+    begin_from(whole, load(list(overrides)))
 
 
 def table(runs: Mapping[str, Sequence[Path]]) -> dict[str, Any]:

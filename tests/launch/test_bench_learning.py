@@ -120,9 +120,9 @@ def test_what_differs_in_rl_alone_goes_on_from_the_whole_system_s_warm_up(tmp_pa
     (whole / "checkpoints" / "sft").mkdir(parents=True)
     (whole / "checkpoints" / "base").mkdir()
     (whole / "checkpoints" / "lessons.npz").write_bytes(b"lessons")
-    (whole / "metrics.jsonl").write_text('{"phase": "sft", "step": 1}\n{"phase": "rl", "step": 0}\n')
+    (whole / "metrics.jsonl").write_text('{"step": 1, "phase": "sft"}\n{"step": 0, "phase": "rl"}\n')
     own = ["system.composition=separate", f"run_dir={run}"]
-    go_on_from(whole, run, own)
+    go_on_from(whole, own)
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["base", "lessons.npz", "sft"]
-    assert (run / "metrics.jsonl").read_text() == '{"phase": "sft", "step": 1}\n'
+    assert (run / "metrics.jsonl").read_text() == '{"step": 1, "phase": "sft"}\n'
     assert open_run(load(own)) is not None  # a run of this configuration, to be gone on with

@@ -87,15 +87,15 @@ def _read(path: Path) -> Any:
 
 def as_yaml(config: Config) -> str:
     """A configuration as a run folder keeps it."""
-    return yaml.safe_dump(_plain(config), sort_keys=False)
+    return yaml.safe_dump(plain(config), sort_keys=False)
 
 
-def _plain(config: Config) -> dict[str, Any]:
+def plain(config: Config) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(config)))  # tuples as lists
 
 
 def _compare(path: Path, kept: Any, config: Config) -> None:
-    there, here = _leaves(kept if isinstance(kept, dict) else {}), _leaves(_plain(config))
+    there, here = _leaves(kept if isinstance(kept, dict) else {}), _leaves(plain(config))
     wrong = [k for k in here | there if k not in FREE and there.get(k) != here.get(k)]
     if wrong:
         differences = ", ".join(f"{k} is {there.get(k)} there and {here.get(k)} here" for k in wrong[:3])

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -22,9 +22,10 @@ from ghar.errors import BadInput
 from ghar.interrupt import EXIT
 from ghar.metrics.runfolder import RunFolder
 from trainers.runs import checkpoint
+from trainers.runs.begun import begin_from
 from trainers.runs.code import commit
 from trainers.runs.models import SFT
-from trainers.runs.resume import as_yaml
+from trainers.runs.resume import plain
 from trainers.study.folder import StudyFolder
 from trainers.study.nouns import Cell, Scale, Study, rows_of, source_of
 from trainers.study.predictions import harvest, sha256
@@ -131,7 +132,7 @@ def fork(source: Path, config: Config) -> None:
     if (target / "checkpoints" / SFT).is_dir():
         return
     there = _sections(RunFolder(source).path / "config.yaml")
-    here = _plain(asdict(config))
+    here = plain(config)
     for name in SAME:
         if name == "data":
             there[name], here[name] = ({k: v for k, v in part[name].items() if k != "cache"} for part in (there, here))
@@ -141,31 +142,13 @@ def fork(source: Path, config: Config) -> None:
         if there["trainer"][part] != here["trainer"][part]:
             raise BadInput(f"it cannot start from {source.name}: they differ in trainer.{part}.")
     shutil.rmtree(target, ignore_errors=True)  # of a fork that was cut short
-    half = target.with_name(f".{target.name}.fork")
-    shutil.rmtree(half, ignore_errors=True)
-    (half / "checkpoints").mkdir(parents=True)
-    for name in ("base", SFT):
-        if (source / "checkpoints" / name).is_dir():
-            shutil.copytree(source / "checkpoints" / name, half / "checkpoints" / name)
-    shutil.copy(source / "checkpoints" / "lessons.npz", half / "checkpoints")
-    own = RunFolder.open(half)
-    for row in RunFolder(source).metrics():
-        if row["phase"] != "rl":
-            own.log(row)
-    own.write_config(as_yaml(config))
-    half.rename(target)
+    begin_from(source, config)
 
 
 def _sections(path: Path) -> dict[str, Any]:
     import yaml
 
     return yaml.safe_load(path.read_text())
-
-
-def _plain(values: object) -> Any:
-    if isinstance(values, dict):
-        return {key: _plain(value) for key, value in values.items()}
-    return [_plain(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def _job(shop: Workshop, cell: Cell) -> str | None:
