@@ -20,7 +20,7 @@ from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import origin, read_source
 from ghar.data.tasks.cards import TaskCard, card_of
-from ghar.data.tasks.given import GIVEN, given_card
+from ghar.data.tasks.label_files import label_file_card
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
@@ -168,7 +168,8 @@ class Records:
     @cached_property
     def card(self) -> TaskCard:
         """How the task is put in words."""
-        return given_card(self._data, self.task) if self.task.name == GIVEN else card_of(self.task)
+        config, task = self.config.task, self.task
+        return label_file_card(config, self._data, task) if config.name == "labels" else card_of(task)
 
     @cached_property
     def graph(self) -> KnowledgeGraph | Umls:

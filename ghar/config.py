@@ -74,11 +74,10 @@ class Task:
         "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
         "medqa",  # GraphWalker's Appendix M
         "labels",  # those of a MEDS label file
-        "given",  # a question in the user's words, which lies beside a MEDS folder's labels
     ]
-    labels: str | None  # task=labels: a MEDS label file (parquet), or a folder of them, as ACES and MEDS-DEV write
-    question: str | None  # task=labels: what is asked; null asks by the file's name
-    answers: tuple[str, ...] | None  # task=labels: in the order of the values; null takes them from the file
+    labels: str | None  # task=labels: a label file or a folder of them; null, or a name: of those beside MEDS data
+    question: str | None  # task=labels: what is asked; null asks as NAME.json beside the labels does, or by their name
+    answers: tuple[str, ...] | None  # task=labels: in the order of the values; null takes those of NAME.json or values
     bins: tuple[float, ...] | None  # task=labels: edges that cut numbers into answers; null takes quartiles
     anchor: Literal["discharge", "admission"]  # what dec's 24 hours are counted from
     window_days: Count  # read, kare_readmission: readmission within so many days

@@ -12,7 +12,6 @@ from envs.ehr_rag.episode import EventCase, Method
 from envs.ehr_rag.settings import Settings
 from envs.records import Records
 from ghar.data.cohort import Cohort
-from ghar.data.tasks.given import GIVEN
 from ghar.data.tasks.visits import EHRSHOT
 from ghar.episode import Evidence, Retrieve
 from ghar.retrieval.code_vectors import fit_code_vectors
@@ -100,12 +99,12 @@ def _encoder(records: Records) -> Encoder:
 def clock_for(leakage: str, task: str) -> Clock:
     """What an event's time is compared by.
 
-    EHRSHOT's tasks, and given ones, ask within a stay: codes of the admission day that were given at the discharge are
+    EHRSHOT's tasks, and label files, ask within a stay: codes of the admission day that were given at the discharge are
     not known there, also where leakage=paper lets other tasks see the stay that they ask about.
     """
     if leakage == "strict":
         return "recorded"
-    return "known" if task in (*EHRSHOT, GIVEN) else "time"
+    return "known" if task in (*EHRSHOT, "labels") else "time"
 
 
 @dataclass(eq=False)

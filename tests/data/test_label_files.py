@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 
 from ghar.data.tasks.cards import card_of
-from ghar.data.tasks.label_files import label_file_task
+from ghar.data.tasks.label_files import label_file_card, label_file_task, located
 from ghar.data.tasks.visits import read_task, visit_samples
 from ghar.errors import BadInput
 from ghar.kg.considerations import considerations_of
@@ -107,3 +108,28 @@ def test_the_split_that_comes_with_a_meds_folder_is_taken(tmp_path, meds_cohort)
 def test_contradictions(overrides, sentence):
     with pytest.raises(BadInput, match=sentence):
         load(overrides)
+
+
+def test_labels_beside_the_data_and_a_question_in_the_users_words(tmp_path):
+    """By name, without a name where they are the only ones, by path; task.question and task.answers are stronger."""
+    labels, data = tmp_path / "labels", data_in(tmp_path)
+    labels.mkdir()
+    label_file(labels, "integer_value", [0, 2, 1], "revised.parquet")
+    words = {"question": "Revised?", "labels": ["no", "once", "often"], "advice": "Think."}
+    (labels / "revised.json").write_text(json.dumps(words))
+    for named in (None, "revised", str(labels / "revised.parquet")):
+        config = replace(task_named("labels"), labels=named)
+        about, rows = label_file_task(located(config, data))
+        assert (about.question, about.labels) == ("Revised?", ("no", "once", "often"))
+        assert rows["label"].to_list() == [0, 2, 1] and about.name == "labels-revised"
+        card = label_file_card(config, data, about)
+        assert (card.description, card.advice, card.meanings) == ("Revised?", "Think.", about.labels)
+    stronger = replace(task_named("labels"), question="Why?", answers=("a", "b", "c"))
+    assert label_file_task(located(stronger, data))[0].labels == ("a", "b", "c")
+    assert located(stronger, data).question == "Why?"
+    (labels / "other").mkdir()
+    with pytest.raises(BadInput, match="has other, revised: set"):
+        located(task_named("labels"), data)
+    (labels / "revised.json").write_text('{"question": "?", "labels": ["a", "b", "c"], "meanings": ["d"]}')
+    with pytest.raises(BadInput, match='"meanings" must be as many as the answers, 3'):
+        label_file_card(replace(task_named("labels"), labels="revised"), data, about)

@@ -80,7 +80,7 @@ def test_the_ordinary_reader_reads_it(root: Path, cohort: Cohort) -> None:
         (pl.col("time").max() - pl.col("time").min()).dt.total_days() / 365
     )["time"]  # fmt: skip
     assert 9.5 < years.min() and years.max() < 31  # type: ignore[operator]
-    labels, splits = read_labels(root / "labels" / "given.parquet"), read_subject_splits(root)
+    labels, splits = read_labels(root / "labels" / "critical.parquet"), read_subject_splits(root)
     assert labels.height == PATIENTS and set(splits.values()) == {"train", "tuning", "held_out"}
     assert sum(split == "held_out" for split in splits.values()) == 0.4 * PATIENTS
     last = cohort.events.group_by("subject_id").agg(pl.col("time").max())
@@ -119,7 +119,7 @@ def test_the_same_parameters_are_kept_and_others_refused(root: Path, tmp_path: P
         generate_long(root, name="demo_long_small", seed=4, patients=PATIENTS)
     again = tmp_path / "again"
     generate_long(again, name="demo_long_small", seed=3, patients=PATIENTS)
-    for name in ("data/0.parquet", "truth.parquet", "gold.parquet", "labels/given.parquet"):
+    for name in ("data/0.parquet", "truth.parquet", "gold.parquet", "labels/critical.parquet"):
         assert pl.read_parquet(again / name).equals(pl.read_parquet(root / name))
     assert json.loads((again / "manifest.json").read_text())["generated"] is True
     with pytest.raises(BadInput, match="no finished world"):

@@ -14,8 +14,8 @@ from ghar.config import Task as TaskConfig
 from ghar.data.audit import audit
 from ghar.data.cohort import Visit
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, ehrshot_samples
-from ghar.data.tasks.given import given_labels, given_splits, label_rows, split_samples
 from ghar.data.tasks.labelled import NO_VISIT, labelled_samples
+from ghar.data.tasks.own_labels import label_rows, own_labels, own_splits, split_samples
 from ghar.data.tasks.visits import VISIT_TASKS, read_task, visit_samples
 from ghar.data.views.visits import visit_list
 from ghar.data.visit_codes import KIND_NAMES, KINDS
@@ -178,26 +178,26 @@ def test_a_benchmarks_own_labels_and_split(folder, meds_cohort):
     assert rows.equals(counted.with_columns(label=1 - pl.col("label"))) and len(counts) == 1
     found = read_task(meds_cohort, data_in(folder), task_named("guo_los"))
     assert [s.label for s in found.samples] == rows["label"].to_list() and found.counts == counts
-    split = given_splits(data_in(folder), "guo_los")
+    split = own_splits(data_in(folder), "guo_los")
     assert split is not None and {split[s.subject_id] for s in found.splits.test} == {"held_out"}
     assert len(found.splits.train) + len(found.splits.valid) + len(found.splits.test) == rows.height
 
 
 def test_labels_in_a_folder_of_files(folder, meds_cohort):
     data, labels = data_in(folder), folder / "labels"
-    rows = given_labels(data, "guo_los")
+    rows = own_labels(data, "guo_los")
     (labels / "guo_los").mkdir()
     (labels / "guo_los.parquet").rename(labels / "guo_los" / "0.parquet")
-    assert rows is not None and rows.equals(given_labels(data, "guo_los"))
+    assert rows is not None and rows.equals(own_labels(data, "guo_los"))
 
 
 @pytest.mark.parametrize("name", ["read", "new_acutemi"])
 def test_without_own_labels_they_are_counted(folder, meds_cohort, name):
     """The split that lies there belongs to the labels that lie there."""
     data, task = data_in(folder), task_named(name)
-    assert given_labels(data, name) is None and given_splits(data, name) is None
+    assert own_labels(data, name) is None and own_splits(data, name) is None
     about, samples = visit_samples(meds_cohort, task, "paper")
     found = read_task(meds_cohort, data, task)
     assert found.task == about and found.samples == samples and found.splits == split_samples(samples, task)
     assert found.counts == ({"left out, known": 39} if name == "new_acutemi" else {})
-    assert given_labels(data_in(folder, name="mimic4"), "guo_los") is None
+    assert own_labels(data_in(folder, name="mimic4"), "guo_los") is None

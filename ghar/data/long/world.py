@@ -1,9 +1,9 @@
 """Write the world of long histories as a MEDS folder with a label file, and its truth beside it.
 
 data/*.parquet, metadata/codes.parquet, metadata/subject_splits.parquet (5:1:4), visits.parquet, ghar.json as the reader
-of MEDS takes them; labels/given.parquet and labels/given.json, the question in words; truth.parquet (one row a patient:
-kind, trigger, slope, exculpated, label), gold.parquet (subject_id, evidence, time, name: the rows that tell), and
-manifest.json, which says that every patient is generated. The story: story.py.
+of MEDS takes them; labels/critical.parquet and labels/critical.json, the question in words; truth.parquet (one row a
+patient: kind, trigger, slope, exculpated, label), gold.parquet (subject_id, evidence, time, name: the rows that tell),
+and manifest.json, which says that every patient is generated. The story: story.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ghar.provenance import Mark, signed_mark
 from ghar.seal import sound
 from ghar.storage import new_folder
 
-FORMAT = 1  # raise it when the same parameters would give another world
+FORMAT = 2  # raise it when the same parameters would give another world
 Size = Literal["demo_long", "demo_long_small"]
 EVENTS: Mapping[str, tuple[int, int]] = {"demo_long": (5_000, 60_000), "demo_long_small": (500, 2_500)}  # of a patient
 YEARS = (10, 30)
@@ -43,6 +43,7 @@ NAMED = ("{kind} lipid storage disease", "{kind} lamellar thesaurosis")  # two n
 PUMP = "{kind} pump exchange"
 MENTIONED = ("Storage disease screening", "Family history of lipid storage disease", "Lipid storage disease leaflet")
 BESIDE = ("Leucocyte enzyme assay", "Metabolic clinic referral", "Enzyme infusion", "Foam cell biopsy")
+TASK = "critical"  # name of the files of labels
 QUESTION = {
     "question": "Will the patient's storage disease become critical within a year?",
     "labels": ["no", "yes"],
@@ -117,8 +118,8 @@ def _write(folder: Path, about: Mapping[str, Any], size: tuple[int, int]) -> Non
     _split(truth["subject_id"].to_numpy(), about["seed"]).write_parquet(folder / "metadata" / "subject_splits.parquet")
     at = pl.col("prediction_time").cast(pl.Datetime("us"))
     labels = truth.select("subject_id", at, boolean_value=pl.col("label") == 1)
-    labels.write_parquet(folder / "labels" / "given.parquet")
-    (folder / "labels" / "given.json").write_text(json.dumps(QUESTION, indent=1) + "\n")
+    labels.write_parquet(folder / "labels" / f"{TASK}.parquet")
+    (folder / "labels" / f"{TASK}.json").write_text(json.dumps(QUESTION, indent=1) + "\n")
     truth.with_columns(at).write_parquet(folder / "truth.parquet")
     schema = {"subject_id": pl.Int64, "evidence": pl.String, "time": pl.Int64, "name": pl.String}
     told = pl.DataFrame(gold, schema, orient="row").with_columns(pl.col("time").cast(pl.Datetime("us")))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
+from ghar.config import Data
 from ghar.data.readers.meds_files import TIME, scan
 from ghar.errors import BadInput
 
@@ -15,6 +16,14 @@ LABELS = {
     "float_value": pl.Float32(),
     "categorical_value": pl.String(),
 }
+
+
+def beside_data(data: Data, name: str) -> Path | None:
+    """labels/NAME.parquet, or the folder labels/NAME, of a MEDS folder; None where neither is, and for other data."""
+    if data.name != "meds" or data.root is None:
+        return None
+    folder = Path(data.root) / "labels"
+    return next((path for path in (folder / f"{name}.parquet", folder / name) if path.exists()), None)
 
 
 def read_labels(path: Path) -> pl.DataFrame:

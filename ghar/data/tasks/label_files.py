@@ -8,33 +8,104 @@ integer, float_value  bins: task.bins, else the quartiles of the file's values; 
 
 A file has values in one of these columns. The prediction times are the file's; what is shown at them is said in
 `ghar.data.tasks.labelled`. Label files: LabelSchema of the package meds 0.4.1.
+
+task.labels names a file or a folder, or one by its name in the folder labels/ of a MEDS folder; null is the only one
+there. NAME.json beside NAME.parquet asks in the user's words: "question" and "labels", the answers in the order of the
+values; "title", "category", "factual" and "counterfactual" (what speaks for and against), "meanings" of the answers and
+"advice", which EHR-RAG's prompts show. task.question and task.answers are stronger.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from ghar.config import Data
 from ghar.config import Task as TaskConfig
 from ghar.data.cohort import Task
-from ghar.data.readers.meds_labels import read_labels
+from ghar.data.readers.meds_labels import beside_data, read_labels
+from ghar.data.tasks.cards import TaskCard, card_of
 from ghar.errors import BadInput
 
 PREFIX = "labels-"  # of the task's name, before the name of the file
 FEW, MANY = 10, 50  # whole numbers that are taken as they are; answers at most
+IN_WORDS = ("title", "category", "factual", "counterfactual", "advice")
+
+
+def located(config: TaskConfig, data: Data) -> TaskConfig:
+    """The same with task.labels as a path, and question and answers as the file beside it has them.
+
+    Raises BadInput where there is no label file or none can be told from others, and for a question that is unreadable.
+    """
+    path = _path(config, data)
+    words = _in_words(path)
+    question, answers = config.question or words.get("question"), config.answers or words.get("labels")
+    return replace(config, labels=str(path), question=question, answers=answers)
+
+
+def label_file_card(config: TaskConfig, data: Data, task: Task) -> TaskCard:
+    """How EHR-RAG puts the question: as the file beside the labels has it, and for the rest as for any task."""
+    path = _path(config, data)
+    card, words = card_of(task), _in_words(path)
+    own = {key: str(words[key]) for key in IN_WORDS if key in words}
+    meanings = tuple(map(str, words.get("meanings", card.meanings)))
+    if len(meanings) != len(task.labels):
+        raise BadInput(
+            f'{_words_file(path)}: "meanings" must be as many as the answers, {len(task.labels)}: correct one of them.'
+        )
+    return replace(card, meanings=meanings, **own)
+
+
+def _path(config: TaskConfig, data: Data) -> Path:
+    if config.labels is not None:
+        return beside_data(data, config.labels) or Path(config.labels)
+    folder = Path(data.root or "") / "labels"
+    found = sorted(path for path in folder.glob("*") if path.suffix == ".parquet" or path.is_dir())
+    if len(found) != 1:
+        names = ", ".join(path.stem for path in found) or "none"
+        raise BadInput(f"task=labels needs a label file, and {folder} has {names}: set task.labels to one.")
+    return found[0]
+
+
+def _words_file(path: Path) -> Path:
+    return path.with_suffix(".json") if path.suffix == ".parquet" else path.with_name(f"{path.name}.json")
+
+
+def _in_words(labels: Path) -> dict[str, Any]:
+    """What lies beside the labels in the user's words, "labels" as a tuple; empty where nothing does."""
+    path = _words_file(labels)
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise BadInput(f"{path} is no JSON ({error}): correct it.") from None
+    absent = [key for key in ("question", "labels") if not isinstance(found, dict) or not found.get(key)]
+    if absent:
+        raise BadInput(f"{path} has no {' and no '.join(absent)}: add what is asked and the possible answers.")
+    unknown = sorted(set(found) - {"question", "labels", "meanings", *IN_WORDS})
+    if unknown:
+        raise BadInput(f"{path} has {unknown[0]!r}, which means nothing here: use {', '.join(IN_WORDS)} or meanings.")
+    answers = found["labels"]
+    if not isinstance(answers, list) or len(set(map(str, answers))) != len(answers) or len(answers) < 2:
+        raise BadInput(f'{path}: "labels" must be two or more different answers, in the order of their numbers.')
+    return found | {"question": str(found["question"]), "labels": tuple(map(str, answers))}
 
 
 def label_file_task(config: TaskConfig) -> tuple[Task, pl.DataFrame]:
-    """The task of task.labels, and subject_id, prediction_time, label in order of both.
+    """The task of task.labels, a path (`located`), and subject_id, prediction_time, label in order of both.
 
     Raises BadInput for a file that is no label file, has values in several columns or of one class alone, and for
     answers that are not those of the file.
     """
-    assert config.labels is not None  # `ghar.configure.contradictions`
+    assert config.labels is not None  # `located`
     path = Path(config.labels)
     labels = read_labels(path)
     columns = labels.columns[2:]
@@ -63,7 +134,7 @@ def _answers(config: TaskConfig, path: Path, column: str, values: pl.Series) -> 
     if column == "boolean_value":
         answers = named or ("no", "yes")
         if len(answers) != 2:
-            raise BadInput(f"task.answers has {len(answers)} answers, but {path} is true or false: name 2, no first.")
+            raise BadInput(f"There are {len(answers)} answers, but {path} is true or false: name 2, no first.")
         return answers, values.cast(pl.Int64)
     found = sorted(values.unique())
     if named is not None and (unknown := [value for value in found if value not in named]):

@@ -13,10 +13,10 @@ from ghar.config import Task as TaskConfig
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.mapping import CodeMap
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, require_labels
-from ghar.data.tasks.given import GIVEN, given_splits, given_task, label_rows, split_samples
-from ghar.data.tasks.label_files import label_file_task
+from ghar.data.tasks.label_files import label_file_task, located
 from ghar.data.tasks.labelled import labelled_samples
 from ghar.data.tasks.next_visit import SIZE, KareTask, complete_visits, kare_samples, mimic4_sample
+from ghar.data.tasks.own_labels import label_rows, own_splits, split_samples
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage, make_samples
 from ghar.data.tasks.subsets import last_of_patients, sample_patients
@@ -46,15 +46,14 @@ def read_task(cohort: Cohort, data: Data, task: TaskConfig, code_map: CodeMap | 
 
     cohort: in its own codes, by which labels are defined; code_map: what the codes of shown visits become.
     What every system should start from, so that all of them answer the same samples. Raises BadInput as
-    `visit_samples`, `given_labels` and `split_samples` do.
+    `visit_samples`, `located`, `own_labels` and `split_samples` do.
     """
     labels, counts = None, {}
-    if task.name in EHRSHOT or task.name == GIVEN:
+    if task.name in EHRSHOT:
         labels, counts = label_rows(cohort, data, task.name)
-    if task.name == GIVEN and labels is not None:
-        about, samples = given_task(data), labelled_samples(cohort, GIVEN, labels, data.leakage)
-    else:
-        about, samples = visit_samples(cohort, task, data.leakage, labels)
+    elif task.name == "labels":
+        task = located(task, data)
+    about, samples = visit_samples(cohort, task, data.leakage, labels)
     samples = _kare(samples, task) if task.draw == "kare" else drawn(samples, cohort, task)
     samples = samples if code_map is None else code_map.samples(samples)
     return TaskSamples(about, samples, _split(samples, cohort, data, task), counts)
@@ -63,7 +62,7 @@ def read_task(cohort: Cohort, data: Data, task: TaskConfig, code_map: CodeMap | 
 def _split(samples: list[Sample], cohort: Cohort, data: Data, task: TaskConfig) -> Splits[Sample]:
     """As given with the data, or drawn: of this task's patients, or of the whole cohort's, alike for every task."""
     everyone = cohort.visits["subject_id"].unique() if task.split_of == "cohort" else None
-    return split_samples(samples, task, given_splits(data, task.name), everyone)
+    return split_samples(samples, task, own_splits(data, task.name), everyone)
 
 
 def _kare(samples: list[Sample], task: TaskConfig) -> list[Sample]:

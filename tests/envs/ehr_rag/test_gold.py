@@ -30,7 +30,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def system(cache: Path) -> System[Any]:
-    return made("data=demo_long_small", "task=given", f"data.cache={cache}")
+    return made("data=demo_long_small", "task=labels", f"data.cache={cache}")
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,8 @@ def test_a_meds_folder_with_labels_and_a_question_in_the_users_words(system: Sys
         shutil.copytree(root / part, folder / part)
     shutil.copy(root / "visits.parquet", folder)
     words = {"question": "Does it get worse?", "labels": ["stays", "worsens"]}
-    (folder / "labels" / "given.json").write_text(json.dumps(words))
-    mine = made("data=meds", "task=given", f"data.root={folder}", f"data.cache={cache}")
+    (folder / "labels" / "critical.json").write_text(json.dumps(words))
+    mine = made("data=meds", "task=labels", f"data.root={folder}", f"data.cache={cache}")
     assert mine.task.question == words["question"] and mine.credentialed and mine.ceilings(mine.cases.test) is None
     [episode, *_], case = play(mine, "scripted"), mine.cases.test[0]
     assert set(mine.reward(episode, case).terms) == {"orm"} and case.card.meanings == ("stays", "worsens")
@@ -120,13 +120,13 @@ def test_a_meds_folder_with_labels_and_a_question_in_the_users_words(system: Sys
         '{"question": "?", "labels": ["a", "b"], "topic": "c"}': "'topic', which means nothing",
     }
     for text, message in refused.items():
-        (folder / "labels" / "given.json").write_text(text)
+        (folder / "labels" / "critical.json").write_text(text)
         with pytest.raises(BadInput, match=message):
-            made("data=meds", "task=given", f"data.root={folder}", f"data.cache={cache}")
+            made("data=meds", "task=labels", f"data.root={folder}", f"data.cache={cache}")
 
 
 def test_what_does_not_go_together_is_refused(cache: Path) -> None:
-    with pytest.raises(BadInput, match="choose task=given"):
+    with pytest.raises(BadInput, match="choose task=labels"):
         load(["system=ehr_rag", "data=demo_long", "task=read"])
-    with pytest.raises(BadInput, match="needs data=meds"):
-        made("data=demo", "task=given", f"data.cache={cache}")
+    with pytest.raises(BadInput, match="needs a file"):
+        load(["system=ehr_rag", "data=demo", "task=labels"])
