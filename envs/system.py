@@ -176,7 +176,7 @@ class System(Generic[C]):
     ceilings: best possible accuracies on some cases, None where nobody knows them.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
     partitions: of the corpus, where it has some (another system may ask it: system.over). decisions: as numbers.
-    judged: what it adds to summary.json by asking a language model once all variants have been played: the policy of
+    judged: what it adds to summary.json by asking a language model, beside what is played: the policy of
         `main`, or of another variant that was played by a language model. None where there is nothing to ask.
     """
 

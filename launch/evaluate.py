@@ -1,4 +1,7 @@
-"""Evaluate a run, or a system that was never trained: python launch/evaluate.py system=NAME task=read"""
+"""Evaluate a run, or a system that was never trained: python launch/evaluate.py system=NAME task=read
+
+torchrun --standalone --nproc-per-node 2 launch/evaluate.py system=NAME task=read    # each process plays its share
+"""
 
 from __future__ import annotations
 

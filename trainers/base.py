@@ -25,7 +25,7 @@ from trainers.runs.distributed import main_first, on_main
 from trainers.runs.models import save_model
 from trainers.sft.arguments import SFTSettings
 from trainers.sft.pairs import Pair, tokenised
-from trainers.sft.run import run_sft
+from trainers.sft.run import metrics_row, run_sft
 
 BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
 TEXTS = 500  # episodes whose prompts the tokenizer is made from
@@ -126,9 +126,7 @@ def build_base(config: Config, practice: Practice, log: Log) -> tuple[Any, Any]:
     pairs = _pairs(tokenizer, made, base.steps * base.batch, seed)
     micro_batch, longest = config.trainer.warmup.micro_batch, config.model.max_length
     settings = SFTSettings(base.steps, base.batch, base.lr, micro_batch, max_length=longest, seed=seed)
-    result = run_sft(model, tokenizer, pairs, settings)
-    for row in result.curve:
-        log({"phase": "base", "step": int(row["step"]), "train/loss": row["loss"], "train/accuracy": row["accuracy"]})
+    result = run_sft(model, tokenizer, pairs, settings, log=lambda row: log(metrics_row("base", row)))
     return result.model, tokenizer
 
 

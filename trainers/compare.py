@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -181,7 +182,8 @@ def _part(system: System[Any], config: Config, variants: Sequence[Variant], trai
     use_cores(config.threads)
     # without a run named in runs=[...] nothing that lies in a default folder is taken for one
     found = find(config) if trained or config.eval.checkpoint else Found(Path(config.run_dir) / "untrained", None)
-    rows = dict(played(system, config, found, variants))
+    with TemporaryDirectory(prefix="ghar-compare-") as scratch:
+        rows = {name: list(made) for name, made in played(system, config, found, variants, Path(scratch))}
     answered = answered_by(system, found, variants)
     if not found.sft:  # nothing was trained in this run folder
         answered = {name: f"{who} (untrained)" if who == "base" else who for name, who in answered.items()}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +13,6 @@ from typing import Any
 
 from envs import system as systems
 from envs.beside import with_beside
-from envs.play import play, stage_of
 from envs.records import Records, of_credentialed
 from envs.rollout import derive_seed
 from envs.system import System, Variant
@@ -19,23 +21,23 @@ from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
-from ghar.metrics.calibration import temperature
-from ghar.metrics.clinical import best_threshold
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
 from rewards.normalise import Running
 from trainers.audited import audited, by_rarity
 from trainers.overlap import check_overlap
+from trainers.parts import claim
+from trainers.playing import Playing, known, threshold, with_all
 from trainers.predictions import samples_of, write_predictions
 from trainers.report import conclude
-from trainers.rows import Ranker, Row, reward_of, rows_of, running_of, summarise
+from trainers.rows import Row, running_of, summarise
 from trainers.runs import checkpoint
+from trainers.runs.checkpoint import MANIFEST
+from trainers.runs.distributed import main_first, on_main, rank, together
 from trainers.runs.models import use_cores
-from trainers.runs.resume import as_yaml, occupied
+from trainers.runs.resume import as_yaml, hold
 from trainers.weights import LAST, Found, answering, find
-
-TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing"}
 
 
 class NoOne:
@@ -51,25 +53,36 @@ def evaluate(config: Config) -> dict[str, Any]:
     Weights come from `eval.checkpoint`, by default the run's best; a run that was never trained is evaluated with the
     model as it is. Returns the summary.
     """
-    ask_gate(config, lambda: of_credentialed(config))
-    with occupied(Path(config.run_dir)), full_disk_told(Path(config.run_dir)):
+    path = Path(config.run_dir)
+    with ExitStack() as held, full_disk_told(path), together(None):
+        use_cores(config.threads)
+        on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
+        on_main(lambda: hold(held, path))
         return _evaluate(config)
 
 
 def _evaluate(config: Config) -> dict[str, Any]:
-    use_cores(config.threads)
     records = Records(config)
-    check_overlap(config, records)
-    system = table_of(systems.build(records), records)
-    ask_gate(config, lambda: system.credentialed)  # once more, of what has been read
+    on_main(lambda: check_overlap(config, records))
+    system = main_first(lambda: table_of(systems.build(records), records))
+    on_main(lambda: ask_gate(config, lambda: system.credentialed))  # once more, of what has been read
+    folder = on_main(lambda: _opened(config))
+    summary = evaluate_system(system, config, folder)
+
+    def end() -> dict[str, Any]:
+        rows = {name: lean(folder, name) for name in config.eval.variants or system.listed}
+        write_predictions(folder.path, samples_of(records), system.task.labels, rows)
+        return conclude(folder, summary | audited(records) | by_rarity(records, folder))
+
+    return on_main(end)
+
+
+def _opened(config: Config) -> RunFolder:
     folder = RunFolder.open(Path(config.run_dir))
     if not (folder.path / "config.yaml").exists():
         folder.write_config(as_yaml(config))
     (folder.path / "episodes" / ".of").unlink(missing_ok=True)  # a resumed training must not take ours for its own
-    summary = evaluate_system(system, config, folder)
-    rows = {name: list(folder.episodes(name)) for name in config.eval.variants or system.listed}
-    write_predictions(folder.path, samples_of(records), system.task.labels, rows)
-    return conclude(folder, summary | audited(records) | by_rarity(records, folder))
+    return folder
 
 
 def table_of(system: System[Any], records: Records) -> System[Any]:
@@ -95,26 +108,41 @@ def with_rllib(system: System[Any], config: Config) -> System[Any]:
     return replace(system, fixed=fixed, variants=variants, listed=(*system.listed, "rllib"))
 
 
-def evaluate_system(
-    system: System[Any], config: Config, folder: RunFolder, resume: bool = False
-) -> dict[str, Any]:
-    """The parts of summary.json that an evaluation fills in.
+def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resume: bool = False) -> dict[str, Any]:
+    """The parts of summary.json that an evaluation fills in; every process calls it, and plays its share.
 
-    resume: do not play again what an earlier evaluation of the same weights under the same configuration has finished.
+    What a killed evaluation of the same weights under the same configuration has played is not played again. resume:
+    nor are whole variants that an earlier one has finished.
     """
-    found = find(config)
+    found, parts = on_main(lambda: find(config)), folder.path / "episodes" / ".parts"
     names = config.eval.variants or system.listed
     wanted = [system.variant(name) for name in names]
-    done = _finished(config, folder, found) if resume else []
-    rows = {name: list(folder.episodes(name)) for name in names if name in done}
-    for name in rows:
-        print(f"Episodes of {name}: finished by an earlier start.")
+    of = _of(config, found)
+    done = on_main(lambda: _finished(folder, of) if resume else [])
+    claim(parts, f"{of} {derive_seed([case.sample_id for case in system.cases.test]):016x}")
+    finished = [name for name in names if name in done]
+    on_main(lambda: [print(f"Episodes of {name}: finished by an earlier start.") for name in finished])
     judged: dict[str, Any] = {}
-    left = [variant for variant in wanted if variant.name not in rows]
-    for name, made in played(system, config, found, left, judged, temperatures=True):
-        rows[name] = made
-        folder.write_episodes(name, made)
-    return summary_of(system, config, {name: rows[name] for name in names}, answered_by(system, found, wanted)) | judged
+    left = [variant for variant in wanted if variant.name not in finished]
+    for name, rows in played(system, config, found, left, parts, judged, temperatures=True):
+        on_main(lambda name=name, rows=rows: folder.write_episodes(name, rows))
+
+    def summed() -> dict[str, Any]:
+        rows = {name: lean(folder, name) for name in names}
+        summary = summary_of(system, config, rows, answered_by(system, found, wanted)) | judged
+        shutil.rmtree(parts)
+        return summary
+
+    return on_main(summed)
+
+
+def lean(folder: RunFolder, name: str) -> list[Row]:
+    """A variant's rows without the texts that no number is made from: whole histories of all test patients would not
+    fit into memory."""
+    return [
+        {**row, "patient": "", "turns": [{**turn, "prompt": "", "evidence": None} for turn in row["turns"]]}
+        for row in folder.episodes(name)
+    ]
 
 
 def answered_by(system: System[Any], found: Found, wanted: Sequence[Variant]) -> dict[str, str]:
@@ -127,101 +155,63 @@ def played(
     config: Config,
     found: Found,
     wanted: Sequence[Variant],
+    home: Path,
     judged: dict[str, Any] | None = None,
     temperatures: bool = False,
-) -> Iterator[tuple[str, list[Row]]]:
-    """The rows of each variant, those of one stage of weights together. judged: takes what the system asks the model of
-    its main variant at the end (`System.judged`). temperatures: fit one to each trained variant on validation cases."""
+) -> Iterator[tuple[str, Iterable[Row]]]:
+    """The rows of each variant, those of one stage of weights together, from the disk: they are played in parts
+    (trainers.parts) into the folder `home`, by all processes.
+
+    judged: takes what the system asks the model of its main variant (`System.judged`), in process 0. temperatures: fit
+    one to each trained variant on validation cases.
+    """
     stage_for = {v.name: found.names(v.who) if system.asks_model(v) else "" for v in wanted}
     running, named = _running(system, config, found), set(stage_for.values()) - {""}
     # the policy after RL is made from the one after SFT, in place
     stages = [*sorted(named - set(LAST)), *(stage for stage in LAST if stage in named)]
     if not stages:
-        yield from _by_rules(system, config, wanted, running)
+        yield from _by_rules(Playing(system, config, running, home), wanted)
+        if judged is not None:
+            judged |= _judged(home, None)
         return
     with answering(config, system, found, named) as opened:
         for stage in stages:
             with opened(stage) as answers:
                 own = system.read_by(answers.reader)
-                rules = [v for v in wanted if not stage_for[v.name]] if stage == stages[0] else []
-                yield from _by_rules(own, config, rules, running)
+                if judged is not None and stage == stages[-1]:  # first: once all is played, nobody would ask again
+                    judged |= _judged(home, None if own.judged is None else partial(own.judged, answers.policy))
+                playing = Playing(own, config, running, home)
+                yield from _by_rules(playing, [v for v in wanted if not stage_for[v.name] and stage == stages[0]])
                 ranker = None
                 if answers.ranker is not None and system.answer is None:
                     ranker = partial(answers.ranker, labels=system.task.labels)
                 for variant in (v for v in wanted if stage_for[v.name] == stage):
-                    rows = score(own, config, variant, answers.policy, "test", running, ranker)
-                    if temperatures and stage != "base":
-                        rows = _with_temperature(own, config, variant, answers.policy, rows, running, ranker)
-                    yield variant.name, rows
-                if judged is not None and own.judged is not None and stage == stages[-1]:
-                    judged |= own.judged(answers.policy)
+                    read = playing.play(variant, answers.policy, "test", ranker)
+                    extra = {}
+                    if temperatures and stage != "base" and ranker is not None and known(read()):
+                        extra = playing.fitted(variant, answers.policy, ranker)
+                    yield variant.name, with_all(extra, read())
 
 
-def _by_rules(
-    system: System[Any], config: Config, wanted: Sequence[Variant], running: Running | None
-) -> Iterator[tuple[str, list[Row]]]:
+def _judged(home: Path, ask: Callable[[], dict[str, Any]] | None) -> dict[str, Any]:
+    """What `ask` says, or said before a kill; nothing in any process but the first."""
+    kept = home / "judged.json"
+    if rank() == 0 and ask is not None and not kept.is_file():
+        write_whole(kept, json.dumps(ask()))
+    return json.loads(kept.read_text()) if rank() == 0 and kept.is_file() else {}
+
+
+def _by_rules(playing: Playing, wanted: Sequence[Variant]) -> Iterator[tuple[str, Iterable[Row]]]:
     made: dict[str, Policy] = {}
     for variant in wanted:
         if variant.who not in made:
-            made[variant.who] = system.fixed[variant.who]() if variant.who else NoOne()
-        rows = score(system, config, variant, made[variant.who], "test", running, None)
-        if not variant.who and any(row["label_probabilities"] is not None for row in rows):  # fitted, quick to ask
-            judged = score(system, config, variant, made[variant.who], "valid", running, None)
-            rows = with_threshold(rows, judged, system.task.labels)
-        yield variant.name, rows
-
-
-def score(
-    system: System[Any],
-    config: Config,
-    variant: Variant,
-    policy: Policy,
-    split: str,
-    running: Running | None = None,
-    ranker: Ranker | None = None,
-    most: int | None = None,
-) -> list[Row]:
-    """Play a split, or its first `most` cases, by a variant and return its rows. Rewards leave out what needs a
-    warm-up's references."""
-    cases = getattr(system.cases, split)[:most]
-    if system.prepare is not None:
-        variant = system.prepare(variant, policy)
-    stage = stage_of(system, variant, config)
-    episodes = play(stage, cases, policy, seed=config.seed, title=f"{TITLES[split]} {variant.name}")
-    rewards = [reward_of(system, e, case, running) for e, case in zip(episodes, cases, strict=True)]
-    return rows_of(system, variant, cases, episodes, rewards, split, ranker)
-
-
-def _with_temperature(
-    system: System[Any],
-    config: Config,
-    variant: Variant,
-    policy: Policy,
-    rows: list[Row],
-    running: Running | None,
-    ranker: Ranker | None,
-) -> list[Row]:
-    """The rows with the temperature at which the variant's label probabilities on validation cases are most likely, as
-    "temperature"; as they are where nobody knows how probable a label was."""
-    if ranker is None or all(row["label_probabilities"] is None for row in rows):
-        return rows
-    most = config.trainer.rl.eval_samples
-    judged = score(system, config, variant, policy, "valid", running, ranker, most)
-    if all(row["label_probabilities"] is None for row in judged):
-        return rows
-    fitted = temperature(judged, system.task.labels)
-    return [{**row, "temperature": fitted} for row in with_threshold(rows, judged, system.task.labels)]
-
-
-def with_threshold(rows: list[Row], judged: Sequence[Row], labels: Sequence[str]) -> list[Row]:
-    """The rows with the probability of class 1 from which on to say yes, as "threshold": that of the highest F1 on
-    validation rows. As they are where there are not two labels, or no probabilities."""
-    known = [row for row in judged if row["label_probabilities"] is not None]
-    if len(labels) != 2 or not known:
-        return rows
-    truth = [labels.index(row["label"]) for row in known]
-    at = best_threshold(truth, [min(1.0, row["label_probabilities"][1]) for row in known])
-    return [{**row, "threshold": at} for row in rows]
+            made[variant.who] = playing.system.fixed[variant.who]() if variant.who else NoOne()
+        read = playing.play(variant, made[variant.who], "test")
+        extra = {}
+        if not variant.who and known(read()):  # fitted, quick to ask
+            judged = list(playing.play(variant, made[variant.who], "valid")())
+            extra = threshold(judged, playing.system.task.labels)
+        yield variant.name, with_all(extra, read())
 
 
 def summary_of(
@@ -263,10 +253,16 @@ def _running(system: System[Any], config: Config, found: Found) -> Running | Non
     return running
 
 
-def _finished(config: Config, folder: RunFolder, found: Found) -> list[str]:
-    """Variants whose episodes were finished by an evaluation of these weights; those of other ones are removed."""
-    weights = "" if found.step is None else (found.step / checkpoint.MANIFEST).read_text()
-    of, mark = f"{derive_seed(weights, asdict(config)):016x}", folder.path / "episodes" / ".of"
+def _of(config: Config, found: Found) -> str:
+    """A name for all that an evaluation's episodes depend on."""
+    kept = [found.step] if found.step is not None else sorted(p.parent for p in found.home.glob(f"*/{MANIFEST}"))
+    weights = [(step / MANIFEST).read_text() for step in kept]
+    return f"{derive_seed(weights, asdict(config)):016x}"
+
+
+def _finished(folder: RunFolder, of: str) -> list[str]:
+    """Variants whose episodes were finished by an evaluation of that name; those of other ones are removed."""
+    mark = folder.path / "episodes" / ".of"
     if not mark.is_file() or mark.read_text() != of:
         for name in folder.episode_names():
             (folder.path / "episodes" / f"{name}.jsonl").unlink()

@@ -18,7 +18,7 @@ import torch
 from envs import system as systems
 from envs.play import play, stage_of
 from envs.records import Records
-from envs.system import System, Variant, words
+from envs.system import WORDS, System, Variant, words
 from ghar.config import Config
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
@@ -132,31 +132,49 @@ def phases_of(
     weights = min(memory.values())
     found: list[Phase] = []
 
-    def add(name: str, episodes: float, trained: float, held: float, passes: float = 0.0, alone: bool = False) -> None:
-        """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; alone: by one
-        process."""
+    def add(name: str, episodes: float, trained: float, held: float, passes: float = 0.0, rules: float = 0.0) -> None:
+        """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; rules: episodes
+        played by no model."""
         calls, read, sampled = (episodes * n for n in (counted.calls, counted.prompt, counted.reply))
         seconds = (read + passes) / speed.read + sampled / speed.sample + trained / speed.train
-        seconds += episodes * counted.seconds
-        found.append(Phase(name, calls, read + passes, sampled, trained, seconds / (1 if alone else processes), held))
+        seconds += (episodes + rules) * counted.seconds
+        found.append(Phase(name, calls, read + passes, sampled, trained, seconds / processes, held))
 
     if config.model.kind == "demo" and system.practice is not None:
         add("base", 0, base.steps * base.batch * call, memory["sft"])
     samples = min(warmup.samples, len(cases.train))
     if system.pairs is None:
         tries = samples * (1 + warmup.attempts) / 2  # between all right at once and all wrong
-        add("teacher", 0 if warmup.teacher == "scripted" else tries, 0, weights, alone=True)
+        rule = warmup.teacher == "scripted"
+        add("teacher", 0 if rule else tries, 0, weights, rules=tries if rule else 0)
     add("sft", 0, warmup.epochs * samples * counted.tokens, memory["sft"])
+    names = config.eval.variants or system.listed
+    asked = [system.variant(name).who for name in names]
+    for name in (name for name in system.stages if name in asked):
+        lessons = system.stages[name](WORDS)
+        tokens, valid = (_tokens(config, pairs) for pairs in (lessons.train, lessons.valid))
+        epochs = lessons.epochs or warmup.epochs
+        add(name, 0, epochs * tokens, memory["sft"], passes=4 * epochs * valid)  # every quarter of an epoch
     if rl.updates:
         batch = rl.episodes * counted.tokens
         validated = (rl.updates // rl.eval_every + 1) * min(rl.eval_samples, len(cases.valid))
         before = (2 if rl.kl > 0 or rl.ratio == "reference" else 1) * batch  # log-probs, and those of the reference
         episodes = rl.updates * rl.episodes + validated
         add("rl", episodes, rl.updates * rl.epochs * batch, memory["rl"], passes=rl.updates * before)
-    names = config.eval.variants or system.listed
-    asked = sum(system.variant(name).who in systems.STAGES for name in names)
-    add("evaluation", asked * len(cases.test), 0, weights, alone=True)
+    models = [who for who in asked if who in systems.STAGES or who in system.stages]
+    tested, fitted = len(cases.test), min(rl.eval_samples, len(cases.valid))  # and a temperature of each, but the base
+    fits = sum(who != "base" for who in models)
+    rules = (len(asked) - len(models)) * tested
+    add("evaluation", len(models) * tested + fits * fitted, 0, weights, rules=rules)
     return found
+
+
+def _tokens(config: Config, pairs: Sequence[Any]) -> float:
+    """Of pairs of (prompt, reply, ...), from some of them."""
+    if not pairs:
+        return 0.0
+    count, some = _counter(config), [pairs[i] for i in np.linspace(0, len(pairs) - 1, PROBED).astype(int)]
+    return len(pairs) / PROBED * sum(count(prompt) + count(reply) for prompt, reply, *_ in some)
 
 
 # ---------------------------------------------------------------- the probe
@@ -176,9 +194,10 @@ def probe(system: System[Any], config: Config) -> Counted:
     variant: Variant = system.taught or system.variants[system.main]
     policy: Policy = system.fixed[system.teacher]() if system.teacher else _Sketch()
     stage = stage_of(system, variant, config)
-    start = time.process_time()
-    episodes = play(stage, chosen, policy, seed=config.seed, title="Probe")
-    seconds = (time.process_time() - start) / len(chosen)
+    play(stage, chosen[:1], policy, seed=config.seed, title="Probe")  # what is read or built at the first look-up
+    found: list[list[Episode]] = []
+    seconds = _timed(lambda: found.append(play(stage, chosen, policy, seed=config.seed, title="Probe"))) / len(chosen)
+    episodes = found[0]
     count = _counter(config)
     prompts = [count(record.effect.prompt) for record in _acts(episodes)]
     replies = [_reply(record, count) for record in _acts(episodes)]
@@ -245,17 +264,30 @@ def _seconds(
 
 
 def _best(work: Callable[[], Any]) -> float:
-    """Seconds of the quicker of two, after one that is not counted; on a CPU those that it worked, where others hold
-    it the rest of the time."""
-    taken = []
-    for _ in range(3):
-        start, worked = time.perf_counter(), time.process_time()
-        work()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-            worked = -float("inf")
-        taken.append(min(time.perf_counter() - start, time.process_time() - worked))
-    return min(taken[1:])
+    """Seconds of the quicker of two, after one that is not counted.
+
+    On a CPU at most what one thread alone works: several wait actively for one that is not running, where others hold
+    the machine, and neither clock would tell that from work.
+    """
+    taken = [_timed(work) for _ in range(3)][1:]
+    threads = torch.get_num_threads()
+    if threads > 1 and not torch.cuda.is_available():
+        torch.set_num_threads(1)
+        try:
+            taken.append(_timed(work))
+        finally:
+            torch.set_num_threads(threads)
+    return min(taken)
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    """Seconds; on a CPU those that it worked, where others hold it the rest of the time."""
+    start, worked = time.perf_counter(), time.process_time()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
+    return min(time.perf_counter() - start, time.process_time() - worked)
 
 
 # ---------------------------------------------------------------- what is written

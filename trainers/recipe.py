@@ -1,11 +1,11 @@
 """Any system from raw tables to an evaluated policy: the whole recipe, top to bottom (section IV of GHAR's paper).
 
-    1. records, the system, its cases                        envs/records.py, envs/NAME/system.py
-    2. a base model (demo: made on the spot)                 trainers/base.py
-    3. lessons: a teacher's right episodes, or the system's own chains; SFT on them
-                                                             trainers/sft/
-    4. multi-agent PPO, where trainer.rl.updates is not 0    trainers/rl/
-    5. evaluation and report                                 trainers/evaluate.py
+1. records, the system, its cases                        envs/records.py, envs/NAME/system.py
+2. a base model (demo: made on the spot)                 trainers/base.py
+3. lessons: a teacher's right episodes, or the system's own chains; SFT on them
+                                                         trainers/sft/
+4. multi-agent PPO, where trainer.rl.updates is not 0    trainers/rl/
+5. evaluation and report                                 trainers/evaluate.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -29,10 +29,6 @@ from envs.system import System
 from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
-from ghar.llm.engines import asking, served
-from ghar.llm.hf import HFEngine
-from ghar.llm.models import load_pretrained
-from ghar.llm.policy import EnginePolicy, Policy
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
@@ -45,13 +41,14 @@ from trainers.report import conclude
 from trainers.rl.loop import reinforce
 from trainers.rl.workers import MakeWorkers, local
 from trainers.runs.code import commit
-from trainers.runs.distributed import main_first, on_main, rank, together, world
+from trainers.runs.distributed import main_first, on_main, rank, together
 from trainers.runs.models import SFT, load_sft, save_model, use_cores
 from trainers.runs.resume import hold, open_run
 from trainers.sft.distill import learn
 from trainers.sft.lessons import Lessons, read_lessons, write_lessons
-from trainers.sft.pairs import pairs_of, tokenised
-from trainers.sft.warmup import sample_references
+from trainers.sft.pairs import pairs_of
+from trainers.sft.run import metrics_row
+from trainers.teacher import taught
 from trainers.weights import Found, identity, load_base, make_actor
 
 PHASES = {
@@ -129,25 +126,20 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
     if make_workers is local and config.ray is not None and config.ray.max_staleness:
         raise BadInput(f"ray.max_staleness={config.ray.max_staleness} needs launch/train_ray.py: start that instead.")
     config = fitted(config, int(os.environ.get("WORLD_SIZE", "1")))
-    path, finish = Path(config.run_dir), None
-    with ExitStack() as held, full_disk_told(path):
-        with together(config.deepspeed.stage):
-            use_cores(config.threads)
-            torch.manual_seed(config.seed)
-            on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
-            on_main(lambda: hold(held, path))
-            on_main(lambda: check_machine(config))
-            opened = on_main(lambda: open_run(config))
-            if opened is not None:
-                finish = _train(config, *opened, make_workers)
-            first = rank() == 0
-        if finish is not None and first:  # alone: vLLM's engine, built beside a group, would wait for the others' ones
-            use_cores(config.threads)  # those of the others too
-            finish()
+    path = Path(config.run_dir)
+    with ExitStack() as held, full_disk_told(path), together(config.deepspeed.stage):
+        use_cores(config.threads)
+        torch.manual_seed(config.seed)
+        on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
+        on_main(lambda: hold(held, path))
+        on_main(lambda: check_machine(config))
+        opened = on_main(lambda: open_run(config))
+        if opened is not None:
+            _train(config, *opened, make_workers)
 
 
-def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeWorkers) -> Callable[[], None]:
-    """What all processes do together; returns what is left to do for the first one."""
+def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeWorkers) -> None:
+    """All phases, in every process."""
     start = time.monotonic()
     records = Records(config)
     system = main_first(lambda: systems.build(records))
@@ -167,7 +159,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     _further_stages(run)
     if config.trainer.rl.updates:
         _reinforce(run, make_workers)
-    return lambda: _finish(run)
+    _finish(run)
 
 
 def _shown(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -201,15 +193,12 @@ def _warm_up(run: Run) -> None:
     with run.timed("base"):
         model, tokenizer = start_model(run.system, run.records, run.folder, run.log)
     with run.timed("teacher"):
-        on_main(lambda: _teach(run, model, tokenizer, kept))
+        _teach(run, model, tokenizer, kept)
         lessons = read_lessons(kept)
     on_main(lambda: run.folder.rewind("sft", -1))
     with run.timed("sft"):
-        result = learn(config, model, tokenizer, lessons, run.checkpoints / SFT_STEPS)
-        for row in result.curve:
-            loss = {"eval/loss": row["valid_loss"]} if "valid_loss" in row else {}
-            numbers = {"train/loss": row["loss"], "train/accuracy": row["accuracy"], **loss}
-            run.log({"phase": "sft", "step": int(row["step"]), **numbers})
+        own: Any = {"log": lambda row: run.log(metrics_row("sft", row))}
+        result = learn(config, model, tokenizer, lessons, run.checkpoints / SFT_STEPS, **own)
         on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT, run.system.credentialed))
 
 
@@ -236,12 +225,16 @@ def _further_stage(run: Run, name: str) -> None:
 
 
 def _teach(run: Run, model: Any, tokenizer: Any, kept: Path) -> None:
-    """The lessons, into the file `kept` unless an earlier start has written it."""
-    if not kept.is_file():
+    """The lessons, into the file `kept` unless an earlier start has written it; every process asks the teacher its
+    share."""
+    if on_main(lambda: not kept.is_file()):
         system = run.system.read_by(reader_of(tokenizer, model))
-        write_lessons(kept, _own_lessons(system, tokenizer) if system.pairs else _lessons(run, system, tokenizer))
-    about = read_lessons(kept).about
-    print("Lessons: " + ", ".join(f"{name} {number}" for name, number in about.items()))
+        if system.pairs is not None:
+            on_main(lambda: write_lessons(kept, _own_lessons(system, tokenizer)))
+        else:
+            taught(system, run.config, tokenizer, kept)
+    about = on_main(lambda: read_lessons(kept).about)
+    on_main(lambda: print("Lessons: " + ", ".join(f"{name} {number}" for name, number in about.items())))
 
 
 def _own_lessons(system: System[Any], tokenizer: Any) -> Lessons:
@@ -250,39 +243,6 @@ def _own_lessons(system: System[Any], tokenizer: Any) -> Lessons:
     found = system.pairs(reader_of(tokenizer, None))
     train, valid = pairs_of(tokenizer, found.train), pairs_of(tokenizer, found.valid)
     return Lessons(train, valid, {}, {"pairs": len(train), **found.about})
-
-
-def _lessons(run: Run, system: System[Any], tokenizer: Any) -> Lessons:
-    """The right episodes of a teacher: a rule of the system, or a model."""
-    with teaching(run.config, system) as teacher:
-        found = sample_references(system, run.config, teacher)
-    pairs = [pair for _, pair in tokenised(tokenizer, found.accepted)]
-    return Lessons(pairs, (), found.references, {"samples answered rightly by the teacher": f"{found.rate:.1%}"})
-
-
-@contextmanager
-def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
-    """For the duration, the teacher: the system's rule, a model behind a server, or one loaded here, which vLLM serves
-    where engine=vllm (in one process: beside a group its engine would wait for the others' ones)."""
-    name, temperature = config.trainer.warmup.teacher, config.engine.temperature
-    if "@http" in name:
-        with asking(config, name, system.credentialed) as engine:
-            yield EnginePolicy(engine, temperature)
-        return
-    if name != "scripted":
-        model, tokenizer = load_pretrained(name, config.model.dtype)
-        if config.engine.kind == "vllm" and world() == 1:
-            with served(replace(config, model=replace(config.model, finetune="full")), model, tokenizer) as engine:
-                yield EnginePolicy(engine, temperature)
-        else:
-            yield EnginePolicy(HFEngine(model, tokenizer, config.engine.max_batch), temperature)
-        return
-    if system.teacher is None:
-        raise BadInput(
-            f"system {system.name} has no rule that could teach: set trainer.warmup.teacher to the folder or hub name "
-            "of a model, or a server as model@http://host:8000/v1."
-        )
-    yield system.fixed[system.teacher]()
 
 
 def _reinforce(run: Run, make_workers: MakeWorkers) -> None:
@@ -300,11 +260,14 @@ def _reinforce(run: Run, make_workers: MakeWorkers) -> None:
 
 
 def _finish(run: Run) -> None:
-    """Evaluation and report."""
-    config = run.config
+    """Evaluation, by all processes, and report."""
     with run.timed("evaluation"):
-        summary = evaluate_system(run.table, config, run.folder, resume=True)
-    for name in summary["policies"] if config.logger.wandb != "disabled" else ():
+        summary = evaluate_system(run.table, run.config, run.folder, resume=True)
+    on_main(lambda: _conclude(run, summary))
+
+
+def _conclude(run: Run, summary: dict[str, Any]) -> None:
+    for name in summary["policies"] if run.config.logger.wandb != "disabled" else ():
         run.logger.log_episodes(name, run.folder.episodes(name))
     run.logger.conclude(summary["policies"])
     run.logger.finish()

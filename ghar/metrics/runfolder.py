@@ -79,7 +79,7 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Rows of metrics.jsonl, [] when there are none; a partial last line is not a row."""
-        return list(_read_lines(self.metrics_path)) if self.metrics_path.exists() else []
+        return list(read_lines(self.metrics_path)) if self.metrics_path.exists() else []
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_whole(self.path / "summary.json", json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
@@ -96,8 +96,7 @@ class RunFolder:
 
     def write_episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write episodes/<name>.jsonl, whole or not at all."""
-        lines = (json.dumps(_finite(row), allow_nan=False) + "\n" for row in rows)
-        write_whole(self.path / "episodes" / f"{name}.jsonl", lines)
+        write_lines(self.path / "episodes" / f"{name}.jsonl", rows)
 
     def episodes(self, name: str) -> Iterator[dict[str, Any]]:
         """Rows of episodes/<name>.jsonl, one at a time."""
@@ -106,7 +105,7 @@ class RunFolder:
             raise BadInput(
                 f"{path} does not exist: the run holds episodes of {', '.join(self.episode_names()) or 'nothing'}"
             )
-        return _read_lines(path)
+        return read_lines(path)
 
     def episode_names(self) -> list[str]:
         return sorted(path.stem for path in (self.path / "episodes").glob("*.jsonl"))
@@ -125,6 +124,11 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as JSON lines, one at a time, whole or not at all."""
+    write_whole(path, (json.dumps(_finite(row), allow_nan=False) + "\n" for row in rows))
 
 
 def _metrics_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +163,7 @@ def _cut_partial_line(path: Path) -> None:
         file.truncate(end)
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Objects of a JSON-lines file. A last line without its newline was never finished and is left out."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):

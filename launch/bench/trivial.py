@@ -67,7 +67,7 @@ def _texts(system: System[Any], config: Config) -> dict[str, Any]:
     """policy -> (its numbers, its rows), the system's own rule last."""
     from envs.trivial import Says, replies, trivial_policies
     from ghar.data.tasks.splits import Splits
-    from trainers.evaluate import score
+    from trainers.playing import score
 
     variant = system.taught or system.variants[system.main]  # the same questions, whoever answers
     few = system.cases.train[:CHOOSING]
@@ -101,7 +101,7 @@ def trained(system: System[Any], config: Config) -> list[dict[str, Any]] | None:
 def _numbers(system: System[Any], config: Config) -> dict[str, Any]:
     """The same of decisions that are numbers; the best rule by validation reward last."""
     from envs.trivial import trivial_decisions
-    from trainers.evaluate import score
+    from trainers.playing import score
 
     assert system.decisions is not None  # whoever calls has looked
     own, variant = system.decisions(), system.variants[system.main]

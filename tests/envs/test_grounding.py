@@ -22,7 +22,7 @@ from launch.entry import load
 from rewards.compose import RewardSpec, score_episode
 from tests.envs.parts import REPLIES, Corpus, Drawn, make_case, make_episodes
 from trainers.base import base_key
-from trainers.evaluate import score
+from trainers.playing import score
 from trainers.rows import summarise
 
 NAMES = Names(frozenset({"heart failure", "heart failure with oedema", "gout", "warfarin", "vitamin k", "acute gout"}))

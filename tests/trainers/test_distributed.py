@@ -61,8 +61,6 @@ def same(found: dict[str, dict[str, float]], alone: dict[str, dict[str, float]])
         expected = alone[f"{'sft' if what == 'killed' else what}:none:{finetune}"]
         assert values.keys() == expected.keys()
         for name, value in expected.items():
-            if name.endswith("/1") and name.startswith("/curve"):  # a mean over micro-batches, which are others here
-                continue
             assert values[name] == pytest.approx(value, rel=2e-3, abs=2e-4), (job, name)
 
 

@@ -15,7 +15,8 @@ from ghar.llm.canary import WrongWeights
 from rewards.compose import EpisodeReward
 from tests.trainers.tiny import VOCAB, build, for_two, perturb, tiny_model
 from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.mappo import update
+from trainers.rl.learner import Plain
+from trainers.rl.mappo import improve, update
 from trainers.rl.settings import MappoConfig
 from trainers.rl.targets import prepare
 from trainers.rl.trajectory import Trajectories
@@ -406,6 +407,34 @@ def test_rows_of_older_weights_are_not_guarded():
     assert report["mismatch/max"] == pytest.approx(0.5, abs=1e-4)
     with pytest.raises(WrongWeights):
         update(make_actor(), adam(actor), traj, config, np.random.default_rng(0), version=1)
+
+
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+def test_rows_of_older_weights_are_guarded_by_those_weights(finetune):
+    """Two updates behind: the right log-probs pass, those of one small update later or earlier do not."""
+    actor = make_actor(finetune)
+    optimizer = adam(actor, 1e-3)
+    rng = np.random.default_rng(0)
+    traj, batches, earlier = play(actor, 8, rng), [], {}
+    for version in range(3):
+        earlier[version] = {name: weight.clone() for name, weight in actor.trainable_state().items()}
+        batches.append(play(actor, 8, np.random.default_rng(version)))
+        update(actor, optimizer, traj, replace(CONFIG, epochs=1), rng)
+    before = {name: weight.clone() for name, weight in actor.trainable_state().items()}
+    config, learner = replace(GUARDED, importance_cap=2.0), Plain(actor, optimizer, 1.0)
+    for sampled_by, told in ((0, 0), (1, 1), (2, 2), (0, 1), (1, 0), (2, 1)):
+        table = batches[sampled_by].segments
+        traj = replace(batches[sampled_by], segments=replace(table, version=np.full(len(table.version), told)))
+        rows = [row for row in traj.rows() if row.trainable]
+        if sampled_by == told:
+            _, report = prepare(actor, rows, traj, config, 3, earlier=earlier)
+            assert report["mismatch/mean"] > 1e-3 and report["mismatch/guarded"] > 0.2
+        else:
+            with pytest.raises(WrongWeights):
+                prepare(actor, rows, traj, config, 3, earlier=earlier)
+        # the trainer's own weights are as they were, to the last bit
+        assert all(torch.equal(before[name], weight) for name, weight in actor.trainable_state().items())
+    assert improve(learner, traj, config, rng, version=3)["mismatch/guarded"] == 0  # nothing is known of them
 
 
 def test_mismatch_report_is_its_definition():

@@ -45,7 +45,7 @@ def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
 def test_a_plan_of_the_demo_is_made_without_training_anything(tmp_path: Path) -> None:
     config = load([*SMALL, f"data.cache={tmp_path}", f"run_dir={tmp_path / 'run'}"])
     plan = make_plan(config)
-    assert [p.name for p in plan.phases] == ["base", "teacher", "sft", "rl", "evaluation"]
+    assert [p.name for p in plan.phases] == ["base", "teacher", "sft", "label_sft", "rl", "evaluation"]
     assert plan.seconds > 0 and plan.disk > 0 and "hours in 1 process" in plan.text()
     assert not (tmp_path / "run").exists()
 

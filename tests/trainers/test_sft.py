@@ -154,6 +154,28 @@ def test_a_killed_training_ends_like_an_undisturbed_one(tmp_path, monkeypatch, c
     assert all(torch.equal(value, theirs[name]) for name, value in result.model.state_dict().items())
 
 
+def test_the_curve_is_told_as_it_is_made_and_counts_tokens(tmp_path):
+    """Each row before the next step begins; a training that goes on tells those before it again. The accuracy is over
+    tokens, not a mean of micro-batches' means: replies are of several lengths here."""
+    data = [replace(pair, completion_ids=pair.completion_ids * (1 + i % 3)) for i, pair in enumerate(pairs())]
+    told, times = [], []
+    make = sft._callback
+
+    def timed(*args: Any) -> Any:
+        callback = make(*args)
+        callback.on_log = lambda args, state, control, **kwargs: times.append((state.global_step, len(told)))
+        return callback
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sft, "_callback", timed)
+        result = run_sft(tiny_model(), tiny_tokenizer(), data, SETTINGS, tmp_path / "kept", pairs(8), told.append)
+    assert tuple(told) == result.curve and [row["step"] for row in told] == [4, 8, 12]
+    assert [(step, rows) for step, rows in times if step == 8] == [(8, 1), (8, 1)]  # loss and validation loss
+    for micro in (1, 8):
+        other = run_sft(tiny_model(), tiny_tokenizer(), data, replace(SETTINGS, micro_batch=micro), None, pairs(8))
+        assert [row["accuracy"] for row in other.curve] == pytest.approx([row["accuracy"] for row in told], abs=1e-3)
+
+
 def killer(make: Any, step: int) -> Any:
     """A maker of callbacks that raise once `step` is done, after whatever is saved there."""
 

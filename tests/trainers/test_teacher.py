@@ -11,7 +11,7 @@ from ghar.episode import Act
 from ghar.errors import BadInput
 from launch.entry import load
 from tests.llm.api_server import listening
-from trainers.recipe import teaching
+from trainers.teacher import teaching
 
 
 def answer(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:

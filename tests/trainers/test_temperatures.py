@@ -18,7 +18,8 @@ from ghar.metrics.calibration import calibrated, calibration, temperature
 from ghar.metrics.rows import patients_of
 from ghar.metrics.runfolder import RunFolder
 from trainers import evaluate as evaluation
-from trainers.evaluate import evaluate_system, score
+from trainers.evaluate import evaluate_system
+from trainers.playing import score
 from trainers.report import conclude
 
 
@@ -49,7 +50,7 @@ def played_by_the_teacher(small_system: Any, monkeypatch: pytest.MonkeyPatch) ->
 class Stages:
     """A run with all stages."""
 
-    step = None
+    step, home = None, Path("nowhere")
 
     def names(self, who: str) -> str:
         return who

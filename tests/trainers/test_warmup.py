@@ -18,8 +18,10 @@ from ghar.errors import BadInput
 from ghar.llm.demo_model import build_tokenizer
 from ghar.llm.policy import OppositePolicy
 from rewards.terms import chain
+from trainers.sft.lessons import read_lessons
 from trainers.sft.pairs import tokenised
-from trainers.sft.warmup import Warmup, sample_references
+from trainers.sft.warmup import Warmup, chosen, sample_references
+from trainers.teacher import taught
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def teacher(small_records) -> ScriptedTeacher:
 
 @pytest.fixture(scope="module")
 def warmup(small_system, config, teacher) -> Warmup:
-    return sample_references(small_system, config, teacher)
+    return sample_references(small_system, config, teacher, chosen(small_system, config))
 
 
 def main_stage(system: System[Any], config: Config):
@@ -49,6 +51,10 @@ def main_stage(system: System[Any], config: Config):
 def with_attempts(config: Config, attempts: int) -> Config:
     trainer = config.trainer
     return replace(config, trainer=replace(trainer, warmup=replace(trainer.warmup, attempts=attempts)))
+
+
+def texts_of(episodes) -> list[str]:
+    return [r.effect.prompt for e in episodes for r in e.trace if isinstance(r.effect, Act)]
 
 
 def timeless(found: Warmup) -> Warmup:
@@ -86,7 +92,7 @@ def test_references_are_of_accepted_samples_alone_and_tell_right_from_opposite(
 
 
 def test_same_seed_same_warm_up(small_system, config, teacher, warmup):
-    assert timeless(sample_references(small_system, config, teacher)) == timeless(warmup)
+    assert timeless(sample_references(small_system, config, teacher, chosen(small_system, config))) == timeless(warmup)
 
 
 def test_the_samples_are_a_draw_of_the_seed_in_the_order_of_the_cases(cases, warmup):
@@ -98,18 +104,54 @@ def test_the_samples_are_a_draw_of_the_seed_in_the_order_of_the_cases(cases, war
 
 
 def test_more_attempts_never_accept_less(small_system, config, teacher, warmup):
-    once = sample_references(small_system, with_attempts(config, 1), teacher)
+    once = sample_references(small_system, with_attempts(config, 1), teacher, chosen(small_system, config))
     assert once.rate < warmup.rate
     assert {e.sample_id for e in once.accepted} == {e.sample_id for e in warmup.accepted if e.attempt == 0}
 
 
-def test_a_teacher_that_is_never_right_is_named(small_system, config):
+def test_a_teacher_that_is_never_right_is_named(small_system, config, tmp_path, monkeypatch):
     class Silent:
         def answer(self, acts, seeds):
             return [Completion(act.choices[1] if act.choices else "hm") for act in acts]
 
+    mute = replace(small_system, fixed={**small_system.fixed, small_system.teacher: Silent})
     with pytest.raises(BadInput, match=r"trainer.warmup.teacher=scripted answered none of 60 samples"):
-        sample_references(small_system, config, Silent())
+        taught(mute, config, build_tokenizer(["word"], [], 300), tmp_path / "lessons.npz")
+
+
+def test_lessons_do_not_depend_on_a_kill_or_on_the_parts(small_system, config, tmp_path, teacher, warmup):
+    """Every kept part is used and none is asked for again; the order is that of asking all at once."""
+    tokenizer = build_tokenizer(texts_of(warmup.accepted[:9]), [], 600)
+    few = replace(config, env=replace(config.env, in_flight=16))
+    asked: list[int] = []
+
+    class Counting:
+        def __init__(self, limit):
+            self.limit = limit
+
+        def answer(self, acts, seeds):
+            asked.append(len(acts))
+            if len(asked) > self.limit:
+                raise KeyboardInterrupt
+            return teacher.answer(acts, seeds)
+
+    def teach(name, own, limit=10**9):
+        asked.clear()
+        system = replace(small_system, fixed={**small_system.fixed, small_system.teacher: lambda: Counting(limit)})
+        taught(system, own, tokenizer, tmp_path / name / "lessons.npz")
+        return read_lessons(tmp_path / name / "lessons.npz"), len(asked)
+
+    whole, calls = teach("whole", few)
+    at_once, _ = teach("at_once", config)
+    with pytest.raises(KeyboardInterrupt):
+        teach("killed", few, limit=calls // 2)
+    left = len(list((tmp_path / "killed" / "lessons-parts").glob("*.jsonl")))
+    again, fewer = teach("killed", few)
+    assert 0 < left < 4 and fewer < calls
+    assert again == whole == at_once
+    assert whole.pairs == [pair for _, pair in tokenised(tokenizer, warmup.accepted)]
+    assert whole.references == warmup.references
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == ["lessons.npz"]
 
 
 def test_failed_episodes_are_neither_accepted_nor_referred_to(small_system, config, teacher):
@@ -120,15 +162,14 @@ def test_failed_episodes_are_neither_accepted_nor_referred_to(small_system, conf
             raise ConnectionError("away")
 
     broken = replace(small_system, corpus=Broken())
-    found = sample_references(broken, with_attempts(config, 1), teacher)
+    found = sample_references(broken, with_attempts(config, 1), teacher, chosen(broken, config))
     assert found.accepted and all(e.failure is None for e in found.accepted)
     assert not any(isinstance(r.effect, Retrieve) for e in found.accepted for r in e.trace)
     assert not found.references  # the opposite of never looking up is to look up, which fails
 
 
 def test_pairs_for_sft_are_what_was_asked_and_said(warmup):
-    texts = [r.effect.prompt for e in warmup.accepted for r in e.trace if isinstance(r.effect, Act)]
-    tokenizer = build_tokenizer(texts[:200], [], 600)
+    tokenizer = build_tokenizer(texts_of(warmup.accepted)[:200], [], 600)
     for episode in warmup.accepted[:10]:
         acts = [r for r in episode.trace if isinstance(r.effect, Act)]
         pairs = tokenised(tokenizer, [episode])

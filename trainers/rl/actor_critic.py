@@ -10,7 +10,7 @@ Everything runs in eval mode, so that log-probs are those the engine sampled wit
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -126,7 +126,7 @@ class ActorCritic(nn.Module):
         wanted = {id(p) for p in self._trainable}
         return {name: p.detach() for name, p in self.named_parameters() if id(p) in wanted}
 
-    def load_trainable_state(self, state: dict[str, Tensor]) -> None:
+    def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
         """Copy weights saved by `trainable_state`; ValueError when a name or a shape does not fit this model."""
         own = self.trainable_state()
         wrong = sorted(set(own) ^ set(state)) or sorted(n for n in own if own[n].shape != state[n].shape)
@@ -135,6 +135,16 @@ class ActorCritic(nn.Module):
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(state[name])
+
+    @contextmanager
+    def holding(self, state: Mapping[str, Tensor]) -> Iterator[None]:
+        """For the duration, with other trainable weights, such as earlier ones; its own come back to the last bit."""
+        own = {name: weight.cpu().clone() for name, weight in self.trainable_state().items()}
+        self.load_trainable_state(state)
+        try:
+            yield
+        finally:
+            self.load_trainable_state(own)
 
     @contextmanager
     def merged(self) -> Iterator[Any]:

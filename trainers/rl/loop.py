@@ -64,7 +64,8 @@ class _Loop:
 
     upcoming: indices of training cases already shuffled, next ones first; best: highest score on validation so far;
     waited: evaluations since; critic: where it is one of its own; yardstick: what the critic is measured against;
-    kl: weight of the term to the reference; under_way: batches being played, with this process's share of their cases.
+    kl: weight of the term to the reference; earlier: what the batches under way are played with, by version, where some
+    are played ahead, in CPU memory; under_way: batches being played, with this process's share of their cases.
     A resumed run orders those again, so their cases stay in `upcoming` until they have been trained on.
     """
 
@@ -79,11 +80,17 @@ class _Loop:
     upcoming: list[int] = field(default_factory=list)
     best: float = -float("inf")
     waited: int = 0
+    earlier: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
     under_way: list[tuple[Sequence[Any], Callable[[], list[Episode]]]] = field(default_factory=list)
 
     @property
     def actor(self) -> ActorCritic:
         return self.learner.actor
+
+    def weights(self, wanted: bool = True) -> dict[str, torch.Tensor]:
+        """A copy of the trainable weights in CPU memory, where they are `wanted`; every process must ask."""
+        with self.learner.whole():
+            return {name: w.cpu().clone() for name, w in self.actor.trainable_state().items()} if wanted else {}
 
     def checkpoint(self, score: float | None) -> Checkpoint:
         state = {
@@ -94,8 +101,7 @@ class _Loop:
             "success": self.curriculum.success,
             "running": self.running.state_dict() if self.running else None,
         }
-        with self.learner.whole():
-            weights = {name: w.cpu().clone() for name, w in self.actor.trainable_state().items()} if rank() == 0 else {}
+        weights = self.weights(rank() == 0)
         optimizer = {"ranks": to_main(self.learner.state()), "yardstick": self.yardstick.state()}
         if self.critic is not None:
             optimizer["critic"] = self.critic.state()
@@ -228,7 +234,7 @@ def _update(about: Learned, loop: _Loop, workers: Workers) -> dict[str, float]:
     loop.learner.take(share_of_rate)
     warm_up = 0 if loop.critic is None else rl.value_warmup
     with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
-        own = {"critic": loop.critic, "yardstick": loop.yardstick, "moves": step > warm_up}
+        own = {"critic": loop.critic, "yardstick": loop.yardstick, "moves": step > warm_up, "earlier": loop.earlier}
         settings = replace(settings_of(config), kl=loop.kl)
         report = improve(loop.learner, traj, settings, loop.rng, advance, step - 1, **own)
     report |= {"kl/weight": loop.kl, "lr": rl.lr * share_of_rate, "dropped": float(len(told) - told.sum())}
@@ -271,6 +277,7 @@ def _order(about: Learned, loop: _Loop, workers: Workers) -> None:
     its weights can lack when it is trained on.
     """
     config = about.config
+    loop.earlier = {version: kept for version, kept in loop.earlier.items() if version >= loop.step - 1 - workers.ahead}
     for ahead in range(len(loop.under_way), workers.ahead + 1):
         step = loop.step + ahead
         if step > config.trainer.rl.updates:
@@ -282,6 +289,8 @@ def _order(about: Learned, loop: _Loop, workers: Workers) -> None:
         attempts, seed = tuple(range(times)) * len(patients), derive_seed(config.seed, "rollout", step)
         order = Order(batch, seed, config.engine.temperature, f"Rollout {step}", attempts)
         loop.under_way.append((batch, workers.begin(order, loop.learner, loop.step - 1)))
+        if workers.ahead and loop.step - 1 not in loop.earlier:
+            loop.earlier[loop.step - 1] = loop.weights()
 
 
 def _patients(config: Config) -> int:

@@ -22,7 +22,7 @@ from trainers.rl.learner import Learner, Plain
 from trainers.rl.rows import micro_batches
 from trainers.rl.settings import MappoConfig
 from trainers.rl.state import states
-from trainers.rl.targets import Targets, earned, gathered, prepare, sampled, summed
+from trainers.rl.targets import NONE, Earlier, Targets, earned, gathered, prepare, sampled, summed
 from trainers.rl.trajectory import Row, Trajectories, spans
 from trainers.rl.yardstick import Yardstick
 from trainers.runs.distributed import gather, rank
@@ -54,14 +54,15 @@ def improve(
     critic: Critic | None = None,
     yardstick: Yardstick | None = None,
     moves: bool = True,
+    earlier: Earlier = NONE,
 ) -> dict[str, float]:
     """Train on one batch; returns diagnostics. `advance` is told rows as they are done, epochs x rows in all.
 
     Every process calls it with its own episodes, in order of rank, and an `rng` in the same state; minibatches are
     drawn from the rows of all and losses normalised by the weights of all their tokens, so that the number of
     processes changes numbers by rounding at most. ValueError when nobody has a row; FloatingPointError when a gradient
-    is not finite (weights are then as before the step); WrongWeights when the engine's log-probs of `version` (rows of
-    older weights are left out; None: of all rows) are not those of this actor.
+    is not finite (weights are then as before the step); WrongWeights when the engine's log-probs of `version` (None: of
+    all rows) are not those of this actor, or those of a version in `earlier` not those of its weights.
     critic: where cfg.critic is "own"; it learns after the policy. yardstick: what it is measured against, over updates.
     moves: whether the policy takes its steps, or waits for the critic to know something.
     """
@@ -73,7 +74,7 @@ def improve(
     if cfg.trains_heads:
         _start_heads(learner, traj, cfg)
     with learner.whole():
-        targets, report = prepare(learner.actor, rows, traj, cfg, version, critic, yardstick)
+        targets, report = prepare(learner.actor, rows, traj, cfg, version, critic, yardstick, earlier)
     if moves:
         report |= _policy_steps(learner, rows, targets, counts, cfg, rng, advance)
     if critic is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +23,10 @@ from trainers.rl.state import states
 from trainers.rl.trajectory import Array, Row, Trajectories, spans
 from trainers.rl.yardstick import Yardstick
 from trainers.runs.distributed import gather, gather_rows, world
+
+Earlier: TypeAlias = Mapping[int, Mapping[str, Tensor]]  # version to trainable weights
+NONE: Earlier = MappingProxyType({})
+GUARDED = 16  # rows of each earlier version that the guard looks at, in each process
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,12 @@ def prepare(
     version: int | None = None,
     critic: Critic | None = None,
     yardstick: Yardstick | None = None,
+    earlier: Earlier = NONE,
 ) -> tuple[Targets, dict[str, float]]:
     """Values, reference log-probs and advantages under the weights before the update, and what they tell.
 
     `rows` are the trainable rows of `traj`. critic: one of its own, None where the heads on the actor's trunk are it.
-    yardstick: what it is measured against.
+    yardstick: what it is measured against. earlier: trainable weights of versions before `version`, for the guard.
     """
     index = sampled(rows)
     old = actor.evaluate(rows, cfg.micro_tokens)
@@ -76,7 +83,9 @@ def prepare(
     advantages, returns = _credited(traj, values, after, cfg)
     device = actor.device
     behaviour = torch.as_tensor(traj.logprobs[index], device=device)
-    agree = _agreement(old.logp - behaviour, _sampled_by(version, rows, traj), cfg.mismatch_limit)
+    apart = old.logp - behaviour
+    guarded = _guarded(actor, rows, traj, apart.cpu().double().numpy(), cfg, version, earlier)
+    agree = _agreement(apart, guarded, cfg.mismatch_limit)
     weighed = torch.as_tensor(advantages[index], device=device)
     if cfg.importance_cap is not None:
         weighed = weighed * losses.truncated_importance(old.logp, behaviour, cfg.importance_cap)
@@ -174,10 +183,35 @@ def _weights(rows: Sequence[Row], traj: Trajectories, aggregate: losses.Aggregat
     return losses.token_weights(torch.as_tensor(turn), torch.as_tensor(episode), aggregate)
 
 
-def _sampled_by(version: int | None, rows: Sequence[Row], traj: Trajectories) -> Array:
-    """int64 [N]: 1 for tokens that were sampled by weights `version`; all where it is None."""
-    own = [version is None or traj.segments.version[2 * row.index] == version for row in rows]
-    return _per_token(own, rows)
+def _guarded(
+    actor: ActorCritic,
+    rows: Sequence[Row],
+    traj: Trajectories,
+    apart: Array,
+    cfg: MappoConfig,
+    version: int | None,
+    earlier: Earlier,
+) -> Array:
+    """float64 [N]: trainer's log-prob - behaviour log-prob under the very weights that sampled a token; NaN where it is
+    not known.
+
+    apart [N]: under today's weights, which are number `version`; with None all are taken to be theirs. Of each earlier
+    version a few rows are scored once more, with its weights.
+    """
+    versions = np.array([traj.segments.version[2 * row.index] for row in rows], np.int64)
+    here = np.ones(len(rows), bool) if version is None else versions == version
+    found = np.where(_per_token(here.tolist(), rows) > 0, apart, np.nan)
+    ends = np.cumsum([len(row.tokens) - row.prompt for row in rows])
+    for number in sorted(earlier.keys() & set(versions[~here].tolist())):
+        of_it = np.flatnonzero(versions == number)
+        few = of_it[np.linspace(0, len(of_it) - 1, min(GUARDED, len(of_it))).astype(int)]
+        some = [rows[i] for i in few]
+        with actor.holding(earlier[number]):
+            then = actor.evaluate(some, cfg.micro_tokens).logp.cpu().double().numpy()
+        sizes = np.array([len(row.tokens) - row.prompt for row in some], np.int64)
+        at = spans(ends[few] - sizes, ends[few])
+        found[at] = then - traj.logprobs[sampled(some)]
+    return found
 
 
 def _per_token(values: Sequence[int], rows: Sequence[Row]) -> Array:
@@ -186,16 +220,17 @@ def _per_token(values: Sequence[int], rows: Sequence[Row]) -> Array:
     return np.repeat(np.array(values, np.int64), lengths)
 
 
-def _agreement(difference: Tensor, current: Array, limit: float | None) -> dict[str, float]:
+def _agreement(difference: Tensor, guarded: Array, limit: float | None) -> dict[str, float]:
     """How far trainer and engine are apart on the sampled tokens, over all processes; WrongWeights above `limit`.
 
     difference [N]: trainer's log-prob - behaviour log-prob, zero up to rounding while both hold the same weights.
     mismatch/mean, mismatch/max: of its absolute value; mismatch/kl: KL(engine || trainer) by the k3 estimator;
-    ess: effective sample size of the importance weights as a share of the tokens. The guard looks at tokens of the
-    `current` weights alone, since older ones differ by right.
+    ess: effective sample size of the importance weights as a share of the tokens; guarded: share of the tokens that
+    the guard looks at. It looks at `guarded` [N], where both hold the same weights however old (NaN: not known), since
+    under today's weights older ones differ by right.
     """
-    every, current = gathered(np.stack([difference.cpu().double().numpy(), current.astype(np.float64)]))
-    ratio, guarded = np.exp(every), np.abs(every[current > 0])
+    every, own = gathered(np.stack([difference.cpu().double().numpy(), guarded]))
+    ratio, guarded = np.exp(every), np.abs(own[~np.isnan(own)])
     if limit is not None and len(guarded) and not guarded.mean() <= limit:
         raise WrongWeights(
             f"the engine's log-probs differ from the trainer's by {guarded.mean():.2g} nats a token (largest "
@@ -205,6 +240,7 @@ def _agreement(difference: Tensor, current: Array, limit: float | None) -> dict[
         "mismatch/mean": float(np.abs(every).mean()),
         "mismatch/max": float(np.abs(every).max()),
         "mismatch/kl": float((ratio - 1 - every).mean()),
+        "mismatch/guarded": len(guarded) / len(own),
         "ess": float(ratio.sum() ** 2 / (len(ratio) * (ratio**2).sum())),
     }
 

@@ -116,7 +116,8 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _empty(folder: RunFolder) -> None:
     """Remove what an unfinished run has made so far, and nothing else."""
-    shutil.rmtree(folder.path / "checkpoints", ignore_errors=True)
+    for made in ("checkpoints", "episodes/.parts"):
+        shutil.rmtree(folder.path / made, ignore_errors=True)
     folder.metrics_path.unlink(missing_ok=True)
     (folder.path / "summary.json").unlink(missing_ok=True)
     for name in folder.episode_names():

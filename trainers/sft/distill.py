@@ -8,16 +8,23 @@ from typing import Any
 
 from ghar.config import Config
 from trainers.sft.lessons import Lessons
-from trainers.sft.run import SFTResult, run_sft
+from trainers.sft.run import Log, SFTResult, run_sft
 from trainers.sft.warmup import imitation
 
 WARMUP = 0.1  # warmup_ratio of KARE's Table 6; its schedule is a cosine
 
 
 def learn(
-    config: Config, model: Any, tokenizer: Any, lessons: Lessons, keep: Path | None, epochs: int | None = None
+    config: Config,
+    model: Any,
+    tokenizer: Any,
+    lessons: Lessons,
+    keep: Path | None,
+    epochs: int | None = None,
+    log: Log = lambda row: None,
 ) -> SFTResult:
-    """Fine-tune, full or by LoRA, `epochs` times over, by default trainer.warmup.epochs; checkpoints go to `keep`.
+    """Fine-tune, full or by LoRA, `epochs` times over, by default trainer.warmup.epochs; checkpoints go to `keep`, rows
+    of the curve to `log` as they are made.
 
     With validation pairs the weights with the lowest loss on them are kept, which is computed every quarter of an epoch
     (Figure 2 of KARE's paper), and the settings are those of its Table 6.
@@ -26,4 +33,4 @@ def learn(
     if lessons.valid:
         quarter = max(1, round(len(lessons.pairs) / settings.batch_size / 4))
         settings = replace(settings, warmup=WARMUP, schedule="cosine", log_every=quarter)
-    return run_sft(model, tokenizer, lessons.pairs, settings, keep, lessons.valid)
+    return run_sft(model, tokenizer, lessons.pairs, settings, keep, lessons.valid, log)

@@ -11,7 +11,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -30,6 +30,8 @@ from trainers.sft.arguments import SFTSettings, arguments_of
 from trainers.sft.pairs import Pair, collate, dataset
 
 ORIGIN = "origin.json"  # in each: what the training was of
+
+Log = Callable[[Mapping[str, float]], None]  # takes a row of SFTResult.curve
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ def run_sft(
     cfg: SFTSettings,
     keep: Path | None = None,
     valid: Sequence[Pair] = (),
+    log: Log = lambda row: None,
 ) -> SFTResult:
     """Train `model` on the completions of `pairs` and return it in eval mode.
 
@@ -59,6 +62,7 @@ def run_sft(
     removes it once the model is safe. Without it no file is left behind.
     valid: pairs whose loss is computed every `cfg.log_every` steps and at the end; of those weights the ones with the
     lowest are returned.
+    log: told each row of the curve as soon as it is known; a training that goes on tells those before it again.
     BadInput when there is no pair, a completion is empty, a pair is longer than max_length, or `keep` is of another
     training.
     """
@@ -81,7 +85,7 @@ def run_sft(
             eval_dataset=dataset(valid) if valid else None,
             processing_class=tokenizer,
             peft_config=_lora(cfg),
-            callbacks=[_callback(advance, origin, keep is not None, stopping := Stopping())],
+            callbacks=[_callback(advance, origin, keep is not None, stopping := Stopping(), log)],
         )
         trainer.remove_callback(PrinterCallback)
         start = time.monotonic()
@@ -141,10 +145,26 @@ class Stopping:
     stopped: bool = False
 
 
-def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: Stopping) -> Any:
+def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: Stopping, log: Log) -> Any:
     from transformers import TrainerCallback
 
+    told = 0  # rows of the curve
+
+    def tell(state: Any) -> None:
+        nonlocal told
+        rows = _curve(state.log_history)[told:]
+        told += len(rows)
+        for row in rows:
+            log(row)
+
     class Callback(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
+            if len(state.log_history) > told:  # a point's loss and its validation loss are two lines: both are there
+                tell(state)
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
+            tell(state)
+
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
             advance(state.global_step)
 
@@ -260,6 +280,13 @@ def _curve(history: Sequence[dict[str, Any]]) -> tuple[dict[str, float], ...]:
         for line in history
         if "loss" in line
     )
+
+
+def metrics_row(phase: str, row: Mapping[str, float]) -> dict[str, Any]:
+    """A row of the curve as metrics.jsonl has it."""
+    loss = {"eval/loss": row["valid_loss"]} if "valid_loss" in row else {}
+    step = {"phase": phase, "step": int(row["step"])}
+    return {**step, "train/loss": row["loss"], "train/accuracy": row["accuracy"], **loss}
 
 
 @contextmanager

@@ -35,10 +35,19 @@ class CompletionTrainer(SFTTrainer):
             loss = (cross_entropy(logits, target, reduction="none") * weights).sum() / items
         else:
             loss = cross_entropy(logits, target, reduction="sum") / items
-        right = (logits.detach().argmax(-1) == target).float().mean()
-        self._metrics["train"]["accuracy"].append(float(np.mean(gather(float(right)))))
+        right = (logits.detach().argmax(-1) == target).sum()
+        self._right = torch.stack([right, right.new_tensor(len(target))]) + getattr(self, "_right", 0)
         # items are those of all processes, whose gradients are then averaged
         return loss * self.accelerator.num_processes if num_items_in_batch is not None else loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """With the accuracy over all completion tokens since the last time, however they were shared out."""
+        told = getattr(self, "_right", None)
+        if self.model.training and "loss" in logs and told is not None:  # type: ignore[union-attr]
+            right, tokens = np.sum(gather(told.tolist()), axis=0)
+            self._metrics["train"]["accuracy"] = [float(right / tokens)]
+            del self._right
+        super().log(logs, start_time)
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
         """The mean over completion tokens of all validation pairs, exactly, however many processes there are."""

@@ -17,7 +17,6 @@ from envs.rollout import derive_seed
 from envs.system import System
 from ghar.config import Config
 from ghar.episode import Episode
-from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from trainers.sft.arguments import SFTSettings
 
@@ -49,19 +48,20 @@ class Warmup:
     rate: float
 
 
-def sample_references(system: System[Any], config: Config, teacher: Policy) -> Warmup:
-    """Let the teacher try each of `trainer.warmup.samples` training cases up to `attempts` times, until it is right.
-
-    BadInput when it never is.
-    """
-    warmup, cases = config.trainer.warmup, system.cases.train
-    stage = stage_of(system, system.taught or system.variants[system.main], config)
+def chosen(system: System[Any], config: Config) -> list[Any]:
+    """The training cases that the teacher tries: `trainer.warmup.samples` of them, in their order."""
+    cases = system.cases.train
     rng = np.random.default_rng(derive_seed(config.seed, "warmup"))
-    chosen = [cases[i] for i in sorted(rng.permutation(len(cases))[: warmup.samples])]
+    return [cases[i] for i in sorted(rng.permutation(len(cases))[: config.trainer.warmup.samples])]
+
+
+def sample_references(system: System[Any], config: Config, teacher: Policy, cases: Sequence[Any]) -> Warmup:
+    """Let the teacher try each of `cases` up to `trainer.warmup.attempts` times, until it is right."""
+    stage = stage_of(system, system.taught or system.variants[system.main], config)
     accepted: dict[str, Episode] = {}
     references: dict[str, Any] = {}
-    for attempt in range(warmup.attempts):
-        left = [case for case in chosen if case.sample_id not in accepted]
+    for attempt in range(config.trainer.warmup.attempts):
+        left = [case for case in cases if case.sample_id not in accepted]
         title = f"Teacher, attempt {attempt + 1}"
         episodes = play(stage, left, teacher, seed=config.seed, title=title, attempt=attempt)
         right = [
@@ -71,12 +71,7 @@ def sample_references(system: System[Any], config: Config, teacher: Policy) -> W
         ]
         accepted |= {case.sample_id: episode for case, episode in right}
         references |= _references(system, stage, right, teacher, attempt)
-    if not accepted:
-        raise BadInput(
-            f"trainer.warmup.teacher={warmup.teacher} answered none of {len(chosen)} samples correctly: "
-            "raise trainer.warmup.attempts or samples, or choose another teacher."
-        )
-    return Warmup(tuple(accepted.values()), references, len(accepted) / len(chosen))
+    return Warmup(tuple(accepted.values()), references, len(accepted) / len(cases))
 
 
 def _references(

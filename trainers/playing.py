@@ -1,0 +1,108 @@
+"""A variant on a split: its rows, and what is fitted on validation rows for those of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from envs.play import play, stage_of
+from envs.system import System, Variant
+from ghar.config import Config
+from ghar.llm.policy import Policy
+from ghar.metrics.calibration import temperature
+from ghar.metrics.clinical import best_threshold
+from rewards.normalise import Running
+from trainers.parts import parted, play_parts, rows_in
+from trainers.rows import Ranker, Row, reward_of, rows_of
+
+TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing"}
+
+
+@dataclass(frozen=True)
+class Playing:
+    """An evaluation under way. running: the normaliser of rewards; home: the folder for its parts."""
+
+    system: System[Any]
+    config: Config
+    running: Running | None
+    home: Path
+
+    def play(
+        self, variant: Variant, policy: Policy, split: str, ranker: Ranker | None = None, most: int | None = None
+    ) -> Callable[[], Iterator[Row]]:
+        """`score` in parts, by all processes; returns what reads the rows from the disk."""
+        parts = parted(getattr(self.system.cases, split)[:most], self.config.env.in_flight)
+        folder = self.home / (variant.name if split == "test" else f"{variant.name}-{split}")
+        prepared: list[Variant] = []
+
+        def make(cases: Sequence[Any]) -> list[Row]:
+            if not prepared:  # which may take long, and is for nothing where all has been played
+                own = self.system.prepare
+                prepared.append(variant if own is None else own(variant, policy))
+            return _score(self.system, self.config, prepared[0], policy, split, cases, self.running, ranker)
+
+        play_parts(folder, parts, make)
+        return partial(rows_in, folder, parts)
+
+    def fitted(self, variant: Variant, policy: Policy, ranker: Ranker) -> dict[str, float]:
+        """{"temperature": the one at which the variant's label probabilities on validation cases are most likely}, and
+        their `threshold`; {} where nobody knows how probable a label was."""
+        judged = list(self.play(variant, policy, "valid", ranker, self.config.trainer.rl.eval_samples)())
+        labels = self.system.task.labels
+        return {"temperature": temperature(judged, labels), **threshold(judged, labels)} if known(judged) else {}
+
+
+def threshold(judged: Sequence[Row], labels: Sequence[str]) -> dict[str, float]:
+    """{"threshold": the probability of class 1 from which on to say yes: that of the highest F1 on validation rows}; {}
+    where there are not two labels, or no probabilities."""
+    known = [row for row in judged if row["label_probabilities"] is not None]
+    if len(labels) != 2 or not known:
+        return {}
+    truth = [labels.index(row["label"]) for row in known]
+    return {"threshold": best_threshold(truth, [min(1.0, row["label_probabilities"][1]) for row in known])}
+
+
+def with_all(extra: Mapping[str, float], rows: Iterable[Row]) -> Iterator[Row]:
+    return ({**row, **extra} for row in rows)
+
+
+def known(rows: Iterable[Row]) -> bool:
+    """Whether anybody knows how probable a label was."""
+    return any(row["label_probabilities"] is not None for row in rows)
+
+
+def score(
+    system: System[Any],
+    config: Config,
+    variant: Variant,
+    policy: Policy,
+    split: str,
+    running: Running | None = None,
+    ranker: Ranker | None = None,
+    most: int | None = None,
+) -> list[Row]:
+    """Play a split, or its first `most` cases, by a variant and return its rows. Rewards leave out what needs a
+    warm-up's references."""
+    if system.prepare is not None:
+        variant = system.prepare(variant, policy)
+    return _score(system, config, variant, policy, split, getattr(system.cases, split)[:most], running, ranker)
+
+
+def _score(
+    system: System[Any],
+    config: Config,
+    variant: Variant,
+    policy: Policy,
+    split: str,
+    cases: Sequence[Any],
+    running: Running | None,
+    ranker: Ranker | None,
+) -> list[Row]:
+    """The rows of some cases of a split, played by a variant that is prepared."""
+    stage = stage_of(system, variant, config)
+    episodes = play(stage, cases, policy, seed=config.seed, title=f"{TITLES[split]} {variant.name}")
+    rewards = [reward_of(system, e, case, running) for e, case in zip(episodes, cases, strict=True)]
+    return rows_of(system, variant, cases, episodes, rewards, split, ranker)

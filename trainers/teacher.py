@@ -1,0 +1,106 @@
+"""The teacher: who it is, and its right episodes as lessons, kept as they are made and shared by all processes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from envs.rollout import derive_seed
+from envs.system import System
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.llm.engines import asking, served
+from ghar.llm.hf import HFEngine
+from ghar.llm.models import load_pretrained
+from ghar.llm.policy import EnginePolicy, Policy
+from rewards.compose import Reference
+from trainers.parts import claim, parted, play_parts, rows_in
+from trainers.runs.distributed import on_main
+from trainers.sft.lessons import Lessons, write_lessons
+from trainers.sft.pairs import Pair, tokenised
+from trainers.sft.warmup import chosen, sample_references
+
+
+def taught(system: System[Any], config: Config, tokenizer: Any, kept: Path) -> None:
+    """Write the lessons of the configured teacher into `kept`; every process calls it, and asks its share.
+
+    What a killed start has asked lies beside it until then, and is not asked again. BadInput when the teacher is never
+    right.
+    """
+    cases, folder = chosen(system, config), kept.with_name("lessons-parts")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    parts = parted(cases, config.env.in_flight)
+    claim(folder, f"{derive_seed(asdict(config), [case.sample_id for case in cases]):016x}")
+    with ExitStack() as stack:
+        teachers: list[Policy] = []
+
+        def make(some: Sequence[Any]) -> list[dict[str, Any]]:
+            if not teachers:  # not loaded where all has been asked
+                teachers.append(stack.enter_context(teaching(config, system)))
+            return _rows(system, config, tokenizer, teachers[0], some)
+
+        play_parts(folder, parts, make, ready=lambda: make(()))
+    on_main(lambda: _write(kept, config, len(cases), rows_in(folder, parts)))
+    on_main(lambda: shutil.rmtree(folder))
+
+
+def _rows(
+    system: System[Any], config: Config, tokenizer: Any, teacher: Policy, cases: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """What was accepted of some cases: one row each, with token ids of its replies."""
+    if not cases:
+        return []
+    found = sample_references(system, config, teacher, cases)
+    return [
+        {
+            "attempt": episode.attempt,
+            "sample_id": episode.sample_id,
+            "pairs": [[list(map(int, p.prompt_ids)), list(map(int, p.completion_ids))] for _, p in
+                      tokenised(tokenizer, [episode])],
+            "reference": asdict(found.references[episode.sample_id]) if episode.sample_id in found.references else None,
+        }
+        for episode in found.accepted
+    ]  # fmt: skip
+
+
+def _write(kept: Path, config: Config, asked: int, rows: Iterator[dict[str, Any]]) -> None:
+    # as if all had been asked at once: first attempts first
+    accepted = sorted(rows, key=lambda row: row["attempt"])
+    if not accepted:
+        raise BadInput(
+            f"trainer.warmup.teacher={config.trainer.warmup.teacher} answered none of {asked} samples correctly: "
+            "raise trainer.warmup.attempts or samples, or choose another teacher."
+        )
+    pairs = [Pair(prompt, reply) for row in accepted for prompt, reply in row["pairs"]]
+    references = {row["sample_id"]: Reference(**row["reference"]) for row in accepted if row["reference"] is not None}
+    about = {"samples answered rightly by the teacher": f"{len(accepted) / asked:.1%}"}
+    write_lessons(kept, Lessons(pairs, (), references, about))
+
+
+@contextmanager
+def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
+    """For the duration, the teacher: the system's rule, a model behind a server, or one loaded here, which vLLM serves
+    where engine=vllm (beside a process group all processes must enter together)."""
+    name, temperature = config.trainer.warmup.teacher, config.engine.temperature
+    if "@http" in name:
+        with asking(config, name, system.credentialed) as engine:
+            yield EnginePolicy(engine, temperature)
+        return
+    if name != "scripted":
+        model, tokenizer = load_pretrained(name, config.model.dtype)
+        if config.engine.kind == "vllm":
+            with served(replace(config, model=replace(config.model, finetune="full")), model, tokenizer) as engine:
+                yield EnginePolicy(engine, temperature)
+        else:
+            yield EnginePolicy(HFEngine(model, tokenizer, config.engine.max_batch), temperature)
+        return
+    if system.teacher is None:
+        raise BadInput(
+            f"system {system.name} has no rule that could teach: set trainer.warmup.teacher to the folder or hub name "
+            "of a model, or a server as model@http://host:8000/v1."
+        )
+    yield system.fixed[system.teacher]()
