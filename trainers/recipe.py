@@ -197,8 +197,8 @@ def _warm_up(run: Run) -> None:
         lessons = read_lessons(kept)
     on_main(lambda: run.folder.rewind("sft", -1))
     with run.timed("sft"):
-        own: Any = {"log": lambda row: run.log(metrics_row("sft", row))}
-        result = learn(config, model, tokenizer, lessons, run.checkpoints / SFT_STEPS, **own)
+        steps = run.checkpoints / SFT_STEPS
+        result = learn(config, model, tokenizer, lessons, steps, log=lambda row: run.log(metrics_row("sft", row)))
         on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT, run.system.credentialed))
 
 

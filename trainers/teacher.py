@@ -17,6 +17,7 @@ from ghar.llm.engines import asking, served
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy, Policy
+from ghar.llm.tokens import Tokenizer
 from rewards.compose import Reference
 from trainers.parts import claim, parted, play_parts, rows_in
 from trainers.runs.distributed import on_main
@@ -25,7 +26,7 @@ from trainers.sft.pairs import Pair, tokenised
 from trainers.sft.warmup import chosen, sample_references
 
 
-def taught(system: System[Any], config: Config, tokenizer: Any, kept: Path) -> None:
+def taught(system: System[Any], config: Config, tokenizer: Tokenizer, kept: Path) -> None:
     """Write the lessons of the configured teacher into `kept`; every process calls it, and asks its share.
 
     What a killed start has asked lies beside it until then, and is not asked again. BadInput when the teacher is never
@@ -49,7 +50,7 @@ def taught(system: System[Any], config: Config, tokenizer: Any, kept: Path) -> N
 
 
 def _rows(
-    system: System[Any], config: Config, tokenizer: Any, teacher: Policy, cases: Sequence[Any]
+    system: System[Any], config: Config, tokenizer: Tokenizer, teacher: Policy, cases: Sequence[Any]
 ) -> list[dict[str, Any]]:
     """What was accepted of some cases: one row each, with token ids of its replies."""
     if not cases:

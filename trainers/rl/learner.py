@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ghar.config import Deepspeed
+from ghar.config import Config, Deepspeed
 from trainers.rl.actor_critic import ActorCritic, Scores
 from trainers.rl.trajectory import Row
 from trainers.runs.distributed import load_deepspeed, world
@@ -192,3 +192,12 @@ def _on_cpu(state: Any) -> Any:
     if isinstance(state, dict):
         return {key: _on_cpu(value) for key, value in state.items()}
     return [_on_cpu(value) for value in state] if isinstance(state, list) else state
+
+
+def learner_of(config: Config, actor: ActorCritic) -> Learner:
+    """AdamW on the actor's trainable weights, at the configured rates, shared out as the configuration says."""
+    rl = config.trainer.rl
+    optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
+    if config.deepspeed.stage is None:
+        return Plain(actor, optimizer, rl.max_grad_norm)
+    return Sharded(actor, optimizer, config.deepspeed, config.model.dtype, rl.max_grad_norm)

@@ -32,7 +32,7 @@ from rewards.normalise import Running
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.batch_report import batch_report
 from trainers.rl.critic import Critic, CriticConfig
-from trainers.rl.learner import Learner, Plain, Sharded
+from trainers.rl.learner import Learner, learner_of
 from trainers.rl.mappo import improve
 from trainers.rl.sampling import Curriculum, telling
 from trainers.rl.schedule import adapted, rate
@@ -143,7 +143,7 @@ def reinforce(
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
     rng = np.random.default_rng(derive_seed(config.seed, "rl"))
     critic = _critic(system, config, actor)  # before DeepSpeed shares out what it copies
-    loop = _Loop(_learner(config, actor), rng, running_of(system), critic, rl.kl, Curriculum(rl.curriculum))
+    loop = _Loop(learner_of(config, actor), rng, running_of(system), critic, rl.kl, Curriculum(rl.curriculum))
     checkpoints = folder.path / "checkpoints"
     keep = checkpoint.Keep(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)
@@ -185,14 +185,6 @@ def _score(numbers: Mapping[str, Any], select: str) -> float:
         known = ", ".join(eval_metrics(numbers))
         raise BadInput(f"trainer.rl.select={select} is no number of this system's evaluation, which gives {known}.")
     return float(numbers[select][0])
-
-
-def _learner(config: Config, actor: ActorCritic) -> Learner:
-    rl = config.trainer.rl
-    optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
-    if config.deepspeed.stage is None:
-        return Plain(actor, optimizer, rl.max_grad_norm)
-    return Sharded(actor, optimizer, config.deepspeed, config.model.dtype, rl.max_grad_norm)
 
 
 def _critic(system: System[Any], config: Config, actor: ActorCritic) -> Critic | None:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from trainers.runs.checkpoint import fault, other_processes, seal
 from trainers.runs.distributed import gather, on_main, rank, world
 from trainers.sft.arguments import SFTSettings, arguments_of
 from trainers.sft.pairs import Pair, collate, dataset
+
+if TYPE_CHECKING:
+    from transformers import TrainerState
 
 ORIGIN = "origin.json"  # in each: what the training was of
 
@@ -150,7 +153,7 @@ def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: S
 
     told = 0  # rows of the curve
 
-    def tell(state: Any) -> None:
+    def tell(state: TrainerState) -> None:
         nonlocal told
         rows = _curve(state.log_history)[told:]
         told += len(rows)
@@ -158,11 +161,11 @@ def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: S
             log(row)
 
     class Callback(TrainerCallback):
-        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
+        def on_step_begin(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
             if len(state.log_history) > told:  # a point's loss and its validation loss are two lines: both are there
                 tell(state)
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
+        def on_train_end(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
             tell(state)
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
