@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,7 +44,8 @@ def learned_on(updates: int, episodes: int, cases: int) -> Any:
 
 def walk(ahead: int, updates: int, episodes: int, cases: int) -> tuple[list[Any], list[tuple[Order, int]]]:
     """Batches in the order in which they are trained on, and all orders."""
-    loop: Any = _Loop(SimpleNamespace(actor=None), np.random.default_rng(3), None)  # type: ignore[arg-type]
+    actor = SimpleNamespace(trainable_state=dict)  # weights are kept for as long as an order may be of them
+    loop: Any = _Loop(SimpleNamespace(actor=actor, whole=nullcontext), np.random.default_rng(3), None)  # type: ignore[arg-type]
     workers, about, trained = Notebook(ahead), learned_on(updates, episodes, cases), []
     for loop.step in range(1, updates + 1):
         _order(about, loop, workers)  # type: ignore[arg-type]
