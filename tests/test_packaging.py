@@ -2,11 +2,17 @@
 
 import ast
 import configparser
+import hashlib
+import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
@@ -92,6 +98,57 @@ def test_every_base_dependency_is_pinned_without_a_local_label() -> None:
     for extra in ("test", "dev", "service"):
         wanted |= names(settings()["options.extras_require"][extra]) - {"ghar"}
     assert wanted <= set(pins), wanted - set(pins)
+
+
+def test_every_pin_has_hashes_and_everything_is_installed_by_them() -> None:
+    pins = {line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")}
+    lines = [line for line in (ROOT / "hashes.txt").read_text().splitlines() if not line.startswith("#")]
+    assert {line.split()[0] for line in lines} == pins, "make hashes"
+    assert all(re.fullmatch(r"\S+==\S+( --hash=sha256:[0-9a-f]{64})+", line) for line in lines)
+    installs = re.findall(r"pip install (?:.*\\\n)*.*", (ROOT / "Makefile").read_text())
+    given = ("--constraint .venv/rest.txt", "--require-hashes --requirement ", "--constraint $(GPU)/constraints.txt")
+    assert len(installs) == 5 and all(any(words in line for words in given) for line in installs), installs
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_file_of_another_sum_is_not_installed(tmp_path: Path, right: bool) -> None:
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tiny.py", "")
+        file.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        file.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("tiny-1.0.dist-info/RECORD", "")
+    digest = hashlib.sha256(wheel.read_bytes() if right else b"another file").hexdigest()
+    (tmp_path / "hashes.txt").write_text(f"tiny==1.0 --hash=sha256:{digest}\n")
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        pytest.skip("uv, by which make installs, is not beside this Python")
+    command = [uv, "pip", "install", "--no-index", "--no-cache", "--find-links", tmp_path, "--target", tmp_path / "to",
+               "--python", sys.executable, "--constraint", tmp_path / "hashes.txt", "tiny"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode == 0) == right and (tmp_path / "to" / "tiny.py").exists() == right, done.stderr
+    assert right or "sha256" in done.stderr
+
+
+def test_an_interrupted_installation_is_not_built_upon(tmp_path: Path) -> None:
+    """Without any index an installation ends half way; what a killed one has left is no start for the next."""
+    own = "Makefile setup.cfg setup.py pyproject.toml hashes.txt constraints.txt overrides-cpu.txt"
+    for name in own.split():
+        shutil.copy(ROOT / name, tmp_path / name)
+    offline = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_", "MAKE"))}
+    offline |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+
+    def make() -> str:
+        command = ["make", "setup", f"PYTHON={sys.executable}"]
+        done = subprocess.run(command, cwd=tmp_path, env=offline, capture_output=True, text=True)
+        assert done.returncode == 2 and not (tmp_path / ".venv" / ".ready").exists()
+        return done.stderr
+
+    assert "No matching distribution found" in make()
+    assert (tmp_path / ".venv" / ".half").exists()
+    shutil.rmtree(next((tmp_path / ".venv").glob("lib/python*/site-packages/pip")))  # as if it was killed earlier
+    (tmp_path / ".venv" / "left").write_text("")
+    assert "No matching distribution found" in make() and not (tmp_path / ".venv" / "left").exists()
 
 
 def test_ci_runs_the_tests() -> None:
