@@ -41,7 +41,7 @@ $(READY): setup.cfg setup.py pyproject.toml hashes.txt
 	mkdir -p .venv && echo $$PPID > .venv/.half
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	grep -E '^(torch|uv)==' hashes.txt > .venv/first.txt
-	$(BIN)/pip download --quiet --no-deps --dest .venv/files --constraint constraints.txt uv torch
+	$(BIN)/pip download --quiet --no-deps --dest .venv/files $$(cut -d' ' -f1 .venv/first.txt)
 	$(BIN)/pip install --quiet --no-deps --no-index --find-links .venv/files \
 		--require-hashes --requirement .venv/first.txt && rm -r .venv/files
 	build=$$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch"))') \
