@@ -157,8 +157,9 @@ class Records:
 
     @cached_property
     def world(self) -> World | None:
-        """The truth of the demo world, None for real patients and for long histories, which have one of their own."""
-        return load_world(self.root) if self.source.generated and not self.long else None
+        """The truth of the demo world, None for real patients, for an export of generated ones, which has none of it,
+        and for long histories, which have one of their own."""
+        return load_world(self.root) if self.source.generated and self._data.name != "meds" else None
 
     @cached_property
     def long_truth(self) -> LongTruth | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import re
 import shlex
 import sys
@@ -68,6 +69,22 @@ def test_python_blocks_run(
     for text in blocks(page, "python"):
         place = page.read_text().split(text)[0].count("\n")
         exec(compile("\n" * place + text, str(page), "exec", dont_inherit=True), module.__dict__)
+
+
+@pytest.mark.timeout(900)  # half a minute alone: it trains an agent
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """From MEDS to an explained prediction, cell by cell as Jupyter runs them; nothing of a run is kept in it."""
+    book = json.loads((EXAMPLES / "meds_to_prediction.ipynb").read_text())
+    cells = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert not [cell for cell in cells if cell["outputs"] or cell["execution_count"]]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GHAR_CACHE", str(tmp_path / "cache"))
+    names: dict[str, object] = {}
+    for number, cell in enumerate(cells):
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec", dont_inherit=True), names)
+    told = capsys.readouterr().out
+    assert "Report: runs/notebook/report.html" in told and (tmp_path / "runs" / "notebook" / "report.html").is_file()
+    assert f"Answer: {names['found'].label}" in told and told.count("predict ") >= 2  # pyright: ignore
 
 
 def definitions(text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from envs.records import Records
 from envs.system import build
 from ghar.episode import Retrieve
 from ghar.errors import BadInput
+from launch.export_meds import run as export_meds
 
 
 def build_from(config):
@@ -123,6 +124,16 @@ def test_a_folder_without_the_tables_is_named(small_config, small_records, tmp_p
         build_from(
             small_config("data=mimic4", f"data.root={tmp_path}", f"kg.path={small_records.world.root / 'kg/kg.csv.gz'}")
         )
+
+
+def test_an_export_of_generated_patients_trains_as_any_folder_and_has_no_truth(small_config, small_records, tmp_path):
+    kept = small_config(f"run_dir={tmp_path}")
+    export_meds(kept)
+    graph = small_records.world.root / "kg/kg.csv.gz"
+    records = Records(small_config("data=meds", f"data.root={tmp_path}/meds", f"kg.path={graph}"))
+    assert records.world is None and records.cohort.generated and not records.cohort.credentialed
+    system = build(records)
+    assert system.generated and system.ceilings(system.cases.test) is None and system.cases.train[0].text
 
 
 @pytest.mark.parametrize("source", ["mimic3", "eicu"])

@@ -2,18 +2,24 @@
 
 import json
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval
+from ghar.metrics.breakdown import Tally, decision_curve
 from ghar.metrics.charts import PALETTE
 from ghar.metrics.curves import agents, critic, diagnostic
 from ghar.metrics.look import Look, Section, in_order
 from ghar.metrics.report import conclude, write_report
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.traces import reward_line
+from tests.metrics.conftest import make_rows
 
 LOOK = Look(
     titles={"llm_only": "LLM only", "always_rag": "Always retrieve", "ghar_sft": "After SFT", "ghar_rl": "After RL"},
@@ -149,6 +155,48 @@ def test_calibration_has_a_part_in_the_table(whole_run: RunFolder):
     whole_run.write_summary(summary)
     page = write_report(whole_run.path, LOOK).read_text()
     assert "Expected calibration error" in page and "0.125<small>0.125 to 0.125</small>" in page
+
+
+def test_ten_thousand_rows_are_written_within_two_seconds(tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]):
+    folder, rows = RunFolder.open(tmp_path / "large"), episodes["ghar_rl"]
+    many = ({**rows[i % len(rows)], "sample_id": f"q{i:05d}", "subject_id": i // 2} for i in range(10_000))
+    folder.write_episodes("ghar_rl", many)
+    took = []
+    for _ in range(3):  # other tests run beside this one
+        start = time.process_time()
+        page = write_report(folder.path, LOOK).read_text()
+        took.append(time.process_time() - start)
+    assert "q09999" in page and min(took) < 2, took
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 100)), min_size=2, max_size=40))
+def test_a_decision_curve_is_the_net_benefit_counted_directly(rows: list[tuple[bool, int]]):
+    labels = ("no", "yes")
+    tally = Tally(shares=[(labels[sick], [1 - risk / 100, risk / 100]) for sick, risk in rows])
+    everyone, curve = decision_curve({"a": tally}, labels, {"a": "red"})
+    for threshold, net in zip(curve.x, curve.y, strict=True):
+        odds = threshold / (1 - threshold)
+        acted = [sick for sick, risk in rows if risk / 100 >= threshold]
+        assert net == pytest.approx((sum(acted) - (len(acted) - sum(acted)) * odds) / len(rows))
+    share = sum(sick for sick, _ in rows) / len(rows)
+    for threshold, net in zip(everyone.x, everyone.y, strict=True):
+        assert net == pytest.approx(share - (1 - share) * threshold / (1 - threshold))
+    assert not decision_curve({"a": tally}, (*labels, "maybe"), {"a": "red"})
+
+
+def test_a_page_of_two_labels_shows_decision_curves(tmp_path: Path):
+    run = RunFolder.open(tmp_path / "run")
+    for name in ("ghar_sft", "ghar_rl"):
+        rows = make_rows(name, 60)
+        for i, row in enumerate(rows):
+            label = ("no", "yes")[i % 3 == 0]
+            row |= {"label": label, "prediction": label, "label_probabilities": [0.8, 0.2] if i % 2 else [0.3, 0.7]}
+        run.write_episodes(name, rows)
+    run.write_summary({"task": {"name": "read", "labels": ["no", "yes"]}, "generated": True})
+    page = write_report(run.path, LOOK).read_text()
+    drawn = next(part for part in re.findall(r"<svg.*?</svg>", page, re.DOTALL) if "net benefit" in part)
+    assert all(name in drawn for name in ("After SFT", "After RL", "act on everyone"))
 
 
 def test_the_critic_is_judged_in_words() -> None:
