@@ -1,27 +1,60 @@
-"""What fits of the retrieved events into a prompt: one budget of rows and tokens for every method."""
+"""What fits of the retrieved events into a prompt: one budget of rows and tokens for every method.
+
+Prompts for small models are brief: a row is its name and value alone, equal ones stand once, where the last one is; of
+a trajectory the first value stands there and how it changed from one to the next.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ghar.retrieval.ether import EventPassage
 
+ROW = re.compile(r"^\[[^\]\n]*\] \w+ - ")  # time and type
+AMOUNT = re.compile(r" \(value: ([^()]*)\)$")
+VALUES = re.compile(r"\[[^\]]*\] (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?= |;|$)")  # of a trajectory
+APART = "; "
+
 
 @dataclass(frozen=True)
 class Shown:
-    """What a prompt shows. rows: number in the record -> (code, row), ascending. indicators: (name, line)."""
+    """What a prompt shows. rows: number in the record -> (code, row), ascending. indicators: (name, line). brief: in as
+    few words as can be."""
 
     rows: dict[int, tuple[str, str]]
     indicators: tuple[tuple[str, str], ...] = ()
+    brief: bool = False
 
     @property
     def text(self) -> str:
-        return "\n".join(row for _, row in self.rows.values())
+        return rows_text([row for _, row in self.rows.values()], self.brief)
 
     @property
     def numbers(self) -> str:
+        if self.brief:
+            return APART.join(brief_trajectory(name, line) for name, line in self.indicators)
         return "\n".join(line for _, line in self.indicators)
+
+
+def brief_row(row: str) -> str:
+    """Name and value of a row."""
+    return AMOUNT.sub(r" \1", ROW.sub("", row))
+
+
+def brief_trajectory(name: str, line: str) -> str:
+    """The first value of a trajectory, and the steps from each to the next."""
+    values = [float(value) for value in VALUES.findall(line)]
+    steps = [f"{after - before:+.3g}" for before, after in zip(values, values[1:], strict=False)]
+    return " ".join([name, *(f"{value:.3g}" for value in values[:1]), *steps])
+
+
+def rows_text(rows: Sequence[str], brief: bool) -> str:
+    """Rows as a prompt shows them."""
+    if not brief:
+        return "\n".join(rows)
+    return APART.join(reversed(dict.fromkeys(brief_row(row) for row in reversed(rows))))
 
 
 def merge(old: Iterable[EventPassage], new: Iterable[EventPassage]) -> tuple[EventPassage, ...]:
@@ -40,6 +73,7 @@ def fit(
     rows: int,
     tokens: int,
     count: Callable[[str], int],
+    brief: bool = False,
 ) -> Shown:
     """The best passages that fit into `rows` rows and `tokens` tokens; rows in the order of time, none twice.
 
@@ -47,31 +81,43 @@ def fit(
     that does not fit whole its newest rows are shown, and nothing of those after it. `count` counts a text's tokens.
     """
     lines: list[tuple[str, str]] = []
-    left = tokens // 2
+    left = tokens
     for passage in indicators:
-        left -= count(passage.text + "\n")
-        if left < 0:
+        line = (passage.codes[0], passage.text)
+        cost = count(Shown({}, (line,), brief).numbers + _between(brief))
+        if left - cost < tokens - tokens // 2:
             break
-        lines.append((passage.codes[0], passage.text))
-    left = tokens - sum(count(line + "\n") for _, line in lines)
+        left -= cost
+        lines.append(line)
     kept: dict[int, tuple[str, str]] = {}
     for passage in sorted(passages, key=lambda p: (-p.score, p.ident)):
         known = zip(passage.numbers, passage.codes, passage.rows, strict=True)
         new = [(n, code, row) for n, code, row in known if n not in kept]
         most = min(len(new), rows - len(kept))
-        taken = _newest(new[len(new) - most :], left, count)
+        taken = _newest(new[len(new) - most :], left, count, brief)
         kept |= {n: (code, row) for n, code, row in taken}
-        left -= count("".join(f"{row}\n" for _, _, row in taken))
+        left -= _cost(taken, count, brief)
         if len(taken) < len(new):
             break
-    return Shown({n: kept[n] for n in sorted(kept)}, tuple(lines))
+    return Shown({n: kept[n] for n in sorted(kept)}, tuple(lines), brief)
 
 
-def _newest(rows: list[tuple[int, str, str]], left: int, count: Callable[[str], int]) -> list[tuple[int, str, str]]:
+def _between(brief: bool) -> str:
+    return APART if brief else "\n"
+
+
+def _cost(rows: list[tuple[int, str, str]], count: Callable[[str], int], brief: bool) -> int:
+    text = rows_text([row for _, _, row in rows], brief)
+    return count(text + _between(brief)) if rows else 0
+
+
+def _newest(
+    rows: list[tuple[int, str, str]], left: int, count: Callable[[str], int], brief: bool
+) -> list[tuple[int, str, str]]:
     """As many of the last rows as fit into `left` tokens."""
     low, high = 0, len(rows)
     while low < high:
         middle = (low + high + 1) // 2
-        text = "".join(f"{row}\n" for _, _, row in rows[len(rows) - middle :])
-        low, high = (middle, high) if count(text) <= left else (low, middle - 1)
+        fits = _cost(rows[len(rows) - middle :], count, brief) <= left
+        low, high = (middle, high) if fits else (low, middle - 1)
     return rows[len(rows) - low :]

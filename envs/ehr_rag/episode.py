@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from envs.ehr_rag.context import Shown, fit, merge
+from envs.ehr_rag.context import APART, Shown, fit, merge
 from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.together import together
@@ -98,6 +98,7 @@ class EhrRagEpisodes:
     def __init__(self, spec: EhrRagSpec, count: Callable[[str], int]):
         self.spec = spec
         self.count = count
+        self.brief = spec.prompts == "compact"
         self.templates = load_prompts("envs.ehr_rag", spec.prompts, ROLES)
 
     def episode(self, case: EventCase) -> EpisodeGenerator:
@@ -134,9 +135,9 @@ class EhrRagEpisodes:
         chosen: Passages = found.passages
         if len(chosen) > spec.keep:
             names = [passage.codes[0] for passage in chosen]
-            listed = "\n".join(names) if spec.prompts == "full" else "; ".join(f"{i} {n}" for i, n in enumerate(names))
+            listed = (APART if self.brief else "\n").join(names)
             reply: Reply = yield self._act(
-                case, "top", "indicators", Shown({}), 0, candidates=listed, keep=spec.keep,
+                case, "top", "indicators", self._fit((), ()), 0, candidates=listed, keep=spec.keep,
                 parse=lambda text: parse_items(text, names, spec.keep), names=names,
             )  # fmt: skip
             places = reply.value or range(spec.keep)
@@ -212,7 +213,8 @@ class EhrRagEpisodes:
         return reply.value
 
     def _fit(self, evidence: Passages, numbers: Passages) -> Shown:
-        return fit(evidence, numbers, rows=self.spec.rows, tokens=self.spec.tokens, count=self.count)
+        spec = self.spec
+        return fit(evidence, numbers, rows=spec.rows, tokens=spec.tokens, count=self.count, brief=self.brief)
 
     def _act(
         self, case: EventCase, agent: str, role: str, shown: Shown, step: int, *,
@@ -225,7 +227,7 @@ class EhrRagEpisodes:
             numbers=card.numbers, positive=card.positive, negative="0", kind=card.kind, advice=card.advice,
             time=f"{case.prediction_time:%Y-%m-%d %H:%M:%S}", patient=case.text or NOTHING,
             indicators=shown.numbers or NOTHING, evidence=shown.text or NOTHING,
-            queries="\n".join(asked) or NOTHING, **fields,
+            queries=(APART if self.brief else "\n").join(asked) or NOTHING, **fields,
         )  # fmt: skip
         argued = tuple(fields[side] for side in ("support", "oppose") if side in fields)
         facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}

@@ -17,15 +17,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from envs.ehr_rag.context import Shown
+from envs.ehr_rag.context import APART, VALUES, Shown, brief_row
 from envs.ehr_rag.rule_fit import EventRules, links_of, slope
 from ghar.episode import Act, Completion
 from ghar.llm.event_replies import MOST_WORDS
 
-ARGUED = 5  # pieces of evidence an argument names
+ARGUED, BRIEFLY = 5, 2  # features an argument names, and those of a brief one
+WEAK = "weak"  # the brief argument of a side without evidence
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 VALUE = re.compile(rf"\(value: {NUMBER}(?: |\)$)")  # of a row; "0-2" is none
-VALUES = re.compile(rf"\[[^\]]*\] {NUMBER}(?= |;|$)")  # of a trajectory
 Found = dict[str, str]  # feature -> where it stands in the prompt
 
 
@@ -52,26 +52,27 @@ class RuleReader:
         """Those whose numbers tell most; of equals the ones most like the question."""
         told = {name: self.rules.spread(name) for name in act.facts["names"]}
         order = sorted(told, key=lambda name: -told[name])  # stable
-        return json.dumps(order[: act.facts["keep"]])
+        chosen = order[: act.facts["keep"]]
+        return APART.join(chosen) if act.facts["shown"].brief else json.dumps(chosen)
 
     def _refine(self, act: Act) -> str:
         """The next search of a side; ENOUGH where nothing is left that could tell."""
         sign = -1.0 if act.facts["path"] == "oppose" else 1.0
-        shown = {piece.name for piece in self._pieces(act.facts["shown"]) if piece.row}
+        shown = {piece.name for piece in self.pieces(act.facts["shown"]) if piece.row}
         asked = {query.casefold() for query in act.facts["asked"]}
-        wanted = [(self.rules.worth(f, sign), i, name) for i, (f, name) in enumerate(self._searches(shown))]
+        wanted = [(self.rules.worth(f, sign), i, name) for i, (f, name) in enumerate(self.searches(shown))]
         for worth, _, name in sorted(wanted, key=lambda found: (-found[0], found[1])):
-            query = _query(name)
+            query = query_of(name)
             if worth > 0 and query.casefold() not in asked and name not in shown:
                 return query
         return "ENOUGH"
 
-    def _searches(self, shown: set[str]) -> Iterator[tuple[str, str]]:
+    def searches(self, shown: set[str]) -> Iterator[tuple[str, str]]:
         """(feature, the name of a row that would show it); links that what is shown leads to come first."""
         for feature, (one, other) in self.rules.links.items():
             for given, led in ((one, other), (other, one)):
                 for name in sorted(shown):
-                    if (term := _filled(given, name)) is not None:
+                    if (term := filled(given, name)) is not None:
                         yield feature, led.replace("*", term)
         yield from ((feature, feature) for feature in self._events)
 
@@ -88,19 +89,34 @@ class RuleReader:
 
     def _argue(self, shown: Shown, sign: float) -> str:
         """The most telling lines of one side. A link is two rows: both are named."""
-        pieces = self._pieces(shown)
+        pieces = self.pieces(shown)
         found, leaning = self._features(pieces), self.rules.leaning
-        best = sorted(found, key=lambda f: (-sign * leaning(f), f))[:ARGUED]
-        lines = [f"{line} ({leaning(f):+.2f})" for f in best if sign * leaning(f) > 0 for line in found[f].split("\n")]
+        best = [f for f in sorted(found, key=lambda f: (-sign * leaning(f), f)) if sign * leaning(f) > 0][:ARGUED]
+        if shown.brief:
+            said = [name for f in best[:BRIEFLY] for name in self._briefly(f, found[f])]
+            return APART.join(dict.fromkeys(said)) or WEAK
+        lines = [f"{line} ({leaning(f):+.2f})" for f in best for line in found[f].split("\n")]
         return "\n".join(dict.fromkeys(lines)) or "The evidence for this side is weak."
 
+    def _briefly(self, feature: str, line: str) -> list[str]:
+        """The names of the rows that show a feature; of an indicator what its numbers do."""
+        if feature in self.rules.events or feature in self.rules.links:
+            return [brief_row(row) for row in line.split("\n")]
+        return [feature]
+
     def _weigh(self, act: Act) -> str:
-        argued = [_piece(line) for argument in act.facts["arguments"] for line in argument.splitlines()]
-        pieces = [*argued, *self._pieces(act.facts["shown"])]
+        shown, arguments = act.facts["shown"], act.facts["arguments"]
+        said = [line for argument in arguments for line in argument.split(APART if shown.brief else "\n")]
+        argued = [Piece(line, line, (), True) if shown.brief else _piece(line) for line in said]
+        pieces = [*argued, *self.pieces(shown)]
         found = self._features(pieces)
+        if shown.brief:
+            found |= {line: line for line in said if line in self.rules.weights}
         absent = self._absent(act.facts["searched"], {piece.name for piece in pieces if piece.row})
         absent |= {other for feature in found for other in self.rules.instead(feature)}
         scores = self.rules.score(found, absent - found.keys())
+        if shown.brief:
+            return f"{int(scores.argmax())}"
         told = ", ".join(f"{score:.2f}" for score in scores)
         return f"Reasoning: {len(found)} pieces of evidence give the labels {told}.\nAnswer: {int(scores.argmax())}"
 
@@ -109,14 +125,16 @@ class RuleReader:
     def _react(self, act: Act) -> str:
         query = self._refine(act)
         more = query != "ENOUGH"
+        if act.facts["shown"].brief:
+            return f"search: {query}" if more else f"answer: {self._weigh(act)}"
         return f"Thought: more evidence may exist.\nSearch: {query}" if more else self._weigh(act)
 
     def _absent(self, searched: Iterable[str], shown: set[str]) -> set[str]:
         """The features that were searched for by the name of a row."""
         asked = set(searched)
-        return {feature for feature, name in self._searches(shown) if _query(name) in asked}
+        return {feature for feature, name in self.searches(shown) if query_of(name) in asked}
 
-    def _pieces(self, shown: Shown) -> list[Piece]:
+    def pieces(self, shown: Shown) -> list[Piece]:
         """Rows and trajectories, oldest first."""
         rows = []
         for code, row in shown.rows.values():
@@ -146,12 +164,12 @@ class RuleReader:
         return found
 
 
-def _query(name: str) -> str:
+def query_of(name: str) -> str:
     """A search for a row of this name, as long as a search may be."""
     return " ".join(name.split()[:MOST_WORDS])
 
 
-def _filled(pattern: str, name: str) -> str | None:
+def filled(pattern: str, name: str) -> str | None:
     """What stands for the "*" of a pattern in a name; None where the name is not of that pattern."""
     begin, _, end = pattern.partition("*")
     inside = len(name) > len(begin) + len(end) and name.startswith(begin) and name.endswith(end)

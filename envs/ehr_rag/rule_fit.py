@@ -3,7 +3,8 @@
 Four kinds of features: an event is there; the last value of an indicator is in the lower, middle or upper third; its
 last values fall, are steady or rise (thirds of their slopes); two events are linked, which means that their names share
 one rare word and are else of certain patterns ("* disease" with "* exchange", whatever the word). Those whose share
-differs between a label and the others by more than chance enter a logistic regression.
+differs between a label and the others by more than the largest of so many would by chance, and links that tell more
+than a row of theirs, enter a logistic regression.
 """
 
 from __future__ import annotations
@@ -107,10 +108,11 @@ def fit_rules(
         having.append(features)
     shared = _shared(shown)
     linked = [links_of(dict.fromkeys(events, ""), shared) for events in shown]
-    kept = _telling(having, labels, n, SURE)
-    # of very many pairs some differ by chance alone
+    alone = _telling(having, labels, n)
     pairs = {feature for found in linked for feature in found}
-    kept |= _telling(linked, labels, n, max(SURE, math.sqrt(2 * math.log(max(len(pairs), 1)))))
+    kept = alone.keys() | _beyond_rows(_telling(linked, labels, n), linked, alone)
+    kept |= {third for name in cuts for thirds in (THIRDS, TRENDS) for third in (f"{name} {one}" for one in thirds)
+             if any(f"{name} {one}" in kept for one in thirds)}  # thirds are one variable  # fmt: skip
     every = [own | found.keys() for own, found in zip(having, linked, strict=True)]
     prior, weights, share = _regress(every, labels, sorted(kept), n)
     links = {feature: patterns for feature in weights if len(patterns := tuple(feature.split(" & "))) == 2
@@ -167,13 +169,28 @@ def _cuts(found: Sequence[Mapping[str, float]]) -> dict[str, Cut]:
     return {name: (float(low), float(high)) for name, (low, high) in thirds.items()}
 
 
-def _telling(having: Sequence[Iterable[str]], labels: Sequence[int], n: np.ndarray, sure: float) -> set[str]:
-    """The features whose share differs by `sure` standard errors between a label and all others."""
+def _telling(having: Sequence[Iterable[str]], labels: Sequence[int], n: np.ndarray) -> dict[str, float]:
+    """The features whose share differs between a label and all others, and by how many standard errors: by `SURE`, and
+    by more than the largest of so many that differ by chance alone."""
     counts: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(n)))
     for features, label in zip(having, labels, strict=True):
         for feature in features:
             counts[feature][label] += 1
-    return {f for f, count in counts.items() if count.sum() >= SEEN and _difference(count, n) >= sure}
+    often = {feature: count for feature, count in counts.items() if count.sum() >= SEEN}
+    sure = max(SURE, math.sqrt(2 * math.log(max(len(often), 1))))
+    told = {feature: _difference(count, n) for feature, count in often.items()}
+    return {feature: difference for feature, difference in told.items() if difference >= sure}
+
+
+def _beyond_rows(
+    told: Mapping[str, float], linked: Sequence[Mapping[str, tuple[str, str]]], alone: Mapping[str, float]
+) -> set[str]:
+    """The links that tell more than any single row behind them: one of a telling row and a usual one tells nothing."""
+    rows: defaultdict[str, float] = defaultdict(float)
+    for found in linked:
+        for feature in found.keys() & told.keys():
+            rows[feature] = max(rows[feature], *(alone.get(name, 0.0) for name in found[feature]))
+    return {feature for feature, difference in told.items() if difference > rows[feature]}
 
 
 def _difference(count: np.ndarray, n: np.ndarray) -> float:

@@ -15,6 +15,7 @@ from envs.ehr_rag.baselines import LINEAR, Regressions
 from envs.ehr_rag.cases import EventCases, event_cases
 from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
 from envs.ehr_rag.gold import gains
+from envs.ehr_rag.practice import practice
 from envs.ehr_rag.rows import Row, event_row, variant_numbers
 from envs.ehr_rag.rule import RuleReader
 from envs.ehr_rag.rule_fit import fit_rules
@@ -74,6 +75,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         decides=("weigh", "predict"),
         fixed={READER: lambda: room.reader},
         teacher=READER,
+        practice=practice(records, (settings, spec)),
         texts=room.texts,
         row=event_row,
         numbers=partial(variant_numbers, labels),
@@ -88,8 +90,10 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
 
 
 def variants(settings: Settings) -> dict[str, Variant]:
-    """Every method by the trained model and by the fixed rule, and the regressions, which ask no one."""
+    """Every method by the trained model and by the fixed rule, the method before RL and before the warm-up, and the
+    regressions, which ask no one."""
     found = [Variant(name, TITLES[name], name) for name in METHODS]
+    found += [Variant("ehr_rag_sft", "after SFT", MAIN, "sft"), Variant("ehr_rag_base", "before training", MAIN, "base")]
     found += [
         Variant("scripted" if name == MAIN else f"scripted_{name}", f"Rule, {TITLES[name]}", name, READER)
         for name in METHODS

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.ehr_rag.context import Shown
-from envs.ehr_rag.rule import RuleReader, _filled
+from envs.ehr_rag.rule import RuleReader, filled
 from envs.ehr_rag.rule_fit import fit_rules, links_of, slope
 from ghar.episode import Act
 from ghar.retrieval.encoders import HashingEncoder
@@ -110,8 +110,8 @@ def test_a_slope_is_that_of_least_squares(values: list[float]) -> None:
 def test_links_name_both_rows_and_patterns_are_filled() -> None:
     names = ["osprey disease", "osprey exchange", "condor exchange"]
     assert links_of(names, frozenset({"osprey", "condor"})) == {LINK: ("osprey disease", "osprey exchange")}
-    assert _filled("* disease", "osprey disease") == "osprey" and _filled("old * pump", "old condor pump") == "condor"
-    assert _filled("* disease", "disease") is None and _filled("* disease", "a b disease") is None
+    assert filled("* disease", "osprey disease") == "osprey" and filled("old * pump", "old condor pump") == "condor"
+    assert filled("* disease", "disease") is None and filled("* disease", "a b disease") is None
 
 
 def test_what_was_coded_at_the_discharge_is_not_known_on_the_first_day(tmp_path: Path) -> None:

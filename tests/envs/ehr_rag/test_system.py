@@ -85,7 +85,7 @@ def rows(system: System[Any], name: str, played: list[Episode]) -> list[dict[str
 
 def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
     scripted = ["scripted" if name == "ehr_rag" else f"scripted_{name}" for name in METHODS]
-    assert list(system.variants) == [*METHODS, *scripted, "counts"]
+    assert list(system.variants) == [*METHODS, "ehr_rag_sft", "ehr_rag_base", *scripted, "counts"]
     assert set(system.listed) < set(system.variants) and system.teacher in system.fixed
     for name in (*scripted, "counts"):
         found = rows(system, name, play(system, name))
@@ -116,7 +116,7 @@ def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
         assert acts["weigh"].parse(f"Answer: {n - 1}").value == n - 1
         assert acts["weigh"].parse(f"Answer: {n}").error == "outside_labels"
         end = f"{case.prediction_time:%Y-%m-%d %H:%M:%S}"
-        assert all(row[1:20] <= end for act in acts.values() for row in act.facts["shown"].text.splitlines())
+        assert all(row[1:20] <= end for act in acts.values() for _, row in act.facts["shown"].rows.values())
 
 
 def test_ehrshot_cases_are_numbered_by_their_labels(system: System[Any]) -> None:

@@ -1,0 +1,121 @@
+"""How the demo's base model learns to read EHR-RAG's prompts, on made-up patients and from a teacher who cannot decide.
+
+The made-up patients are others of the same generated world: the same story, every fact of a patient drawn anew. The
+teacher reads as the fixed rule does, fitted to those patients: what speaks for a side, what follows from the evidence,
+which row a shown one leads to. A large language model would bring that. When to search, for what, and which
+measurements to look at is drawn at random: that is what the warm-up and RL have to teach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from envs.ehr_rag.context import APART
+from envs.ehr_rag.rule import RuleReader, filled, query_of
+from envs.ehr_rag.rule_fit import EventRules
+from envs.play import play, stage_of
+from envs.records import Records
+from envs.rollout import derive_seed
+from envs.system import Exercises, Practice, System, build
+from ghar.episode import Act, Completion, Episode
+
+BASE_FORMAT = 1  # raise it when the exercises change
+MADE_UP, FEWEST = 1000, 64  # made-up patients at most and at least
+STOPS, LED = 0.3, 0.6  # shares of its searches that the teacher leaves; of the others that follow a shown row
+SHARES = {  # of the exercises, by decision: what has to be copied or combined needs the most practice
+    "weigh": 0.25, "refine": 0.3, "support": 0.16, "oppose": 0.08, "predict": 0.12, "indicators": 0.05, "react": 0.04,
+}  # fmt: skip
+PLAYED = {  # method -> share of the made-up patients that an attempt plays it with
+    "ehr_rag": 1.0, "no_ether": 0.1, "no_der": 0.2, "direct": 0.1, "rag": 0.1, "uniform": 0.1, "react": 0.1,
+}  # fmt: skip
+PASSES = 3  # times a weighing is seen
+
+
+@dataclass(frozen=True, eq=False)
+class Undecided(RuleReader):
+    """The rule as a reader, by chance as a decider. `seeds` are its only source of randomness."""
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [self._drawn(act, np.random.default_rng(seed)) for act, seed in zip(acts, seeds, strict=True)]
+
+    def _drawn(self, act: Act, rng: np.random.Generator) -> Completion:
+        if act.role == "indicators":
+            names = list(act.facts["names"])
+            order = rng.permutation(len(names))[: act.facts["keep"]]
+            return Completion(APART.join(names[int(i)] for i in order))
+        if act.role == "refine":
+            return Completion(self._search(act, rng))
+        [said] = super().answer([act], [0])
+        return said
+
+    def _search(self, act: Act, rng: np.random.Generator) -> str:
+        if rng.random() < STOPS:
+            return "ENOUGH"
+        shown = {piece.name for piece in self.pieces(act.facts["shown"]) if piece.row}
+        asked = {query.casefold() for query in act.facts["asked"]}
+        found = [(feature, query_of(name)) for feature, name in self.searches(shown) if name not in shown]
+        led = [query for feature, query in found if feature in self.rules.links and query.casefold() not in asked]
+        others = [query for feature, query in found if feature not in self.rules.links]
+        others = [query for query in (*others, *sorted(shown)[:1]) if query.casefold() not in asked]
+        pool = led if led and (not others or rng.random() < LED) else others
+        return pool[int(rng.integers(len(pool)))] if pool else "ENOUGH"
+
+
+def practice(records: Records, spec: object) -> Practice | None:
+    """Exercises on other patients of the generated world; None for real patients, of whom there are no others.
+
+    spec: all of the system's own keys that prompts depend on.
+    """
+    config = records.config
+    if not records.cohort.generated or config.data.root is not None or config.env.prompts != "compact":
+        return None
+    data = config.data
+    key = (
+        BASE_FORMAT, (data.name, data.world_seed, data.two_steps, data.leakage), asdict(config.task),
+        config.retriever.kind, repr(spec), sorted(SHARES.items()), sorted(PLAYED.items()), (STOPS, LED, MADE_UP, PASSES),
+    )  # fmt: skip
+    return Practice(key, partial(_exercises, records))
+
+
+def _exercises(records: Records, total: int, seed: int) -> Exercises:
+    wanted = max(FEWEST, int(total * SHARES["weigh"] / PASSES))
+    made, rules, names = made_up(records, min(wanted, MADE_UP))
+    cases = [*made.cases.train, *made.cases.valid, *made.cases.test]
+    teacher, played = Undecided(rules), list[Episode]()
+    for attempt in range(-(-wanted // len(cases))):
+        for method, share in PLAYED.items():
+            some = cases[: max(1, round(share * len(cases)))]
+            stage = stage_of(made, made.variants[method], records.config)
+            own = derive_seed(seed, "exercises", method)
+            played += play(stage, some, teacher, seed=own, title=f"Base exercises, {method}", attempt=attempt)
+    return Exercises(played, token_names(rules, names), SHARES)
+
+
+def made_up(records: Records, patients: int) -> tuple[System[Any], EventRules, Mapping[str, str]]:
+    """The system on made-up patients, what is true of them, and the names of codes."""
+    config = records.config
+    seed = derive_seed(config.data.world_seed, "made-up") % 2**31
+    data, task = replace(config.data, world_seed=seed, patients=patients), replace(config.task, max_test=None)
+    other = Records(replace(config, data=data, task=task))
+    made = build(other)
+    reader: Any = made.fixed[made.teacher or ""]()
+    return made, reader.rules, other.charted.names()
+
+
+def token_names(rules: EventRules, names: Mapping[str, str]) -> list[str]:
+    """Names worth a token of their own. Of those that a link leads to the words, which others share: they are spelled,
+    so that a search can take a word from a row."""
+    patterns = [pattern for pair in rules.links.values() for pattern in pair]
+    whole, words = list[str](), dict[str, None]()
+    for name in names.values():
+        inside = [term for pattern in patterns if (term := filled(pattern, name)) is not None]
+        if inside:
+            words |= dict.fromkeys(inside)
+        else:
+            whole.append(name)
+    return [*words, *rules.cuts, *whole]
