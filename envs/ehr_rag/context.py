@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ghar.retrieval.ether import EventPassage
 
@@ -46,7 +47,7 @@ def brief_row(row: str) -> str:
 def brief_trajectory(name: str, line: str) -> str:
     """The first value of a trajectory, and the steps from each to the next."""
     values = [float(value) for value in VALUES.findall(line)]
-    steps = [f"{after - before:+.3g}" for before, after in zip(values, values[1:], strict=False)]
+    steps = [f"{after - before:+.3g}" for before, after in pairwise(values)]
     return " ".join([name, *(f"{value:.3g}" for value in values[:1]), *steps])
 
 

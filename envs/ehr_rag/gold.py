@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from envs.ehr_rag.episode import EventPrediction, Lookup
+from ghar.data.long.story import critical
 from ghar.data.long.truth import Gold
 from ghar.episode import Act, Episode
 from ghar.metrics.bootstrap import mean_interval
@@ -74,6 +76,24 @@ def _is_row(row: tuple[str, str], line: str) -> bool:
         label = line[len(stamp) :].rpartition(" (value: ")[0] or line[len(stamp) :]
         return line.startswith(stamp) and label.endswith(f" - {name}")
     return line.startswith(f"{name}: [") and stamp in line
+
+
+def found_ceiling(switches: Mapping[int, tuple[bool, bool, bool]], rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Best expected accuracy on these patients for someone who knows what was found of each, and nothing else: of all
+    with the same findings the answer that is right most often. What was not found may be absent or missed.
+
+    None where the rows have no evidence.
+    """
+    groups: defaultdict[tuple[bool | None, ...], list[float]] = defaultdict(list)
+    for row in rows:
+        found = {why for why, share in (row.get("evidence") or {}).items() if share == 1.0}
+        state = switches[row["subject_id"]]
+        linked, rising = {"onset", "trigger"} <= found, state[1] if "slope" in found else None
+        groups[linked, rising, "exculpating" in found].append(critical(*state))
+    if not any(row.get("evidence") for row in rows):
+        return None
+    right = sum(max(sum(some), len(some) - sum(some)) for some in groups.values())
+    return right / len(rows)
 
 
 def recall_numbers(rows: Sequence[Mapping[str, Any]], draw: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,8 @@ def practice(records: Records, spec: object) -> Practice | None:
     data = config.data
     key = (
         BASE_FORMAT, (data.name, data.world_seed, data.two_steps, data.leakage), asdict(config.task),
-        config.retriever.kind, repr(spec), sorted(SHARES.items()), sorted(PLAYED.items()), (STOPS, LED, MADE_UP, PASSES),
+        config.retriever.kind, repr(spec), sorted(SHARES.items()), sorted(PLAYED.items()),
+        (STOPS, LED, MADE_UP, PASSES),
     )  # fmt: skip
     return Practice(key, partial(_exercises, records))
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from envs.ehr_rag.baselines import LINEAR, Regressions
 from envs.ehr_rag.cases import EventCases, event_cases
 from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
-from envs.ehr_rag.gold import gains
+from envs.ehr_rag.gold import found_ceiling, gains
 from envs.ehr_rag.practice import practice
 from envs.ehr_rag.rows import Row, event_row, variant_numbers
 from envs.ehr_rag.rule import RuleReader
@@ -24,6 +24,7 @@ from envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
 from envs.records import Records
 from envs.system import WORDS, Reader, System, Variant
 from ghar.config import Config
+from ghar.data.long.truth import LongTruth
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.retrieval.ether import EtherSpec
 from rewards.compose import EpisodeReward
@@ -79,7 +80,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         texts=room.texts,
         row=event_row,
         numbers=partial(variant_numbers, labels),
-        summary=partial(shots, fitted, config.eval.bootstrap),
+        summary=partial(told, fitted, records.long_truth, config.eval.bootstrap),
         pairs_of=[("scripted", f"scripted_{name}") for name in METHODS if name != MAIN],
         ceilings=partial(_ceilings, records),
         counts=records.counts() | cases.counts,
@@ -93,7 +94,10 @@ def variants(settings: Settings) -> dict[str, Variant]:
     """Every method by the trained model and by the fixed rule, the method before RL and before the warm-up, and the
     regressions, which ask no one."""
     found = [Variant(name, TITLES[name], name) for name in METHODS]
-    found += [Variant("ehr_rag_sft", "after SFT", MAIN, "sft"), Variant("ehr_rag_base", "before training", MAIN, "base")]
+    found += [
+        Variant("ehr_rag_sft", "after SFT", MAIN, "sft"),
+        Variant("ehr_rag_base", "before training", MAIN, "base"),
+    ]
     found += [
         Variant("scripted" if name == MAIN else f"scripted_{name}", f"Rule, {TITLES[name]}", name, READER)
         for name in METHODS
@@ -120,9 +124,16 @@ def _ceilings(records: Records, cases: Sequence[EventCase]) -> Mapping[str, floa
     return truth.ceilings(case.subject_id for case in cases) if truth is not None else None
 
 
-def shots(fitted: Regressions, resamples: int, rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
-    """What summary.json has of the regressions: {"shots": {name: {training samples a class: numbers}}}."""
-    return {"shots": {name: fitted.numbers(name, resamples) for name in LINEAR if name in rows}}
+def told(
+    fitted: Regressions, truth: LongTruth | None, resamples: int, rows: Mapping[str, Sequence[Row]]
+) -> dict[str, Any]:
+    """What summary.json has besides: of the regressions {"shots": {name: {training samples a class: numbers}}}, and
+    where the truth is known {"found_ceilings": {variant: best accuracy with what it found}}."""
+    numbers: dict[str, Any] = {"shots": {name: fitted.numbers(name, resamples) for name in LINEAR if name in rows}}
+    if truth is not None:
+        known = {name: found_ceiling(truth.switches, played) for name, played in rows.items()}
+        numbers["found_ceilings"] = {name: value for name, value in known.items() if value is not None}
+    return numbers
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from envs.ehr_rag.episode import EventPrediction
-from envs.ehr_rag.gold import by_step, gains, recalls
+from envs.ehr_rag.gold import by_step, found_ceiling, gains, recalls
 from envs.records import Records
 from envs.rollout import Job, rollout
 from envs.system import System, build
+from ghar.data.long.story import critical
 from ghar.data.long.world import QUESTION, long_folder
 from ghar.episode import Act, Episode, Reply
 from ghar.errors import BadInput
@@ -90,6 +93,26 @@ def test_a_search_earns_what_it_was_the_first_to_find_and_costs(system: System[A
         assert reward.terms["recall"] == pytest.approx(recall) and reward.terms["cost"] == -len(asked)
         assert reward.total == pytest.approx(outcome + 5.0 * recall - 0.1 * len(asked))
         assert reward.total == pytest.approx(sum(sum(turn.values()) for turn in reward.per_turn))
+
+
+def test_the_ceiling_of_what_was_found_is_that_of_the_best_table_of_answers() -> None:
+    """Directly, over all tables from findings to answers; who found all has the ceiling of the world."""
+    rng = np.random.default_rng(0)
+    switches = {i: (bool(a), bool(b), bool(c)) for i, (a, b, c) in enumerate(rng.random((60, 3)) < 0.5)}
+
+    def row(patient: int, **found: float) -> dict[str, Any]:
+        return {"subject_id": patient, "evidence": found}
+
+    rows = [row(i, onset=1.0, trigger=float(i % 3 > 0), slope=0.4, exculpating=float(i % 2)) for i in switches]
+    expected = 0.0
+    for linked, ended in product((False, True), repeat=2):
+        some = [critical(*switches[i]) for i in switches if (i % 3 > 0) == linked and bool(i % 2) == ended]
+        expected += max(sum(some), sum(1 - p for p in some))
+    assert found_ceiling(switches, rows) == pytest.approx(expected / 60)
+    all_found = [row(i, onset=1.0, slope=1.0, **({"trigger": 1.0} if a else {}), **({"exculpating": 1.0} if c else {}))
+                 for i, (a, _, c) in switches.items()]  # fmt: skip
+    assert found_ceiling(switches, all_found) == pytest.approx(0.96)
+    assert found_ceiling(switches, [{"subject_id": 1}]) is None
 
 
 def test_no_policy_sees_the_rows_that_tell(system: System[Any], played: list[Episode]) -> None:
