@@ -273,13 +273,13 @@ def _typed(column: pl.Expr, source: pl.DataType, kind: pl.DataType, *, strict: b
     if kind == pl.Datetime:
         # Explicit formats: six times faster than polars' inference, and 02/09/2137 is refused instead of guessed.
         full = column.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False)
-        rest = pl.when(full.is_null() & (column != "")).then(column.str.replace("T", " ", literal=True))
+        rest = pl.when(full.is_null() & (column != "")).then(column).str.replace("T", " ", literal=True)
         fine = rest.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", strict=False)
         dates = pl.when(fine.is_null()).then(rest).str.to_date("%Y-%m-%d", strict=strict)
         return pl.coalesce(full, fine, dates.cast(kind))
     if kind.is_integer():
         whole = column.cast(kind, strict=False)
-        rest = pl.when(whole.is_null()).then(column.str.strip_chars().str.replace(r"\.0*$", ""))
+        rest = pl.when(whole.is_null()).then(column).str.strip_chars().str.replace(r"\.0*$", "")
         return pl.coalesce(whole, pl.when(rest != "").then(rest).cast(kind, strict=strict))
     if kind.is_float():
         return pl.when(column != "").then(column).cast(kind, strict=strict)
