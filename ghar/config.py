@@ -46,6 +46,9 @@ class Data:
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
     two_steps: Fraction  # of the demo world's visits that need two look-ups, the second named by the first
+    # of the demo world: patients with an own past that counts, visits that only others' reports tell of, and the share
+    # of those pasts that name what only the graph grades
+    sources: tuple[Fraction, Fraction, Fraction]
     leakage: Literal["paper", "strict"]  # strict shows only what was knowable at prediction time
     codes: str | None  # folder of code tables (ghar/data/codes.py lists them); null maps nothing
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone

@@ -16,6 +16,7 @@ from ghar.data.demo import story
 from ghar.errors import BadInput
 
 TASKS = ("los", "read", "dec")
+FURTHER = ("past", "asks_grade")  # columns of truth.parquet with severities that no list of entities holds
 _SLICE = 50_000  # visits whose laws are in memory at once
 
 
@@ -45,21 +46,27 @@ def world_ceilings(
     seen: visits whose outcomes in this task a learner may remember.
     Raises BadInput for an unknown task, or a visit for which the task has no label.
     """
-    nothing, all_of_it = (np.full((truth.height, 2), known) for known in (False, True))
+    nothing, all_of_it = (np.full((truth.height, 2 + len(FURTHER)), known) for known in (False, True))
     parametric = knowing(truth, rare_severity, task, nothing)
     retrieval = knowing(truth, rare_severity, task, all_of_it)
     memory = float("nan")
     if seen is not None:
         remembered = remembered_cdf(seen.filter(pl.col(task).is_not_null()), rare_severity, task)
-        memory = _mean_hits(truth, task, lambda part, _: _product_cdf(remembered, rare_numbers(part)))
+        memory = _mean_hits(
+            truth, task, lambda part, _: _product_cdf(remembered, rare_numbers(part)) * further_cdf(part, None)
+        )
     return Ceilings(task, truth.height, parametric, retrieval, memory)
 
 
-def knowing(truth: pl.DataFrame, rare_severity: np.ndarray, task: str, known: np.ndarray) -> float:
+def knowing(
+    truth: pl.DataFrame, rare_severity: np.ndarray, task: str, known: np.ndarray, common: np.ndarray | None = None
+) -> float:
     """Expected accuracy of a predictor that knows, beside the common entities, these severities of each visit.
 
-    known: bool [visits, 2], of its rare condition and of its rare drug. What it does not know of an entity is all but
-    how often each severity occurs in its kind. Raises BadInput as `world_ceilings` does.
+    known: bool [visits, 2 or 4], of its rare condition, its rare drug, its past and its syndrome (the last two are
+    unknown where they are left out). What it does not know of an entity is all but how often each severity occurs in
+    its kind. common: float64 [10], P(common acuity <= m), for a predictor that does not know the common entities
+    either. Raises BadInput as `world_ceilings` does.
     """
     exact = (rare_severity[:, None] <= np.arange(story.GRADES)).astype(float)
     prior = np.repeat([half.mean(axis=0) for half in np.split(exact, 2)], len(exact) // 2, axis=0)
@@ -71,12 +78,29 @@ def knowing(truth: pl.DataFrame, rare_severity: np.ndarray, task: str, known: np
             has, knows = numbers[:, kind] >= 0, known[rows, kind]
             own = np.where(knows[:, None], exact[numbers[:, kind]], prior[numbers[:, kind]])
             cdf *= np.where(has[:, None], own, 1.0)
-        return cdf
+        return cdf * further_cdf(part, known[rows, 2:] if known.shape[1] > 2 else None)
 
-    return _mean_hits(truth, task, law)
+    return _mean_hits(truth, task, law, common)
 
 
-def _mean_hits(truth: pl.DataFrame, task: str, rare_cdf: Callable[[pl.DataFrame, slice], np.ndarray]) -> float:
+def further_cdf(part: pl.DataFrame, known: np.ndarray | None) -> np.ndarray:
+    """P(highest severity from further sources <= m), float64 [n, 10]; known: bool [n, 2], None for none of them. What
+    is not known is uniform over 1..9 (ghar/data/demo/sources.py)."""
+    cdf, grades = np.ones((part.height, story.GRADES)), np.arange(story.GRADES)
+    for i, column in enumerate(name for name in FURTHER if name in part.columns):
+        severity = part[column].fill_null(0).to_numpy()
+        exact = (severity[:, None] <= grades).astype(float)
+        unsure = np.where(severity[:, None] > 0, grades / (story.GRADES - 1), 1.0)
+        cdf *= unsure if known is None else np.where(known[:, i, None], exact, unsure)
+    return cdf
+
+
+def _mean_hits(
+    truth: pl.DataFrame,
+    task: str,
+    rare_cdf: Callable[[pl.DataFrame, slice], np.ndarray],
+    common: np.ndarray | None = None,
+) -> float:
     """Share of the visits that the most probable label is expected to get right, slice by slice."""
     if task not in TASKS:
         raise BadInput(f"The demo world has no task {task!r}; it knows {', '.join(TASKS)}.")
@@ -91,7 +115,11 @@ def _mean_hits(truth: pl.DataFrame, task: str, rare_cdf: Callable[[pl.DataFrame,
     hits, first = 0.0, 0
     for part in truth.iter_slices(_SLICE):
         law = rare_cdf(part, slice(first, first + part.height))
-        hits += float(label_law(acuity_law(part["common_acuity"].to_numpy(), law), task).max(axis=1).sum())
+        if common is None:
+            acuity = acuity_law(part["common_acuity"].to_numpy(), law)
+        else:
+            acuity = np.diff(common * law, axis=1, prepend=0.0)
+        hits += float(label_law(acuity, task).max(axis=1).sum())
         first += part.height
     return hits / truth.height
 
@@ -121,10 +149,11 @@ def remembered_cdf(seen: pl.DataFrame, rare_severity: np.ndarray, task: str) -> 
     """P(severity <= m | labels of the seen visits with exactly one rare entity), float64 [rare entities, 10].
 
     Starts from how often each severity occurs in the kind. Visits with two rare entities (about two in nine of those
-    that have any) are left out: they would tie the entities together and say little more.
+    that have any), or with one of a further source, are left out: they would tie the entities together and say little more.
     """
     numbers = rare_numbers(seen)
-    single = seen.filter(pl.Series((numbers >= 0).sum(axis=1) == 1))
+    alone = pl.all_horizontal(pl.lit(True), *(pl.col(name).is_null() for name in FURTHER if name in seen.columns))
+    single = seen.filter(pl.Series((numbers >= 0).sum(axis=1) == 1) & alone)
     severity = np.arange(story.GRADES)
     acuity = np.maximum(single["common_acuity"].to_numpy()[:, None], severity)
     likelihood = _label_likelihood(task)[acuity, single[task].to_numpy()[:, None]]

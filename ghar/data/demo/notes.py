@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ghar.data.demo.sources import POINTERS, SENTENCE
 from ghar.data.demo.vocabulary import Vocabulary, load_vocabulary
 from ghar.data.demo.world import World, load_world
 from ghar.errors import BadInput
@@ -136,6 +137,9 @@ def _stays(world: Path) -> list[dict[str, Any]]:
     stays = table("hosp/admissions").join(patients, on="subject_id").sort("subject_id", "admittime")
     for name, column in (("diagnoses_icd", "icd_code"), ("procedures_icd", "icd_code"), ("prescriptions", "drug")):
         stays = stays.join(listed(f"hosp/{name}", column), on="hadm_id", how="left", maintain_order="left")
+    truth = pl.read_parquet(world / "truth.parquet")
+    told = pl.col("tells_grade") if "tells_grade" in truth.columns else pl.lit(None, pl.Int64)
+    stays = stays.join(truth.select(hadm_id="visit_id", told=told), on="hadm_id", how="left", maintain_order="left")
     return stays.rows(named=True)
 
 
@@ -158,7 +162,7 @@ def _row(
 def _text(rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any]) -> str:
     """The summary, with MIMIC-IV-Note's headings in their order."""
     title, medicine = words.titles, words.medicines
-    conditions = [words.condition[code] for code in stay["hosp/diagnoses_icd"] or []]
+    conditions = [words.condition[code] for code in stay["hosp/diagnoses_icd"] or [] if code not in POINTERS]
     drugs = [words.drug[name] for name in stay["hosp/prescriptions"] or []]
     done = [words.procedure[code] for code in stay["hosp/procedures_icd"] or []]
     holds = iter((rng.random(3 * len(conditions) + len(drugs)) < HABIT).tolist())
@@ -185,6 +189,8 @@ def _text(rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[st
         "Discharge Instructions": "\n".join(f"- {point}" for point in points),
         "Followup Instructions": "___",
     }
+    if stay["told"] is not None:
+        sections["Brief Hospital Course"] += " " + SENTENCE.format(grade=stay["told"])
     body = "\n\n".join(f"{heading}:\n{text}" for heading, text in sections.items())
     return f"{_head(stay)}\n\n{body}\n"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from ghar.data.demo import story
+from ghar.data.demo.sources import Chunk, Drawn, Phenotypes
 from ghar.data.demo.story import Severities
 from ghar.data.demo.vocabulary import Vocabulary
 
@@ -26,6 +27,7 @@ class Visits:
     rare: int64 [n, 2], the rare condition and the rare drug, as numbers of the tail's entities (conditions first, then
         drugs), NOBODY where none.
     common_acuity: highest severity of the common entities; acuity: of all.
+    past, chain, asks, tells: what the visit has of further sources (`sources.Drawn`).
     los: class 0..9; read: 1, 0, or NOBODY where there is no next visit.
     """
 
@@ -38,6 +40,10 @@ class Visits:
     conditions: np.ndarray
     drugs: np.ndarray
     rare: np.ndarray
+    past: np.ndarray
+    chain: np.ndarray
+    asks: np.ndarray
+    tells: np.ndarray
     common_acuity: np.ndarray
     acuity: np.ndarray
     los: np.ndarray
@@ -46,6 +52,11 @@ class Visits:
 
     def __len__(self) -> int:
         return len(self.patient)
+
+    @property
+    def drawn(self) -> Drawn:
+        """Of further sources."""
+        return Drawn(self.past, self.chain, self.asks, self.tells)
 
 
 @dataclass(frozen=True)
@@ -70,9 +81,18 @@ def tail_of(rng: np.random.Generator, first: int, patients: int, of: int, size: 
 
 
 def simulate(
-    rng: np.random.Generator, vocabulary: Vocabulary, severities: Severities, tail: Tail, first: int, patients: int
+    rng: np.random.Generator,
+    vocabulary: Vocabulary,
+    severities: Severities,
+    tail: Tail,
+    first: int,
+    patients: int,
+    further: tuple[Chunk, Phenotypes] | None = None,
 ) -> Visits:
-    """Play the visits of patients number `first` .. `first + patients - 1` of the world."""
+    """Play the visits of patients number `first` .. `first + patients - 1` of the world.
+
+    further: what these patients have of further sources, with random numbers of its own; None where nothing.
+    """
     given = np.zeros(2, dtype=np.int64)  # rare conditions and drugs so far
     planned = 1 + rng.choice(MAX_VISITS, patients, p=story.VISIT_COUNT_LAW)
     # MIMIC's admission ids are in no time order; readers that sort by id must be caught by this world too.
@@ -88,7 +108,7 @@ def simulate(
             break
         rare = draw_rare(rng, len(active), tail, given)
         given += (rare != NOBODY).sum(axis=0)
-        visits = _one_round(rng, severities, active, carried[active], clock[active], rare)
+        visits = _one_round(rng, severities, active, carried[active], clock[active], rare, further)
         comes_back = (visits.died == 0) & (planned[active] > number + 1)
         read, gap = _next_admission(rng, visits.acuity, comes_back)
         person = first + active
@@ -116,6 +136,7 @@ def _one_round(
     carried: np.ndarray,
     start: np.ndarray,
     rare: np.ndarray,
+    further: tuple[Chunk, Phenotypes] | None,
 ) -> Visits:
     """One visit for each active patient; ids and the readmission are filled in by the caller."""
     n = len(active)
@@ -124,14 +145,21 @@ def _one_round(
     n_drugs = np.maximum(rng.integers(story.DRUG_COUNTS[0], story.DRUG_COUNTS[1] + 1, n) - rare_drugs, 0)
     conditions = _draw_common(rng, carried, n_conditions)
     drugs = _draw_common(rng, np.zeros((n, story.N_COMMON_DRUGS), dtype=bool), n_drugs)
+    empty = np.full(n, NOBODY)
+    drawn, more = Drawn(np.zeros(n, dtype=np.int64), empty, empty, empty), np.zeros(n, dtype=np.int64)
+    if further is not None:
+        chunk, phenotypes = further
+        drawn = chunk.draw(active)
+        shown = phenotypes.shows(np.maximum(drawn.asks, drawn.tells))
+        conditions = np.where(shown.any(axis=1)[:, None], shown, conditions)
+        more = np.maximum(drawn.past, np.where(drawn.asks != NOBODY, phenotypes.grade[drawn.asks], 0))
     common_acuity = np.maximum(
         (conditions * severities.conditions[: story.N_COMMON_CONDITIONS]).max(axis=1),
         (drugs * severities.drugs[: story.N_COMMON_DRUGS]).max(axis=1),
     )
     rare_severity = np.append(severities.rare, 0)
-    acuity = np.maximum(common_acuity, rare_severity[rare].max(axis=1))  # NOBODY = -1 picks the last entry, 0
+    acuity = np.maximum.reduce([common_acuity, rare_severity[rare].max(axis=1), more])  # NOBODY = -1 picks the last entry, 0
     los = (rng.random((n, 1)) > story.los_matrix().cumsum(axis=1)[acuity]).sum(axis=1).clip(max=story.GRADES - 1)
-    empty = np.full(n, NOBODY)
     return Visits(
         patient=active,
         number=empty,
@@ -142,6 +170,10 @@ def _one_round(
         conditions=conditions,
         drugs=drugs,
         rare=rare,
+        past=drawn.past,
+        chain=drawn.chain,
+        asks=drawn.asks,
+        tells=drawn.tells,
         common_acuity=common_acuity,
         acuity=acuity,
         los=los,

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.demo import story
+from ghar.data.demo.sources import POINTERS, Drawn, omr_table, pointer_rows
 from ghar.data.demo.simulate import DAY, FIRST_ADMISSION, MAX_VISITS, NOBODY, Visits
 from ghar.data.demo.vocabulary import Vocabulary
 
@@ -28,6 +29,7 @@ COLUMNS: dict[str, str] = {
     "hosp/d_icd_diagnoses": "icd_code,icd_version,long_title",
     "hosp/d_icd_procedures": "icd_code,icd_version,long_title",
     "hosp/d_labitems": "itemid,label,fluid,category",
+    "hosp/omr": "subject_id,chartdate,seq_num,result_name,result_value",
     "icu/icustays": "subject_id,hadm_id,stay_id,first_careunit,last_careunit,intime,outtime,los",
 }
 
@@ -64,18 +66,27 @@ def chunk_tables(
         "hosp/labevents": _labs(rng, vocabulary, visits, labs_per_visit),
         "icu/icustays": _icu_stays(rng, visits),
     }
+    if (visits.past > 0).any():
+        first = visits.number == 0
+        drawn = Drawn(*(values[first] for values in (visits.past, visits.chain, visits.asks, visits.tells)))
+        tables["hosp/omr"] = omr_table(
+            rng, drawn, visits.subject_id[first], visits.start[first], vocabulary.targets["name"]
+        )
     return {name: _in_columns(name, table) for name, table in tables.items()}
 
 
-def dictionary_tables(vocabulary: Vocabulary) -> dict[str, pl.DataFrame]:
-    """The d_* tables: codes and titles of everything a chunk can mention."""
+def dictionary_tables(vocabulary: Vocabulary, pointers: bool = False) -> dict[str, pl.DataFrame]:
+    """The d_* tables: codes and titles of everything a chunk can mention; `pointers` of further sources among them."""
 
     def titles(table: pl.DataFrame) -> pl.DataFrame:
         return table.select(icd_code="code", icd_version=pl.lit(10), long_title="name").sort("icd_code")
 
     labs = vocabulary.labs.select(itemid="code", label="name", fluid=pl.lit("Blood"), category="category")
+    named = vocabulary.conditions.select("code", "name")
+    if pointers:
+        named = pl.concat([named, pl.DataFrame({"code": list(POINTERS), "name": list(POINTERS.values())})])
     tables = {
-        "hosp/d_icd_diagnoses": titles(vocabulary.conditions),
+        "hosp/d_icd_diagnoses": titles(named),
         "hosp/d_icd_procedures": titles(vocabulary.procedures),
         "hosp/d_labitems": labs.sort("itemid"),
     }
@@ -145,13 +156,17 @@ def _diagnoses(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits)
     rare_visit = np.flatnonzero(visits.rare[:, 0] != NOBODY)
     visit = np.concatenate([visit, rare_visit])
     entity = np.concatenate([entity, story.N_COMMON_CONDITIONS + visits.rare[rare_visit, 0]])
+    pointing, pointer = pointer_rows(visits.drawn)
+    visit = np.concatenate([visit, pointing])
+    entity = np.concatenate([entity, vocabulary.conditions.height + pointer])
     visit, entity, position = _shuffled_within(rng, visit, entity)
+    codes = pl.concat([vocabulary.conditions["code"], pl.Series(list(POINTERS), dtype=pl.String)])
     return pl.DataFrame(
         {
             "subject_id": visits.subject_id[visit],
             "hadm_id": visits.hadm_id[visit],
             "seq_num": position,
-            "icd_code": vocabulary.conditions["code"].gather(entity),
+            "icd_code": codes.gather(entity),
             "icd_version": np.full(len(visit), 10),
         }
     )

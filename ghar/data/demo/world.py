@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -19,10 +19,11 @@ import numpy as np
 import polars as pl
 from rich.progress import track
 
-from ghar.data.demo import story
+from ghar.data.demo import sources, story
 from ghar.data.demo.ceilings import Ceilings, all_ceilings, world_ceilings
 from ghar.data.demo.graph import build_graph
 from ghar.data.demo.simulate import NOBODY, Visits, simulate, tail_of
+from ghar.data.demo.sources import Phenotypes, Shares, chunk_of, draw_phenotypes
 from ghar.data.demo.story import Severities, draw_severities
 from ghar.data.demo.tables import chunk_tables, dictionary_tables
 from ghar.data.demo.vocabulary import Vocabulary, load_vocabulary
@@ -35,9 +36,13 @@ FORMAT = 4  # raise it when the same parameters would give another world
 CHUNK = 5_000  # patients in memory at once
 
 
-def world_folder(cache: Path, seed: int, patients: int, two_steps: float = story.TWO_STEPS) -> Path:
+def world_folder(
+    cache: Path, seed: int, patients: int, two_steps: float = story.TWO_STEPS, further: Sequence[float] = sources.NONE
+) -> Path:
     """Where the world of these parameters is kept."""
     share = "" if two_steps == story.TWO_STEPS else f"-two_steps{two_steps:g}"
+    if Shares(*further).any:
+        share += "-sources" + "-".join(f"{part:g}" for part in further)
     return cache / "worlds" / f"v{FORMAT}-seed{seed}-patients{patients}{share}"
 
 
@@ -50,7 +55,8 @@ class World:
     target: code of a rare drug -> name of the protein behind which its grade stands.
     truth: one row per visit: visit_id (= hadm_id), subject_id, acuity, common_acuity, needs_retrieval, look_ups (how
         many it needs: one for a rare condition, two for a rare drug), rare_1, rare_2 (the rare condition and the rare
-        drug, as numbers of the tail's entities, null where none), los, read (null where censored), dec.
+        drug, as numbers of the tail's entities, null where none), los, read (null where censored), dec; in a world of
+        further sources also past, chain, asks, tells (`sources.Drawn`, null where none) and asks_grade.
     """
 
     root: Path
@@ -68,6 +74,11 @@ class World:
         return story.whole_tail(made["patients"], made["two_steps"])
 
     @property
+    def further(self) -> Shares:
+        """Of the visits, those that ask further sources."""
+        return Shares(*self.manifest["parameters"].get("sources", sources.NONE))
+
+    @property
     def rare_severity(self) -> np.ndarray:
         """True severities of the tail, int64, in the order in which `truth` numbers it."""
         return np.array([grade for code, grade in self.severity.items() if self.tier[code] == "rare"])
@@ -79,12 +90,19 @@ class World:
 
 
 def generate_world(
-    root: Path, *, seed: int, patients: int = 2000, labs_per_visit: int = 8, two_steps: float = story.TWO_STEPS
+    root: Path,
+    *,
+    seed: int,
+    patients: int = 2000,
+    labs_per_visit: int = 8,
+    two_steps: float = story.TWO_STEPS,
+    further: Sequence[float] = sources.NONE,
 ) -> World:
     """Write a world under `root`, whole or not at all; a finished one with the same parameters is reused.
 
     Patients are made in chunks of 5,000 with their own seeds; only the truth (about 80 bytes a visit) is held whole.
     two_steps: share of visits whose outcome asks for two look-ups, the second named by the first alone.
+    further: shares of what asks the patients' own past and other patients' reports (`sources.Shares`).
     Raises BadInput for impossible parameters or when `root` holds anything else.
     """
     if patients < 1 or labs_per_visit < 0 or seed < 0 or not 0 <= two_steps <= 1:
@@ -92,12 +110,20 @@ def generate_world(
             f"A demo world needs patients >= 1, labs_per_visit >= 0, seed >= 0 and two_steps between 0 and 1, not "
             f"patients={patients}, labs_per_visit={labs_per_visit}, seed={seed}, two_steps={two_steps}."
         )
+    shares = Shares(*further)
+    if not all(0 <= share <= 1 for share in further) or shares.reports * (1 + sources.TOLD_BY) > 1:
+        raise BadInput(
+            f"data.sources={list(further)} must be three shares between 0 and 1, the second at most 1/3: for each visit "
+            "whose syndrome no one recognised there are two in which it was treated in time."
+        )
     root = Path(root)
     vocabulary = load_vocabulary(story.whole_tail(patients, two_steps))
     wanted = {
         "format": FORMAT, "seed": seed, "patients": patients, "labs_per_visit": labs_per_visit,
         "two_steps": two_steps, "vocabulary": vocabulary.digest,
     }  # fmt: skip
+    if shares.any:
+        wanted["sources"] = list(further)
     if _is_finished(root, wanted):
         return load_world(root)
     with new_folder(root, GENERATED, keep=True) as partial:  # somebody else may finish the same world meanwhile
@@ -182,7 +208,9 @@ def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, 
     kg, references = build_graph(_stream(seed, 1), vocabulary, severities)
     sizes = {"kg_edges": _append(folder / "kg/kg.csv.gz", kg)}
     _append(folder / "kg/mondo_references.csv.gz", references)
-    for name, table in dictionary_tables(vocabulary).items():
+    shares = Shares(*parameters.get("sources", sources.NONE))
+    phenotypes = draw_phenotypes(_stream(seed, 3))
+    for name, table in dictionary_tables(vocabulary, shares.any).items():
         sizes[name] = _append(folder / f"{name}.csv.gz", table)
     truths = []
     starts = range(0, patients, CHUNK)
@@ -191,8 +219,13 @@ def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, 
         rng = _stream(seed, 2, number)
         some = min(CHUNK, patients - first)
         tail = tail_of(rng, first, some, patients, vocabulary.tail, parameters["two_steps"])
-        visits = simulate(rng, vocabulary, severities, tail, first, some)
-        truths.append(_truth(visits))
+        chunk = None
+        if shares.any:
+            spare, grades = story.shown_tail(patients, parameters["two_steps"]), severities.drugs[story.N_COMMON_DRUGS :]
+            own = chunk_of(_stream(seed, 4, number), shares, first, some, patients, grades, spare)
+            chunk = own, phenotypes
+        visits = simulate(rng, vocabulary, severities, tail, first, some, chunk)
+        truths.append(_truth(visits, phenotypes if shares.any else None))
         for name, table in chunk_tables(rng, vocabulary, visits, parameters["labs_per_visit"]).items():
             sizes[name] = sizes.get(name, 0) + _append(folder / f"{name}.csv.gz", table)
     entities = _entities(vocabulary, severities)
@@ -216,9 +249,17 @@ def _append(path: Path, table: pl.DataFrame) -> int:
     return table.height
 
 
-def _truth(visits: Visits) -> pl.DataFrame:
+def _truth(visits: Visits, phenotypes: Phenotypes | None) -> pl.DataFrame:
     rare = pl.DataFrame(visits.rare, schema=["rare_1", "rare_2"])
     look_ups = (visits.rare != NOBODY) @ np.array([1, 2])
+    further: dict[str, pl.Series] = {}
+    if phenotypes is not None:
+        drawn = {name: pl.Series(getattr(visits, name)) for name in ("chain", "asks", "tells")}
+        further = {name: numbers.replace(NOBODY, None) for name, numbers in drawn.items()}
+        further["past"] = pl.Series(visits.past).replace(0, None)
+        grades = pl.Series(phenotypes.grade)
+        further["asks_grade"], further["tells_grade"] = (grades.gather(further[name]) for name in ("asks", "tells"))
+        look_ups = look_ups + (visits.past > 0) + (visits.chain != NOBODY) + (visits.asks != NOBODY)
     return pl.DataFrame(
         {
             "visit_id": visits.hadm_id,
@@ -231,6 +272,7 @@ def _truth(visits: Visits) -> pl.DataFrame:
             "los": visits.los,
             "read": pl.Series(visits.read).replace(NOBODY, None),
             "dec": visits.died,
+            **further,
         }
     )
 

@@ -1,0 +1,174 @@
+"""Two further sources of knowledge in the demo world: the patient's own distant past, and other patients' reports.
+
+A third and a fourth part of the story (ghar/data/demo/story.py), for the shares of visits in `data.sources`; without
+them the world is the same to the byte. Each has a code of its own in the record, which says where to ask and nothing
+about the grade, so that no source can stand in for another:
+
+    own past    "earlier graft": years before the first visit an outpatient row (hosp/omr) gave the grade of its course,
+                uniform over 1..9, a patient's own and nobody else's. For the share `chained` of patients the row names
+                a protein instead, and only the graph, asked for that protein, states its grade. A later row gives a
+                grade of pain, which says nothing.
+    reports     "unnamed syndrome": it runs as the three common conditions beside it have it, a phenotype that is met
+                unrecognised once in the whole world. Two other patients (on average) had the same three and were
+                treated in time ("early syndrome"): nothing in their stay shows it, but the summary of their stay says
+                which course it was going to take. So labels tell nothing of a phenotype, and only the text of the right
+                patients' reports does; stays that share two of the three had another phenotype.
+
+The acuity of a visit is the highest of all its severities, these among them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+
+from ghar.data.demo import story
+
+NONE = (0.0, 0.0, 0.0)
+NOBODY = -1
+DAY = 24 * 60
+TOLD_BY = 2  # stays in time for each unrecognised one
+YEARS_BEFORE = (4, 13)  # the first visit: when the past that counts was written down
+PAIN_YEARS = (1, 3)
+POINTERS = {  # code -> name; U49 is left free by ICD-10
+    "U490000": "earlier graft",
+    "U490001": "unnamed syndrome",
+    "U490002": "early syndrome",
+}
+PAST, ASKS, TELLS = POINTERS
+SENTENCE = "The unnamed syndrome was on its way to a grade {grade} course and was treated in time."
+
+
+@dataclass(frozen=True)
+class Shares:
+    """past: of patients with an earlier graft, in every visit of theirs. reports: of visits whose syndrome no one
+    recognised. chained: of the earlier grafts whose row names what only the graph grades."""
+
+    past: float
+    reports: float
+    chained: float
+
+    @property
+    def any(self) -> bool:
+        return self.past > 0 or self.reports > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Phenotypes:
+    """Sets of three common conditions (int64 [n, 3]), and the grade of each (int64 [n])."""
+
+    conditions: np.ndarray
+    grade: np.ndarray
+
+    def shows(self, numbers: np.ndarray) -> np.ndarray:
+        """bool [visits, common conditions] of phenotypes by number; NOBODY shows nothing."""
+        shown = np.zeros((len(numbers), story.N_COMMON_CONDITIONS), dtype=bool)
+        rows = np.flatnonzero(numbers != NOBODY)
+        shown[rows[:, None], self.conditions[numbers[rows]]] = True
+        return shown
+
+
+def draw_phenotypes(rng: np.random.Generator) -> Phenotypes:
+    """All sets of three common conditions in random order, each grade 1..9 as often as any other up to one."""
+    sets = np.array(list(combinations(range(story.N_COMMON_CONDITIONS), 3)), dtype=np.int64)
+    grades = np.resize(rng.permutation(np.arange(1, story.GRADES)), len(sets))
+    return Phenotypes(rng.permutation(sets), rng.permutation(grades))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What some visits have of it, int64 [visits]: grade of the past (0: none), its tail number where it is chained,
+    the phenotype that asks, the phenotype that tells; NOBODY where none."""
+
+    past: np.ndarray
+    chain: np.ndarray
+    asks: np.ndarray
+    tells: np.ndarray
+
+
+@dataclass(eq=False)
+class Chunk:
+    """Whom a chunk of patients gives what to, and how many phenotypes it has used.
+
+    past, chain: by patient of the chunk. phenotypes: its own numbers, as many as it may need.
+    """
+
+    rng: np.random.Generator
+    shares: Shares
+    past: np.ndarray
+    chain: np.ndarray
+    phenotypes: np.ndarray
+    used: dict[str, int] = field(default_factory=lambda: {"asks": 0, "tells": 0})
+
+    def draw(self, patients: np.ndarray) -> Drawn:
+        """For one visit of each of `patients` (rows of the chunk)."""
+        kind = self.rng.random(len(patients))
+        asks = kind < self.shares.reports
+        tells = ~asks & (kind < self.shares.reports * (1 + TOLD_BY))
+        return Drawn(self.past[patients], self.chain[patients], self._next("asks", asks), self._next("tells", tells))
+
+    def _next(self, name: str, has: np.ndarray) -> np.ndarray:
+        turn = self.used[name] + has.cumsum() - 1
+        self.used[name] += int(has.sum())
+        return np.where(has, self.phenotypes[turn % len(self.phenotypes)], NOBODY)
+
+
+def chunk_of(
+    rng: np.random.Generator, shares: Shares, first: int, patients: int, of: int, tail_grades: np.ndarray, spare: int
+) -> Chunk:
+    """The chunk of patients number `first` .. `first + patients - 1` of a world `of` so many.
+
+    tail_grades: of the tail's drugs, whose numbers from `spare` on no visit has: chained pasts name their proteins.
+    """
+    visits = sum(n * p for n, p in enumerate(story.VISIT_COUNT_LAW, 1))
+    total = math.comb(story.N_COMMON_CONDITIONS, 3)
+    wanted = min(total, max(8, math.ceil(of * visits * shares.reports)))  # deaths shorten lives: some to spare
+    own = np.arange(wanted * first // of, max(wanted * (first + patients) // of, wanted * first // of + 1))
+    has = rng.random(patients) < shares.past
+    chained = has & (rng.random(patients) < shares.chained)
+    names = rng.integers(spare, len(tail_grades), patients)
+    stated = rng.integers(1, story.GRADES, patients)
+    past = np.where(has, np.where(chained, tail_grades[names], stated), 0)
+    return Chunk(rng, shares, past, np.where(chained, names, NOBODY), rng.permutation(own))
+
+
+def pointer_rows(drawn: Drawn) -> tuple[np.ndarray, np.ndarray]:
+    """(visit, number of the pointer in POINTERS) of each pointer that a visit's diagnoses have."""
+    has = np.stack([drawn.past > 0, drawn.asks != NOBODY, drawn.tells != NOBODY], axis=1)
+    visit, pointer = np.nonzero(has)
+    return visit, pointer
+
+
+def omr_table(
+    rng: np.random.Generator, drawn: Drawn, subject_id: np.ndarray, start: np.ndarray, targets: pl.Series
+) -> pl.DataFrame:
+    """Outpatient rows of patients with an earlier graft (hosp/omr): the grade of its course or the protein it goes by,
+    and years later a grade of pain. drawn, subject_id, start (minutes since 1970): of each patient's first visit."""
+    rows = np.flatnonzero(drawn.past > 0)
+    chained = drawn.chain[rows] != NOBODY
+    named = targets.gather(np.where(chained, drawn.chain[rows], 0)).to_list()
+    told = [
+        f"target {target}" if behind else f"grade {grade} course"
+        for behind, target, grade in zip(chained, named, drawn.past[rows].tolist(), strict=True)
+    ]
+    pain = [f"grade {grade} pain" for grade in rng.integers(1, story.GRADES, len(rows))]
+    day = [_days_before(rng, start[rows], years) for years in (YEARS_BEFORE, PAIN_YEARS)]
+    name = POINTERS[PAST].capitalize()
+    return pl.DataFrame(
+        {
+            "subject_id": np.tile(subject_id[rows], 2),
+            "chartdate": pl.concat(day),
+            "seq_num": np.ones(2 * len(rows), dtype=np.int64),
+            "result_name": [name] * (2 * len(rows)),
+            "result_value": told + pain,
+        }
+    ).sort("subject_id", "chartdate")
+
+
+def _days_before(rng: np.random.Generator, start: np.ndarray, years: tuple[int, int]) -> pl.Series:
+    minutes = start - rng.integers(years[0] * 365 * DAY, years[1] * 365 * DAY, len(start))
+    return pl.Series(minutes * 60_000_000, dtype=pl.Int64).cast(pl.Datetime("us")).dt.date()
