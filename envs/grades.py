@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ghar.data.demo import story
+from ghar.data.demo.sources import ASKS, PAST, POINTERS
 from ghar.data.demo.graph import DISPLAY, QUALIFIERS, TARGET
 from ghar.data.demo.world import World
 from ghar.kg.names import plain
+from ghar.retrieval import like_stays, own_past
 
 OTHER_FORM = "|".join(re.escape(plain(words)) for words in QUALIFIERS)  # after a name: another, look-alike disease
 # highest grade from which a task's positive label is the more probable; the next visit's death does not follow from it
@@ -30,6 +32,8 @@ RELATIONS = {
     "gene": "phenotype_protein",
     "known drug": "drug_effect",
 }
+FURTHER = {PAST: own_past.EARLY, ASKS: like_stays.PARTS[0]}  # pointer of a further source -> the partition that answers
+ICD = "ICD10CM"
 ABSENT = plain(DISPLAY["disease_phenotype_negative"])
 NAMED_TARGET = re.compile(rf"\b{TARGET} (?:- )?([a-z]+ [a-z]+)")
 
@@ -39,8 +43,8 @@ class Knowledge:
     """What a rule believes.
 
     grades: topic -> grade of the topics it knows. doubted: known topics it looks up all the same.
-    relations: kind of topic ("disease", "drug", "gene") -> the graph relation that answers it; "known drug": the one
-        that states a grade of a drug that it knows.
+    relations: kind of topic ("disease", "drug", "gene"), or one topic, -> the relation whose partition answers it;
+        "known drug": the one that states a grade of a drug that it knows.
     label_of: highest grade -> label index.
     """
 
@@ -90,6 +94,26 @@ def topic_of(code: str, name: str) -> str:
     return f"{'drug' if code.startswith('DRUG/') else 'disease'} {name}"
 
 
+def pointers(world: World, names: Mapping[str, str]) -> dict[str, str]:
+    """Topic of each pointer of the world's further sources -> the partition that answers it, "" where nothing is to be
+    asked. Empty for a world without."""
+    parts = pointer_codes(world)
+    return {topic_of(code, names[code]): part for code, part in parts.items() if code in names}
+
+
+def pointer_codes(world: World) -> dict[str, str]:
+    """The same by code."""
+    return {f"{ICD}/{code}": FURTHER.get(code, "") for code in POINTERS} if world.further.any else {}
+
+
+def with_pointers(knowledge: Knowledge, world: World | None, names: Mapping[str, str]) -> Knowledge:
+    """The same, and where to ask about the pointers of further sources; those that ask nothing are harmless."""
+    found = {} if world is None else pointers(world, names)
+    harmless = {topic: 0 for topic, part in found.items() if not part}
+    asked = {topic: part for topic, part in found.items() if part}
+    return replace(knowledge, grades={**knowledge.grades, **harmless}, relations={**knowledge.relations, **asked})
+
+
 def follows(task: str) -> bool:
     """Whether the demo world's law says a task's label by the highest grade (`task`: as in conf/task)."""
     return task == "los" or task in POSITIVE_FROM
@@ -127,4 +151,4 @@ def exact_knowledge(world: World, names: Mapping[str, str], task: str) -> Knowle
         for code, tier in world.tier.items()
         if tier == "common" and code in names
     }
-    return Knowledge(grades, RELATIONS, label_rule(task))
+    return with_pointers(Knowledge(grades, RELATIONS, label_rule(task)), world, names)

@@ -79,7 +79,9 @@ class Records:
         if data.name not in ("demo", "mimic4"):
             raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
         root = world_folder(Path(data.cache), data.world_seed, data.patients, data.two_steps, data.sources)
-        generate_world(root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.sources)
+        generate_world(
+            root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.sources
+        )
         return root
 
     @cached_property

@@ -175,7 +175,7 @@ class System(Generic[C]):
     summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
     ceilings: best possible accuracies on some cases, None where nobody knows them.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
-    partitions: of the corpus, where it has some (another system may ask it: system.over). decisions: as numbers.
+    partitions: of the corpus, where it has some (GHAR may ask it: system.sources). decisions: as numbers.
     judged: what it adds to summary.json by asking a language model, beside what is played: the policy of
         `main`, or of another variant that was played by a language model. None where there is nothing to ask.
     """

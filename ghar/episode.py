@@ -59,6 +59,13 @@ class Retrieve:
 
 
 @dataclass(frozen=True)
+class RetrieveFor(Retrieve):
+    """The same of a corpus whose answers depend on the patient: their own past, patients like them."""
+
+    sample_id: str = ""
+
+
+@dataclass(frozen=True)
 class Completion:
     """What an engine returns for one request, token ids as sampled (never re-tokenised).
 

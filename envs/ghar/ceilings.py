@@ -26,6 +26,7 @@ from envs.grades import RELATIONS
 from envs.rollout import Corpus
 from ghar.data.demo.ceilings import knowing, rare_numbers
 from ghar.data.demo.graph import DISPLAY, TARGET
+from ghar.data.demo.source_ceilings import source_ceilings
 from ghar.data.demo.world import World, ceilings, truth_of
 from ghar.episode import Evidence, Retrieve
 from ghar.kg.metapaths import MetaPath
@@ -48,12 +49,15 @@ def ghar_ceilings(
 ) -> dict[str, float]:
     """name -> best expected accuracy on exactly these cases, task "los", "read" or "dec", leakage=paper.
 
-    seen: visits whose labels a learner was trained on. The ablations' are left out where the partitions are not the
+    seen: visits whose labels a learner was trained on, and whose reports may be shown. In a world of further sources
+    also those of every subset of sources, as "training+graph". The ablations' are left out where the partitions are not the
     graph's meta-paths. Raises BadInput as `ghar.data.demo.world.ceilings` does.
     """
     ids = [case.visit_id for case in cases]
     found = ceilings(world.root, ids, task, seen=seen)
     known = {"parametric": found.parametric, "retrieval": found.retrieval, "memory": found.memory}
+    if world.further.any:
+        known |= {"+".join(names): best for names, best in source_ceilings(world, ids, task, seen).items() if names}
     if not all(isinstance(path, MetaPath) for path in episodes.metapaths):
         return known
     truth = truth_of(world, ids)

@@ -19,9 +19,10 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from envs.case import Case
 from envs.system import Variant
-from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve, Step, as_text
+from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve, RetrieveFor, Step, as_text
 from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 from ghar.llm.prompts import load_prompts
+from ghar.retrieval.sources import Part
 
 AGENTS = ("top", "low")
 ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
@@ -63,6 +64,7 @@ class GharEpisodes(Generic[P]):
     def __init__(self, spec: GharSpec, metapaths: Sequence[P]):
         self.spec = spec
         self.metapaths = tuple(metapaths)
+        self.personal = any(isinstance(part, Part) for part in self.metapaths)
         self.templates = load_prompts("envs.ghar", spec.prompts, ROLES)
         self._menu = "\n".join(f"{path.index} {path.text}" for path in self.metapaths)
 
@@ -126,7 +128,12 @@ class GharEpisodes(Generic[P]):
             partitions = chosen.ids
         evidence = Evidence()
         if partitions is None or partitions:
-            evidence = yield Retrieve(query, partitions, spec.top_n)  # Eq. 10
+            # who is asked about matters to some sources; a graph answers everyone alike
+            evidence = yield (
+                RetrieveFor(query, partitions, spec.top_n, case.sample_id)
+                if self.personal
+                else Retrieve(query, partitions, spec.top_n)
+            )  # Eq. 10
         if spec.ablation == "nl":
             answer = first_words(evidence.text, room_of_summary(self))
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -23,7 +23,7 @@ from envs.case import build_cases, topics_of
 from envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
 from envs.ghar.knowledge import RELATIONS, label_rule, topic_of
 from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher
-from envs.grades import follows
+from envs.grades import follows, pointer_codes, with_pointers
 from envs.play import Stage, play
 from envs.records import Records
 from envs.rollout import Corpus, derive_seed
@@ -31,7 +31,7 @@ from envs.system import Exercises, Practice, Variant, words
 from ghar.data.cohort import Sample, Visit
 from ghar.data.demo import story
 from ghar.data.demo.vocabulary import tail_words
-from ghar.episode import Episode, Evidence, Retrieve
+from ghar.episode import Episode, Evidence, Retrieve, RetrieveFor
 from ghar.kg.graph import KnowledgeGraph
 
 TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03)
@@ -42,6 +42,7 @@ SHARES = {  # of the base exercises, by decision: combining and copying names ne
     "continue": 0.04, "followup": 0.06,
 }  # fmt: skip
 PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
+POINTED = 0.3  # of made-up patients with each pointer to a further source
 REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
 BASE_FORMAT = 5  # raise it when the exercises or their training change
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
@@ -72,7 +73,8 @@ def _knowledge(records: Records, wrong: float) -> Knowledge:
             grade = int(rng.integers(10)) if rng.random() < wrong else world.severity[code]
             grades[topic_of(code, names[code])] = grade
     doubted = frozenset(topic for topic in grades if rng.random() < DOUBTED)
-    return Knowledge(grades, RELATIONS, label_rule(records.config.task.name), doubted)
+    known = Knowledge(grades, RELATIONS, label_rule(records.config.task.name), doubted)
+    return with_pointers(known, world, names)
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,38 @@ class RedrawnGrades:
         return GRADE.sub(rf"grade {derive_seed(self.seed, query, *parts) % story.GRADES} \1", text)
 
 
+@dataclass(frozen=True)
+class Borrowed:
+    """The corpus for patients who are made up: what depends on the patient is that of a training patient whose record
+    has what is asked about, drawn by sample and query; nothing where there is none."""
+
+    inner: Any
+    seed: int
+    lenders: Mapping[str, Sequence[str]]  # sub-query -> samples
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        asked = [self._of_somebody(request) for request in requests]
+        found = self.inner.retrieve([request for request in asked if request is not None])
+        answers = iter(found)
+        return [Evidence() if request is None else next(answers) for request in asked]
+
+    def _of_somebody(self, request: Retrieve) -> Retrieve | None:
+        if not isinstance(request, RetrieveFor):
+            return request
+        lenders = self.lenders.get(request.query, self.lenders[""])
+        place = derive_seed(self.seed, request.query, request.sample_id) % max(1, len(lenders))
+        return replace(request, sample_id=lenders[place]) if lenders else None
+
+
+def lenders(records: Records) -> dict[str, list[str]]:
+    """Training samples by what their newest visit can be asked about; all of them under ""."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for sample in records.splits.train:
+        for topic in ("", *topics_of(sample, records.name_of)):
+            found[topic].append(sample.sample_id)
+    return found
+
+
 def made_up_samples(
     records: Records, knowledge: Knowledge, count: int, seed: int
 ) -> tuple[list[Sample], dict[str, str]]:
@@ -137,6 +171,8 @@ def made_up_samples(
         names.update(dict(zip(codes, picked, strict=True)))
         return codes
 
+    pointed = [] if records.world is None else list(pointer_codes(records.world))
+    names.update({code: records.names[code] for code in pointed})
     samples = []
     for i in range(count):
         rare = rng.choice(["disease", "drug"], size=rng.choice(3, p=[0.3, 0.5, 0.2]))
@@ -147,7 +183,9 @@ def made_up_samples(
             lists[kind] = tuple(codes[j] for j in rng.permutation(len(codes)))
         when = datetime(2100, 1, 1)
         earlier = Visit(-1, when, draw("disease", known["disease"] + other["disease"], int(rng.integers(2, 5))))
-        newest = Visit(i, when, lists["disease"], (), lists["drug"])
+        pointing = tuple(code for code in pointed if rng.random() < POINTED)
+        shown = lists["disease"] + pointing
+        newest = Visit(i, when, tuple(shown[int(j)] for j in rng.permutation(len(shown))), (), lists["drug"])
         history = (earlier, newest) if rng.random() < 0.5 else (newest,)
         samples.append(Sample(f"made-up-{i}", -1, i, when, history, 0))
     return samples, names
@@ -161,6 +199,8 @@ def _practised(records: Records) -> set[str]:
         return set(records.names.values())
     codes = world.rare_codes
     shown = {codes[number] for column in ("rare_1", "rare_2") for number in world.truth[column].drop_nulls()}
+    if world.further.any:
+        shown |= {codes[world.tail + number] for number in world.truth["chain"].drop_nulls()}
     names = dict(pl.read_csv(world.root / "entities.csv").select("code", "name").iter_rows())
     return {names[code].lower() for code in codes if code not in shown}
 
@@ -207,8 +247,9 @@ def _exercises(
     teacher = ScriptedTeacher(knowledge, UNDECIDED)
     stage = Stage(records.config, AGENTS, play_ghar, Variant("base", spec=episodes), corpus)
     played: list[Episode] = []
+    whose = Borrowed(corpus, derive_seed(seed, "lenders"), lenders(records)) if episodes.personal else corpus
     for start in range(0, count, REDRAWN_AFTER):
-        redrawn = RedrawnGrades(corpus, derive_seed(seed, "grades", start))
+        redrawn = RedrawnGrades(whose, derive_seed(seed, "grades", start))
         part = cases[start : start + REDRAWN_AFTER]
         played += play(stage, part, teacher, seed=seed, corpus=redrawn, title="Base exercises")
     return Exercises(played, _token_names(records, knowledge, episodes), SHARES)

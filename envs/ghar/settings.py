@@ -18,7 +18,8 @@ class Settings:
     rewrites: Count = 3  # queries that fill the queue at the start, K
     max_iterations: Count | None = None  # I of Algorithm 1; null is 6, and 4 at scale=demo
     max_paths: Count = 3  # meta-paths per retrieval
-    over: str | None = None  # a system whose corpus is asked in place of meta-paths, as kare; null is meta-paths
+    # what is asked: graph (meta-paths), past (the patient's own), systems (kare, exprag), folders of texts
+    sources: tuple[str, ...] = ("graph",)
     ablation: Literal["none", "ni", "nt", "nl", "nm"] = "none"  # Table VII; NS is composition=separate
     decision: Literal["learned", "always", "never"] = "learned"  # whether to retrieve; fixed, it is so in training too
     label_epochs: Count = 8  # over the training samples at most, of label-only fine-tuning (variant label_sft)

@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 
-from envs import system as systems
 from envs.case import Case
 from envs.ghar.ceilings import ghar_ceilings
 from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, play_ghar
@@ -22,10 +21,11 @@ from envs.ghar.practice import TEACHER, practice, teacher_knowledge
 from envs.ghar.rows import Rows
 from envs.ghar.settings import Settings
 from envs.ghar.teacher import ScriptedTeacher
-from envs.over_graph import CutCases, graph_corpus
+from envs.over_graph import CutCases
 from envs.records import Records
 from envs.rollout import Corpus
 from envs.scene import Scene
+from envs.sources import open_sources
 from envs.system import WORDS, Decisions, Shaping, System, Variant
 from ghar.config import Config
 from ghar.data.demo.world import World
@@ -43,8 +43,8 @@ ITERATIONS = {"full": 6, "demo": 4}  # where system.max_iterations is null; the 
 
 
 def build(records: Records, settings: Settings) -> System[Case]:
-    """GHAR over meta-paths, or over the partitions of the system that `settings.over` names."""
-    corpus, partitions = _knowledge(records, settings)
+    """GHAR over the partitions of `settings.sources`: the meta-paths of a graph, and whatever else is named."""
+    corpus, partitions = open_sources(records, settings.sources)
     spec = spec_of(records.config, settings)
     episodes = GharEpisodes(spec, partitions)
     whole = replace(spec, ablation="none", decision="learned")  # one base model, whatever is left out after it
@@ -148,16 +148,6 @@ def _reward(rewards: RewardSpec, episode: Episode, case: Case) -> EpisodeReward:
 
 def _alone(rewards: RewardSpec) -> Any:
     return "none" if rewards.normalise == "running" else rewards.normalise  # nothing has run yet
-
-
-def _knowledge(records: Records, settings: Settings) -> tuple[Corpus, Sequence[Any]]:
-    """What is retrieved from, and its partitions."""
-    config = records.config
-    if settings.over is not None:
-        own: Any = systems.settings_of(settings.over)(name=settings.over)
-        other = systems.build(Records(replace(config, system=own)))
-        return other.corpus, other.partitions
-    return graph_corpus(records)
 
 
 def _truth(records: Records) -> Mapping[int, bool] | None:

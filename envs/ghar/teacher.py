@@ -7,6 +7,7 @@ from what was imitated.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,10 @@ class Habits:
     go_on: float
     disorder: float
     guess: float
+
+
+TOLD = ("row", "report")  # passages that are no facts of a graph
+SAID = re.compile(rf"grade \d course|{TARGET} [a-z]+ [a-z]+")
 
 
 class ScriptedTeacher:
@@ -79,7 +84,7 @@ class ScriptedTeacher:
     def _metapaths(self, act: Act, rng: np.random.Generator) -> str:
         topic, relations = act.facts["query"], self.knowledge.relations
         kind = topic.split(" ", 1)[0]
-        relation = relations.get(kind, "")
+        relation = relations.get(topic, relations.get(kind, ""))
         if not self._unknown(topic):
             relation = relations.get(f"known {kind}", relation)
         # communities go by the relations' names as texts show them
@@ -94,6 +99,9 @@ class ScriptedTeacher:
     def _summarise(self, act: Act, rng: np.random.Generator) -> str:
         topic, evidence = act.facts["query"], act.facts["evidence"] or Evidence()
         name = topic.split(" ", 1)[-1]
+        said = _said(name, [p.text for p in evidence.passages if p.kind in TOLD])
+        if said is not None:
+            return f"{topic} {said}"
         edges = [p.text for p in evidence.passages if p.kind == "edge"]
         own = [text for text in edges if text.startswith(f"{name} - ") or text.endswith(f" - {name}")]
         stated = grades_in("\n".join(own))
@@ -124,6 +132,16 @@ class ScriptedTeacher:
             return case.task.labels[int(rng.integers(len(case.task.labels)))]
         grades = believed(self.knowledge, case, act.facts["history"])
         return case.task.labels[self.knowledge.label_of(max(grades, default=0))]
+
+
+def _said(name: str, texts: Sequence[str]) -> str | None:
+    """What the first row or sentence that says anything of a name says: a grade of a course, or a target."""
+    for text in texts:
+        if name in text.lower():
+            found = SAID.search(text)
+            if found:
+                return found[0]
+    return None
 
 
 def open_topics(knowledge: Knowledge, case: Case, history: Sequence[Step]) -> list[str]:

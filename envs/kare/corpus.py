@@ -1,7 +1,7 @@
 """What KARE looks things up in: communities chosen for a patient, communities by likeness, or abstracts (classic RAG).
 
 One corpus answers all three, so every variant is played against the same object, and GHAR's agents can ask it too
-(system=ghar system.over=kare): a plain `Retrieve` finds summaries by likeness and needs no patient's graph.
+(system=ghar system.sources=[kare]): a plain `Retrieve` finds summaries by likeness and needs no patient's graph.
 """
 
 from __future__ import annotations

@@ -179,6 +179,11 @@ class Record:
         begin = self._span(self.store.row_start)[0]
         return self.store.row_clock[begin : begin + self.rows]
 
+    def value(self, row: int) -> str | None:
+        """What a row says beside its code, None where nothing."""
+        value = int(self.store.row_value[self._span(self.store.row_start)[0] + row])
+        return self.store.values[value] if value >= 0 else None
+
     def text(self, numbers: Sequence[int] | np.ndarray) -> tuple[str, ...]:
         """These rows in words."""
         store, begin = self.store, self._span(self.store.row_start)[0]

@@ -40,7 +40,7 @@ def read_source(data: Data, *, charts: bool = True) -> Cohort:
     Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
     """
     cache = Path(data.cache)
-    if data.more and data.name != "mimic4":
+    if data.more and data.name not in ("mimic4", "demo"):
         raise BadInput(f"data.more={list(data.more)} are tables of MIMIC-IV, not of data={data.name}: leave it out.")
     if data.root is None:
         if data.name != "demo":
@@ -49,8 +49,11 @@ def read_source(data: Data, *, charts: bool = True) -> Cohort:
         from ghar.data.demo.world import generate_world, world_folder
 
         root = world_folder(cache, data.world_seed, data.patients, data.two_steps, data.sources)
-        generate_world(root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.sources)
-        return read_mimic4(charted_world(root) if charts else root, cache / "cohorts", charts=charts)
+        generate_world(
+            root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.sources
+        )
+        more = data.more if charts else ()
+        return read_mimic4(charted_world(root) if charts else root, cache / "cohorts", charts=charts, more=more)
     readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
     if data.name == "meds":
         told = None if data.vocabulary is None else Path(data.vocabulary)

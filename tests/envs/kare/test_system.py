@@ -257,7 +257,7 @@ def test_what_does_not_fit_is_said(cache: Path, tmp_path: Path) -> None:
 
 
 def test_another_system_that_asks_communities_needs_vectors(cache: Path) -> None:
-    config = load(["system=ghar", "system.over=kare", "task=read", "data.patients=60", f"data.cache={cache}"])
+    config = load(["system=ghar", "system.sources=[kare]", "task=read", "data.patients=60", f"data.cache={cache}"])
     with pytest.raises(BadInput, match="makes no vectors of summaries"):
         build(Records(config))
 

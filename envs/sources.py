@@ -1,0 +1,85 @@
+"""The sources of knowledge that system.sources names, opened on one run's records: one corpus, one menu.
+
+    graph          the run's knowledge graph, by meta-path
+    past           the patient's own past (ghar/retrieval/own_past.py)
+    reports        what the reports of similar training patients say (ghar/retrieval/like_stays.py)
+    a system       its corpus, where it has partitions: kare's communities
+    a folder       texts of your own, a passage a line, a partition a file (NAME.txt)
+
+A further source needs no edit: a folder, or a system of your own whose corpus has partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from envs import system as systems
+from envs.over_graph import graph_corpus
+from envs.records import Records
+from envs.rollout import Corpus
+from ghar.data.cohort import Sample
+from ghar.data.views.reports import stay_reports
+from ghar.errors import BadInput
+from ghar.retrieval import like_stays, own_past
+from ghar.retrieval.event_build import build_event_store
+from ghar.retrieval.event_store import Layout
+from ghar.retrieval.folder_corpus import FolderCorpus
+from ghar.retrieval.like_stays import LikeStays, index_stays
+from ghar.retrieval.own_past import OwnPast
+from ghar.retrieval.sources import Joined, Source
+
+GRAPH, PAST, REPORTS = "graph", "past", "reports"
+ROWS = Layout(size=1, overlap=0, numbers_apart=False, clock="time")
+
+
+def open_sources(records: Records, names: Sequence[str]) -> tuple[Corpus, Sequence[Any]]:
+    """What is retrieved from, and its partitions: the graph alone as it is, all else joined. BadInput for one that is
+    named twice, or that is none."""
+    if len(set(names)) < len(names) or not names:
+        raise BadInput(f"system.sources={list(names)} must name each source once, and at least one.")
+    if list(names) == [GRAPH]:
+        return graph_corpus(records)
+    sources = [_source(records, name) for name in names]
+    joined = Joined(tuple(sources))
+    return joined, joined.partitions
+
+
+def _source(records: Records, name: str) -> Source:
+    if name == GRAPH:
+        corpus, paths = graph_corpus(records)
+        return Source(name, corpus, tuple((path.relation, path.text) for path in paths))
+    if name == PAST:
+        return Source(name, _own_past(records), tuple((part, part) for part in own_past.PARTS))
+    if name == REPORTS:
+        return Source(name, _like_stays(records), tuple((part, part) for part in like_stays.PARTS))
+    if "/" in name:
+        folder = FolderCorpus.read(Path(name))
+        return Source(name, folder, tuple((part, part) for part in folder.names))
+    made = _built(records, name)
+    if not made.partitions:
+        raise BadInput(f"system.sources: {name} has no partitions that could be asked by words.")
+    return Source(name, made.corpus, tuple((part.relation, part.text) for part in made.partitions))
+
+
+def _built(records: Records, name: str) -> systems.System[Any]:
+    own: Any = systems.settings_of(name)(name=name)
+    return systems.build(Records(replace(records.config, system=own)))
+
+
+def _own_past(records: Records) -> OwnPast:
+    store = build_event_store(records.charted, Path(records.config.data.cache) / "stores", None, ROWS)
+    return OwnPast(store, {name: (s.subject_id, s.history[-1].start) for name, s in samples_of(records).items()})
+
+
+def _like_stays(records: Records) -> LikeStays:
+    reports = stay_reports(records.cohort, records.notes(None))
+    return LikeStays(index_stays(records.splits.train, reports), reports, samples_of(records))
+
+
+def samples_of(records: Records) -> Mapping[str, Sample]:
+    """Every sample by id."""
+    splits = records.splits
+    return {s.sample_id: s for part in (splits.train, splits.valid, splits.test) for s in part}

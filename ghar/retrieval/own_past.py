@@ -1,0 +1,72 @@
+"""A patient's own past as a corpus: what was recorded before the newest visit began, asked by words.
+
+Two partitions: what is older than `RECENT_DAYS` (the oldest row first among equals) and what is newer (the newest
+first). Rows are read from a store of events (event_store.py) without vectors, whatever its size; a query is compared
+with what codes are called, by TF-IDF over all codes of the cohort, and only with codes of the patient's own rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+import numpy as np
+
+from ghar.episode import Evidence, Passage, RetrieveFor
+from ghar.retrieval.event_store import EventStore, Record, to_micros
+from ghar.retrieval.sparse import SparseIndex, build_sparse
+
+EARLY, RECENT = "own past, early", "own past, recent"
+PARTS = (EARLY, RECENT)
+DAY = 86_400_000_000  # microseconds
+RECENT_DAYS = 3 * 365
+
+
+@dataclass(frozen=True, eq=False)
+class OwnPast:
+    """store: every event a row. cases: sample id -> patient, and when the newest visit began."""
+
+    store: EventStore
+    cases: Mapping[str, tuple[int, datetime]]
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [label.split(" - ", 1)[-1].lower() for label in self.store.labels]
+
+    @cached_property
+    def _index(self) -> SparseIndex:
+        return build_sparse("tfidf", self._names)
+
+    def retrieve(self, requests: Sequence[RetrieveFor]) -> list[Evidence]:
+        """One evidence a request, in order: of each partition at most `top_n` rows that share a word with the query.
+
+        KeyError for a sample that is not there.
+        """
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: RetrieveFor) -> Evidence:
+        subject, began = self.cases[request.sample_id]
+        record = self.store.record(subject, began)
+        before = int(np.searchsorted(record.row_clocks(), to_micros(began), side="left"))
+        codes = record.row_codes()[:before]
+        [(found, scores)] = self._index.search(self._index.encode([request.query]), np.unique(codes), len(codes) or 1)
+        score = dict(zip(found.tolist(), scores.tolist(), strict=True))
+        age = (to_micros(began) - record.row_clocks()[:before]) / DAY
+        passages: list[Passage] = []
+        for part in request.partitions if request.partitions is not None else range(len(PARTS)):
+            inside = np.flatnonzero((age > RECENT_DAYS) == (PARTS[part] == EARLY))
+            rows = [int(row) for row in inside if int(codes[row]) in score]
+            oldest_first = 1 if PARTS[part] == EARLY else -1
+            rows.sort(key=lambda row: (-round(score[int(codes[row])], 5), oldest_first * row))
+            for row in rows[: request.top_n]:
+                own = float(score[int(codes[row])])
+                passages.append(Passage(self._text(record, row, age[row]), "row", part, own, row))
+        return Evidence(tuple(sorted(passages, key=lambda p: (-round(p.score, 5), p.partition))))
+
+    def _text(self, record: Record, row: int, age: float) -> str:
+        """A row as facts of a graph are worded: what - when - value."""
+        code, value = int(record.row_codes()[row]), record.value(row)
+        when = f"{age / 365:.0f} years before" if age > RECENT_DAYS else f"{max(age, 0) / 30.4:.0f} months before"
+        return " - ".join(part for part in (self._names[code], when, value) if part)
