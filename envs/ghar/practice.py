@@ -22,7 +22,7 @@ import polars as pl
 from envs.case import build_cases, topics_of
 from envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
 from envs.ghar.knowledge import RELATIONS, label_rule, topic_of
-from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher
+from envs.ghar.teacher import TOLD, Habits, Knowledge, ScriptedTeacher
 from envs.grades import follows, pointer_codes, with_pointers
 from envs.play import Stage, play
 from envs.records import Records
@@ -31,7 +31,7 @@ from envs.system import Exercises, Practice, Variant, words
 from ghar.data.cohort import Sample, Visit
 from ghar.data.demo import story
 from ghar.data.demo.vocabulary import tail_words
-from ghar.episode import Episode, Evidence, Retrieve, RetrieveFor
+from ghar.episode import Episode, Evidence, Passage, Retrieve, RetrieveFor
 from ghar.kg.graph import KnowledgeGraph
 
 TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03)
@@ -107,13 +107,15 @@ class RedrawnGrades:
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         found = self.inner.retrieve(requests)
         return [
-            Evidence(tuple(replace(p, text=self._redraw(p.text, request.query)) for p in evidence.passages))
+            Evidence(tuple(replace(p, text=self._redraw(p, request.query)) for p in evidence.passages))
             for request, evidence in zip(requests, found, strict=True)
         ]
 
-    def _redraw(self, text: str, query: str) -> str:
-        parts = sorted(GRADE.sub(r"\1", text).split(" - "))
-        return GRADE.sub(rf"grade {derive_seed(self.seed, query, *parts) % story.GRADES} \1", text)
+    def _redraw(self, passage: Passage, query: str) -> str:
+        parts: list[object] = sorted(GRADE.sub(r"\1", passage.text).split(" - "))
+        if passage.kind in TOLD:  # in one another's words, each of its own patient
+            parts.append(passage.ident)
+        return GRADE.sub(rf"grade {derive_seed(self.seed, query, *parts) % story.GRADES} \1", passage.text)
 
 
 @dataclass(frozen=True)
