@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ghar.data.demo import story
-from ghar.data.demo.sources import ASKS, PAST, POINTERS
 from ghar.data.demo.graph import DISPLAY, QUALIFIERS, TARGET
+from ghar.data.demo.sources import ASKS, PAST, POINTERS
 from ghar.data.demo.world import World
 from ghar.kg.names import plain
 from ghar.retrieval import like_stays, own_past

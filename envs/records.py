@@ -78,9 +78,9 @@ class Records:
             return root
         if data.name not in ("demo", "mimic4"):
             raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
-        root = world_folder(Path(data.cache), data.world_seed, data.patients, data.two_steps, data.sources)
+        root = world_folder(Path(data.cache), data.world_seed, data.patients, data.two_steps, data.further)
         generate_world(
-            root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.sources
+            root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.further
         )
         return root
 

@@ -46,9 +46,9 @@ class Data:
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
     two_steps: Fraction  # of the demo world's visits that need two look-ups, the second named by the first
-    # of the demo world: patients with an own past that counts, visits that only others' reports tell of, and the share
-    # of those pasts that name what only the graph grades
-    sources: tuple[Fraction, Fraction, Fraction]
+    past: Fraction  # of the demo world's patients whose own distant past counts in every visit
+    reports: Fraction  # of its visits whose outcome other patients' reports alone tell; at most a third
+    chained: Fraction  # of those pasts: they name what only the graph grades
     leakage: Literal["paper", "strict"]  # strict shows only what was knowable at prediction time
     codes: str | None  # folder of code tables (ghar/data/codes.py lists them); null maps nothing
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone
@@ -58,6 +58,11 @@ class Data:
     more: tuple[Literal["ed", "omr", "microbiology", "emar"], ...]
     earlier: bool  # similar patients, examples and reports are those whose outcome was known before, by time
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
+
+    @property
+    def further(self) -> tuple[float, float, float]:
+        """past, reports and chained: what a world has beside training and the graph."""
+        return self.past, self.reports, self.chained
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ghar.episode import Act, Episode, Reply
 from rewards import terms
 from rewards.normalise import EVERY_STEP, Running, bounds, to_range
 
-TERMS = ("reason", "path", "relevance", "grounding", "repeats", "orm", "rank")
+TERMS = ("reason", "path", "relevance", "grounding", "repeats", "price", "orm", "rank")
 # Who is answerable for a term when the agents are optimised apart (ablation NS): Eq. 12 is Agent-Low's, the rest is
 # Agent-Top's, whose decisions the outcome follows from.
 OWNER = {**dict.fromkeys(TERMS, "top"), "relevance": "low"}
@@ -28,6 +28,7 @@ class RewardSpec:
     grounding, repeats: weights of these terms, which normalise leaves alone. ungrounded: of a reply that is
         sub-queries, how many name what the patient does not have, and how many it is.
     classes: weight of each label in orm, () for 1.
+    prices: of asking each partition once, in units of the reward, () for nothing.
     """
 
     eta: float
@@ -42,6 +43,7 @@ class RewardSpec:
     repeats: float = 0.0
     ungrounded: Callable[[Act, Reply], tuple[int, int]] | None = None
     classes: tuple[float, ...] = ()
+    prices: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def costs(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]
 
 def charges(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]]:
     """(turn index, term, value) of what is charged besides the paper's costs: grounding at the turn that wrote the
-    sub-queries, repeats at its "metapaths" turn. Both lie in [-1, 0] as they are."""
+    sub-queries, repeats and price at its "metapaths" turn. The first two lie in [-1, 0] as they are."""
     history, asked = episode.prediction.history, (r for r in episode.trace if isinstance(r.effect, Act))
     # a failed episode has answered acts whose effects were never completed: they have no record
     for index, (turn, record) in enumerate(zip(episode.turns, asked, strict=False)):
@@ -102,6 +104,8 @@ def charges(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, floa
     for index, turn in enumerate(episode.turns):
         if turn.role == "metapaths" and turn.step < len(history):
             yield index, "repeats", terms.repeats(history[turn.step])
+            if spec.prices:
+                yield index, "price", -sum(spec.prices[partition] for partition in history[turn.step].paths)
 
 
 def closing_turn(episode: Episode, spec: RewardSpec) -> int:
@@ -142,7 +146,7 @@ def score_episode(
         value = _normalised(term, raw, spec, normaliser)
         totals[term] += value
         per_turn[index][term] = value
-    weights = {"grounding": spec.grounding, "repeats": spec.repeats}
+    weights = {"grounding": spec.grounding, "repeats": spec.repeats, "price": 1.0}
     for index, term, value in charges(episode, spec):
         totals[term] += value
         per_turn[index][term] = weights[term] * value

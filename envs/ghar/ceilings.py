@@ -44,14 +44,19 @@ class Row:
 
 
 def ghar_ceilings(
-    world: World, names: Mapping[str, str], task: str, cases: Sequence[Case], seen: Sequence[int],
-    episodes: GharEpisodes[Any], corpus: Corpus,
+    world: World,
+    names: Mapping[str, str],
+    task: str,
+    cases: Sequence[Case],
+    seen: Sequence[int],
+    episodes: GharEpisodes[Any],
+    corpus: Corpus,
 ) -> dict[str, float]:
     """name -> best expected accuracy on exactly these cases, task "los", "read" or "dec", leakage=paper.
 
     seen: visits whose labels a learner was trained on, and whose reports may be shown. In a world of further sources
-    also those of every subset of sources, as "training+graph". The ablations' are left out where the partitions are not the
-    graph's meta-paths. Raises BadInput as `ghar.data.demo.world.ceilings` does.
+    also those of every subset of sources, as "training+graph". The ablations' are left out where the partitions are
+    not the graph's meta-paths. Raises BadInput as `ghar.data.demo.world.ceilings` does.
     """
     ids = [case.visit_id for case in cases]
     found = ceilings(world.root, ids, task, seen=seen)
@@ -80,10 +85,7 @@ def chains_of(world: World, names: Mapping[str, str], numbers: np.ndarray) -> li
         grade = f"grade {severity[number]} course"
         return _row("drug", name, TARGET, target), _row("gene", target, DISPLAY[RELATIONS["gene"]], grade)
 
-    return [
-        (condition(one) if one >= 0 else (), drug(two) if two >= 0 else ())
-        for one, two in numbers.tolist()
-    ]
+    return [(condition(one) if one >= 0 else (), drug(two) if two >= 0 else ()) for one, two in numbers.tolist()]
 
 
 def _row(kind: str, name: str, shown: str, other: str) -> Row:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.case import Case
+from envs.ghar.asked import AskedSources
 from envs.ghar.grounding import Names, queries, ungrounded
 from envs.system import Variant
 from ghar.episode import Act, Episode, Reply, Step
@@ -20,11 +21,13 @@ RATES = {"ungrounded": "sub_queries", "repeated_ids": "ids"}  # a share of what
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Reads episodes. labels: of the task. tail: sub-query -> look-ups that its grade takes, of a generated world."""
+    """Reads episodes. labels: of the task. tail: sub-query -> look-ups that its grade takes, of a generated world.
+    asked: which sources are asked, where there are several."""
 
     names: Names
     labels: tuple[str, ...]
     tail: Mapping[str, int] | None = None
+    asked: AskedSources | None = None
 
     def row(self, episode: Episode, case: Case, variant: Variant) -> dict[str, Any]:
         """sub_queries: how many were written; ungrounded: those that name what nobody had spoken of; ids: how many
@@ -37,12 +40,16 @@ class Rows:
                 written += queries(record.result)
                 strange += ungrounded(self.names, record.effect, record.result)
         steps = episode.prediction.history
-        return {
-            "sub_queries": len(written),
-            "ungrounded": strange,
-            "ids": sum(len(step.paths) + step.path_errors + step.path_duplicates for step in steps),
-            "repeated_ids": sum(step.path_duplicates for step in steps),
-        } | self._look_ups(case, steps)
+        return (
+            {
+                "sub_queries": len(written),
+                "ungrounded": strange,
+                "ids": sum(len(step.paths) + step.path_errors + step.path_duplicates for step in steps),
+                "repeated_ids": sum(step.path_duplicates for step in steps),
+            }
+            | self._look_ups(case, steps)
+            | (self.asked.row(steps, case.visit_id) if self.asked else {})
+        )
 
     def _look_ups(self, case: Case, steps: Sequence[Step]) -> dict[str, Any]:
         tail = self.tail
@@ -62,4 +69,4 @@ class Rows:
             share = ratio_interval(counts, sizes, patients=who, seed=draw["seed"], resamples=draw["resamples"])
             if share is not None:
                 found[rate] = share.as_list()
-        return found
+        return found | (self.asked.numbers(rows, draw) if self.asked else {})

@@ -20,6 +20,7 @@ class Settings:
     max_paths: Count = 3  # meta-paths per retrieval
     # what is asked: graph (meta-paths), past (the patient's own), systems (kare, exprag), folders of texts
     sources: tuple[str, ...] = ("graph",)
+    prices: tuple[NotNegative, ...] = ()  # of asking each of them once, in units of the reward; empty: all are free
     ablation: Literal["none", "ni", "nt", "nl", "nm"] = "none"  # Table VII; NS is composition=separate
     decision: Literal["learned", "always", "never"] = "learned"  # whether to retrieve; fixed, it is so in training too
     label_epochs: Count = 8  # over the training samples at most, of label-only fine-tuning (variant label_sft)
@@ -35,5 +36,7 @@ class Settings:
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
+    if own.prices and len(own.prices) != len(own.sources):
+        yield f"system.prices={list(own.prices)} must have a price for each of system.sources={list(own.sources)}."
     if own.ablation == "nt" and own.decision != "learned":
         yield f"system.ablation=nt always retrieves: leave system.decision={own.decision} out."

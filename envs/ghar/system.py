@@ -10,8 +10,9 @@ from typing import Any
 import polars as pl
 
 from envs.case import Case
+from envs.ghar.asked import AskedSources, needed_sources, source_of
 from envs.ghar.ceilings import ghar_ceilings
-from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, play_ghar
+from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, play_ghar
 from envs.ghar.grounding import Names, counted, names_of
 from envs.ghar.knowledge import NO_ERROR, exact_knowledge
 from envs.ghar.label_only import STAGE, Direct, label_pairs
@@ -21,6 +22,7 @@ from envs.ghar.practice import TEACHER, practice, teacher_knowledge
 from envs.ghar.rows import Rows
 from envs.ghar.settings import Settings
 from envs.ghar.teacher import ScriptedTeacher
+from envs.grades import pointers
 from envs.over_graph import CutCases
 from envs.records import Records
 from envs.rollout import Corpus
@@ -50,8 +52,9 @@ def build(records: Records, settings: Settings) -> System[Case]:
     whole = replace(spec, ablation="none", decision="learned")  # one base model, whatever is left out after it
     cut = CutCases(records)
     names = names_of(records)
-    rewards = rewards_of(records, settings, names)
-    rows = Rows(names, records.task.labels, _tail(records.world, records.names))
+    rewards = rewards_of(records, settings, names, partitions)
+    asked = AskedSources(tuple(settings.sources), tuple(map(source_of, partitions)), needed_sources(records.world))
+    rows = Rows(names, records.task.labels, _tail(records.world, records.names), asked)
     made = System(
         name="ghar",
         task=records.task,
@@ -91,7 +94,7 @@ def spec_of(config: Config, settings: Settings) -> GharSpec:
     return GharSpec(config.env.prompts, *limits, settings.ablation, settings.decision)
 
 
-def rewards_of(records: Records, settings: Settings, names: Names) -> RewardSpec:
+def rewards_of(records: Records, settings: Settings, names: Names, partitions: Sequence[Partition]) -> RewardSpec:
     """The rewards' settings, with the limits of the episode that bound them, and what training labels weigh."""
     config, classes = records.config, len(records.task.labels)
     balanced = settings.class_weights == "balanced"
@@ -107,6 +110,9 @@ def rewards_of(records: Records, settings: Settings, names: Names) -> RewardSpec
         grounding=settings.grounding,
         repeats=settings.repeats,
         ungrounded=partial(counted, names),
+        prices=tuple(dict(zip(settings.sources, settings.prices, strict=True))[source_of(p)] for p in partitions)
+        if settings.prices
+        else (),
         classes=balanced_weights([s.label for s in records.splits.train], classes) if balanced else (),
     )
 
@@ -166,9 +172,10 @@ def _tail(world: World | None, names: Mapping[str, str]) -> dict[str, int] | Non
     if world is None:
         return None
     shown = [code for code in world.rare_codes if code in names]
+    further = {topic: 1 for topic, part in pointers(world, names).items() if part}
     conditions = {f"disease {names[code]}": 1 for code in shown if code not in world.target}
     drugs = {f"drug {names[code]}": 2 for code in shown if code in world.target}
-    return conditions | drugs | {f"gene {target}": 1 for target in world.target.values()}
+    return further | conditions | drugs | {f"gene {target}": 1 for target in world.target.values()}
 
 
 def _ceilings(
@@ -203,4 +210,3 @@ def scene(made: System[Case], cases: Sequence[Case]) -> Scene:
     """The main variant on some cases, for the views."""
     variant = made.variants[made.main]
     return Scene("GHAR", AGENTS, ROLES, cases, variant.spec.episode, made.corpus, made.reward)
-

@@ -1,10 +1,10 @@
-"""What the reports of similar patients say, as a corpus that is asked by words: EXPRAG's Eqs. 4 to 7 rank the stays, and
-of each a sentence about the query is shown.
+"""What the reports of similar patients say, as a corpus that is asked by words: Eqs. 4 to 7 of EXPRAG rank the stays,
+and of each a sentence about the query is shown.
 
-One partition. A stay is compared by the codes of the stay itself and not of all before it, by the kind of code that the
-query is about ("disease NAME": diagnoses; "drug NAME": medications; anything else: all three alike). Of the most similar
-stays those are shown whose report has a sentence with every word of the query's name, the most similar first: a sentence
-counts for whom it was written about.
+One partition. A stay is compared by the codes of the stay itself and not of all before it, by the kind of code that
+the query is about ("disease NAME": diagnoses; "drug NAME": medications; anything else: all three alike). Of the most
+similar stays those are shown whose report has a sentence with every word of the query's name, the most similar first:
+a sentence counts for whom it was written about.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class LikeStays:
     _read: dict[int, list[tuple[str, set[str]]]] = field(default_factory=dict)
 
     def retrieve(self, requests: Sequence[RetrieveFor]) -> list[Evidence]:
-        """One evidence a request, in order: a sentence of each of the `top_n` most similar stays that have one, never of
-        the patient who asks. KeyError for a sample that is not there."""
+        """One evidence a request, in order: a sentence of each of the `top_n` most similar stays that have one, never
+        of the patient who asks. KeyError for a sample that is not there."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: RetrieveFor) -> Evidence:

@@ -149,7 +149,8 @@ def remembered_cdf(seen: pl.DataFrame, rare_severity: np.ndarray, task: str) -> 
     """P(severity <= m | labels of the seen visits with exactly one rare entity), float64 [rare entities, 10].
 
     Starts from how often each severity occurs in the kind. Visits with two rare entities (about two in nine of those
-    that have any), or with one of a further source, are left out: they would tie the entities together and say little more.
+    that have any), or with one of a further source, are left out: they would tie the entities together and say little
+    more.
     """
     numbers = rare_numbers(seen)
     alone = pl.all_horizontal(pl.lit(True), *(pl.col(name).is_null() for name in FURTHER if name in seen.columns))
@@ -157,9 +158,7 @@ def remembered_cdf(seen: pl.DataFrame, rare_severity: np.ndarray, task: str) -> 
     severity = np.arange(story.GRADES)
     acuity = np.maximum(single["common_acuity"].to_numpy()[:, None], severity)
     likelihood = _label_likelihood(task)[acuity, single[task].to_numpy()[:, None]]
-    logs = np.concatenate(
-        [np.tile(_log_frequency(part), (len(part), 1)) for part in np.split(rare_severity, 2)]
-    )
+    logs = np.concatenate([np.tile(_log_frequency(part), (len(part), 1)) for part in np.split(rare_severity, 2)])
     np.add.at(logs, rare_numbers(single).max(axis=1), np.log(np.maximum(likelihood, 1e-30)))  # no -inf minus -inf
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     return (weights / weights.sum(axis=1, keepdims=True)).cumsum(axis=1)

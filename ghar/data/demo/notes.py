@@ -143,9 +143,7 @@ def _stays(world: Path) -> list[dict[str, Any]]:
     return stays.rows(named=True)
 
 
-def _row(
-    rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any], number: int
-) -> dict[str, Any]:
+def _row(rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any], number: int) -> dict[str, Any]:
     end: datetime = stay["dischtime"]
     return {
         "note_id": f"{stay['subject_id']}-DS-{number + 1}",

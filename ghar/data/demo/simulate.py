@@ -158,7 +158,8 @@ def _one_round(
         (drugs * severities.drugs[: story.N_COMMON_DRUGS]).max(axis=1),
     )
     rare_severity = np.append(severities.rare, 0)
-    acuity = np.maximum.reduce([common_acuity, rare_severity[rare].max(axis=1), more])  # NOBODY = -1 picks the last entry, 0
+    own = rare_severity[rare].max(axis=1)  # NOBODY = -1 picks the last entry, 0
+    acuity = np.maximum.reduce([common_acuity, own, more])
     los = (rng.random((n, 1)) > story.los_matrix().cumsum(axis=1)[acuity]).sum(axis=1).clip(max=story.GRADES - 1)
     return Visits(
         patient=active,

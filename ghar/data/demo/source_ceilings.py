@@ -24,9 +24,7 @@ SOURCES = ("training", "graph", "past", "reports")
 Subset = tuple[str, ...]
 
 
-def source_ceilings(
-    world: World, visits: Iterable[int], task: str, told_by: Collection[int]
-) -> Mapping[Subset, float]:
+def source_ceilings(world: World, visits: Iterable[int], task: str, told_by: Collection[int]) -> Mapping[Subset, float]:
     """Best expected accuracy of each of the 16 subsets of SOURCES, in their order, on exactly these visits.
 
     told_by: stays whose reports may be shown. Raises BadInput as `ghar.data.demo.ceilings.world_ceilings` does, and

@@ -1,8 +1,8 @@
 """Two further sources of knowledge in the demo world: the patient's own distant past, and other patients' reports.
 
-A third and a fourth part of the story (ghar/data/demo/story.py), for the shares of visits in `data.sources`; without
-them the world is the same to the byte. Each has a code of its own in the record, which says where to ask and nothing
-about the grade, so that no source can stand in for another:
+A third and a fourth part of the story (ghar/data/demo/story.py), for the shares `data.past`, `data.reports` and
+`data.chained`; without them the world is the same to the byte. Each has a code of its own in the record, which says
+where to ask and nothing about the grade, so that no source can stand in for another:
 
     own past    "earlier graft": years before the first visit an outpatient row (hosp/omr) gave the grade of its course,
                 uniform over 1..9, a patient's own and nobody else's. For the share `chained` of patients the row names

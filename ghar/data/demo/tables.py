@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from ghar.data.demo import story
-from ghar.data.demo.sources import POINTERS, Drawn, omr_table, pointer_rows
 from ghar.data.demo.simulate import DAY, FIRST_ADMISSION, MAX_VISITS, NOBODY, Visits
+from ghar.data.demo.sources import POINTERS, Drawn, omr_table, pointer_rows
 from ghar.data.demo.vocabulary import Vocabulary
 
 COLUMNS: dict[str, str] = {
@@ -29,7 +29,6 @@ COLUMNS: dict[str, str] = {
     "hosp/d_icd_diagnoses": "icd_code,icd_version,long_title",
     "hosp/d_icd_procedures": "icd_code,icd_version,long_title",
     "hosp/d_labitems": "itemid,label,fluid,category",
-    "hosp/omr": "subject_id,chartdate,seq_num,result_name,result_value",
     "icu/icustays": "subject_id,hadm_id,stay_id,first_careunit,last_careunit,intime,outtime,los",
 }
 
@@ -56,7 +55,8 @@ LAB_DELAY_MEDIAN, LAB_DELAY_SIGMA = 66.0, 0.9  # minutes; EHR.md: median 1.1 h, 
 def chunk_tables(
     rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits, labs_per_visit: int
 ) -> dict[str, pl.DataFrame]:
-    """The patient tables of one chunk, keyed as in COLUMNS, with exactly those columns in that order."""
+    """The patient tables of one chunk, keyed as in COLUMNS, with exactly those columns in that order; and hosp/omr
+    where patients have an earlier graft."""
     tables = {
         "hosp/patients": _patients(rng, visits),
         "hosp/admissions": _admissions(rng, visits),
@@ -66,13 +66,14 @@ def chunk_tables(
         "hosp/labevents": _labs(rng, vocabulary, visits, labs_per_visit),
         "icu/icustays": _icu_stays(rng, visits),
     }
+    more: dict[str, pl.DataFrame] = {}
     if (visits.past > 0).any():
         first = visits.number == 0
         drawn = Drawn(*(values[first] for values in (visits.past, visits.chain, visits.asks, visits.tells)))
-        tables["hosp/omr"] = omr_table(
+        more["hosp/omr"] = omr_table(
             rng, drawn, visits.subject_id[first], visits.start[first], vocabulary.targets["name"]
         )
-    return {name: _in_columns(name, table) for name, table in tables.items()}
+    return {name: _in_columns(name, table) for name, table in tables.items()} | more
 
 
 def dictionary_tables(vocabulary: Vocabulary, pointers: bool = False) -> dict[str, pl.DataFrame]:

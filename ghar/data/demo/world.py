@@ -113,8 +113,9 @@ def generate_world(
     shares = Shares(*further)
     if not all(0 <= share <= 1 for share in further) or shares.reports * (1 + sources.TOLD_BY) > 1:
         raise BadInput(
-            f"data.sources={list(further)} must be three shares between 0 and 1, the second at most 1/3: for each visit "
-            "whose syndrome no one recognised there are two in which it was treated in time."
+            f"data.past, data.reports and data.chained are {list(further)} and must be shares between 0 and 1, "
+            "data.reports at most 1/3: for each visit whose syndrome no one recognised there are two in which it was "
+            "treated in time."
         )
     root = Path(root)
     vocabulary = load_vocabulary(story.whole_tail(patients, two_steps))
@@ -221,9 +222,9 @@ def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, 
         tail = tail_of(rng, first, some, patients, vocabulary.tail, parameters["two_steps"])
         chunk = None
         if shares.any:
-            spare, grades = story.shown_tail(patients, parameters["two_steps"]), severities.drugs[story.N_COMMON_DRUGS :]
-            own = chunk_of(_stream(seed, 4, number), shares, first, some, patients, grades, spare)
-            chunk = own, phenotypes
+            spare = story.shown_tail(patients, parameters["two_steps"])
+            grades = severities.drugs[story.N_COMMON_DRUGS :]
+            chunk = chunk_of(_stream(seed, 4, number), shares, first, some, patients, grades, spare), phenotypes
         visits = simulate(rng, vocabulary, severities, tail, first, some, chunk)
         truths.append(_truth(visits, phenotypes if shares.any else None))
         for name, table in chunk_tables(rng, vocabulary, visits, parameters["labs_per_visit"]).items():
@@ -249,7 +250,7 @@ def _append(path: Path, table: pl.DataFrame) -> int:
     return table.height
 
 
-def _truth(visits: Visits, phenotypes: Phenotypes | None) -> pl.DataFrame:
+def _truth(visits: Visits, phenotypes: Phenotypes | None = None) -> pl.DataFrame:
     rare = pl.DataFrame(visits.rare, schema=["rare_1", "rare_2"])
     look_ups = (visits.rare != NOBODY) @ np.array([1, 2])
     further: dict[str, pl.Series] = {}

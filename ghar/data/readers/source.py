@@ -48,9 +48,9 @@ def read_source(data: Data, *, charts: bool = True) -> Cohort:
         from ghar.data.demo.charts import charted_world  # only where patients are generated
         from ghar.data.demo.world import generate_world, world_folder
 
-        root = world_folder(cache, data.world_seed, data.patients, data.two_steps, data.sources)
+        root = world_folder(cache, data.world_seed, data.patients, data.two_steps, data.further)
         generate_world(
-            root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.sources
+            root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.further
         )
         more = data.more if charts else ()
         return read_mimic4(charted_world(root) if charts else root, cache / "cohorts", charts=charts, more=more)

@@ -1,0 +1,178 @@
+"""One menu over several corpora: numbers, order, and each source against a direct look at what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ghar.data.cohort import Cohort, Sample, Visit
+from ghar.episode import Evidence, Passage, Retrieve, RetrieveFor
+from ghar.errors import BadInput
+from ghar.retrieval.event_build import build_event_store
+from ghar.retrieval.event_store import Layout
+from ghar.retrieval.folder_corpus import FolderCorpus
+from ghar.retrieval.like_stays import LikeStays, index_stays, weight_of
+from ghar.retrieval.own_past import OwnPast
+from ghar.retrieval.sources import Joined, Part, Source
+
+START = datetime(2140, 1, 1)
+
+
+@dataclass(frozen=True)
+class Echo:
+    """Says which of its partitions it was asked."""
+
+    name: str
+    size: int
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        found = []
+        for request in requests:
+            own = range(self.size) if request.partitions is None else request.partitions
+            assert all(0 <= part < self.size for part in own)
+            found.append(Evidence(tuple(Passage(f"{self.name}{p} {request.query}", "line", p, 1.0, p) for p in own)))
+        return found
+
+
+def echo(name: str, size: int) -> Source:
+    return Source(name, Echo(name, size), tuple((f"{name}-{i}", f"{name} number {i}") for i in range(size)))
+
+
+JOINED = Joined((echo("a", 2), echo("b", 1), echo("c", 3)))
+
+
+def test_the_menu_is_numbered_through() -> None:
+    assert [part.index for part in JOINED.partitions] == list(range(6))
+    assert JOINED.partitions[2] == Part(2, "b-0", "b number 0", "b")
+    assert JOINED.partitions[5].label == "c number 2"
+
+
+def test_each_source_is_asked_for_its_own_partitions_alone() -> None:
+    one, two, three = JOINED.retrieve([Retrieve("x", (1, 2)), Retrieve("y", (5,)), Retrieve("z")])
+    assert [p.text for p in one.passages] == ["a1 x", "b0 x"] and [p.partition for p in one.passages] == [1, 2]
+    assert [p.text for p in two.passages] == ["c2 y"] and two.passages[0].partition == 5
+    assert [p.partition for p in three.passages] == [0, 1, 2, 3, 4, 5]
+
+
+def test_who_asks_is_passed_on_and_a_text_is_shown_once() -> None:
+    twice = Joined((echo("a", 1), echo("a", 1)))
+    found = twice.retrieve([RetrieveFor("q", None, 1, "s1")])[0]
+    assert [p.text for p in found.passages] == ["a0 q"] and found.passages[0].partition == 0
+
+
+@pytest.mark.parametrize("partition", [-1, 6])
+def test_a_partition_that_is_not_there_is_refused(partition: int) -> None:
+    with pytest.raises(ValueError, match="ids run from 0 to 5"):
+        JOINED.retrieve([Retrieve("x", (partition,))])
+
+
+def test_a_folder_of_texts_is_a_source(tmp_path: Path) -> None:
+    (tmp_path / "advice.txt").write_text("Grafts need rest.\n\nKeep  wounds   dry.\n")
+    (tmp_path / "zoo.txt").write_text("Lions need meat.\n")
+    folder = FolderCorpus.read(tmp_path)
+    assert folder.names == ("advice", "zoo")
+    asked = [Retrieve("need", None, 2), Retrieve("wounds", (0,)), Retrieve("wounds", (1,))]
+    whole, inside, nothing = folder.retrieve(asked)
+    assert {p.text for p in whole.passages} == {"Grafts need rest.", "Lions need meat."}
+    assert [(p.text, p.partition) for p in inside.passages] == [("Keep wounds dry.", 0)] and not nothing.passages
+
+
+def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="holds no NAME"):
+        FolderCorpus.read(tmp_path)
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(BadInput, match="no UTF-8"):
+        FolderCorpus.read(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> OwnPast:
+    """Two patients: the first with a graft ten years before, a pain two years before, and a graft row of today."""
+    rows = [
+        (1, START - timedelta(days=3650), "OMR/earlier graft", None, "grade 6 course"),
+        (1, START - timedelta(days=700), "OMR/earlier graft", None, "grade 3 pain"),
+        (1, START - timedelta(days=30), "LAB/1", 4.5, None),
+        (1, START, "OMR/earlier graft", None, "grade 9 course"),
+        (2, START - timedelta(days=3650), "OMR/earlier graft", None, "grade 1 course"),
+    ]
+    events = pl.DataFrame(
+        [(s, t, c, n, x, None, t) for s, t, c, n, x in rows],
+        schema={
+            "subject_id": pl.Int64, "time": pl.Datetime("us"), "code": pl.String, "numeric_value": pl.Float32,
+            "text_value": pl.String, "visit_id": pl.Int64, "recorded": pl.Datetime("us"),
+        },
+        orient="row",
+    )  # fmt: skip
+    codes = pl.DataFrame(
+        {"code": ["OMR/earlier graft", "LAB/1"], "description": ["Earlier graft", "Haemoglobin"], "parents": [[], []]},
+        schema_overrides={"parents": pl.List(pl.String)},
+    )
+    visits = pl.DataFrame({"subject_id": [1, 2], "visit_id": [11, 12], "start": [START, START], "end": [START, START]})
+    visits = visits.with_columns(died=pl.lit(False), death_time=pl.lit(None, pl.Datetime("us")))
+    cohort = Cohort("made", events, codes, visits, generated=True, credentialed=False)
+    store = build_event_store(cohort, tmp_path_factory.mktemp("past"), None, Layout(1, 0, False, "time"))
+    return OwnPast(store, {"one": (1, START), "two": (2, START)})
+
+
+def test_the_past_ends_where_the_newest_visit_begins(past: OwnPast) -> None:
+    early, recent, both = past.retrieve(
+        [RetrieveFor("disease earlier graft", part, 3, "one") for part in ((0,), (1,), None)]
+    )
+    assert [p.text for p in early.passages] == ["earlier graft - 10 years before - grade 6 course"]
+    assert [p.text for p in recent.passages] == ["earlier graft - 23 months before - grade 3 pain"]
+    assert {p.text for p in both.passages} == {p.text for p in (*early.passages, *recent.passages)}
+    assert [p.partition for p in recent.passages] == [1]
+
+
+def test_the_past_is_the_patient_s_own_and_shares_a_word_with_the_query(past: OwnPast) -> None:
+    [other] = past.retrieve([RetrieveFor("disease earlier graft", (0,), 1, "two")])
+    assert [p.text for p in other.passages] == ["earlier graft - 10 years before - grade 1 course"]
+    assert not past.retrieve([RetrieveFor("fracture", None, 1, "one")])[0].passages
+    with pytest.raises(KeyError):
+        past.retrieve([RetrieveFor("graft", None, 1, "three")])
+
+
+class Texts(dict[int, str]):
+    """Reports by stay."""
+
+    def text(self, stay: int) -> str:
+        return self[stay]
+
+
+def sample(subject: int, visit: int, diagnoses: tuple[str, ...], drugs: tuple[str, ...] = ()) -> Sample:
+    earlier = Visit(visit - 1, START, ("z",) * 1)
+    return Sample(f"s{visit}", subject, visit, START, (earlier, Visit(visit, START, diagnoses, (), drugs)), 0)
+
+
+def like_stays() -> LikeStays:
+    stays = [
+        sample(1, 11, ("a", "b", "c")), sample(2, 21, ("a", "b", "d")), sample(3, 31, ("a", "x", "y"), ("m",)),
+        sample(4, 41, ("a", "b", "c")),
+    ]  # fmt: skip
+    texts = Texts({
+        11: "Course:\nHe rested. The odd syndrome ran a grade 2 course.",
+        21: "Course:\nThe odd syndrome ran a grade 5 course. All well.",
+        31: "Course:\nThe odd syndrome ran a grade 8 course.",
+        41: "Course:\nNothing to tell.",
+    })  # fmt: skip
+    return LikeStays(index_stays(stays, texts), texts, {s.sample_id: s for s in stays})  # type: ignore[arg-type]
+
+
+def test_the_most_similar_stay_that_speaks_of_it_comes_first_and_never_one_s_own() -> None:
+    corpus = like_stays()
+    [found] = corpus.retrieve([RetrieveFor("disease odd syndrome", (0,), 2, "s41")])
+    assert [p.ident for p in found.passages] == [11, 21] and found.passages[0].score == 1.0
+    assert found.passages[0].text == "like stay - The odd syndrome ran a grade 2 course."
+    [own] = corpus.retrieve([RetrieveFor("disease odd syndrome", (0,), 1, "s11")])
+    assert [p.ident for p in own.passages] == [21]
+
+
+def test_a_query_is_compared_by_the_kind_of_code_it_is_about() -> None:
+    assert weight_of("disease x") == (1.0, 0.0, 0.0) and weight_of("drug x") == (0.0, 1.0, 0.0)
+    assert weight_of("x") == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    assert not like_stays().retrieve([RetrieveFor("drug odd syndrome", None, 2, "s41")])[0].passages
