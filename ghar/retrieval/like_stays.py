@@ -81,8 +81,9 @@ def index_stays(samples: Sequence[Sample], notes: Notes) -> ReportIndex:
     stays = {sample.visit_id: sample for sample in samples if sample.visit_id in notes}
     newest = [sample.history[-1] for sample in stays.values()]
     when = pl.Series([visit.start for visit in newest], dtype=pl.Datetime("us")).to_physical().to_numpy()
-    ids = (np.array([getattr(s, name) for s in stays.values()], np.int64) for name in ("visit_id", "subject_id"))
-    return build_reports(*ids, when, {kind: _entries(newest, kind) for kind in KINDS})
+    visits = np.array(list(stays), np.int64)
+    subjects = np.array([sample.subject_id for sample in stays.values()], np.int64)
+    return build_reports(visits, subjects, when, {kind: _entries(newest, kind) for kind in KINDS})
 
 
 def _entries(visits: Sequence[Visit], kind: str) -> Entries:

@@ -151,7 +151,7 @@ def _one_round(
         chunk, phenotypes = further
         drawn = chunk.draw(active)
         shown = phenotypes.shows(np.maximum(drawn.asks, drawn.tells))
-        conditions = np.where(shown.any(axis=1)[:, None], shown, conditions)
+        conditions = np.where(np.any(shown, axis=1, keepdims=True), shown, conditions)
         more = np.maximum(drawn.past, np.where(drawn.asks != NOBODY, phenotypes.grade[drawn.asks], 0))
     common_acuity = np.maximum(
         (conditions * severities.conditions[: story.N_COMMON_CONDITIONS]).max(axis=1),
