@@ -20,7 +20,7 @@ from trainers.study.run import run_study
 from trainers.study.verify import verify
 
 ONE = {  # a task of each, for the smoke
-    "ghar": "los", "ghar_settings": "los", "five_systems": "read", "kare": "kare_readmission",
+    "ghar": "los", "ghar_settings": "los", "five_systems": "read", "four_sources": "los", "kare": "kare_readmission",
     "graphwalker": "series_mortality", "ehr_rag": "guo_los", "exprag": "dischargeqa_diagnosis",
 }  # fmt: skip
 SMALL = [
