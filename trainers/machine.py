@@ -50,11 +50,12 @@ def check_machine(config: Config) -> None:
     """
     if config.engine.kind == "vllm":
         check_installed(config.engine.device)
-    if config.model.finetune == "full" and config.model.dtype == "bfloat16" and config.deepspeed.stage is None:
+    lora, stage = config.model.finetune == "lora", config.deepspeed.stage
+    if config.model.dtype == "bfloat16" and (stage == 0 or (stage is None and not lora)):
         raise BadInput(
-            "model.finetune=full with model.dtype=bfloat16 and without DeepSpeed would step on weights of 8 bits of "
-            "precision, which rounds most steps away: choose deepspeed=zero1 (or higher; float32 masters), "
-            "model.dtype=float32 or model.finetune=lora."
+            f"model.dtype=bfloat16 {'without DeepSpeed' if stage is None else 'under deepspeed=zero0'} would step on "
+            "trained weights of 8 bits of precision, which rounds most steps away: choose deepspeed=zero1 (or higher; "
+            f"float32 masters), model.dtype=float32 or {'deepspeed=none' if lora else 'model.finetune=lora'}."
         )
     shape = shape_of(config)
     if shape is not None:
@@ -163,12 +164,13 @@ def _training(config: Config, shape: Shape, processes: int, busy: float, adapter
     own = 4 if lora and stage is None else item  # peft keeps adapters in float32, DeepSpeed in the model's dtype
     held = copies * shape.weights * item + (trained * own if lora else 0)
     masters = 2 * own if stage is None else 12  # AdamW's moments; DeepSpeed's work on float32 masters
+    summed = 4 if stage else own  # bytes of a number in which gradients add up
     away = config.deepspeed.offload and torch.cuda.is_available()
     moments = trained * masters / (processes if (stage or 0) >= 1 else 1)
     return {
         "weights": held / (processes if stage == 3 else 1),
         "optimiser": 0 if away else moments,
-        "gradients": trained * own / (processes if (stage or 0) >= 2 else 1),
+        "gradients": trained * summed / (processes if (stage or 0) >= (1 if item == 2 else 2) else 1),
         "activations": max(busy, trained * own if torch.cuda.is_available() else 0),  # AdamW steps on all at once there
     }
 

@@ -1,6 +1,6 @@
 """Run by torchrun (or alone) for tests/trainers/test_distributed.py: short trainings, their numbers into a file.
 
-python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo,changed}:STAGE:{full,lora} with STAGE one of
+python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo,changed,summed}:STAGE:{full,lora} with STAGE one of
 none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second process does.
 """
 
@@ -107,6 +107,39 @@ def changed(deepspeed: Deepspeed, finetune: str) -> dict:
         return {name: head.bias.item() for name, head in actor.heads.items()}  # type: ignore[union-attr]
 
 
+def summed(deepspeed: Deepspeed, finetune: str) -> dict:
+    """A gradient whose small parts would be lost in a sum of 16 bits: how far it is from the sum in float32, as a share
+    of it, by what the float32 weights move in a plain step of rate 1."""
+    from deepspeed.utils import safe_get_full_fp32_param  # pyright: ignore[reportMissingImports]
+
+    actor = ActorCritic(tiny_model().to(torch.bfloat16), for_two(finetune, rank=8)).to(torch.bfloat16)  # type: ignore
+    rows = [row for row in play(actor, 2 * world(), np.random.default_rng(0)).rows() if row.trainable]
+    shares = [1.0] + [1 / 300] * 60
+    exact = [torch.zeros(p.shape) for p in actor.trainable_parameters()]
+    for part in rows:
+        for p, total in zip(actor.trainable_parameters(), exact, strict=True):
+            p.grad = None
+        (score := actor.score([part])).logp.sum().add(score.values.sum()).backward()
+        for p, total in zip(actor.trainable_parameters(), exact, strict=True):
+            total += 0 if p.grad is None else sum(shares) * p.grad
+    actor.zero_grad(set_to_none=True)
+    learner = Sharded(actor, torch.optim.SGD(actor.trainable_parameters(), lr=1.0), deepspeed, "bfloat16", 1e9)
+    before = [safe_get_full_fp32_param(p).clone() for p in actor.trainable_parameters()]
+    own = rows[rank() :: world()]
+    for i, share_of in enumerate(shares):
+        for k, row in enumerate(own):
+            score = learner.score([row])
+            last = i == len(shares) - 1 and k == len(own) - 1
+            learner.backward(share_of * (score.logp.sum() + score.values.sum()), last)
+    learner.step()
+    moved = [b - safe_get_full_fp32_param(p) for p, b in zip(actor.trainable_parameters(), before, strict=True)]
+    off, size = (
+        torch.cat([x.flatten() for x in parts]).norm()
+        for parts in ([m - e for m, e in zip(moved, exact, strict=True)], exact)
+    )
+    return {"off": float(off / size)}
+
+
 def fill(actor, weights) -> None:
     actor.load_trainable_state(weights)
 
@@ -137,7 +170,9 @@ def main(out: str, *jobs: str) -> None:
             what, stage, finetune = job.split(":")
             number = None if stage == "none" else int(stage[0])
             deepspeed = Deepspeed(number, stage.endswith("offload"), checkpointing=world() > 1, auto=False)
-            work = {"sft": sft, "best": best, "killed": killed, "mappo": mappo, "changed": changed}[what]
+            work = {"sft": sft, "best": best, "killed": killed, "mappo": mappo, "changed": changed, "summed": summed}[
+                what
+            ]
             found[job] = work(deepspeed, finetune)
         on_main(lambda: Path(out).write_text(json.dumps(found)))
 

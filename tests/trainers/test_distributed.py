@@ -85,6 +85,14 @@ def test_what_is_changed_in_16_bits_outlives_the_next_step(tmp_path: Path):
         assert biases and all(2.9 < bias < 3.1 for bias in biases.values()), stage
 
 
+@needs_deepspeed
+def test_gradients_in_16_bits_add_up_in_float32(tmp_path: Path):
+    """The direct sum, of parts a sixth of which would vanish in a sum of 16 bits."""
+    found = numbers(2, tmp_path / "out.json", *(f"summed:{stage}:full" for stage in (1, 2, "2offload", 3)))
+    for stage, off in found.items():
+        assert off["/off"] < 0.01, (stage, off)
+
+
 def test_a_killed_process_ends_the_others(tmp_path: Path):
     start = time.monotonic()
     done = launch(2, tmp_path / "out.json", "die")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.rl.head import token_scores
-from trainers.rl.rows import Batch, collate, micro_batches
+from trainers.rl.rows import Batch, collate, packed
 from trainers.rl.tail import only_at, plain, trunk_of
 from trainers.rl.trajectory import Row
 
@@ -179,16 +179,24 @@ class ActorCritic(nn.Module):
 
     # ---------------------------------------------------------------- scores
 
-    def forward(self, rows: Sequence[Row], entropy_gradient: bool) -> tuple[Tensor, ...]:
-        """The columns of `score`; for DeepSpeed, which wants to see tensors pass."""
-        return _columns(self.score(rows, entropy_gradient))
+    @property
+    def shares(self) -> bool:
+        """Whether rows that begin alike can be one tree (`trainers.rl.rows`): the model's attention takes a mask of
+        ours, and has no window of its own."""
+        config = plain(self.policy).config
+        return config._attn_implementation == "sdpa" and getattr(config, "sliding_window", None) is None
 
-    def score(self, rows: Sequence[Row], entropy_gradient: bool = True) -> Scores:
+    def forward(self, rows: Sequence[Row], entropy_gradient: bool, trees: Sequence[int]) -> tuple[Tensor, ...]:
+        """The columns of `score`; for DeepSpeed, which wants to see tensors pass."""
+        return _columns(self.score(rows, entropy_gradient, trees))
+
+    def score(self, rows: Sequence[Row], entropy_gradient: bool = True, trees: Sequence[int] = ()) -> Scores:
         """Log-probs, values and entropy of one micro-batch, with gradients. All rows in one padded forward pass.
 
-        entropy_gradient=False: entropy is only looked at, which saves passes over the vocabulary.
+        entropy_gradient=False: entropy is only looked at, which saves passes over the vocabulary. trees: how many rows
+        share each line of the batch (`trainers.rl.rows.packed`), () for one each.
         """
-        batch = self._collate(rows)
+        batch = collate(rows, self.device, trees)
         hidden = self._hidden(self.policy, batch)
         logp, entropy = self._token_scores(self.policy, hidden, batch, entropy_gradient)
         return Scores(logp, self._values(hidden, batch), entropy)
@@ -196,7 +204,7 @@ class ActorCritic(nn.Module):
     @torch.no_grad()
     def evaluate(self, rows: Sequence[Row], token_budget: int, tick: Callable[[int], None] | None = None) -> Scores:
         """`score` for any number of rows without gradients; `tick` is told the number of rows done."""
-        parts = self._over(rows, token_budget, lambda part: _columns(self.score(part)), tick)
+        parts = self._over(rows, token_budget, lambda part, trees: _columns(self.score(part, trees=trees)), tick)
         return Scores(*parts)
 
     @torch.no_grad()
@@ -208,8 +216,8 @@ class ActorCritic(nn.Module):
             raise ValueError("this actor keeps no reference policy: build it with reference=True")
         model = self.policy if self.reference is None else self.reference
 
-        def logp(part: Sequence[Row]) -> tuple[Tensor, ...]:
-            batch = self._collate(part)
+        def logp(part: Sequence[Row], trees: Sequence[int]) -> tuple[Tensor, ...]:
+            batch = collate(part, self.device, trees)
             return (self._token_scores(model, self._hidden(model, batch), batch)[0],)
 
         off = self.policy.disable_adapter() if self.cfg.finetune == "lora" else nullcontext()
@@ -222,8 +230,8 @@ class ActorCritic(nn.Module):
     def value_only(self, rows: Sequence[Row], token_budget: int) -> Tensor:
         """Values [T] without the language-model head, which is most of the cost of a small model."""
 
-        def values(part: Sequence[Row]) -> tuple[Tensor, ...]:
-            batch = self._collate(part)
+        def values(part: Sequence[Row], trees: Sequence[int]) -> tuple[Tensor, ...]:
+            batch = collate(part, self.device, trees)
             return (self._values(self._hidden(self.policy, batch), batch),)
 
         return self._over(rows, token_budget, values, None)[0]
@@ -232,14 +240,15 @@ class ActorCritic(nn.Module):
         self,
         rows: Sequence[Row],
         token_budget: int,
-        compute: Callable[[Sequence[Row]], tuple[Tensor, ...]],
+        compute: Callable[[Sequence[Row], Sequence[int]], tuple[Tensor, ...]],
         tick: Callable[[int], None] | None,
     ) -> list[Tensor]:
         """Run `compute` on micro-batches and put its flat results back into the order of `rows`."""
         sizes = [len(row.tokens) - row.prompt for row in rows]
         pieces: list[tuple[Tensor, ...]] = [() for _ in rows]
-        for index in micro_batches([len(row.tokens) for row in rows], token_budget):
-            columns = compute([rows[i] for i in index])
+        for micro in packed(rows, token_budget, self.shares):
+            index = micro.rows
+            columns = compute([rows[i] for i in index], micro.trees)
             split = [column.split([sizes[i] for i in index]) for column in columns]
             for k, i in enumerate(index):
                 pieces[i] = tuple(column[k] for column in split)
@@ -248,9 +257,6 @@ class ActorCritic(nn.Module):
         if not rows:
             return [torch.zeros(0, device=self.device)] * 3
         return [torch.cat(column) for column in zip(*pieces, strict=True)]
-
-    def _collate(self, rows: Sequence[Row]) -> Batch:
-        return collate(rows, self.device)
 
     def _hidden(self, model: Any, batch: Batch) -> Tensor:
         """Trunk states [T, H] at the positions that predict completion tokens."""
@@ -261,7 +267,8 @@ class ActorCritic(nn.Module):
                 layer.training = torch.is_grad_enabled()
         with only_at(model, batch.row, batch.position):
             # rows are padded on the right, where nothing that counts looks, so causal attention needs no mask
-            return trunk(input_ids=batch.tokens, use_cache=False).last_hidden_state[0]
+            how = {"position_ids": batch.place, "attention_mask": batch.seen, "use_cache": False}
+            return trunk(input_ids=batch.tokens, **how).last_hidden_state[0]
 
     def _values(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Values [T], each by the head of the row's agent."""

@@ -91,9 +91,9 @@ class Sharded:
         self.max_grad_norm = max_grad_norm
         self.engine: Any = load_deepspeed().initialize(model=actor, optimizer=optimizer, config=config)[0]
 
-    def score(self, rows: Sequence[Row], entropy_gradient: bool = True) -> Scores:
+    def score(self, rows: Sequence[Row], entropy_gradient: bool = True, trees: Sequence[int] = ()) -> Scores:
         """`ActorCritic.score`, through DeepSpeed."""
-        return Scores(*self.engine(rows, entropy_gradient))
+        return Scores(*self.engine(rows, entropy_gradient, trees))
 
     def take(self, share: float) -> None:
         """Steps from here on take this share of the learning rates that the optimiser was built with."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from trainers.rl import losses
 from trainers.rl.actor_critic import ActorCritic, Scores
 from trainers.rl.critic import Critic
 from trainers.rl.learner import Learner, Plain
-from trainers.rl.rows import micro_batches
+from trainers.rl.rows import packed
 from trainers.rl.settings import MappoConfig
 from trainers.rl.state import states
 from trainers.rl.targets import NONE, Earlier, Targets, earned, gathered, prepare, sampled, summed
@@ -27,6 +27,7 @@ from trainers.rl.trajectory import Row, Trajectories, spans
 from trainers.rl.yardstick import Yardstick
 from trainers.runs.distributed import gather, rank
 
+_Part: TypeAlias = tuple[Sequence[Row], Sequence[int], Targets]  # of a minibatch: rows, sizes of trees, targets
 PARTS = ("loss/total", "loss/policy", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
@@ -103,8 +104,12 @@ def _policy_steps(
     for _ in range(cfg.epochs):
         for everyone in np.array_split(rng.permutation(sum(counts)), cfg.minibatches):
             part = everyone[(everyone >= first) & (everyone < first + len(rows))] - first
-            micro = [part[group] for group in micro_batches([len(rows[i].tokens) for i in part], cfg.micro_tokens)]
-            batches = [([rows[i] for i in m], targets.take(spans(ends[m] - sizes[m], ends[m]))) for m in micro]
+            batches: list[_Part] = []
+            for micro in packed([rows[i] for i in part], cfg.micro_tokens, learner.actor.shares):
+                own = part[micro.rows]
+                batches.append(
+                    ([rows[i] for i in own], micro.trees, targets.take(spans(ends[own] - sizes[own], ends[own])))
+                )
             steps.append(_step(learner, batches, cfg))
             advance(len(part))
     report = {name: float(np.mean([s[name] for s in steps])) for name in steps[0]}
@@ -122,17 +127,17 @@ def _start_heads(learner: Learner, traj: Trajectories, cfg: MappoConfig) -> None
         learner.change(lambda: learner.actor.start_critic_at(start))
 
 
-def _step(learner: Learner, batches: Sequence[tuple[Sequence[Row], Targets]], cfg: MappoConfig) -> dict[str, float]:
+def _step(learner: Learner, batches: Sequence[_Part], cfg: MappoConfig) -> dict[str, float]:
     """One optimiser step on micro-batches whose gradients add up; additive diagnostics are summed over processes."""
     device = learner.actor.device
-    own = float(sum(targets.weights.double().sum() for _, targets in batches))
+    own = float(sum(targets.weights.double().sum() for *_, targets in batches))
     weight = float(summed(torch.tensor(own, device=device, dtype=torch.float64)))
     names = PARTS + (("loss/value",) if cfg.trains_heads else ()) + (("kl_reference",) if cfg.has_kl_loss else ())
     sums = {name: torch.zeros((), device=device) for name in names}  # the same in a process without rows
     ratio_max = torch.zeros((), device=device)
     passes = max(gather(len(batches))) if learner.even else len(batches)
-    for i, (rows, targets) in enumerate(batches):
-        scores = learner.score(rows, entropy_gradient=cfg.entropy > 0)
+    for i, (rows, trees, targets) in enumerate(batches):
+        scores = learner.score(rows, cfg.entropy > 0, trees)
         loss, parts = total_loss(scores, targets, weight, cfg)
         learner.backward(loss, last=i == passes - 1)
         for name in names:

@@ -14,15 +14,20 @@ ACCUMULATE = 2
 
 
 def zero_config(deepspeed: Deepspeed, dtype: str, max_grad_norm: float) -> dict[str, Any]:
-    """DeepSpeed's own configuration. Weights and communication are of `dtype`, the optimiser works in float32."""
-    zero: dict[str, Any] = {"stage": deepspeed.stage}
+    """DeepSpeed's own configuration. Weights are of `dtype`; gradients add up, over micro-batches and processes, and
+    the optimiser works in float32 (where ZeRO shares nothing out, stage 0, all in `dtype`)."""
+    short = dtype == "bfloat16"
+    # for ZeRO-1 in 16 bits DeepSpeed has another optimiser, which does no more than ZeRO-2's
+    zero: dict[str, Any] = {"stage": 2 if short and deepspeed.stage == 1 else deepspeed.stage}
     if deepspeed.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
+    exact = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
     return {
+        **(exact if short and deepspeed.stage else {}),
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": ACCUMULATE,
         "zero_optimization": zero,
-        "bf16": {"enabled": dtype == "bfloat16"},
+        "bf16": {"enabled": short},
         "gradient_clipping": max_grad_norm,
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,  # torch's AdamW, as everywhere: the same numbers and nothing to compile
