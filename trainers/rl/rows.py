@@ -20,6 +20,7 @@ from ghar.llm.constraint import allowed_tokens
 from trainers.rl.trajectory import Array, Row
 
 LEAST_SHARED = 64  # tokens; for less a mask of its own does not pay
+WORTH = 1024  # tokens of a pass through the model, below which it is mostly overhead
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,17 @@ def _alike(one: Array, other: Array) -> int:
 
 
 def micro_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Group rows of similar length so that rows x longest row (padding counts) stays within `token_budget`.
+    """Group rows of similar length so that rows x longest row (padding counts) stays within `token_budget`; one of less
+    than three quarters of the longest begins anew, once there is enough for a pass to be worth it.
 
     Returns lists of row indices, longest rows first, ties in the given order. A row longer than the budget is alone.
     """
     batches: list[list[int]] = []
     longest = 0
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batches and (len(batches[-1]) + 1) * longest <= token_budget:
+        held = len(batches[-1]) * longest if batches else 0
+        alike = lengths[i] >= 0.75 * longest or held < min(WORTH, token_budget // 2)
+        if batches and held + longest <= token_budget and alike:
             batches[-1].append(i)
         else:
             batches.append([i])
