@@ -179,7 +179,7 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
     model = build_model(tokenizer, hidden=16, layers=1, heads=2, seed=0)
     save_model(model, tokenizer, folder / "bases" / "base", False)
     one = {"weight": torch.arange(600.0)}
-    state = checkpoint.Checkpoint(one, {"ranks": [{}]}, checkpoint.random_state(), {"best": None}, 3)
+    state = checkpoint.Checkpoint(one, {"own": {}}, checkpoint.random_state(), {"best": None}, 3)
     checkpoint.save(folder / "checkpoints", state, {"architecture": "x"}, checkpoint.Keep(2, 1))
     pairs = [Pair([1, 2, i], [3, i], None) for i in range(60)]
     write_lessons(folder / "lessons" / "lessons.npz", Lessons(pairs, (), {}, {"pairs": 60}))

@@ -27,7 +27,8 @@ from typing import Any
 
 LEAST_ID = 8  # ids below are left to padding and the end of text, so that no reply ends early
 RANK, ALPHA = 8, 16
-SMALLEST = {"hidden": 8, "layers": 1, "heads": 1, "vocab": 16, "prompts": 4, "prompt": 2, "reply": 2, "repeats": 0}
+SMALLEST = {"hidden": 8, "layers": 1, "heads": 1, "vocab": 16, "prompts": 4, "prompt": 2, "reply": 2, "repeats": 0,
+            "turns": 1, "record": 0}
 RATIOS = {
     "tokens per second": "times TRL's tokens per second",
     "tokens per processor second": "times TRL's tokens per processor second",
@@ -35,12 +36,16 @@ RATIOS = {
 }
 KL, CLIP, VALUE_CLIP, LAM, VALUE_COEF, LR = 0.05, 0.2, 0.2, 0.95, 0.1, 3e-6  # TRL's defaults
 
+MICRO_TOKENS = 16_384  # as trainer.rl.micro_tokens
+LONG = {"turns": 8, "record": 2048, "prompt": 2176, "reply": 32, "epochs": 2, "repeats": 2}  # as full prompts are
+
 Clocks = tuple[float, float]  # seconds by the clock, and of all processors
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Prompts and replies of fixed lengths in tokens, the model's shape, and how often the step is repeated."""
+    """Prompts and replies of fixed lengths in tokens, the model's shape, and how often the step is repeated. turns: so
+    many prompts, one after the other, begin with the same `record` tokens."""
 
     hidden: int
     layers: int
@@ -54,6 +59,8 @@ class Spec:
     epochs: int = 4
     minibatches: int = 2
     repeats: int = 5
+    turns: int = 1
+    record: int = 0
 
     @property
     def tokens(self) -> int:
@@ -62,13 +69,16 @@ class Spec:
 
 
 def step(folder: Path, rounds: int, overrides: Sequence[str], trl: Path | None, timeout: float) -> dict[str, Any]:
-    """Both sides in turn, `rounds` times (TRL's only where its python is given)."""
+    """Both sides in turn, `rounds` times (TRL's only where its python is given): on short prompts, and on episodes of
+    eight turns over one long record."""
     from launch.entry import load
 
     config = load(["model.finetune=lora", *overrides])
     model = config.model
     shape = model.hidden or 0, model.layers or 0, model.heads or 0, model.vocab or 0
-    return sides(folder, Spec(*shape, finetune=model.finetune, threads=config.threads), trl, rounds, timeout)
+    spec = Spec(*shape, finetune=model.finetune, threads=config.threads)
+    found = {"short": spec, "long": replace(spec, **LONG)}
+    return {name: sides(folder, each, trl, rounds, timeout) for name, each in found.items()}
 
 
 def sides(folder: Path, spec: Spec, trl: Path | None, rounds: int, timeout: float) -> dict[str, Any]:
@@ -127,6 +137,7 @@ def _work(name: str, spec: Spec) -> dict[str, Any]:
     def steps(spec: Spec) -> list[Clocks]:
         rng = np.random.default_rng(0)
         prompts = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.prompt))
+        prompts[:, : spec.record] = np.repeat(prompts[:: spec.turns, : spec.record], spec.turns, 0)
         replies = rng.integers(LEAST_ID, spec.vocab, (spec.prompts, spec.reply))
         return run(spec, qwen2(spec.hidden, spec.layers, spec.heads, spec.vocab), prompts, replies)
 
@@ -213,7 +224,7 @@ def _ours() -> Callable[..., list[Clocks]]:
         actor = ActorCritic(Qwen2ForCausalLM(config).eval(), how)
         settings = MappoConfig(
             epochs=spec.epochs, minibatches=spec.minibatches,
-            micro_tokens=-(-spec.prompts // spec.minibatches) * (spec.prompt + spec.reply),
+            micro_tokens=min(MICRO_TOKENS, -(-spec.prompts // spec.minibatches) * (spec.prompt + spec.reply)),
             clip=CLIP, value_clip=VALUE_CLIP, gamma=1.0, lam=LAM, credit="token", per_agent=False, kl=KL,
             ratio="behaviour", critic_target="returns", value_coef=VALUE_COEF, entropy=0.0, max_grad_norm=1.0,
             importance_cap=None, mismatch_limit=None,

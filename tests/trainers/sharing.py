@@ -1,7 +1,7 @@
 """Run by torchrun (or alone) for tests/trainers/test_distributed.py: short trainings, their numbers into a file.
 
-python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo,changed,summed}:STAGE:{full,lora} with STAGE one of
-none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second process does.
+python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo,changed,summed}:STAGE:{full,lora} with STAGE one
+of none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second process does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Learner, Plain, Sharded
 from trainers.rl.mappo import improve
 from trainers.rl.trajectory import Trajectories
-from trainers.runs.distributed import gather, on_main, rank, share, to_main, together, world
+from trainers.runs import checkpoint
+from trainers.runs.distributed import gather, on_main, rank, share, together, world
 from trainers.sft import run as sft_module
 from trainers.sft.run import run_sft
 
@@ -81,19 +82,32 @@ def mappo(deepspeed: Deepspeed, finetune: str) -> dict:
     config = replace(CONFIG, kl=0.1, entropy=0.01, minibatches=3, micro_tokens=16)
     rng = np.random.default_rng(1)
     reports = [improve(learner, traj, config, rng) for _ in range(2)]
-    states = to_main(learner.state())  # what a checkpoint holds, and a resumed run loads
+    kept = saved(learner)
     with learner.whole():
         weights = {name: w.clone() for name, w in actor.trainable_state().items()}
     learner.change(lambda: fill(actor, {name: torch.ones_like(w) for name, w in weights.items()}))
     learner.change(lambda: fill(actor, weights))
-    learner.load_state(learner.state())
+    learner.load_state(kept)
     reports.append(improve(learner, traj, config, rng))
-    assert rank() > 0 or len(states) == world()
     with learner.whole():
         last = {name: w.flatten()[:5].tolist() for name, w in actor.trainable_state().items()}
     for report in reports:
         report.pop("tokens_per_second")
     return {"reports": reports, "weights": last}
+
+
+def saved(learner: Learner) -> dict:
+    """The learner's state from a checkpoint that every process wrote its part of, and has read again."""
+    folder = Path(on_main(tempfile.mkdtemp))
+    own = {"own": learner.state()} if rank() == 0 or learner.parted else {}
+    made = checkpoint.Checkpoint({}, own, {}, {}, 1, processes=world())
+    step = checkpoint.save(folder, made, {}, checkpoint.Keep(1, 1))
+    parts = len(list(step.glob("optimizer*.pt")))
+    assert parts == (world() if learner.parted else 1) and checkpoint.fault(step) is None
+    found = checkpoint.load(step, {}).optimizer["own"]
+    gather(None)
+    on_main(lambda: shutil.rmtree(folder))
+    return found
 
 
 def changed(deepspeed: Deepspeed, finetune: str) -> dict:
@@ -117,8 +131,7 @@ def summed(deepspeed: Deepspeed, finetune: str) -> dict:
     shares = [1.0] + [1 / 300] * 60
     exact = [torch.zeros(p.shape) for p in actor.trainable_parameters()]
     for part in rows:
-        for p, total in zip(actor.trainable_parameters(), exact, strict=True):
-            p.grad = None
+        actor.zero_grad(set_to_none=True)
         (score := actor.score([part])).logp.sum().add(score.values.sum()).backward()
         for p, total in zip(actor.trainable_parameters(), exact, strict=True):
             total += 0 if p.grad is None else sum(shares) * p.grad

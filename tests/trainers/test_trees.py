@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def likes(seed: int, count: int, prompt: int) -> list[Row]:
-    """Rows each of which goes on from somewhere in an earlier one, or begins anew; some are repeated, some restricted."""
+    """Rows each of which goes on from somewhere in an earlier one, or begins anew; some are restricted."""
     rng = np.random.default_rng(seed)
     found = [make_row(rng.integers(2, VOCAB, prompt + 2), prompt)]
     while len(found) < count:
@@ -40,7 +40,8 @@ def scored(actor: ActorCritic, rows: list[Row], share: bool, budget: int) -> tup
     for micro in packed(rows, budget, share):
         scores = actor.score([rows[i] for i in micro.rows], True, micro.trees)
         columns = torch.stack([scores.logp, scores.values, scores.entropy])
-        for i, own in zip(micro.rows, columns.split([len(rows[i].tokens) - rows[i].prompt for i in micro.rows], 1)):
+        sizes = [len(rows[i].tokens) - rows[i].prompt for i in micro.rows]
+        for i, own in zip(micro.rows, columns.split(sizes, 1), strict=True):
             pieces[i] = [own]
     flat = torch.cat([own for piece in pieces for own in piece], 1)
     (flat * torch.linspace(-1, 1, flat.numel()).view(flat.shape)).sum().backward()

@@ -26,6 +26,7 @@ class Plain:
     """`actor` and `optimizer` as they are; several processes hold everything each and add up their gradients."""
 
     even = False  # processes may make different numbers of passes
+    parted = False  # every process has the same `state`
 
     def __init__(self, actor: ActorCritic, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> None:
         self.actor, self.optimizer, self.max_grad_norm = actor, optimizer, max_grad_norm
@@ -86,6 +87,7 @@ class Sharded:
         max_grad_norm: float,
     ) -> None:
         self.actor, self.stage = actor, settings.stage
+        self.parted = bool(settings.stage)  # every process has a part of `state`
         # without ZeRO nothing reports the norm: `step` clips by itself
         config = zero_config(settings, dtype, max_grad_norm if settings.stage else 0.0)
         self.max_grad_norm = max_grad_norm

@@ -44,7 +44,7 @@ from trainers.rl.yardstick import Yardstick
 from trainers.rows import reward_of, rows_of, running_of, summarise
 from trainers.runs import checkpoint
 from trainers.runs.checkpoint import Checkpoint, Keep
-from trainers.runs.distributed import gather, gather_rows, on_main, rank, share, to_main
+from trainers.runs.distributed import gather, gather_rows, on_main, rank, share
 
 CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
 
@@ -101,16 +101,19 @@ class _Loop:
             "success": self.curriculum.success,
             "running": self.running.state_dict() if self.running else None,
         }
-        weights = self.weights(rank() == 0)
-        optimizer = {"ranks": to_main(self.learner.state()), "yardstick": self.yardstick.state()}
-        if self.critic is not None:
+        main = rank() == 0
+        weights = self.weights(main)
+        optimizer: dict[str, Any] = {"own": self.learner.state()} if main or self.learner.parted else {}
+        if main:
+            optimizer["yardstick"] = self.yardstick.state()
+        if main and self.critic is not None:
             optimizer["critic"] = self.critic.state()
         random = checkpoint.random_state(rl=self.rng)
         return Checkpoint(weights, optimizer, random, state, self.step, score, checkpoint.processes())
 
     def go_on_from(self, found: Checkpoint) -> None:
         self.learner.change(lambda: self.actor.load_trainable_state(found.weights))
-        self.learner.load_state(found.optimizer["ranks"][rank()])
+        self.learner.load_state(found.optimizer["own"])
         self.yardstick.load_state(found.optimizer["yardstick"])
         if self.critic is not None:
             self.critic.load_state(found.optimizer["critic"])
@@ -157,9 +160,7 @@ def reinforce(
             log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
             stop = any(gather(asked()))  # a scheduler may tell the processes one after the other
             if stop or score is not None or loop.step % rl.save_every == 0:
-                state = loop.checkpoint(score)
-                if rank() == 0:
-                    checkpoint.save(checkpoints, state, model, keep)
+                checkpoint.save(checkpoints, loop.checkpoint(score), model, keep)
             if stop:
                 raise KeyboardInterrupt
             loop.step += 1

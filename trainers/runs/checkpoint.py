@@ -2,11 +2,12 @@
 
 <run>/checkpoints/
     step-N/  weights.safetensors   trainable weights
-             optimizer.pt          optimiser state of each process
+             optimizer.pt          optimiser state of process 0, or of all where they have the same
+             optimizer-R.pt        where ZeRO shares it out, the part of process R, written by itself
              random.pt             states of the random generators
              state.json            step, score, number of processes, and whatever the training loop counts
              model.json            identity of the model the weights belong to
-             manifest.json         sha256 of the five files above
+             manifest.json         sha256 of the files above
     latest, best                   one line each: the name of a step folder
 """
 
@@ -28,6 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ghar.errors import BadInput
+from trainers.runs.distributed import gather, on_main, rank
 
 FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "model.json")
 MANIFEST = "manifest.json"
@@ -35,7 +37,8 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved: state, the loop's own JSON; optimizer, its states; random, generator states by name.
+    """What was saved: state, the loop's own JSON; optimizer, its states, "own" that of this process (in others than
+    process 0 nothing else, and not even that where process 0 has the same); random, generator states by name.
 
     score: of the weights, higher is better; None where they were not evaluated. processes: that the run trained in.
     """
@@ -103,19 +106,25 @@ def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: K
     """Write `folder`/step-N, point `latest` (and `best`) to the right steps and remove all but those to keep.
 
     A kill at any moment leaves the former `latest` whole; an error (a full disk) also leaves no partial folder.
-    model: from `identity`. Returns the step's folder.
+    Every process calls it: each writes its own part, process 0 the rest. model: from `identity`. Returns the step's
+    folder. BadInput where processes do not see the same folder.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{checkpoint.step}"
     scratch = folder / f".step-{checkpoint.step}.partial"
-    shutil.rmtree(scratch, ignore_errors=True)
     try:
-        scratch.mkdir()
-        _write_files(scratch, checkpoint, model)
-        seal(scratch)
+        on_main(lambda: _write_files(scratch, checkpoint, model))
+        if lost := [told for told in gather(_write_part(scratch, checkpoint)) if told]:
+            raise BadInput(lost[0])
+        on_main(lambda: seal(scratch))
     except Exception:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+    on_main(lambda: _publish(folder, scratch, final, keep))
+    return final
+
+
+def _publish(folder: Path, scratch: Path, final: Path, keep: Keep) -> None:
+    """Give a finished step its name, and remove what need not stay."""
     if final.exists():  # the same step again: `_steps` takes the former folder back should we die between the renames
         former = _former(final)
         shutil.rmtree(former, ignore_errors=True)
@@ -123,11 +132,28 @@ def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: K
     os.rename(scratch, final)
     _sync(folder)
     _settle(folder, _steps(folder), keep)
-    return final
+
+
+def _part(step: Path, process: int) -> Path:
+    return step / f"optimizer-{process}.pt"
+
+
+def _write_part(scratch: Path, checkpoint: Checkpoint) -> str | None:
+    """What process 0 does not have; returns what is wrong with the folder."""
+    if rank() == 0 or not checkpoint.optimizer:
+        return None
+    if not scratch.is_dir():
+        return f"{scratch.parent} is not the same folder on all machines: set run_dir to one that they share."
+    with _part(scratch, rank()).open("wb") as file:
+        torch.save(checkpoint.optimizer, file)
+    return None
 
 
 def _write_files(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]) -> None:
     from safetensors.torch import save_file
+
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
 
     # safetensors refuses tensors that share memory or have gaps
     weights = {name: value.detach().cpu().contiguous().clone() for name, value in checkpoint.weights.items()}
@@ -206,9 +232,12 @@ def _read(step: Path, model: Mapping[str, str]) -> Checkpoint:
 
     _compare(step, model)
     state = json.loads((step / "state.json").read_text())
+    optimizer = torch.load(step / "optimizer.pt", map_location="cpu", weights_only=True)
+    if _part(step, rank()).is_file():
+        optimizer |= torch.load(_part(step, rank()), map_location="cpu", weights_only=True)
     return Checkpoint(
         weights=load_file(step / "weights.safetensors"),
-        optimizer=torch.load(step / "optimizer.pt", map_location="cpu", weights_only=True),
+        optimizer=optimizer,
         random=torch.load(step / "random.pt", map_location="cpu", weights_only=True),
         step=state.pop("step"),
         score=state.pop("score", None),

@@ -121,15 +121,6 @@ def gather(value: T) -> list[T]:
     return values
 
 
-def to_main(value: T) -> list[T]:
-    """What every process gave, in order of rank; in process 0, [] in the others."""
-    if world() == 1:
-        return [value]
-    values: list[Any] = [None] * world() if rank() == 0 else []
-    dist.gather_object(value, values or None)
-    return values
-
-
 def gather_rows(rows: Sequence[T]) -> list[T]:
     """The rows of all processes, in order of rank."""
     return [row for part in gather(list(rows)) for row in part]
