@@ -137,7 +137,7 @@ def summed(deepspeed: Deepspeed, finetune: str) -> dict:
             total += 0 if p.grad is None else sum(shares) * p.grad
     actor.zero_grad(set_to_none=True)
     learner = Sharded(actor, torch.optim.SGD(actor.trainable_parameters(), lr=1.0), deepspeed, "bfloat16", 1e9)
-    before = [safe_get_full_fp32_param(p).clone() for p in actor.trainable_parameters()]
+    before = [torch.clone(safe_get_full_fp32_param(p)) for p in actor.trainable_parameters()]  # type: ignore
     own = rows[rank() :: world()]
     for i, share_of in enumerate(shares):
         for k, row in enumerate(own):
