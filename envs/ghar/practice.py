@@ -112,9 +112,8 @@ class RedrawnGrades:
         ]
 
     def _redraw(self, passage: Passage, query: str) -> str:
-        parts: list[object] = sorted(GRADE.sub(r"\1", passage.text).split(" - "))
-        if passage.kind in TOLD:  # in one another's words, each of its own patient
-            parts.append(passage.ident)
+        whose = (str(passage.ident),) if passage.kind in TOLD else ()  # rows and reports word alike what is not alike
+        parts = (*sorted(GRADE.sub(r"\1", passage.text).split(" - ")), *whose)
         return GRADE.sub(rf"grade {derive_seed(self.seed, query, *parts) % story.GRADES} \1", passage.text)
 
 
