@@ -112,7 +112,7 @@ class RedrawnGrades:
         ]
 
     def _redraw(self, passage: Passage, query: str) -> str:
-        whose = (str(passage.ident),) if passage.kind in TOLD else ()  # rows and reports word alike what is not alike
+        whose = (passage.ident,) if passage.kind in TOLD else ()  # rows and reports word alike what is not alike
         parts = (*sorted(GRADE.sub(r"\1", passage.text).split(" - ")), *whose)
         return GRADE.sub(rf"grade {derive_seed(self.seed, query, *parts) % story.GRADES} \1", passage.text)
 
