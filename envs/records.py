@@ -12,6 +12,8 @@ import polars as pl
 
 from ghar.config import Config, Data
 from ghar.data.audit import Exposure, exposure
+from ghar.data.cases.world import NAME as CASES
+from ghar.data.cases.world import CasesTruth, cases_folder, generate_cases, load_cases
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.demo.world import World, generate_world, load_world, world_folder
 from ghar.data.long.truth import LongTruth, load_truth
@@ -76,6 +78,10 @@ class Records:
             root = long_folder(Path(data.cache), data.name, data.world_seed, data.patients)
             generate_long(root, name=data.name, seed=data.world_seed, patients=data.patients)
             return root
+        if data.name == CASES:
+            root = cases_folder(Path(data.cache), data.world_seed, data.patients)
+            generate_cases(root, seed=data.world_seed, patients=data.patients)
+            return root
         if data.name not in ("demo", "mimic4"):
             raise BadInput(f"data={data.name} needs data.root: the generated patients come in MIMIC-IV's files only.")
         root = world_folder(Path(data.cache), data.world_seed, data.patients, data.two_steps, data.further)
@@ -92,13 +98,18 @@ class Records:
 
     @property
     def long(self) -> bool:
-        """Whether the patients are generated long histories, which come as a MEDS folder."""
+        """Whether the patients are generated long histories."""
         return self.config.data.name in EVENTS
+
+    @property
+    def own_world(self) -> bool:
+        """Whether the patients are generated ones that come as a MEDS folder, without a graph."""
+        return self.long or self.config.data.name == CASES
 
     @property
     def _data(self) -> Data:
         """Where the tables are, generated ones included that lie in a folder as real ones do."""
-        return replace(self.config.data, name="meds", root=str(self.root)) if self.long else self.config.data
+        return replace(self.config.data, name="meds", root=str(self.root)) if self.own_world else self.config.data
 
     @cached_property
     def code_map(self) -> CodeMap | None:
@@ -160,13 +171,18 @@ class Records:
     @cached_property
     def world(self) -> World | None:
         """The truth of the demo world, None for real patients, for an export of generated ones, which has none of it,
-        and for long histories, which have one of their own."""
+        and for worlds that have one of their own."""
         return load_world(self.root) if self.source.generated and self._data.name != "meds" else None
 
     @cached_property
     def long_truth(self) -> LongTruth | None:
         """The truth of generated long histories, None for other patients."""
         return load_truth(self.root) if self.long else None
+
+    @cached_property
+    def cases_truth(self) -> CasesTruth | None:
+        """The truth of data=demo_cases, None for other patients."""
+        return load_cases(self.root) if self.config.data.name == CASES else None
 
     @cached_property
     def card(self) -> TaskCard:
@@ -222,7 +238,7 @@ class Records:
         cache = Path(self.config.data.cache) / "notes"
         if folder is not None:
             return read_notes(Path(folder), cache)
-        if self.config.data.root is not None or self.long:
+        if self.config.data.root is not None or self.own_world:
             return None
         from ghar.data.demo.notes import write_notes  # only where summaries are generated
 

@@ -40,8 +40,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Data:
-    # the source, which names its file format; demo_long: generated long histories, for EHR-RAG (small: for tests)
-    name: Literal["demo", "demo_long", "demo_long_small", "mimic4", "mimic3", "eicu", "meds", "medqa"]
+    # the source, which names its file format; demo_long: generated long histories, for EHR-RAG (small: for tests);
+    # demo_cases: generated patients whose outcome other patients' cases alone tell, for GraphWalker
+    name: Literal["demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "medqa"]
     root: str | None  # folder of the source's tables, a file of medqa; null generates the demo world
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world

@@ -68,15 +68,15 @@ def _data_contradictions(c: Config) -> Iterator[str]:
             f"data={c.data.name} generates its patients, so it cannot read data.root={c.data.root}: "
             "choose data=mimic4 (or an experiment) or set data.root=null."
         )
-    long = c.data.name.startswith("demo_long")
-    if long and c.task.name != "labels":
+    own_world = c.data.name.startswith("demo_")
+    if own_world and c.task.name != "labels":
         yield f"data={c.data.name} asks one question, its own: choose task=labels, not task={c.task.name}."
     if (c.task.name == "medqa") != (c.data.name == "medqa"):
         yield f"task={c.task.name} is not asked of data={c.data.name}: task=medqa and data=medqa go together."
     elif c.data.name == "medqa" and c.data.root is None:
         yield "task=medqa reads questions: set data.root to a file of MedQA (jsonl or jsonl.gz)."
     own = {"labels": c.task.labels, "question": c.task.question, "answers": c.task.answers, "bins": c.task.bins}
-    if c.task.name == "labels" and c.task.labels is None and c.data.name != "meds" and not long:
+    if c.task.name == "labels" and c.task.labels is None and c.data.name != "meds" and not own_world:
         yield "task=labels needs a file: set task.labels to a MEDS label file (parquet), or a folder of them."
     elif c.task.name != "labels" and (given := [f"task.{name}" for name, value in own.items() if value is not None]):
         yield f"task={c.task.name} has labels of its own and does not read {', '.join(given)}: choose task=labels."

@@ -21,7 +21,7 @@ from envs.graphwalker.pool import Walkers
 from envs.system import Variant
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
-from ghar.llm.engine import Engine
+from ghar.llm.engine import Engine, can_score
 from ghar.llm.policy import Policy
 from ghar.progress import progress
 from ghar.selectors.drive import Scorer, drive
@@ -47,7 +47,7 @@ class SelectExamples(Retrieve):
 
 @dataclass(frozen=True)
 class Cost:
-    """A patient's share of what its selection took: scored prompts and their tokens, both as read (shared beginnings
+    """A patient's share of what its selection took: prompts scored or looked into and their tokens, both as read (shared beginnings
     once) and each prompt from scratch, and generated replies."""
 
     prompts: float = 0.0
@@ -144,11 +144,10 @@ class ExamplesCorpus:
             return f"{selector} needs {need} of a language model and only rules play: choose scripted variants."
         if need == "hidden states":
             return _without_insides(selector, self.engine)
-        if need == "log-probabilities" and not hasattr(self.engine, "score"):
-            return (
-                f"{selector} needs log-probabilities, which this engine does not give: choose engine=hf or "
-                "engine=vllm, or system.utility=self_rated with system.inference=react."
-            )
+        if need == "log-probabilities" and not can_score(self.engine):
+            walk = ", or system.utility=self_rated" if selector == "graphwalker" else ", or another selector"
+            return f"{selector} needs log-probabilities, which this engine does not give: choose engine=hf or " \
+                f"engine=vllm{walk}."
         return None
 
     def _choose(self, selector: Name, ids: Iterable[str]) -> None:
@@ -241,5 +240,5 @@ def _cost(scorer: Scorer, patients: int) -> Cost:
     if not isinstance(scorer, EngineScorer):
         return Cost()
     tally = scorer.scores.tally if scorer.scores is not None else None
-    scored = (tally.prompts, tally.tokens, tally.scratch) if tally else (0, 0, 0)
+    scored = (tally.prompts + scorer.read, tally.tokens, tally.scratch) if tally else (0, 0, 0)
     return Cost(*(number / patients for number in (*scored, scorer.said)))

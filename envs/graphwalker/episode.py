@@ -3,6 +3,7 @@ label. Which cases, a selector decides; every selector is a variant of this one 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,12 +14,17 @@ from envs.graphwalker.react import AGENT, ROLES, ReactCase, react
 from envs.system import Variant
 from envs.upstream import with_examples
 from ghar.data.cohort import Task
-from ghar.episode import Act, EpisodeGenerator, Prediction, Reply
+from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, Reply
 from ghar.llm.parsing import parse_label
 from ghar.selectors.prompt import END, asked_text
 from ghar.selectors.protocol import Name
 
 MAX_TOKENS = 16  # of a label that is not restricted to the choices
+ANSWER = "Answer:"  # what the prompt of a label ends in
+PROBABILITY = (
+    'How probable is the answer "{label}"? Reply with one number from 0 to 1 such as 0.27, and nothing else.\n'
+    "Probability:"
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,8 @@ class SelectorSpec:
 class ExampleSpec:
     """opening: text before all examples. k: examples at most. usual: the most frequent label, for fixed rules.
 
-    inference: the label at once, or ReAct with the examples before each of its prompts (Appendix O.2).
+    inference: the label at once, or ReAct with the examples before each of its prompts (Appendix O.2). reply: a label,
+    or the probability of the second one.
     """
 
     task: Task
@@ -55,6 +62,7 @@ class ExampleSpec:
     k: int
     usual: int
     inference: Literal["direct", "react"] = "direct"
+    reply: Literal["label", "probability"] = "label"
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -73,6 +81,7 @@ class ExampleEpisodes:
         if selector != "zero_shot":
             found = yield SelectExamples(case.text, None, self.spec.k, sample_id=case.sample_id, selector=selector)
         facts = {"case": case, "labels": self.spec.task.labels, "usual": self.spec.usual, "evidence": found}
+        facts["reply"] = self.spec.reply
         if self.spec.inference == "react":
             return (yield from self._react(case, found, facts))
         return (yield from self._direct(case, found, facts))
@@ -80,6 +89,12 @@ class ExampleEpisodes:
     def _direct(self, case: WalkerCase, found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
         labels = self.spec.task.labels
         prompt = prompt_text(self.spec.opening, found, case.text)
+        if self.spec.reply == "probability":
+            prompt = prompt.removesuffix(ANSWER) + PROBABILITY.format(label=labels[1])
+            said: Reply = yield Act(AGENT, "predict", prompt, (), MAX_TOKENS, 0, parse_probability, facts)
+            if said.value is None:
+                return Prediction(None)
+            return Prediction(int(said.value >= 0.5), probabilities=(1 - said.value, said.value))
         parse = partial(parse_label, labels=labels)
         reply: Reply = yield Act(AGENT, "predict", prompt, labels, MAX_TOKENS, 0, parse, facts)
         return Prediction(reply.value)
@@ -88,6 +103,15 @@ class ExampleEpisodes:
         asked = ReactCase(case.sample_id, case.text, case.looks, self.spec.task, case.label)
         text = earlier(found.shown, self.spec.task.labels)
         return (yield from _knowing(with_examples(react(asked), text, ROLES), facts))
+
+
+def parse_probability(reply: str) -> Parsed:
+    """A number from 0 to 1, which may be a share of 100, alone on the reply's first line."""
+    found = re.fullmatch(r"[\s*\"']{0,8}(\d{0,3}(?:\.\d{1,12})?)[ \t]?(%?)[.*\"']{0,4}", reply.strip().split("\n")[0].strip())
+    if found is None or not found[1].strip("."):
+        return Parsed(None, "no_probability")
+    value = float(found[1]) / (100 if found[2] else 1)
+    return Parsed(value) if value <= 1 else Parsed(None, "no_probability")
 
 
 def prompt_text(opening: str, found: Examples, text: str) -> str:

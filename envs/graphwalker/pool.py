@@ -12,7 +12,7 @@ from typing import Any, Generic
 import numpy as np
 
 from envs.graphwalker.settings import Settings
-from envs.system import Reader
+from envs.system import Practice, Reader
 from ghar.data.cohort import Task
 from ghar.data.tasks.splits import S, Splits
 from ghar.encoders.embeddings import Embeddings, embed_texts
@@ -54,6 +54,8 @@ class Material(Generic[S]):
     shows, for ReAct. shown: samples as text, for a tokenizer. walkers: selectors that can be put to these cases.
     times: with data.earlier, when each sample is predicted, and when its outcome is known, in microseconds.
     audit: what test samples show against the outcome's time, as summary.json holds it; null where the house says it.
+    practice: of the demo's base model, None leaves it untrained. ceilings: of samples by their patients, None where
+    nobody knows.
     """
 
     settings: Settings
@@ -72,6 +74,8 @@ class Material(Generic[S]):
     credentialed: bool
     times: Mapping[str, tuple[int, int]] | None = None
     audit: Mapping[str, Any] | None = None
+    practice: Practice | None = None
+    ceilings: Callable[[Sequence[int]], Mapping[str, float] | None] = lambda patients: None
 
     @cached_property
     def train_ids(self) -> tuple[str, ...]:
@@ -129,7 +133,7 @@ class Walkers:
             partial(embed_texts, model=material.text_model),
             None,
             Selector("zero_shot", own.k, own.k_g, own.k_c, own.k_a, own.variant, own.utility),
-            Effort(own.sets, own.measured),
+            Effort(own.effort, (own.effort or own.usual_effort) * len(self.by_split["test"])),
             material.seed,
         )
 

@@ -1,11 +1,15 @@
-"""A fixed rule in place of a language model: what happened to most of the examples. It sees no truth of the patient."""
+"""Fixed rules in place of a language model: what happened to most of the examples, or to those that share the rarest
+item with the patient. They see no truth of the patient."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from envs.graphwalker.corpus import Examples
 from ghar.episode import Act, Completion
+from ghar.selectors.rare_items import items_of
 
 THOUGHT = "The earlier patients tell."
 
@@ -17,22 +21,43 @@ class MajorityOfExamples:
         return [Completion(_reply(act)) for act in acts]
 
 
-def _reply(act: Act) -> str:
+@dataclass(frozen=True)
+class RarestShared:
+    """The same, where an example weighs e to the power of the weight of the rarest item that it shares with the
+    patient, over its place in the prompt. weights: of items (`ghar.selectors.rare_items`)."""
+
+    weights: Mapping[str, float]
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(_reply(act, self._weighed(act))) for act in acts]
+
+    def _weighed(self, act: Act) -> list[float]:
+        if act.role != "predict":
+            return []
+        own = items_of(act.facts["case"].text)
+        rarest = [max((self.weights.get(item, 0.0) for item in own & items_of(case.text)), default=0.0)
+                  for case in act.facts["evidence"].shown]  # fmt: skip
+        return [math.exp(weight) / place for place, weight in enumerate(rarest, 1)]
+
+
+def _reply(act: Act, weights: Sequence[float] = ()) -> str:
     if act.role == "predict":
         labels, usual = act.facts["labels"], act.facts["usual"]
-        found = shares(act.facts["evidence"], len(labels), usual)
+        found = shares(act.facts["evidence"], len(labels), usual, weights)
+        if act.facts["reply"] == "probability":
+            return f"{found[1]:.2f}"
         return labels[found.index(max(found))]
     return "answer" if "answer" in act.choices else THOUGHT
 
 
-def shares(examples: Examples, labels: int, usual: int) -> tuple[float, ...]:
+def shares(examples: Examples, labels: int, usual: int, weights: Sequence[float] = ()) -> tuple[float, ...]:
     """Each outcome's share of the examples' weight; without examples, all of it to the usual label.
 
-    An example weighs its information gain where the selector measured one above 0 for any of them, else the inverse of
+    weights: of the examples; without them an example weighs its information gain where the selector measured one above 0 for any of them, else the inverse of
     its place in the prompt, since the best stand first.
     """
     gains = [max(passage.score, 0.0) for passage in examples.passages]
-    weights = gains if any(gains) else [1 / place for place in range(1, len(gains) + 1)]
+    weights = weights or (gains if any(gains) else [1 / place for place in range(1, len(gains) + 1)])
     total = sum(weights)
     if not total:
         return tuple(float(label == usual) for label in range(labels))

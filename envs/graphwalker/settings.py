@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from ghar.config import Config, Count
+from ghar.config import Config, Count, Range
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,25 @@ class Settings:
     ] = "paper"
     utility: Literal["entropy", "self_rated"] = "entropy"  # self_rated: the model gives 0 to 10
     inference: Literal["direct", "react"] = "direct"  # how the label is found with the examples
+    # probability: of the second of two labels, as a number in the reply, which any server can give (the paper's 0.XX)
+    reply: Literal["label", "probability"] = "label"
     step_hours: Count = 24  # of a time step; series_dec has hours in any case
     stay: Literal["visit", "icu", "benchmark"] = "visit"  # of series_...; benchmark: as the MIMIC-III benchmark keeps
     los: Literal["total", "remaining"] = "total"  # series_los: of the stay, or of its rest, as the released code has it
-    sets: Count = 32  # sets of examples that influence and gradsel measure
-    measured: Count = 16  # patients that delta_knn measures
+    # scored prompts a patient that any selector may spend, shared ones included; null leaves the walk and cone as their
+    # papers have them, and gives the others what a walk of these numbers takes
+    effort: Annotated[int, Range(2)] | None = None
+
+    @property
+    def usual_effort(self) -> int:
+        """Prompts that a walk takes: none shown, the anchors, and the neighbours of each pick but the last."""
+        return 1 + self.k_c * self.k_a + (self.k - 1) * self.k_g
 
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
+    if own.reply == "probability" and own.inference == "react":
+        yield "system.reply=probability is asked for at once: choose system.inference=direct."
     series, encoders = config.task.name.startswith("series_"), own.variant in ("no_ehr_emb", "show_encoder")
     if not series and (own.encoder not in (None, "text") or own.inference == "react" or encoders):
         yield (

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
-from envs.graphwalker.corpus import ExamplesCorpus, SelectExamples, earlier
-from envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, SelectorSpec, WalkerCase
+from envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
+from envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, SelectorSpec, WalkerCase, prompt_text
 from envs.graphwalker.exams import MEDQA, Exam, exams_material
 from envs.graphwalker.numbers import ClinicalNumbers
 from envs.graphwalker.pool import Material, Walkers, cut_to, everyone
 from envs.graphwalker.react import AGENT
 from envs.graphwalker.rows import SelectionRows
-from envs.graphwalker.rule import MajorityOfExamples
+from envs.graphwalker.rule import MajorityOfExamples, RarestShared
 from envs.graphwalker.series import PREFIX, series_material
 from envs.graphwalker.settings import Settings
 from envs.graphwalker.visits import visits_material
 from envs.records import Records
-from envs.system import WORDS, Reader, System, Variant
+from envs.system import WORDS, Pairs, Reader, System, Variant
 from ghar.config import Config
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Episode
+from ghar.errors import BadInput
 from ghar.selectors.protocol import Name
+from ghar.selectors.rare_items import rarity
 from rewards.compose import EpisodeReward
 from rewards.outcome import score_outcome
 
-NAME, MAIN, RULE = "graphwalker", "graphwalker", "majority"
+NAME, MAIN, RULE, ALIKE = "graphwalker", "graphwalker", "majority", "rarest_shared"
+SUPERVISED, EPOCHS = "supervised", 10  # the paper's SFT: of labels, without examples; validation keeps the best epoch
 LISTED = (MAIN, "zero_shot", "random_choice", "semantic_emb")
-SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "zero_shot")  # ask nothing of a model
+SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "rare_items", "zero_shot")  # ask nothing of a model
 TAUGHT, USUAL = "scripted_semantic_emb", "usual label of the training patients"
 
 
@@ -48,15 +51,22 @@ def assemble(material: Material[Any], config: Config, reader: Reader) -> System[
     walkers.check()
     corpus = ExamplesCorpus(walkers, reader.engine, config.env.in_flight)
     task, settings = material.task, material.settings
-    spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference)
+    if settings.reply == "probability" and len(task.labels) != 2:
+        raise BadInput(f"system.reply=probability is of two answers, and {task.name} has more: choose label.")
+    spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference, settings.reply)
     variants = variants_of(material.selectors)
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
     clinical = ClinicalNumbers(task, cast("Mapping[str, Exam] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
+    weights = cache(lambda: rarity([patient.text for patient in walkers.by_split["train"]]).weights)
+    lists = "time_series" not in material.selectors and exams is None  # of visits, whose items are codes
     return System(
         NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec).episode, corpus,
         partial(_reward, config.reward.eta), variants, MAIN, LISTED, partial(assemble, material, config),
-        fixed={RULE: MajorityOfExamples}, teacher=RULE, taught=variants[TAUGHT], texts=material.texts, row=rows.row,
+        fixed={RULE: MajorityOfExamples, ALIKE: lambda: RarestShared(weights())},
+        teacher=ALIKE if lists else RULE, taught=variants["scripted_alike" if lists else TAUGHT], texts=material.texts,
+        stages={SUPERVISED: lambda reader: _label_pairs(cut_to(material, reader), spec)},
+        practice=material.practice, row=rows.row, ceilings=partial(_ceilings, material),
         numbers=clinical.numbers, summary=partial(_summary, rows, clinical, variants, config, material.audit),
         counts=counts(material), generated=material.generated, credentialed=material.credentialed,
     )  # fmt: skip
@@ -68,6 +78,11 @@ def variants_of(selectors: Sequence[Name]) -> dict[str, Variant]:
     for name in SCRIPTED:
         title = USUAL if name == "zero_shot" else f"majority of: {TITLES[name]}"
         learned[f"scripted_{name}"] = Variant(f"scripted_{name}", title, spec=SelectorSpec(name), who=RULE)
+    learned["scripted_alike"] = Variant(
+        "scripted_alike", "rarest shared item of: sharing rare items", spec=SelectorSpec("rare_items"), who=ALIKE
+    )
+    title = "SFT on labels, no examples"
+    learned[SUPERVISED] = Variant(SUPERVISED, title, spec=SelectorSpec("zero_shot"), who=SUPERVISED)
     return learned
 
 
@@ -85,7 +100,22 @@ TITLES = {
     "lms3": "LMS3",
     "delta_knn": "Delta-KNN",
     "gradsel": "GradSel",
+    "rare_items": "sharing rare items",
 }
+
+
+def _label_pairs(walkers: Walkers, spec: ExampleSpec) -> Pairs:
+    """The question about each training patient alone, and its label; validation patients choose the weights."""
+
+    def pairs(split: str) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
+        asked = [(prompt_text(spec.opening, Examples(), p.text), p.label) for p in walkers.by_split[split]]
+        return tuple((prompt, spec.task.labels[label], spec.task.labels, 1.0) for prompt, label in asked)
+
+    return Pairs(pairs("train"), pairs("valid"), epochs=EPOCHS)
+
+
+def _ceilings(material: Material[Any], cases: Sequence[WalkerCase]) -> Mapping[str, float] | None:
+    return material.ceilings([case.subject_id for case in cases])
 
 
 def counts(material: Material[Any]) -> dict[str, int]:

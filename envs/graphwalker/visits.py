@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from envs.graphwalker.pool import Material, dense, everyone
+from envs.graphwalker.practice import practice
 from envs.graphwalker.settings import Settings
 from envs.records import Records
 from envs.system import Reader
@@ -33,11 +34,24 @@ def visits_material(records: Records, settings: Settings) -> Material[Sample]:
     vectors = embed_texts([view.text for view in views], model)
     found = text_vectors(tuple(sample.sample_id for sample in samples), vectors)
     piece, shown = partial(_piece, names, config.env), partial(_whole, text)
+    task, head = records.task, visits_head(records.task)
+    exercises = None
+    if config.model.kind == "demo":
+        exercises = practice((task.name, task.question, task.labels), head, splits.train, names, shown)
     return Material(
-        settings, config.seed, records.task, visits_head(records.task), splits, found, found, model, piece, shown,
+        settings, config.seed, task, head, splits, found, found, model, piece, shown,
         no_looks, selectors=WITHOUT_SERIES, generated=records.cohort.generated,
         credentialed=records.credentialed(records.cohort), times=_times(samples) if config.data.earlier else None,
+        practice=exercises, ceilings=partial(_ceilings, records, settings.k),
     )  # fmt: skip
+
+
+def _ceilings(records: Records, k: int, asked: Sequence[int]) -> Mapping[str, float] | None:
+    """What examples can tell of these patients at best, in a world that says so."""
+    truth = records.cases_truth
+    if truth is None:
+        return None
+    return truth.ceilings(asked, [sample.subject_id for sample in records.splits.train], k)
 
 
 def _times(samples: Sequence[Sample]) -> dict[str, tuple[int, int]]:

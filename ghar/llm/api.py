@@ -70,6 +70,8 @@ class ApiEngine:
     the host, and when the key is missing; later when the server refuses a request or does not answer after all tries.
     """
 
+    scores = False
+
     def __init__(self, settings: ApiSettings, *, credentialed: bool, allow: Sequence[str]):
         check_url(credentialed, settings.url, allow)
         headers = {} if settings.key is None else {"Authorization": f"Bearer {_key(settings.key)}"}

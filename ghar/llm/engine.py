@@ -50,6 +50,11 @@ class Engine(Protocol):
         ...
 
 
+def can_score(engine: Any) -> bool:
+    """Whether an engine tells how probable a given text is; one that cannot says `scores = False`."""
+    return hasattr(engine, "score") and getattr(engine, "scores", True)
+
+
 @runtime_checkable
 class StreamingEngine(Engine, Protocol):
     """An engine that takes requests while it works on others, so that no batch waits for its slowest member."""

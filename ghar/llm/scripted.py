@@ -16,6 +16,8 @@ class ScriptedEngine:
     choices of its request, and for `score` and `sync`, which need a model.
     """
 
+    scores = False
+
     def __init__(self, reply: Callable[[str], str]):
         self.reply = reply
         self.version = -1

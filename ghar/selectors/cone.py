@@ -1,7 +1,7 @@
 """CONE. Needs: log-probabilities. The k examples under which, alone, a patient surprises least (Peng et al. 2024).
 
 As in Appendix D of GraphWalker: the ten nearest by text embedding, then the highest fall of H(x | e), each example for
-itself, without regard to what the others already say.
+itself, without regard to what the others already say. With a number of prompts to spend it looks at as many.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ prepare = nothing_shared
 
 
 def select(pool: Pool, shared: None, query: Query) -> Walk:
-    rows = best(cosines(pool.words, query.words), query.allowed, max(CANDIDATES, pool.selector.k))
+    wanted = max(CANDIDATES, pool.selector.k) if pool.effort.each is None else pool.effort.each - 1
+    rows = best(cosines(pool.words, query.words), query.allowed, wanted)
     values = yield Entropy(query.patient, ((), *((row,) for row in rows)))
     gains = np.full(len(pool.patients), np.nan)
     gains[list(rows)] = np.round(values[0] - np.asarray(values[1:]), 6)

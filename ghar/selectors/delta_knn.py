@@ -2,11 +2,13 @@
 
 Delta[e, j] = p(true label of j | e) - p(true label of j), for training patients j of a fixed random subset and every e
 of it but j and others of its subject. For a patient: of that subset the ten nearest by text embedding, ranked by their
-mean Delta on the other nine. Cost: measured^2 x labels, once.
+mean Delta on the other nine. Cost: about (size of the subset)^2 x
+labels, once: as large a subset as the prompts that all patients share allow.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from typing import Any
 
@@ -19,7 +21,7 @@ from ghar.selectors.protocol import Ask, Labels, Pool, Query, Selection, Walk, a
 def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
     """float64 [n, n], NaN where nothing was measured."""
     rng, n = np.random.default_rng(pool.seed), len(pool.patients)
-    subset = np.sort(rng.permutation(n)[: pool.effort.measured])
+    subset = np.sort(rng.permutation(n)[: max(2, math.isqrt(pool.effort.shared // len(pool.labels)))])
     delta = np.full((n, n), np.nan)
     for j in subset.tolist():
         patient = pool.patients[j]

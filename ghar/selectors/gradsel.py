@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from ghar.selectors.protocol import Ask, Pool, Query, Selection, Slopes, Walk, best
-from ghar.selectors.subsets import mean_with, random_sets
+from ghar.selectors.subsets import judges, mean_with, random_sets
 
 
 def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
     sets, rows = random_sets(pool), len(pool.patients)
     anchor, everyone = sets[0], tuple(range(rows))
     value, change = 0.0, np.zeros((len(anchor), rows))
-    measured = pool.valid[: pool.effort.measured]
+    measured = judges(pool)
     for patient in measured:
         at_anchor, slopes = yield Slopes(patient, anchor, everyone)
         value, change = value + at_anchor / len(measured), change + slopes / len(measured)

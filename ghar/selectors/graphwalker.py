@@ -32,16 +32,18 @@ def walk(pool: Pool, query: Query) -> Measure:
     selector, graph = pool.selector, pool.graph
     assert graph is not None
     early_stop = selector.variant != "no_early_stop"
+    near = cosines(pool.vectors, query.vector)
     if selector.variant == "no_search":
         members = [row for cohort in cohorts(pool, query) for row in graph.members_of(cohort).tolist()]
-        return single([row for row in members if query.allowed[row]], selector.k, early_stop)
+        nearest = sorted((row for row in members if query.allowed[row]), key=lambda row: (-near[row], row))
+        return single(nearest, selector.k, early_stop, pool.effort.each)
 
     def neighbours(row: int) -> Iterable[int]:
-        near = graph.near[row] if selector.variant == "released" else graph.neighbours_of(row)
-        return (int(other) for other in near if query.allowed[other])
+        around = graph.near[row] if selector.variant == "released" else graph.neighbours_of(row)
+        return sorted((int(other) for other in around if query.allowed[other]), key=lambda row: (-near[row], row))
 
     search = greedy if selector.utility == "self_rated" else lazy
-    return search(anchors(pool, query), neighbours, selector.k, early_stop)
+    return search(anchors(pool, query), neighbours, selector.k, early_stop, pool.effort.each)
 
 
 def anchors(pool: Pool, query: Query) -> Sequence[int]:

@@ -2,7 +2,7 @@
 
 I(e) = mean performance of random sets with e - mean performance of those without. Performance is the mean log p of the
 true label over validation patients: their accuracy has too few values on few patients. Measured once, the same for all
-patients; examples that were in no set are never chosen. Cost: subsets x measured patients x labels.
+patients; examples that were in no set are never chosen. Cost: sets x measured patients x labels.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ghar.selectors.protocol import Ask, Labels, Pool, Query, Selection, Walk, best
-from ghar.selectors.subsets import mean_with, mean_without, random_sets
+from ghar.selectors.subsets import judges, mean_with, mean_without, random_sets
 
 
 def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
     sets, rows = random_sets(pool), len(pool.patients)
     total = np.zeros(len(sets))
-    measured = pool.valid[: pool.effort.measured]
+    measured = judges(pool)
     for patient in measured:
         found = yield Labels(patient, sets)
         total += found[:, patient.label]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Shots = tuple[int, ...]  # rows of the pool, in the order of the prompt
 Name = Literal[
     "graphwalker", "zero_shot", "random_choice", "semantic_emb", "ehr_emb", "time_series",
-    "spell", "influence", "ids", "cone", "lms3", "delta_knn", "gradsel",
+    "spell", "influence", "ids", "cone", "lms3", "delta_knn", "gradsel", "rare_items",
 ]  # modules of this folder  # fmt: skip
 Search = Literal[
     "paper", "released", "no_ehr_emb", "no_cohorts", "no_search", "no_early_stop", "louvain", "show_encoder"
@@ -79,14 +79,13 @@ class Query:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much the selectors that measure spend, where the sources leave it open or name large numbers.
+    """Prompts that a selector may have scored, a prompt with each possible label counted by itself.
 
-    subsets: random sets of Influence (the original draws hundreds) and GradSel. measured: patients they, and
-    Delta-KNN, are measured on.
+    each: for one patient, None where a selector's own numbers decide. shared: once, for what all patients share.
     """
 
-    subsets: int = 32
-    measured: int = 16
+    each: int | None = None
+    shared: int = 2000
 
 
 @dataclass(frozen=True, eq=False)

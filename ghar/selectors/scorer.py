@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from ghar.errors import BadInput
-from ghar.llm.engine import Engine, Request
+from ghar.llm.engine import Engine, Request, can_score
 from ghar.selectors.prompt import Prompt
 from ghar.selectors.protocol import Ask, Entropy, Labels, Patient, Perplexity, Say, Shots, Slopes, States
 
@@ -22,7 +22,8 @@ KEEP = 40_000  # tokens of beginnings whose keys and values engine hf keeps
 class EngineScorer:
     """An engine, the prompt, and the pool that rows of `Shots` mean.
 
-    scores: with shared beginnings where the engine can. said: replies that were generated.
+    scores: with shared beginnings where the engine can. said: replies that were generated. read: prompts that were
+    looked into.
     """
 
     def __init__(self, engine: Engine, prompt: Prompt, pool: Sequence[Patient], keep: int = KEEP):
@@ -30,7 +31,7 @@ class EngineScorer:
         self.prompt = prompt
         self.pool = pool
         self.scores = best_scorer(engine, keep)
-        self.said = 0
+        self.said = self.read = 0
 
     def answer(self, asks: Sequence[Ask]) -> list[Any]:
         """Answers in order. BadInput when the engine cannot do what is asked, naming what can."""
@@ -52,8 +53,7 @@ class EngineScorer:
         if flat and self.scores is None:
             raise BadInput(
                 "This engine gives no log-probabilities, which entropy, perplexity and label probabilities are made "
-                "of: set system.utility=self_rated with system.inference=react (GraphWalker's black-box variant), "
-                "or choose engine=hf or engine=vllm."
+                "of: set system.utility=self_rated (GraphWalker's black-box variant), or choose engine=hf or engine=vllm."
             )
         found = iter(self.scores.score(flat) if self.scores is not None else [])
         return [self._read(ask, [next(found) for _ in part]) for ask, part in zip(asks, parts, strict=True)]
@@ -84,6 +84,7 @@ class EngineScorer:
         from ghar.selectors import inside  # torch
 
         model = inside.model_of(self.engine)
+        self.read += len(ask.patients) if isinstance(ask, States) else 1
         if isinstance(ask, States):
             return inside.states(model, [(*self.prompt.head, *patient.asked) for patient in ask.patients])
         pieces = [self.prompt.head, *(self.pool[row].shown for row in ask.anchor), ask.patient.asked]
@@ -93,7 +94,7 @@ class EngineScorer:
 
 def best_scorer(engine: Engine, keep: int) -> PrefixScorer | CachedScorer | PlainScorer | None:
     """Shared beginnings once where the engine can, plain scores otherwise, None without log-probabilities."""
-    if not hasattr(engine, "score"):
+    if not can_score(engine):
         return None
     from ghar.llm.hf import HFEngine
     from ghar.llm.prefix import CachedScorer, CachingEngine, PlainScorer, PrefixScorer

@@ -10,6 +10,10 @@ lazy    A gain that was measured for a smaller S is taken for an upper bound (di
 greedy  Every candidate is measured at every step (Algorithm 1 as printed): the reference.
 single  Ablation "w/o greedy & frontier expansion": each candidate is measured alone, the K best that gain are taken.
 
+most: sets that may be measured. The nearest candidates are measured first where neighbours come in that order; each
+pick opens its share of what is left, so that later picks have theirs, and a gain that can no more be measured for the
+present S is passed over: what is picked always gained what is recorded.
+
 Equal gains are decided by the lower row. Values are rounded to 1e-6 nats first: which other prompts share a batch
 changes the last bits of a score.
 """
@@ -17,6 +21,7 @@ changes the last bits of a score.
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 
 from ghar.selectors.protocol import Selection, Shots, Step
@@ -26,9 +31,12 @@ Measure = Generator[tuple[Shots, ...], Sequence[float], Selection]  # yields set
 Neighbours = Callable[[int], Iterable[int]]
 
 
-def lazy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop: bool = True) -> Measure:
+def lazy(
+    anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop: bool = True, most: int | None = None
+) -> Measure:
     """Lazy greedy search. `neighbours` gives rows that may be shown; selected ones are left out here."""
-    anchors = _distinct(anchors)
+    most = sys.maxsize if most is None else most
+    anchors = _distinct(anchors)[: most - 1]
     values = yield ((), *((row,) for row in anchors))
     scored, current = len(anchors) + 1, round(values[0], DIGITS)
     queue = [(-gain_of(current, value), row, 0) for row, value in zip(anchors, values[1:], strict=True)]
@@ -40,6 +48,9 @@ def lazy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop
         bound, row, size = queue[0]
         if early_stop and bound >= 0:  # nothing below an upper bound of 0 can gain
             break
+        if size < len(shots) and scored == most:
+            heapq.heappop(queue)
+            continue
         if size < len(shots):
             [value] = yield ((*shots, row),)
             scored += 1
@@ -49,6 +60,7 @@ def lazy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop
         heapq.heappop(queue)
         shots, current = (*shots, row), round(current + bound, DIGITS)
         fresh = [other for other in _distinct(neighbours(row)) if other not in seen] if len(shots) < budget else []
+        fresh = fresh[: (most - scored) // (1 + budget - len(shots))]
         if fresh:
             seen.update(fresh)
             values = yield tuple((*shots, other) for other in fresh)
@@ -58,14 +70,17 @@ def lazy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop
     return _selection(anchors, steps, scored)
 
 
-def greedy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop: bool = True) -> Measure:
-    """Full greedy search, line by line Algorithm 1."""
+def greedy(
+    anchors: Sequence[int], neighbours: Neighbours, budget: int, early_stop: bool = True, most: int | None = None
+) -> Measure:
+    """Full greedy search, line by line Algorithm 1; within `most` it measures those that came first."""
+    most = sys.maxsize if most is None else most
     anchors = _distinct(anchors)
     [current] = yield ((),)
     current, scored = round(current, DIGITS), 1
-    frontier, shots, steps = set(anchors), (), []
-    while len(shots) < budget and frontier:
-        rows = sorted(frontier)
+    frontier, shots, steps = dict.fromkeys(anchors), (), []
+    while len(shots) < budget and frontier and scored < most:
+        rows = sorted([*frontier][: max(1, (most - scored) // (budget - len(shots)))])
         values = yield tuple((*shots, row) for row in rows)
         scored += len(rows)
         gain, row = max(((gain_of(current, value), -row) for row, value in zip(rows, values, strict=True)))
@@ -73,13 +88,13 @@ def greedy(anchors: Sequence[int], neighbours: Neighbours, budget: int, early_st
             break
         steps.append(Step(-row, gain, tuple(rows)))
         shots, current = (*shots, -row), round(current - gain, DIGITS)
-        frontier = (frontier | set(neighbours(-row))) - set(shots)
+        frontier = {row: None for row in (*frontier, *neighbours(-row)) if row not in shots}
     return _selection(anchors, steps, scored)
 
 
-def single(candidates: Sequence[int], budget: int, early_stop: bool = True) -> Measure:
+def single(candidates: Sequence[int], budget: int, early_stop: bool = True, most: int | None = None) -> Measure:
     """The candidates with the highest gain of their own; their recorded gains do not add up."""
-    rows = _distinct(candidates)
+    rows = _distinct(candidates)[: None if most is None else most - 1]
     values = yield ((), *((row,) for row in rows))
     current = round(values[0], DIGITS)
     ranked = sorted((-gain_of(current, value), row) for row, value in zip(rows, values[1:], strict=True))

@@ -1,7 +1,8 @@
 """SPELL. Needs: log-probabilities. The k examples whose own text the model finds least surprising (Gonen et al. 2023).
 
-Mean -log p of an example's tokens, its answer included, after the head of the prompt. Scored once; all patients are
-shown the same, but for those who may not see one of them, who get the next.
+Mean -log p of an example's tokens, its answer included, after the head of the prompt. Scored once, of a random part of
+the pool where it has more examples than prompts to spend; all patients are shown the same, but for those who may not
+see one of them, who get the next.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from ghar.selectors.protocol import Ask, Perplexity, Pool, Query, Selection, Wal
 
 
 def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
-    surprise = yield Perplexity(tuple(range(len(pool.patients))))
-    return np.round(-np.asarray(surprise), 6)
+    n = len(pool.patients)
+    rows = np.sort(np.random.default_rng(pool.seed).permutation(n)[: pool.effort.shared])
+    found = np.full(n, np.nan)
+    found[rows] = np.round(-np.asarray((yield Perplexity(tuple(rows.tolist())))), 6)
+    return found
 
 
 def select(pool: Pool, shared: np.ndarray, query: Query) -> Walk:

@@ -6,19 +6,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ghar.selectors.protocol import Pool, Shots
+from ghar.selectors.protocol import Patient, Pool, Shots
+
+MEASURED = 16  # validation patients; further prompts go into more sets, or most examples would be in none
 
 
 def random_sets(pool: Pool) -> tuple[Shots, ...]:
-    """`effort.subsets` sets of k rows, cut from shuffles of the pool one after the other, so that every row is in
+    """Sets of k rows, as many as the shared prompts let a model judge on `MEASURED` patients, and two at least; cut from shuffles of the pool one after the other, so that every row is in
     equally many sets, give or take one."""
     rng, k = np.random.default_rng(pool.seed), min(pool.selector.k, len(pool.patients))
     per_shuffle = len(pool.patients) // k
     sets: list[Shots] = []
-    while len(sets) < pool.effort.subsets:
+    count = max(2, pool.effort.shared // (len(judges(pool)) * len(pool.labels)))
+    while len(sets) < count:
         rows = rng.permutation(len(pool.patients))[: per_shuffle * k]
         sets += [tuple(part.tolist()) for part in rows.reshape(per_shuffle, k)]
-    return tuple(sets[: pool.effort.subsets])
+    return tuple(sets[:count])
+
+
+def judges(pool: Pool) -> Sequence[Patient]:
+    """The validation patients that sets are judged on."""
+    return pool.valid[:MEASURED]
 
 
 def mean_with(sets: Sequence[Shots], values: np.ndarray, rows: int) -> np.ndarray:

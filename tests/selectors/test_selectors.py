@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ghar.errors import BadInput
 from ghar.selectors import graphwalker, lms3, self_rated, time_series
 from ghar.selectors.drive import drive
-from ghar.selectors.protocol import Pool, Query, Selection, Selector, allowed_for, best, check_pool
+from ghar.selectors.protocol import Effort, Pool, Query, Selection, Selector, allowed_for, best, check_pool
 from ghar.selectors.subsets import mean_with, mean_without, random_sets
 from tests.selectors.walks import HashScorer, make_world
 
@@ -132,14 +132,29 @@ def test_random_sets_are_fair_and_their_means_are_means() -> None:
     pool, _ = make_world(0)
     sets = random_sets(pool)
     counts = np.bincount([row for shots in sets for row in shots], minlength=len(pool.patients))
-    assert len(sets) == 8 and counts.max() - counts.min() <= 1 and all(len(set(shots)) == 3 for shots in sets)
-    values = np.arange(8.0)
+    assert len(sets) == 10 and counts.max() - counts.min() <= 1 and all(len(set(shots)) == 3 for shots in sets)
+    values = np.arange(10.0)
     row = sets[5][0]
     inside = [v for shots, v in zip(sets, values, strict=True) if row in shots]
     outside = [v for shots, v in zip(sets, values, strict=True) if row not in shots]
     assert mean_with(sets, values, 30)[row] == np.mean(inside)
     assert mean_without(sets, values, 30)[row] == pytest.approx(np.mean(outside))
     assert np.isnan(mean_with(sets, values, 31)[30])
+
+
+@pytest.mark.parametrize("effort", [4, 9, 26])
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10**6), utility=st.sampled_from(["entropy", "self_rated"]))
+def test_nobody_spends_more_than_its_effort(seed: int, utility: str, name: str, effort: int) -> None:
+    """All that is scored, a prompt with each label counted by itself; a walk alone, and what is shared, on average."""
+    pool, queries = make_world(seed, name=name, utility=utility)
+    own = replace(pool, effort=Effort(effort, effort * len(queries)))
+    found, scorer = choose(own, queries, 3)
+    check(own, queries, found)
+    least = 2 * 3 * 2  # influence compares two sets, on three patients with two labels
+    assert scorer.prompts <= max(effort * len(queries), least if name == "influence" else 0)
+    assert all(selection.scored <= effort for selection in found)
 
 
 def test_lms3_rejects_who_is_not_near(monkeypatch: pytest.MonkeyPatch) -> None:

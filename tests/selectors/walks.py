@@ -91,7 +91,7 @@ def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tu
 
     graph = build_graph(vectors, [p.sample_id for p in patients], k=selector.k_g)
     pool = Pool(
-        patients, valid, LABELS, "Will it happen?", vectors, words, embed, graph, selector, Effort(8, 4), seed
+        patients, valid, LABELS, "Will it happen?", vectors, words, embed, graph, selector, Effort(None, 60), seed
     )
     asked = [make_patient(rng, 900 + i, subject=900 + i) for i in range(queries)]
     asked[0] = make_patient(rng, 900, subject=3)
@@ -118,9 +118,11 @@ class HashScorer:
             self.prompts += len(ask.sets)
             return [3 - 0.2 * len(s) + _draw(ask.patient.sample_id, s) for s in ask.sets]
         if isinstance(ask, Labels):
+            self.prompts += len(ask.sets) * len(LABELS)
             shares = np.array([_draw(ask.patient.sample_id, s, "label") for s in ask.sets])
             return np.log(np.stack([0.1 + 0.8 * shares, 0.9 - 0.8 * shares], axis=1))
         if isinstance(ask, Perplexity):
+            self.prompts += len(ask.shots)
             return [_draw(row) for row in ask.shots]
         if isinstance(ask, Say):
             self.prompts += len(ask.prompts)

@@ -20,7 +20,7 @@ from ghar.provenance import GENERATED, Mark, signed_mark
 def origin(data: Data) -> Mark:
     """Whose patients data.root holds, told from its files without reading them into a cohort."""
     if data.root is None:
-        return GENERATED if data.name in ("demo", "demo_long", "demo_long_small", "mimic4") else Mark()
+        return GENERATED if data.name.startswith("demo") or data.name == "mimic4" else Mark()
     root = Path(data.root)
     if data.name == "medqa":
         return Mark(credentialed=not is_open_file(root))

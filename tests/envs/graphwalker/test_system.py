@@ -38,7 +38,7 @@ NAMES = get_args(Name)
 QUICK = Training(hidden=8, epochs=1, pretrain=1, batch=64, lr=1e-3, patience=1)
 TINY = ("model.hidden=16", "model.layers=1", "model.heads=2", "model.vocab=1100", "threads=1", "eval.bootstrap=20")
 SMALL = (
-    *TINY, "system=graphwalker", "system.k=2", "system.k_g=3", "system.sets=8", "system.measured=3", "task.max_test=4",
+    *TINY, "system=graphwalker", "system.k=2", "system.k_g=3", "task.max_test=4",
     "task.max_valid=4", "data.patients=120",
 )  # fmt: skip
 SOURCES = {"demo": ("task=series_los",), "mimic3": ("task=series_mortality", "data=mimic3")}

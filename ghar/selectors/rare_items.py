@@ -1,0 +1,54 @@
+"""Rare items. Needs: nothing of the model. The k that share the rarest items of the record with the patient.
+
+Not of the paper: the plainest rule that could win where something rare counts. An item is what stands between line ends
+and semicolons, a code in a list of visits; a shared one weighs the logarithm of one over the share of the pool that has
+it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ghar.selectors.protocol import Ask, Pool, Query, Selection, Walk, best
+
+BETWEEN = re.compile(r"[;\n]")
+HEADING = re.compile(r"^(?:now|before|conditions|procedures|medications): ", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Rarity:
+    """items: of each row of the pool. weights: of an item."""
+
+    items: tuple[frozenset[str], ...]
+    weights: Mapping[str, float]
+
+
+def items_of(text: str) -> frozenset[str]:
+    """Different items of a record, without the heading of a list."""
+    return frozenset(HEADING.sub("", part.strip()) for part in BETWEEN.split(text) if part.strip())
+
+
+def rarity(texts: Sequence[str]) -> Rarity:
+    """How rare each item is among some records."""
+    items = tuple(items_of(text) for text in texts)
+    held = Counter(item for own in items for item in own)
+    return Rarity(items, {item: math.log(len(items) / count) for item, count in held.items()})
+
+
+def prepare(pool: Pool) -> Generator[Ask, Any, Rarity]:
+    return rarity([patient.text for patient in pool.patients])
+    yield  # makes it a generator
+
+
+def select(pool: Pool, shared: Rarity, query: Query) -> Walk:
+    own = items_of(query.patient.text)
+    values = np.array([sum(shared.weights[item] for item in sorted(own & other)) for other in shared.items])
+    return Selection(best(np.round(values, 9), query.allowed, pool.selector.k))
+    yield  # makes it a generator
