@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
+from threading import RLock
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -162,6 +163,7 @@ class Log:
     about: dict[str, Any] = field(default_factory=dict)
     sent: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     written: float = 0.0
+    lock: Any = field(default_factory=RLock, repr=False)  # an engine of a server sends from many threads
 
     def open(self, path: Path, found: Sequence[Destination], allow: Sequence[str]) -> None:
         """Keep the log in `path` from now on; the file is made with the first message."""
@@ -175,20 +177,22 @@ class Log:
 
     def add(self, destination: str, what: str, size: int, messages: int = 1) -> None:
         """Count what is about to be sent. size: in bytes."""
-        row = self.sent.setdefault(destination, {}).setdefault(what, {"messages": 0, "bytes": 0})
-        row["messages"] += messages
-        row["bytes"] += size
-        if time.monotonic() - self.written > EVERY:
-            self.close()
+        with self.lock:
+            row = self.sent.setdefault(destination, {}).setdefault(what, {"messages": 0, "bytes": 0})
+            row["messages"] += messages
+            row["bytes"] += size
+            if time.monotonic() - self.written > EVERY:
+                self.close()
 
     def close(self) -> None:
         """Write what there is."""
-        if self.path is None or not self.sent or not self.path.parent.is_dir():
-            return
-        self.written = time.monotonic()
-        half = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        half.write_text(json.dumps({**self.about, "sent": self.sent}, indent=1) + "\n")
-        os.replace(half, self.path)
+        with self.lock:
+            if self.path is None or not self.sent or not self.path.parent.is_dir():
+                return
+            self.written = time.monotonic()
+            half = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+            half.write_text(json.dumps({**self.about, "sent": self.sent}, indent=1) + "\n")
+            os.replace(half, self.path)
 
 
 LOG = Log()

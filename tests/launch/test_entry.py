@@ -44,6 +44,7 @@ NEEDS = {  # choices that do not go with the rest of the defaults, and what they
     "api": ["system=kare", "model=pretrained", "model.path=model@http://127.0.0.1:8000/v1", "trainer.base.steps=0"],
     "demo_long": ["task=labels"],  # their one question comes with them
     "demo_long_small": ["task=labels"],
+    "demo_cases": ["task=labels"],
     "labels": ["task.labels=labels.parquet", "task.question=Will it happen?"],
     "kare_mortality": ["data=mimic4", "data.root=tables"],  # not of the demo world
     "kare_readmission": ["data=mimic4", "data.root=tables"],

@@ -1,0 +1,83 @@
+"""GraphWalker with a server that tells no log-probabilities: rated examples, and probabilities in the reply."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ghar.llm.api as api
+from envs.graphwalker.episode import parse_probability
+from ghar.errors import BadInput
+from launch.entry import load
+from tests.llm.api_server import Server, chat, listening, prompt_of
+from trainers.evaluate import evaluate
+
+CASES = re.compile(r"now: ([^\n]*)")
+
+
+def rater(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:
+    """A server that rates by items shared, and otherwise says what it is asked for."""
+    prompt = prompt_of(body)
+    shown = [set(line.split("; ")) for line in CASES.findall(prompt)]
+    if "whole number from 0 to 10" in prompt:
+        return 200, chat(str(min(10, 2 * len(shown[0] & shown[-1]))))
+    if prompt.endswith("Probability:"):
+        return 200, chat(f"0.{10 + 8 * len(shown)}")
+    return 200, chat("lasting" if len(shown) > 1 else "brief")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Server]]:
+    monkeypatch.setattr(api, "PAUSE", 0.01)
+    with listening(rater) as (url, server):
+        yield f"model.path=m@{url}", server
+
+
+def keys(tmp_path: Path, *more: str) -> list[str]:
+    return ["system=graphwalker", "engine=api", "model=pretrained", "trainer.base.steps=0", "system.k_g=4",
+            "task.max_test=6", "eval.bootstrap=20", "threads=1", f"data.cache={tmp_path / 'cache'}",
+            f"run_dir={tmp_path / 'run'}", *more]  # fmt: skip
+
+
+def test_a_walk_by_ratings(tmp_path: Path, server: tuple[str, Server]) -> None:
+    own = ("data=demo_cases", "task=given", "data.patients=120", "system.utility=self_rated", "system.effort=12")
+    named = "eval.variants=[graphwalker,zero_shot,semantic_emb]"
+    evaluate(load(keys(tmp_path, *own, server[0], named)))
+    rows = [json.loads(line) for line in (tmp_path / "run/episodes/graphwalker.jsonl").read_text().splitlines()]
+    assert [row["prediction"] for row in rows] == ["lasting"] * 6 and all(row["shots"] for row in rows)
+    assert all(shot["gain"] in range(1, 11) for row in rows for shot in row["shots"])
+    assert all(0 < row["cost"]["replies"] < 12 and row["scored"] <= 12 for row in rows)
+    with pytest.raises(BadInput, match="cone needs log-probabilities, which this engine does not give"):
+        evaluate(load(keys(tmp_path / "b", *own, server[0], "eval.variants=[cone]")))
+    with pytest.raises(BadInput, match="or system.utility=self_rated"):
+        evaluate(load(keys(tmp_path / "c", *own[:3], server[0], "eval.variants=[graphwalker]")))
+
+
+def test_probabilities_in_the_reply_rank_patients(tmp_path: Path, server: tuple[str, Server]) -> None:
+    own = ("task=read", "data.patients=120", "system.reply=probability", "system.utility=self_rated")
+    summary = evaluate(load(keys(tmp_path, *own, server[0], "eval.variants=[graphwalker,zero_shot,scripted_zero_shot]")))
+    rows = [json.loads(line) for line in (tmp_path / "run/episodes/zero_shot.jsonl").read_text().splitlines()]
+    assert [row["label_probabilities"] for row in rows] == [pytest.approx([0.82, 0.18])] * 6
+    assert "auroc" in summary["policies"]["zero_shot"]["clinical"]
+    asked = [prompt_of(body) for _, body, _ in server[1].came if prompt_of(body).endswith("Probability:")]
+    assert asked and all("Answer:\n" not in prompt and 'How probable is the answer "' in prompt for prompt in asked)
+
+
+def test_a_probability_is_of_two_answers(tmp_path: Path) -> None:
+    own = ("data=demo_cases", "task=given", "data.patients=120", "system.reply=probability")
+    with pytest.raises(BadInput, match="two answers"):
+        evaluate(load(keys(tmp_path, *own, "model.path=m@http://127.0.0.1:9/v1")))
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [("0.27", 0.27), (" 0.27.\nBecause", 0.27), ("1", 1.0), ("27%", 0.27), ("**.5**", 0.5), ("0.2 or 0.3", None),
+     ("", None), ("yes", None), ("2", None), ("-0.3", None), (".", None), ("0.27 (low)", None)],
+)  # fmt: skip
+def test_a_probability_is_one_number(reply: str, value: float | None) -> None:
+    assert parse_probability(reply).value == value
