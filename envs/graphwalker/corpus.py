@@ -47,8 +47,8 @@ class SelectExamples(Retrieve):
 
 @dataclass(frozen=True)
 class Cost:
-    """A patient's share of what its selection took: prompts scored or looked into and their tokens, both as read (shared beginnings
-    once) and each prompt from scratch, and generated replies."""
+    """A patient's share of what its selection took: prompts scored or looked into and their tokens, both as read
+    (shared beginnings once) and each prompt from scratch, and generated replies."""
 
     prompts: float = 0.0
     tokens: float = 0.0
@@ -146,8 +146,10 @@ class ExamplesCorpus:
             return _without_insides(selector, self.engine)
         if need == "log-probabilities" and not can_score(self.engine):
             walk = ", or system.utility=self_rated" if selector == "graphwalker" else ", or another selector"
-            return f"{selector} needs log-probabilities, which this engine does not give: choose engine=hf or " \
+            return (
+                f"{selector} needs log-probabilities, which this engine does not give: choose engine=hf or "
                 f"engine=vllm{walk}."
+            )
         return None
 
     def _choose(self, selector: Name, ids: Iterable[str]) -> None:

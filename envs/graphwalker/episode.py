@@ -107,7 +107,8 @@ class ExampleEpisodes:
 
 def parse_probability(reply: str) -> Parsed:
     """A number from 0 to 1, which may be a share of 100, alone on the reply's first line."""
-    found = re.fullmatch(r"[\s*\"']{0,8}(\d{0,3}(?:\.\d{1,12})?)[ \t]?(%?)[.*\"']{0,4}", reply.strip().split("\n")[0].strip())
+    line = reply.strip().split("\n")[0].strip()
+    found = re.fullmatch(r"[*\"']{0,8}(\d{0,3}(?:\.\d{1,12})?)[ \t]?(%?)[.*\"']{0,4}", line)
     if found is None or not found[1].strip("."):
         return Parsed(None, "no_probability")
     value = float(found[1]) / (100 if found[2] else 1)

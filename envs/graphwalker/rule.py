@@ -53,8 +53,8 @@ def _reply(act: Act, weights: Sequence[float] = ()) -> str:
 def shares(examples: Examples, labels: int, usual: int, weights: Sequence[float] = ()) -> tuple[float, ...]:
     """Each outcome's share of the examples' weight; without examples, all of it to the usual label.
 
-    weights: of the examples; without them an example weighs its information gain where the selector measured one above 0 for any of them, else the inverse of
-    its place in the prompt, since the best stand first.
+    weights: of the examples; without them an example weighs its information gain where the selector measured one above
+    0 for any of them, else the inverse of its place in the prompt, since the best stand first.
     """
     gains = [max(passage.score, 0.0) for passage in examples.passages]
     weights = weights or (gains if any(gains) else [1 / place for place in range(1, len(gains) + 1)])

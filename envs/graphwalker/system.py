@@ -31,7 +31,8 @@ from rewards.outcome import score_outcome
 NAME, MAIN, RULE, ALIKE = "graphwalker", "graphwalker", "majority", "rarest_shared"
 SUPERVISED, EPOCHS = "supervised", 10  # the paper's SFT: of labels, without examples; validation keeps the best epoch
 LISTED = (MAIN, "zero_shot", "random_choice", "semantic_emb")
-SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "rare_items", "zero_shot")  # ask nothing of a model
+# ask nothing of a model
+SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "rare_items", "zero_shot")
 TAUGHT, USUAL = "scripted_semantic_emb", "usual label of the training patients"
 
 

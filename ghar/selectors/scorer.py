@@ -53,7 +53,8 @@ class EngineScorer:
         if flat and self.scores is None:
             raise BadInput(
                 "This engine gives no log-probabilities, which entropy, perplexity and label probabilities are made "
-                "of: set system.utility=self_rated (GraphWalker's black-box variant), or choose engine=hf or engine=vllm."
+                "of: set system.utility=self_rated (GraphWalker's black-box variant), or choose engine=hf or "
+                "engine=vllm."
             )
         found = iter(self.scores.score(flat) if self.scores is not None else [])
         return [self._read(ask, [next(found) for _ in part]) for ask, part in zip(asks, parts, strict=True)]

@@ -12,8 +12,10 @@ MEASURED = 16  # validation patients; further prompts go into more sets, or most
 
 
 def random_sets(pool: Pool) -> tuple[Shots, ...]:
-    """Sets of k rows, as many as the shared prompts let a model judge on `MEASURED` patients, and two at least; cut from shuffles of the pool one after the other, so that every row is in
-    equally many sets, give or take one."""
+    """Sets of k rows, as many as the shared prompts let a model judge on `MEASURED` patients, and two at least.
+
+    They are cut from shuffles of the pool one after the other, so that every row is in equally many, give or take one.
+    """
     rng, k = np.random.default_rng(pool.seed), min(pool.selector.k, len(pool.patients))
     per_shuffle = len(pool.patients) // k
     sets: list[Shots] = []

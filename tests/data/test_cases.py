@@ -46,7 +46,8 @@ def people(seed: int, count: int) -> list[Person]:
     found = []
     for _ in range(count):
         own = tuple(rng.permutation(4)[: int(rng.integers(1, 3))].tolist())
-        found.append(Person((), own, int(rng.integers(COURSES)) if rng.random() < 0.2 else int(courses[list(own)].max())))
+        outcome = int(rng.integers(COURSES)) if rng.random() < 0.2 else int(courses[list(own)].max())
+        found.append(Person((), own, outcome))
     return found
 
 

@@ -140,4 +140,3 @@ def _best(phenotypes: Sequence[int], cases: Sequence[Person], k: int) -> float:
             weights = prior * np.prod(tables[np.array(sets)], axis=1)
             best = max(best, float(((weights / weights.sum(axis=1, keepdims=True)) @ answers).max()))
     return best
-

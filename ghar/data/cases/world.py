@@ -103,14 +103,12 @@ def _write(folder: Path, about: Mapping[str, Any]) -> None:
     events.write_parquet(folder / "data" / "0.parquet")
     named = [*signs.values(), *phenotypes, ("MEDS_BIRTH", "Birth")]
     names = pl.DataFrame(named, {"code": pl.String, "description": pl.String}, orient="row")
-    names.with_columns(parent_codes=pl.lit([], pl.List(pl.String))).write_parquet(
-        folder / "metadata" / "codes.parquet"
-    )
+    names.with_columns(parent_codes=pl.lit([], pl.List(pl.String))).write_parquet(folder / "metadata" / "codes.parquet")
     at = pl.Series(starts + 2 * DAY).cast(pl.Datetime("us"))
     visits = {"subject_id": ids, "visit_id": ids, "start": pl.Series(starts).cast(pl.Datetime("us")), "end": at}
-    pl.DataFrame(visits).with_columns(
-        died=pl.lit(False), death_time=pl.lit(None, pl.Datetime("us"))
-    ).write_parquet(folder / "visits.parquet")
+    pl.DataFrame(visits).with_columns(died=pl.lit(False), death_time=pl.lit(None, pl.Datetime("us"))).write_parquet(
+        folder / "visits.parquet"
+    )
     outcomes = [person.outcome for person in people]
     labels = pl.DataFrame({"subject_id": ids, "prediction_time": at, "integer_value": outcomes})
     labels.write_parquet(folder / "labels" / "given.parquet")

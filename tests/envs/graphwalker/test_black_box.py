@@ -54,13 +54,14 @@ def test_a_walk_by_ratings(tmp_path: Path, server: tuple[str, Server]) -> None:
     assert all(0 < row["cost"]["replies"] < 12 and row["scored"] <= 12 for row in rows)
     with pytest.raises(BadInput, match="cone needs log-probabilities, which this engine does not give"):
         evaluate(load(keys(tmp_path / "b", *own, server[0], "eval.variants=[cone]")))
-    with pytest.raises(BadInput, match="or system.utility=self_rated"):
+    with pytest.raises(BadInput, match=r"or system\.utility=self_rated"):
         evaluate(load(keys(tmp_path / "c", *own[:3], server[0], "eval.variants=[graphwalker]")))
 
 
 def test_probabilities_in_the_reply_rank_patients(tmp_path: Path, server: tuple[str, Server]) -> None:
     own = ("task=read", "data.patients=120", "system.reply=probability", "system.utility=self_rated")
-    summary = evaluate(load(keys(tmp_path, *own, server[0], "eval.variants=[graphwalker,zero_shot,scripted_zero_shot]")))
+    named = "eval.variants=[graphwalker,zero_shot,scripted_zero_shot]"
+    summary = evaluate(load(keys(tmp_path, *own, server[0], named)))
     rows = [json.loads(line) for line in (tmp_path / "run/episodes/zero_shot.jsonl").read_text().splitlines()]
     assert [row["label_probabilities"] for row in rows] == [pytest.approx([0.82, 0.18])] * 6
     assert "auroc" in summary["policies"]["zero_shot"]["clinical"]
