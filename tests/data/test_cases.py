@@ -86,7 +86,7 @@ def test_only_phenotypes_tell() -> None:
 
 
 def test_the_files_read_as_any_meds_folder(tmp_path: Path) -> None:
-    records = Records(load(["system=graphwalker", "data=demo_cases", "task=given", "data.patients=60",
+    records = Records(load(["system=graphwalker", "data=demo_cases", "task=labels", "data.patients=60",
                             f"data.cache={tmp_path}"]))  # fmt: skip
     splits, truth = records.splits, load_cases(records.root)
     assert [len(part) for part in (splits.train, splits.valid, splits.test)] == [36, 6, 18]

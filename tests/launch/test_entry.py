@@ -222,7 +222,8 @@ def test_every_experiment_composes(name: str) -> None:
 
 
 def test_there_is_an_experiment_for_each_source_and_task() -> None:
-    assert choices("experiment") == sorted([*EXPERIMENTS, "navigation", "mimic4_dischargeqa", "quick", *KARE])
+    others = ["navigation", "mimic4_dischargeqa", "quick", "graphwalker_demo", *KARE]
+    assert choices("experiment") == sorted([*EXPERIMENTS, *others])
 
 
 @pytest.mark.parametrize("group", [g for g in groups() if g not in ("experiment", "scale")])

@@ -1,9 +1,9 @@
 """Write the world of cases as a MEDS folder with a label file, and its truth beside it.
 
 data/0.parquet, metadata/codes.parquet, metadata/subject_splits.parquet (6:1:3), visits.parquet, ghar.json as the reader
-of MEDS takes them; labels/given.parquet and labels/given.json, the question in words; truth.parquet (one row a patient:
-subject_id, phenotypes, outcome), courses.parquet (code, course), and manifest.json, which says that every patient is
-generated. The story: story.py.
+of MEDS takes them; labels/course.parquet and labels/course.json, the question in words; truth.parquet (one row a
+patient: subject_id, phenotypes, outcome), courses.parquet (code, course), and manifest.json, which says that every
+patient is generated. The story: story.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ghar.seal import sound
 from ghar.storage import new_folder
 
 NAME = "demo_cases"
+TASK = "course"  # name of the files of labels
 FORMAT = 1  # raise it when the same parameters would give another world
 SPLIT = {"train": 0.6, "tuning": 0.1, "held_out": 0.3}
 FIRST_ID = 60_000_001
@@ -111,8 +112,8 @@ def _write(folder: Path, about: Mapping[str, Any]) -> None:
     )
     outcomes = [person.outcome for person in people]
     labels = pl.DataFrame({"subject_id": ids, "prediction_time": at, "integer_value": outcomes})
-    labels.write_parquet(folder / "labels" / "given.parquet")
-    (folder / "labels" / "given.json").write_text(json.dumps(QUESTION, indent=1) + "\n")
+    labels.write_parquet(folder / "labels" / f"{TASK}.parquet")
+    (folder / "labels" / f"{TASK}.json").write_text(json.dumps(QUESTION, indent=1) + "\n")
     _split(ids, rng).write_parquet(folder / "metadata" / "subject_splits.parquet")
     told = {"subject_id": ids, "phenotypes": [list(person.phenotypes) for person in people], "outcome": outcomes}
     pl.DataFrame(told).write_parquet(folder / "truth.parquet")

@@ -45,7 +45,7 @@ def keys(tmp_path: Path, *more: str) -> list[str]:
 
 
 def test_a_walk_by_ratings(tmp_path: Path, server: tuple[str, Server]) -> None:
-    own = ("data=demo_cases", "task=given", "data.patients=120", "system.utility=self_rated", "system.effort=12")
+    own = ("data=demo_cases", "task=labels", "data.patients=120", "system.utility=self_rated", "system.effort=12")
     named = "eval.variants=[graphwalker,zero_shot,semantic_emb]"
     evaluate(load(keys(tmp_path, *own, server[0], named)))
     rows = [json.loads(line) for line in (tmp_path / "run/episodes/graphwalker.jsonl").read_text().splitlines()]
@@ -70,7 +70,7 @@ def test_probabilities_in_the_reply_rank_patients(tmp_path: Path, server: tuple[
 
 
 def test_a_probability_is_of_two_answers(tmp_path: Path) -> None:
-    own = ("data=demo_cases", "task=given", "data.patients=120", "system.reply=probability")
+    own = ("data=demo_cases", "task=labels", "data.patients=120", "system.reply=probability")
     with pytest.raises(BadInput, match="two answers"):
         evaluate(load(keys(tmp_path, *own, "model.path=m@http://127.0.0.1:9/v1")))
 

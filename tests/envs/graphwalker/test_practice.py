@@ -21,7 +21,7 @@ from launch.entry import load
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
     cache = tmp_path_factory.mktemp("cases")
-    return Records(load(["system=graphwalker", "data=demo_cases", "task=given", "data.patients=300", "system.k_g=4",
+    return Records(load(["system=graphwalker", "data=demo_cases", "task=labels", "data.patients=300", "system.k_g=4",
                          f"data.cache={cache}"]))  # fmt: skip
 
 
