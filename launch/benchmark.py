@@ -14,6 +14,7 @@ ppo: the optimisation part of a PPO step, against TRL 1.12's where `--trl` names
 memory: peak memory of an optimisation step with actor, critic and reference on one base, against three models.
 patient_graph: k-NN graph and Leiden over 100,000 patients (`--share` of them).
 selection: GraphWalker's scored prompts, prompt tokens and prompts per second (`--share` of 100 patients).
+effort: demonstration selectors at an equal number of scored prompts, with an exact reader, on `--seeds` worlds.
 walks: information gain of GraphWalker's greedy rule against the best walk there is, on generated patients.
 reports: EXPRAG's ranking of one stay against `--share` of 430,000 admissions, and its index.
 kare_dgra: KARE's selection for one patient among `--share` of 60,000 communities.
@@ -62,6 +63,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "events": lambda a: bench("events").events(a.folder, share=a.share, seed=0, timeout=a.timeout),
     "selection": lambda a: bench("selection").selection(a.seeds, a.overrides, share=a.share),
     "kare_dgra": lambda a: bench("kare_dgra").dgra(share=a.share, seed=0),
+    "effort": lambda a: bench("effort").effort(a.seeds, a.overrides),
     "walks": lambda a: bench("walks").walks(a.seeds),
     "reports": lambda a: bench("reports").reports(a.folder, share=a.share, seed=0, timeout=a.timeout),
     "kare_graph": lambda a: bench("kare_graph").kare_graph(share=a.share, seed=0),
