@@ -146,7 +146,7 @@ class Records:
 
     def exposures(self) -> dict[str, Exposure]:
         """What the first test samples show under paper and under strict, for a task of visits; empty for another."""
-        data, task = self.config.data, self.config.task
+        data, task = self._data, self.config.task
         if task.name not in (*VISIT_TASKS, "labels"):
             return {}
         found = {}

@@ -10,6 +10,8 @@ MEANS = {
     "parametric": "without retrieval, knowing of rare codes only how often each severity occurs",
     "memory": "without retrieval, with all that the labels of the training patients tell",
     "retrieval": "with retrieval",
+    "examples": "with those training cases that tell most, as many as may be shown",
+    "truth": "with all that is true",
     "ni": "one round that asks with the whole record",
     "nt": "whole graph, no follow-up",
     "nl": "raw evidence in the room of a summary",

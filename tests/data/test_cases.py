@@ -67,7 +67,7 @@ def test_the_ceiling_is_that_of_the_best_set_of_cases(seed: int, k: int) -> None
             for p in asked]  # fmt: skip
     assert found["examples"] == pytest.approx(np.mean(best))
     assert found["parametric"] == pytest.approx(np.mean([directly(p.phenotypes, []).max() for p in asked]))
-    assert found["parametric"] <= found["examples"] + 1e-12 and found["told"] == EXACT
+    assert found["parametric"] <= found["examples"] + 1e-12 and found["truth"] == EXACT
 
 
 def test_only_phenotypes_tell() -> None:

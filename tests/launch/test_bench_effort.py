@@ -38,6 +38,6 @@ def test_every_selector_at_a_small_effort(tmp_path: Path) -> None:
     own = ["data.patients=200", "system.k_g=4", f"data.cache={tmp_path}", "threads=1"]
     found = effort(1, own, efforts=(8,))
     for name, row in found["selectors"].items():
-        assert row["prompts"] <= 8 and 0 <= row["accuracy"][0] <= found["ceilings"]["told"] + 0.05, name
+        assert row["prompts"] <= 8 and 0 <= row["accuracy"][0] <= found["ceilings"]["truth"] + 0.05, name
         assert ("walk at 8 less it" in row) == (not name.startswith("graphwalker"))
     assert found["patients"] == 60 and found["selectors"]["zero_shot"]["prompts"] == 0

@@ -15,7 +15,7 @@ case tells by a shared phenotype, and a patient with two families needs cases of
 
     parametric  without any case: how many phenotypes the patient has.
     examples    with those k training cases that together tell most.
-    told        with every course known.
+    truth       with every course known.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def ceilings(asked: Sequence[Person], pool: Sequence[Person], k: int) -> dict[st
     for person in pool:
         for phenotype in person.phenotypes:
             holders.setdefault(phenotype, []).append(person)
-    found = {"parametric": 0.0, "examples": 0.0, "told": EXACT}
+    found = {"parametric": 0.0, "examples": 0.0, "truth": EXACT}
     for person in asked:
         prior = _believed(person.phenotypes)
         found["parametric"] += float((prior @ _answers(len(person.phenotypes))).max()) / len(asked)
