@@ -2,6 +2,8 @@
 
 import copy
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from ghar.llm.demo_model import build_tokenizer
 from ghar.llm.engine import Request
 from ghar.llm.scripted import ScriptedEngine
 from ghar.llm.tokens import encode_many, encode_prompt, encode_reply
-from ghar.plain import count_marks, plain, readable
+from ghar.plain import count_marks, marks_of, plain, readable
 from ghar.selectors.prompt import make_prompt
 
 CHAT = (
@@ -122,3 +124,39 @@ def test_abstracts_of_half_a_character(tmp_path):
     (folder / "a.jsonl").write_text(row)
     found = read_abstracts(folder, tmp_path / "cache")
     assert (found.ids[0], found.texts[0]) == ("1\ufffd", "A \ufffd title. half a character")
+
+
+OLD = (("[\ud800-\udfff]", "\ufffd"), ("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]", " "),
+       ("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]", ""))  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(st.sampled_from(PIECES), st.characters(codec=None), st.text(max_size=3))).map("".join))
+def test_readable_is_one_substitution_after_the_other(text):
+    expected, places = text, 0
+    for pattern, instead in OLD:
+        expected, made = re.subn(pattern, instead, expected)
+        places += made
+    assert readable(text) == expected
+    assert count_marks(text) == places + len(marks_of(None).findall(expected))
+
+
+def test_every_character_there_is():
+    every = expected = "".join(map(chr, range(0x110000)))
+    for pattern, instead in OLD:
+        expected = re.sub(pattern, instead, expected)
+    assert readable(every) == expected
+
+
+@pytest.mark.parametrize("piece", ["\x0b", "7 \ufeff.", "\ud800no", "ß\x1b[31m", "\U000e0041x", "\u2028[]"])
+def test_a_megabyte_of_anything_takes_milliseconds_and_twice_as_much_twice_that(piece):
+    text = piece * (1_000_000 // len(piece))
+    took = [min(seconds(half) for _ in range(5)) for half in (text[: len(text) // 2], text)]
+    assert took[1] < 0.1 and took[1] < 4 * took[0] + 0.01, took
+
+
+def seconds(text):
+    start = time.process_time()
+    plain(text)
+    count_marks(text)
+    return (time.process_time() - start) / 2
