@@ -2,7 +2,8 @@
 
 The first line of a file gives the reply's budget ("max_tokens 64"); the rest is the template, with fields in
 braces. Same inputs and output contract as Figs. 12-15 of the GHAR paper, in our own words. What a template puts between
-<data> and </data> cannot end there: such marks in a field's own text get other brackets.
+<data> and </data> cannot end there: such marks in a field's own text get other brackets. In a template without marks a
+line of a field that begins as one of the template's own lines does ("answer:", "# Patient") gets a mark of quotation.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 DATA = re.compile(r"</?\s*data\s*>", re.IGNORECASE)
+FIELD = re.compile(r"\{(\w+)\}")
+QUOTED = "> "  # before a line of a field that would begin another part of the prompt
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,9 @@ class Template:
     def render(self, **fields: object) -> str:
         if DATA.search(self.text):
             fields = {name: _inside(value) for name, value in fields.items()}
+        elif (heads := _heads(self.text)) is not None:
+            begins = _at_begin(self.text)
+            fields = {name: quoted(value, heads, name in begins) for name, value in fields.items()}
         return self.text.format_map(fields)
 
     def unmarked(self) -> Template:
@@ -37,6 +43,41 @@ class Template:
 def _inside(value: object) -> object:
     """A field's value that neither opens nor closes what a template marks as data."""
     return DATA.sub(lambda mark: f"[{mark[0][1:-1]}]", value) if isinstance(value, str) else value
+
+
+def quoted(value: object, heads: re.Pattern[str], at_begin: bool = True) -> object:
+    """A text none of whose lines begins as `heads` (`heads_of`) do: such lines are marked as quotations.
+
+    at_begin: whether its first line begins a line of the prompt. Other values come back as they are.
+    """
+    if not isinstance(value, str) or heads.search(value) is None:
+        return value
+    first, end, rest = (value.partition("\n") if not at_begin else ("", "", value))
+    return first + end + heads.sub(lambda found: f"{QUOTED}{found[0]}", rest)
+
+
+def heads_of(*heads: str) -> re.Pattern[str]:
+    """Finds lines that begin with one of `heads`, whatever the case of their letters and the blanks around them."""
+    words = sorted({" ".join(head.split()) for head in heads}, key=lambda head: (-len(head), head))
+    pattern = "|".join(r"[ \t]+".join(map(re.escape, head.split())) + (r"\b" * head[-1].isalnum()) for head in words)
+    return re.compile(rf"(?:^|(?<=\r))[ \t]*(?:{pattern})", re.IGNORECASE | re.MULTILINE)
+
+
+@cache
+def _heads(template: str) -> re.Pattern[str] | None:
+    """What lines of a template begin with that order it: before a field, before a colon at the end, a heading."""
+    found = []
+    for line in template.split("\n"):
+        before, field, _ = line.partition("{")
+        if before.strip() and (field or before.startswith("# ") or before.rstrip().endswith((":", "?"))):
+            found.append(before)
+    return heads_of(*found) if found else None
+
+
+@cache
+def _at_begin(template: str) -> frozenset[str]:
+    """Fields that stand at the beginning of a line."""
+    return frozenset(found[1] for line in template.split("\n") if (found := FIELD.match(line)))
 
 
 @cache

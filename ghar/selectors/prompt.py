@@ -25,12 +25,14 @@ from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.views.series import UNITS, USUAL, number
 from ghar.data.views.visits import TextView
 from ghar.errors import BadInput
+from ghar.llm.prompts import heads_of, quoted
 from ghar.llm.tokens import told_apart
 from ghar.plain import plain
 from ghar.selectors.protocol import Patient
 
 SHORTEST = 16  # tokens a record must be allowed at least
 END = "\n\n"  # of an example
+PARTS = heads_of("Example:", "Patient:", "Answer:")  # no line of a record may begin as these do
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,12 +133,12 @@ def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int) -> 
 
 def example_text(text: str, label: str) -> str:
     """A case as an example with its answer."""
-    return f"Example:\n{text}\nAnswer: {label}{END}"
+    return f"Example:\n{quoted(text, PARTS)}\nAnswer: {label}{END}"
 
 
 def asked_text(text: str) -> str:
     """A case as the one in question, up to the place of the answer."""
-    return f"Patient:\n{text}\nAnswer:"
+    return f"Patient:\n{quoted(text, PARTS)}\nAnswer:"
 
 
 def head_text(task: Task, features: Sequence[str]) -> str:
