@@ -22,6 +22,7 @@ from envs.play import play, stage_of
 from envs.records import Records
 from envs.rollout import derive_seed
 from envs.system import Exercises, Practice, System, build
+from ghar.config import Task
 from ghar.episode import Act, Completion, Episode
 
 BASE_FORMAT = 1  # raise it when the exercises change
@@ -76,7 +77,7 @@ def practice(records: Records, spec: object) -> Practice | None:
         return None
     data = config.data
     key = (
-        BASE_FORMAT, (data.name, data.world_seed, data.two_steps, data.leakage), asdict(config.task),
+        BASE_FORMAT, (data.name, data.world_seed, data.two_steps, data.leakage), asdict(_whole(config.task)),
         config.retriever.kind, repr(spec), sorted(SHARES.items()), sorted(PLAYED.items()),
         (STOPS, LED, MADE_UP, PASSES),
     )  # fmt: skip
@@ -101,11 +102,16 @@ def made_up(records: Records, patients: int) -> tuple[System[Any], EventRules, M
     """The system on made-up patients, what is true of them, and the names of codes."""
     config = records.config
     seed = derive_seed(config.data.world_seed, "made-up") % 2**31
-    data, task = replace(config.data, world_seed=seed, patients=patients), replace(config.task, max_test=None)
-    other = Records(replace(config, data=data, task=task))
+    data = replace(config.data, world_seed=seed, patients=patients)
+    other = Records(replace(config, data=data, task=_whole(config.task)))
     made = build(other)
     reader: Any = made.fixed[made.teacher or ""]()
     return made, reader.rules, other.charted.names()
+
+
+def _whole(task: Task) -> Task:
+    """The task without what a run cuts of its patients."""
+    return replace(task, max_train=None, max_valid=None, max_test=None)
 
 
 def token_names(rules: EventRules, names: Mapping[str, str]) -> list[str]:

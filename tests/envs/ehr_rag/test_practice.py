@@ -78,6 +78,15 @@ def test_the_same_exercises_again(system: System[Any], exercises: Exercises) -> 
     assert again.names == exercises.names
 
 
+def test_a_base_is_the_same_however_few_patients_a_run_plays(cache: Path, system: System[Any]) -> None:
+    own = ["+experiment=ehr_rag_demo", "data.patients=30", f"data.cache={cache}"]
+    fewer = build(Records(load([*own, "task.max_test=3"])))
+    other = build(Records(load([*own, "system.rows=12"])))
+    assert isinstance(system.practice, Practice) and isinstance(fewer.practice, Practice)
+    assert fewer.practice.key == system.practice.key
+    assert isinstance(other.practice, Practice) and other.practice.key != system.practice.key
+
+
 def test_real_patients_have_no_practice(cache: Path) -> None:
     full = build(Records(load(["+experiment=ehr_rag_demo", "data.patients=30", f"data.cache={cache}",
                                "env.prompts=full"])))  # fmt: skip
