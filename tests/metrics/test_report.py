@@ -199,6 +199,17 @@ def test_a_page_of_two_labels_shows_decision_curves(tmp_path: Path):
     assert all(name in drawn for name in ("After SFT", "After RL", "act on everyone"))
 
 
+def test_episodes_are_a_data_set_as_they_are(whole_run: RunFolder, episodes: dict[str, list[dict[str, Any]]]):
+    """docs/training.md: what `datasets` reads is what the run has written."""
+    import datasets
+
+    file, cache = whole_run.path / "episodes" / "ghar_rl.jsonl", whole_run.path / "cache"
+    found = datasets.load_dataset("json", data_files=str(file), split="train", cache_dir=str(cache))
+    assert [{key: row[key] for key in own} for row, own in zip(found, episodes["ghar_rl"], strict=True)] == [
+        json.loads(line) for line in file.read_text().splitlines()
+    ]
+
+
 def test_the_critic_is_judged_in_words() -> None:
     def row(step: int, own: float, boosting: float | None, worthless: float = 0.0) -> dict[str, object]:
         numbers = {"train/explained_variance": own, "train/critic/worthless": worthless}
