@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ghar.data.demo import story
 from ghar.data.demo.graph import DISPLAY, QUALIFIERS, TARGET
@@ -74,19 +75,59 @@ def grades_in(text: str) -> list[int]:
     return [int(g) for g in re.findall(r"grade (\d) course", text)]
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a text states of a name: its grade, and the target behind which it stands; None where it states none."""
+
+    grade: int | None
+    target: str | None = None
+
+
 def grade_in(name: str, context: str) -> int | None:
+    """The grade of `reading`."""
+    return reading(name, context).grade
+
+
+def reading_of(topic: str, context: str) -> Reading:
+    """`reading` of "disease <name>" or "drug <name>"; a drug's grade stands behind its target alone (`RELATIONS`)."""
+    kind, name = topic.split(" ", 1)
+    found = reading(name, context)
+    return found if kind != "drug" or found.target is not None else Reading(None)
+
+
+def reading(name: str, context: str) -> Reading:
     """The highest grade that a clause of `context` states of `name`, or of what it names as its target. Clauses end at
     . ; or a line; those of what is absent count for nothing."""
     clauses = [plain(clause) for clause in re.split(r"[.;\n]", context)]
     own = _about(name, clauses)
-    behind = [target for clause in own for target in NAMED_TARGET.findall(clause)]
-    told = [clause for target in behind for clause in _about(target, clauses)] or own
-    return max((grade for clause in told for grade in grades_in(clause)), default=None)
+    behind = list(dict.fromkeys(target for clause in own for target in _targets(name, clause)))
+    told = {target: _highest(_about(target, clauses)) for target in behind}
+    graded = [(grade, target) for target, grade in told.items() if grade is not None]
+    if behind:
+        return Reading(*max(graded)) if graded else Reading(None, behind[0])
+    return Reading(_highest(own))
+
+
+def _targets(name: str, clause: str) -> list[str]:
+    """What a clause about `name` says to be its target, from either side: "x target y", "y is a target of x"."""
+    before, stands, after = clause.partition(f" is a {TARGET} of ")
+    if stands:
+        return [before] if after == plain(name) else []
+    return NAMED_TARGET.findall(clause)
+
+
+def _highest(clauses: Sequence[str]) -> int | None:
+    return max((grade for clause in clauses for grade in grades_in(clause)), default=None)
 
 
 def _about(name: str, clauses: Sequence[str]) -> list[str]:
-    own = re.compile(rf"(?<![a-z0-9]){re.escape(plain(name))}(?! (?:{OTHER_FORM}))(?![a-z0-9])")
+    own = _alone(plain(name))
     return [clause for clause in clauses if own.search(clause) and ABSENT not in clause]
+
+
+@lru_cache(maxsize=16384)  # the same names are looked for in text after text
+def _alone(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![a-z0-9]){re.escape(name)}(?! (?:{OTHER_FORM}))(?![a-z0-9])")
 
 
 def topic_of(code: str, name: str) -> str:

@@ -21,7 +21,7 @@ kare_dgra: KARE's selection for one patient among `--share` of 60,000 communitie
 events: EHR-RAG's event store of `--share` of 10,000 patients with 5,000 events each, and one ETHER query.
 kare_graph: KARE's filter of `--share` of 44,000 concept sets, and path search on two graphs of a million edges.
 trivial: what every environment pays policies that take no thought; writes the tables of envs/NAME/README.md.
-distill: KARE's distilled model against its backbone on the demo world, under `--seeds` seeds.
+distill: KARE's distilled model against models that learn labels alone, on the demo world, under `--seeds` seeds.
 injection: how often text planted in records and findings changes a decision, on `--share` of 100 cases a system.
 service: the retrieval service under `--share` of 1,000 clients, a tenth of them hostile.
 flips: `--share` of 10,000 flipped bits in caches, indexes, models, checkpoints, lessons: found, harmless, silent.

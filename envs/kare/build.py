@@ -2,7 +2,8 @@
 
 Each step lies in a folder of its own below data.cache, named by a fingerprint of all that it depends on, written whole
 or not at all. What an engine answered is kept beside them as it comes, so a build that was stopped goes on where it
-stopped, and one that changes a later step pays for no answer twice. Only training patients are read.
+stopped, and one that changes a later step pays for no answer twice. Of patients only those of training are read; the
+graph is of every concept of the cohort's coding system.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from envs.kare.settings import Settings, sizes
 from envs.records import Records
 from ghar.config import Config
 from ghar.data.readers.abstracts import Abstracts, read_abstracts
+from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
 from ghar.kg.clusters import THRESHOLDS, Clusters, cluster, rewrite
 from ghar.kg.communities import Communities, detect
@@ -43,7 +45,7 @@ from ghar.retrieval.patient_graph import ConceptNodes, concept_nodes
 from ghar.seal import sound
 from ghar.storage import new_folder
 
-FORMAT = 2  # raise it when a step would give something else from the same inputs
+FORMAT = 3  # raise it when a step would give something else from the same inputs
 BATCH = 4096  # names encoded at once
 WORDS_ALONE = (0.01, 0.02, 0.03, 0.04, 0.05)  # thresholds of an encoder that knows no meaning, and so no synonyms
 REPORT = "report.json"
@@ -143,7 +145,7 @@ def indexed(abstracts: Abstracts, encoder: Encoder, config: Config) -> AbstractC
 def _graphs(build: _Build) -> Path:
     """Section 3.1.1: the graph of every concept, from three sources."""
     records, own = build.records, build.own
-    sets = concept_sets(records.splits.train, records.name_of)
+    sets = concept_sets(records.splits.train, records.name_of, _coding(records))
     spec = ConstructSpec(own.concepts, own.path_length, own.path_count, own.path_nodes)
     links, abstracts, graph = sorted(records.links.nodes.items()), abstracts_of(records, own), records.graph
     papers = None if abstracts is None else (abstracts.fingerprint, build.encoder.key)
@@ -167,6 +169,12 @@ def _graphs(build: _Build) -> Path:
         return report.as_dict()
 
     return build.step("graphs", inputs, make)
+
+
+def _coding(records: Records) -> list[str]:
+    """The cohort's codes of conditions, procedures and drugs: its coding system, which says nothing of any patient."""
+    codes = records.cohort.codes
+    return codes.filter(kinds_of(codes).is_not_null())["code"].to_list()
 
 
 def _clusters(build: _Build, before: Path, graphs: ConceptGraphs) -> Path:

@@ -16,6 +16,7 @@ from envs.kare.settings import Settings
 from ghar.data.cohort import Visit
 from ghar.data.readers.abstracts import Abstracts
 from ghar.episode import Evidence, Retrieve
+from ghar.kg.triples import concept_name
 from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.retrieval.community_corpus import CommunityCorpus
 from ghar.retrieval.community_index import CommunityIndex
@@ -30,12 +31,21 @@ class SearchAbstracts(Retrieve):
 
 @dataclass(frozen=True)
 class Names:
-    """Text of a code; the code itself where no one describes it."""
+    """A code in words: the name of its concept, spelt as the communities spell it, so that what is read of a condition
+    can be found by its name; the code itself where no one describes it.
+
+    texts: of codes, as records have them.
+    """
 
     texts: Mapping[str, str]
 
     def __call__(self, code: str) -> str:
-        return self.texts.get(code, code)
+        return self.of_all.get(code, code)
+
+    @cached_property
+    def of_all(self) -> dict[str, str]:
+        """Of every code that somebody describes; a text without a letter or digit stays as it is."""
+        return {code: concept_name(text) or text for code, text in self.texts.items()}
 
 
 @dataclass(frozen=True, eq=False)

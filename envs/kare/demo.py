@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.case import topics_of
 from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
+from envs.kare.corpus import Names
 from envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
 from envs.scene import Scene
 from envs.system import words
@@ -48,7 +49,7 @@ def demo_communities(folder: str | None = None, patients: int = PATIENTS, seed: 
     samples = samples[:SAMPLES]
     graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
-    names = links.names_of(cohort.names(), graph)
+    names = Names(links.names_of(cohort.names(), graph)).of_all
     concepts = _concept_graphs(samples, names, dict(links.nodes), graph)
     communities = detect(concepts, runs=RUNS, max_cluster=LARGEST, seed=seed)
     kept, encoder = cache_of(folder) / "kare-views", HashingEncoder(WIDTH)

@@ -12,6 +12,7 @@ so every variant is one episode. A case holds its label for rewards; no prompt i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -99,7 +100,8 @@ class KareEpisodes:
         spec, request, evidence = self.spec, self.look_up(case), Evidence()
         if request is not None:
             evidence = yield request
-        knowledge = knowledge_text(evidence, spec.tokens, self.count)
+        known = knowledge_of(evidence, spec.tokens, self.count)
+        knowledge = known.text
         if spec.reasoning == "within":
             both: Reply = yield self._act("both", case, knowledge, evidence, lambda text: parse_both(text, case.task))
             chain, label = split_both(both.text), both.value
@@ -110,7 +112,7 @@ class KareEpisodes:
             reply: Reply = yield self._predict(case, knowledge, evidence)
             chain, label = "", reply.value
         step = Step(case.task.question, chain, bool(evidence.passages), evidence=evidence.text)
-        return KarePrediction(label, (step,), chain=chain, evidence=evidence, shown=len(knowledge.splitlines()))
+        return KarePrediction(label, (step,), chain=chain, evidence=evidence, shown=known.passages)
 
     def _reason(self, case: KareCase, knowledge: str, evidence: Evidence) -> Act:
         return self._act("reason", case, knowledge, evidence, as_text)
@@ -171,15 +173,35 @@ def _prompt(role: str, case: KareCase, knowledge: str, prompts: Prompts, advice:
     return templates[role].render(context=context, labels=labels)
 
 
-def knowledge_text(evidence: Evidence, tokens: int, count: Callable[[str], int]) -> str:
-    """The passages as a list, as many of the first as fit whole into `tokens` as `count` counts them: the one that was
-    selected last goes first."""
+@dataclass(frozen=True)
+class Knowledge:
+    """What of the evidence a prompt shows, and how many passages that is of."""
+
+    text: str
+    passages: int
+
+
+def knowledge_of(evidence: Evidence, tokens: int, count: Callable[[str], int]) -> Knowledge:
+    """The passages as a list, as many of the first as fit into `tokens` as `count` counts them: the one that was
+    selected last goes first. Communities overlap: a sentence that stands in an earlier passage to the letter is not
+    shown again."""
     lines: list[str] = []
-    for passage in evidence.passages:
-        lines.append(f"- {' '.join(passage.text.split())}")
+    said: set[str] = set()
+    for number, passage in enumerate(evidence.passages):
+        sentences = dict.fromkeys(re.split(r"(?<=\.) ", " ".join(passage.text.split())))
+        new = [sentence for sentence in sentences if sentence and sentence not in said]
+        if not new:
+            continue
+        lines.append(f"- {' '.join(new)}")
         if count("\n".join(lines)) > tokens:
-            return "\n".join(lines[:-1])
-    return "\n".join(lines)
+            return Knowledge("\n".join(lines[:-1]), number)
+        said.update(new)
+    return Knowledge("\n".join(lines), len(evidence.passages))
+
+
+def knowledge_text(evidence: Evidence, tokens: int, count: Callable[[str], int]) -> str:
+    """The text of `knowledge_of`."""
+    return knowledge_of(evidence, tokens, count).text
 
 
 def join_both(chain: str, label: str) -> str:

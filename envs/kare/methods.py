@@ -3,7 +3,11 @@
 variant            looks up      similar patients  reasoning         whose answers
 kare               communities   1 of each label   as system.tasks   the trained model's
 no_reasoning       communities   1 of each label   none              the trained model's
+no_knowledge       nothing       1 of each label   as system.tasks   the trained model's
+no_similar         communities   no                as system.tasks   the trained model's
+label_only         communities   1 of each label   none              the base model's after SFT on labels alone
 backbone           communities   1 of each label   none              the model's before any training
+kare_base          communities   1 of each label   as system.tasks   the same
 kare_zero_shot     communities   no                in one reply      the same; the prompt says what to weigh
 zero_shot          nothing       no                in one reply      ... base context only
 few_shot           nothing       1 of each label   in one reply      ... N = 2; few_shot_4: N = 4
@@ -31,6 +35,7 @@ from ghar.retrieval.community_corpus import SelectCommunities
 
 LooksUp = Literal["communities", "abstracts", "nothing"]
 RULE = "rule"  # of System.fixed
+LABELS = "label_only"  # of System.stages
 REASONING: dict[str, Reasoning] = {
     "multitask": "beside", "multitask_weighted": "beside", "two_in_one": "within", "label_only": "none"
 }  # fmt: skip
@@ -54,10 +59,15 @@ class Method:
 
 def variants_of(own: Settings, advice: str, abstracts: bool) -> dict[str, Variant]:
     """All variants, in the order of tables. advice: for prompts to an untrained model. abstracts: there are some."""
+    how = REASONING[own.tasks]
     found = {
-        "kare": Variant("kare", "KARE", Method("communities", 1, REASONING[own.tasks])),
+        "kare": Variant("kare", "KARE", Method("communities", 1, how)),
         "no_reasoning": Variant("no_reasoning", "KARE without reasoning", Method("communities", 1, "none")),
+        "no_knowledge": Variant("no_knowledge", "KARE without communities", Method("nothing", 1, how)),
+        "no_similar": Variant("no_similar", "KARE without similar patients", Method("communities", 0, how)),
+        LABELS: Variant(LABELS, "labels alone", Method("communities", 1, "none"), LABELS),
         "backbone": Variant("backbone", "backbone in KARE's context", Method("communities", 1, "none"), "base"),
+        "kare_base": Variant("kare_base", "backbone that reasons", Method("communities", 1, how), "base"),
         "kare_zero_shot": _asked("kare_zero_shot", "zero-shot with communities", "communities", 0, advice),
         "zero_shot": _asked("zero_shot", "zero-shot", "nothing", 0, advice),
         "few_shot": _asked("few_shot", "few-shot, N=2", "nothing", 1, advice),

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.case import topics_of
-from envs.grades import POSITIVE_FROM, RELATIONS, Knowledge, SpreadRule, exact_knowledge, finding, follows, grade_in
+from envs.grades import POSITIVE_FROM, RELATIONS, Knowledge, SpreadRule, exact_knowledge, finding, follows, reading_of
+from envs.kare.corpus import Names
 from envs.kare.episode import KareCase, join_both
 from envs.records import Records
 from ghar.data.demo import story
@@ -32,7 +33,7 @@ class GradeRule:
     def _reply(self, role: str, case: KareCase, context: str) -> str:
         known = self.knowledge.grades
         grades = {
-            topic: known[topic] if topic in known else grade_in(topic.split(" ", 1)[1], context)
+            topic: known[topic] if topic in known else reading_of(topic, context).grade
             for topic in case.topics
         }
         highest = max((grade for grade in grades.values() if grade is not None), default=0)
@@ -60,8 +61,9 @@ class Seen:
 
 def belief(records: Records) -> Belief:
     """What the rules know of the task of `records`."""
-    seen = [Seen(topics_of(sample, records.name_of), sample.label) for sample in records.splits.train]
-    return rule_belief(records.world, records.names, records.config.task.name, len(records.task.labels), seen)
+    name_of = Names(records.names)
+    seen = [Seen(topics_of(sample, name_of), sample.label) for sample in records.splits.train]
+    return rule_belief(records.world, name_of.of_all, records.config.task.name, len(records.task.labels), seen)
 
 
 def rule_belief(world: World | None, names: Mapping[str, str], task: str, labels: int, seen: Sequence[Seen]) -> Belief:

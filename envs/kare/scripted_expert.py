@@ -1,8 +1,10 @@
 """The demo's expert for KARE's chains: a fixed rule that stands where the paper has Claude 3.5 Sonnet.
 
 It knows the grades of the common conditions and drugs, as a large model would, reads those of the others in the
-retrieved knowledge, and reasons by the demo world's own law (ghar/data/demo/story.py): the highest grade decides. Its
-confidence falls where the context does not state a grade that it needs, and where its law and the label disagree.
+retrieved knowledge, and reasons by the demo world's own law (ghar/data/demo/story.py): the highest grade decides. So
+the five parts of a chain (prompts/expert/chain.txt) are: what of the record it knows; what the knowledge states of the
+rest, name by name, and over which target; the similar patients' outcomes; the highest grade; the answer. Its confidence
+falls where the context does not state a grade that it needs, and where its law and the label disagree.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from envs.grades import Knowledge, finding, grade_in
+from envs.grades import Knowledge, Reading, finding, hop, reading_of
 
 SECTION = re.compile(r"(?m)^# (.+)$")
 
@@ -25,11 +27,12 @@ def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[st
         parts = SECTION.split(prompt)
         given = dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
         labels = re.findall(r"one of: (.+)\.", given["Task"])[0].split(", ")
-        topics = topics_in(given["Patient"])
-        grades = {topic: _grade(topic, knowledge, given["Medical knowledge"]) for topic in topics}
+        topics, told = topics_in(given["Patient"]), given["Medical knowledge"]
+        known = {topic: knowledge.grades[topic] for topic in topics if topic in knowledge.grades}
+        read = {topic: reading_of(topic, told) for topic in topics if topic not in known}
         truth = labels.index(given["Real ending"].split("\n")[0])
         outcomes = re.findall(rf"(?m)^outcome: ({'|'.join(map(re.escape, labels))})$", given["Similar patients"])
-        return _written(grades, outcomes, truth, labels, knowledge, threshold)
+        return _written(known, read, outcomes, truth, labels, knowledge, threshold)
 
     return reply
 
@@ -46,15 +49,16 @@ def topics_in(record: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _grade(topic: str, knowledge: Knowledge, context: str) -> int | None:
-    """What the expert knows, else what the context states of this very name; None for neither."""
-    if topic in knowledge.grades:
-        return knowledge.grades[topic]
-    return grade_in(topic.split(" ", 1)[1], context)
+def _found(topic: str, read: Reading) -> str:
+    """What the context states of a topic; a grade that stands behind a target is the target's."""
+    if read.target is None:
+        return finding(topic, read.grade)
+    return f"{hop(topic, read.target)}; {finding(f'gene {read.target}', read.grade)}"
 
 
 def _written(
-    grades: Mapping[str, int | None],
+    known: Mapping[str, int],
+    read: Mapping[str, Reading],
     outcomes: Sequence[str],
     truth: int,
     labels: Sequence[str],
@@ -62,16 +66,17 @@ def _written(
     threshold: int | None,
 ) -> str:
     """Chain and confidence. It is given the label, so what it concludes is the label, whatever its law says."""
-    highest = max((grade for grade in grades.values() if grade is not None), default=None)
+    grades = [*known.values(), *(one.grade for one in read.values())]
+    highest = max((grade for grade in grades if grade is not None), default=None)
     agrees = highest is not None and knowledge.label_of(highest) == truth
-    complete = bool(grades) and None not in grades.values()
+    complete = bool(grades) and None not in grades
     law = "" if threshold is None else f", {labels[1]} from {threshold} on"
     reasoning = "no grade is stated" if highest is None else f"highest grade {highest} course{law}"
     if highest is not None and not agrees:
         reasoning += ", an exception"
     lines = (
-        f"1. {'; '.join(grades) or 'nothing recorded'}",
-        f"2. {'; '.join(finding(topic, grade) for topic, grade in grades.items()) or 'nothing applies'}",
+        f"1. {'; '.join(finding(topic, grade) for topic, grade in known.items()) or 'nothing known'}",
+        f"2. {'; '.join(_found(topic, one) for topic, one in read.items()) or 'nothing needed'}",
         f"3. {', '.join(outcomes) or 'none'}",
         f"4. {reasoning}",
         f"5. {labels[truth]}",

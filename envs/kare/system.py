@@ -10,24 +10,27 @@ records -> envs/kare/build.py      communities of a graph made from three source
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from envs.grades import follows
 from envs.kare.build import KareGraph, abstracts_of, build_communities
-from envs.kare.cases import CutSplits, Neighbourhood, Writer
+from envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
+from envs.kare.ceilings import kare_ceilings, law_of
 from envs.kare.coagent import Guidelines, advise
 from envs.kare.corpus import KareCorpus, Names, PatientGraphs, equations
 from envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
 from envs.kare.learner import Learner
-from envs.kare.lessons import School
-from envs.kare.methods import LISTED, RULE, Player, look_up, variants_of
+from envs.kare.lessons import School, look_up_all
+from envs.kare.methods import LABELS, LISTED, RULE, Player, look_up, variants_of
+from envs.kare.practice import practice
 from envs.kare.rows import Rows
-from envs.kare.rule import rule_of
+from envs.kare.rule import belief, rule_of
 from envs.kare.settings import Settings, contradictions, sizes
 from envs.records import Records
-from envs.system import WORDS, Pairs, Reader, System, words
+from envs.system import WORDS, Pairs, Practice, Reader, System, words
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.kg.considerations import considerations_of
@@ -77,14 +80,16 @@ class Kare:
             fixed={RULE: partial(rule_of, records)},
             teacher=RULE,
             texts=self.texts,
-            practice="ghar",
+            practice=self.practice,
             pairs=self.pairs,
+            stages={LABELS: self.label_pairs},
             row=rows.row,
             numbers=rows.numbers,
             summary=partial(self._summary, learner),
             pairs_of=(("scripted", "scripted_base"), ("kare", "no_reasoning")),
             prepare=learner.prepare,
             partitions=partitions(self.graph.index),
+            ceilings=self.ceilings,
             counts=self.counts,
             generated=records.cohort.generated,
             credentialed=records.credentialed(records.cohort),
@@ -100,10 +105,36 @@ class Kare:
             for case, evidence in zip(cases, self.corpus.retrieve(requests), strict=True)
         ]
 
+    @cached_property
+    def practice(self) -> Practice | str:
+        """The demo's base practises these prompts where outcomes follow from grades, and GHAR's elsewhere."""
+        records = self.records
+        if records.world is None or not follows(records.config.task.name):
+            return "ghar"
+        writer = Writer(self.near, records.config.env, words)
+        return practice(records, self.own, self.corpus, lambda: writer.cases(records.splits.train))
+
     def pairs(self, reader: Reader) -> Pairs:
         """What a model is distilled on."""
+        return self._school(reader, self.own).pairs()
+
+    def label_pairs(self, reader: Reader) -> Pairs:
+        """What the model that learns labels alone is trained on, from the same contexts."""
+        return self._school(reader, replace(self.own, tasks="label_only")).pairs()
+
+    def ceilings(self, cases: Sequence[KareCase]) -> dict[str, float] | None:
+        """What the communities of these cases allow at best, all of those that are found: who counts more tokens is
+        shown fewer."""
+        law = law_of(self.records.config.task.name)
+        if self.records.world is None or law is None:
+            return None
+        request = partial(look_up, "communities", self.records.config.retriever.top_n)
+        shown = look_up_all(cases, request, self.corpus, UNCUT, words)
+        return kare_ceilings(law, belief(self.records).knowledge, cases, shown)
+
+    def _school(self, reader: Reader, own: Settings) -> School:
         cases = CutSplits(self.records.splits, Writer(self.near, self.records.config.env, reader.count))
-        return School(self.records, self.own, cases, self._player(reader), self.corpus).pairs()
+        return School(self.records, own, cases, self._player(reader), self.corpus)
 
     def _player(self, reader: Reader) -> Player:
         config = self.records.config

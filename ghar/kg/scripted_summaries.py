@@ -1,7 +1,8 @@
 """The demo world's summariser: what a model would be told to do, done by rule on the prompt alone, losing no fact.
 
-Facts are grouped by head and relation, a sentence each: "disease x phenotype present grade 7 course and fever." Where
-summaries are combined, every sentence is kept once. Only a prompt's limit of words cuts, at the end of a sentence.
+Facts are grouped by head and relation, a sentence each: "x phenotype present grade 7 course and fever." A course
+"of x" is not said to be its own again. Where summaries are combined, every sentence is kept once. Only a prompt's limit
+of words cuts, at the end of a sentence.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _told(facts: str) -> list[str]:
     """One sentence for each head and relation, heads together, in the order of their first facts."""
     tails: dict[str, dict[str, list[str]]] = {}
     for head, relation, tail in FACT.findall(facts):
-        tails.setdefault(head, {}).setdefault(relation, []).append(tail)
+        tails.setdefault(head, {}).setdefault(relation, []).append(tail.removesuffix(f" of {head}"))
     return [f"{head} {relation} {_listed(own)}." for head, one in tails.items() for relation, own in one.items()]
 
 

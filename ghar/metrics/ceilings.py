@@ -12,6 +12,7 @@ MEANS = {
     "retrieval": "with retrieval",
     "examples": "with those training cases that tell most, as many as may be shown",
     "truth": "with all that is true",
+    "communities": "with all that the communities found tell",
     "ni": "one round that asks with the whole record",
     "nt": "whole graph, no follow-up",
     "nl": "raw evidence in the room of a summary",

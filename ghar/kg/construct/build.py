@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ghar.kg.construct.concepts import ConceptSets
 from ghar.kg.construct.from_engine import EnginePart, Library, corpus_part, model_part
 from ghar.kg.construct.from_graph import graph_part
@@ -34,10 +36,10 @@ class ConstructSpec:
 class ConstructionReport:
     """What went in and what came out, concepts and codes by name where something is missing.
 
-    sets, kept: concept sets before and after the filter; empty: visits without a concept. without_node: concepts the
-    graph does not know; without_set: in no kept set, so that no engine was asked about them; without_triple: that no
-    source knows anything of. pairs: what became of pairs of concepts. triples: different ones, by source and in all.
-    asked: source -> what its questions took, and how the answers were.
+    sets, kept: concept sets before and after the filter; empty: visits without a concept. alone: concepts in no kept
+    set, about each of which an engine was asked by itself. without_node: concepts the graph does not know;
+    without_triple: that no source knows anything of. pairs: what became of pairs of concepts. triples: different ones,
+    by source and in all. asked: source -> what its questions took, and how the answers were.
     """
 
     concepts: int
@@ -45,8 +47,8 @@ class ConstructionReport:
     sets: int
     empty: int
     kept: int
+    alone: int
     without_node: tuple[str, ...]
-    without_set: tuple[str, ...]
     without_triple: tuple[str, ...]
     pairs: dict[str, int]
     triples: dict[str, int]
@@ -70,6 +72,9 @@ def construct(
 ) -> tuple[ConceptGraphs, ConstructionReport]:
     """Every concept's graph G_c, their union G' (Eq. 1), and a report of what is missing.
 
+    An engine is asked about each kept set, and about each concept that is in none of them: G' is of all concepts of the
+    coding system, and a patient who comes later may have one that no training patient has.
+
     nodes: code -> node of `graph`. corpus: None leaves source (b) out, and the report shows that it did. folder: where
     each answer of the engine is stored the moment it comes, so that a job that was stopped goes on; it belongs to one
     engine, so its path should name the model. The same seed gives the same graphs.
@@ -79,22 +84,24 @@ def construct(
         advance(len(sets))
     search = PathSearch(graph, max_length=spec.max_length, max_paths=spec.max_paths, max_nodes=spec.max_nodes)
     known = graph_part(sets, search, nodes, spec.co_concepts)
+    covered = set(np.concatenate([sets[i] for i in kept.tolist()]).tolist())
+    alone = [[name] for i, name in enumerate(sets.names) if i not in covered]
+    about = [sets.names_of(i) for i in kept.tolist()] + alone
     parts: dict[str, EnginePart] = {}
     if corpus is not None:
-        parts["corpus"] = corpus_part(sets, kept, corpus, engine, folder / "abstracts.jsonl", seed)
-    parts["model"] = model_part(sets, kept, engine, folder / "concepts.jsonl", seed)
+        parts["corpus"] = corpus_part(sets, about, corpus, engine, folder / "abstracts.jsonl", seed)
+    parts["model"] = model_part(about, engine, folder / "concepts.jsonl", seed)
     every = {name: set() for name in sets.names}  # a concept that no source knows has an empty graph, too
     graphs = union({"graph": every | known.of} | {source: part.of for source, part in parts.items()})
     counts = {source: sum(source in sources for sources in graphs.sources) for source in SOURCES}
-    covered = {name for i in kept.tolist() for name in sets.names_of(i)}
     report = ConstructionReport(
         concepts=len(sets.names),
         nameless=sets.nameless,
         sets=len(sets),
         empty=sets.empty,
         kept=len(kept),
+        alone=len(alone),
         without_node=known.without_node,
-        without_set=tuple(name for name in sets.names if name not in covered),
         without_triple=tuple(name for name in sets.names if not len(graphs.of[name])),
         pairs=known.pairs,
         triples=counts | {"all": len(graphs.triples)},

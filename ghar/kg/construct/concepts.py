@@ -1,4 +1,6 @@
-"""Concept sets: which medical concepts each visit of the training patients holds (Appendices B.1 and B.2, KARE)."""
+"""Concept sets: which medical concepts each visit of the training patients holds (Appendices B.1 and B.2, KARE), and
+which other concepts the coding system has: the graph is of all of them (Section 3.1.1), patients tell what goes
+together."""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ from ghar.kg.triples import concept_name
 class ConceptSets:
     """S sets over C concepts, one per visit, in the order in which the samples first show the visits.
 
-    names: C concept names, ascending. Set i holds concept[start[i]:start[i + 1]] (start i64[S+1]; concept i32,
-    ascending in a set). patient: i64[S]. codes: concept -> its codes, ascending: codes of one name are one concept.
+    names: C concept names, ascending, those in no set among them. Set i holds concept[start[i]:start[i + 1]] (start
+    i64[S+1]; concept i32, ascending in a set). patient: i64[S]. codes: concept -> its codes, ascending: codes of one
+    name are one concept.
     nameless: codes whose text has no letter or digit, which are no concepts; empty: visits without a concept, which
     make no set.
     """
@@ -48,10 +51,13 @@ class ConceptSets:
         return {name: i for i, name in enumerate(self.names)}
 
 
-def concept_sets(samples: Iterable[Sample], name_of: Callable[[str], str]) -> ConceptSets:
+def concept_sets(
+    samples: Iterable[Sample], name_of: Callable[[str], str], coding: Iterable[str] = ()
+) -> ConceptSets:
     """The set of each visit that `samples`, those of the training split alone, show.
 
-    name_of: text of a code as patients' texts show it. A visit that several samples show counts once, with every code
+    name_of: text of a code as patients' texts show it. coding: further codes of conditions, procedures and drugs whose
+    concepts the graph is to know, whoever has them. A visit that several samples show counts once, with every code
     that one of them shows. BadInput when nothing is left.
     """
     shown: dict[int, tuple[int, set[str]]] = {}
@@ -59,13 +65,14 @@ def concept_sets(samples: Iterable[Sample], name_of: Callable[[str], str]) -> Co
         for visit in sample.history:
             _, codes = shown.setdefault(visit.visit_id, (sample.subject_id, set()))
             codes.update(visit.diagnoses, visit.procedures, visit.medications)
-    every = sorted(set().union(*(codes for _, codes in shown.values())))
+    seen = set().union(*(codes for _, codes in shown.values()))
+    every = sorted(seen.union(coding))
     name = {code: concept_name(name_of(code)) for code in every}
     own: dict[str, list[str]] = {}
     for code in every:
         own.setdefault(name[code], []).append(code)
     nameless = tuple(own.pop("", ()))
-    if not own:
+    if not any(name[code] for code in seen):
         raise BadInput(
             "The training samples show no visit with a code that has a name: choose a task whose samples do."
         )

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from ghar.data.readers.abstracts import Abstracts
 from ghar.kg.construct.answers import Extracted, read_triples
 from ghar.kg.construct.concepts import ConceptSets
@@ -51,17 +49,17 @@ class EnginePart:
 
 
 def corpus_part(
-    sets: ConceptSets, kept: np.ndarray, corpus: Library, engine: Engine, store: Path, seed: int
+    sets: ConceptSets, about: Sequence[Sequence[str]], corpus: Library, engine: Engine, store: Path, seed: int
 ) -> EnginePart:
-    """Source (b): triples of the `ABSTRACTS` abstracts nearest to each kept set.
+    """Source (b): triples of the `ABSTRACTS` abstracts nearest to each of the lists of concepts `about`.
 
-    A question is one abstract with the concepts of one set. A triple goes to the graph of every concept of the cohort
+    A question is one abstract with the concepts of one list. A triple goes to the graph of every concept of the cohort
     that the abstract mentions: by name, or because a triple of the answer names it.
     """
     template = load_prompts("ghar.kg", PROMPTS, KINDS)["abstract"]
     row_of: dict[str, int] = {}
     questions = []
-    for names, rows in _nearest(sets, kept, corpus):
+    for names, rows in _nearest(about, corpus):
         for row in rows:
             key = f"{corpus.abstracts.ids[row]}/{_digest(names)}"
             prompt = template.render(text=corpus.abstracts.texts[row], concepts="; ".join(names), most=MOST)
@@ -80,11 +78,11 @@ def corpus_part(
     return _part(answers, owners, MOST)
 
 
-def model_part(sets: ConceptSets, kept: np.ndarray, engine: Engine, store: Path, seed: int) -> EnginePart:
-    """Source (c): what the engine knows of the concepts of each kept set; a concept of the set gets the triples within
-    `HOPS` hops of it in that answer."""
+def model_part(about: Sequence[Sequence[str]], engine: Engine, store: Path, seed: int) -> EnginePart:
+    """Source (c): what the engine knows of each of the lists of concepts `about`; a concept of the list gets the
+    triples within `HOPS` hops of it in that answer."""
     template = load_prompts("ghar.kg", PROMPTS, KINDS)["concepts"]
-    concepts_of = {_digest(names): names for names in map(sets.names_of, kept.tolist())}
+    concepts_of = {_digest(names): names for names in about}
     questions = [
         Question(key, template.render(concepts="; ".join(names)), template.max_tokens)
         for key, names in concepts_of.items()
@@ -125,10 +123,10 @@ class Mentions:
         return {self.names[span] for span in spans if span in self.names}
 
 
-def _nearest(sets: ConceptSets, kept: np.ndarray, corpus: Library) -> Iterable[tuple[list[str], list[int]]]:
-    """The concepts of each kept set and the rows of its nearest abstracts."""
-    for begin in track(range(0, len(kept), CHUNK), "Find abstracts of concept sets"):
-        names = [sets.names_of(i) for i in kept[begin : begin + CHUNK].tolist()]
+def _nearest(about: Sequence[Sequence[str]], corpus: Library) -> Iterable[tuple[Sequence[str], list[int]]]:
+    """Each list of concepts and the rows of its nearest abstracts."""
+    for begin in track(range(0, len(about), CHUNK), "Find abstracts of concept sets"):
+        names = about[begin : begin + CHUNK]
         hits = corpus.nearest([", ".join(concepts) for concepts in names], ABSTRACTS)
         yield from ((concepts, [row for row, _ in near]) for concepts, near in zip(names, hits, strict=True))
 

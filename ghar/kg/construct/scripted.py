@@ -2,7 +2,8 @@
 
 From an abstract it takes the sentences of one fact that name a listed concept, as any reader could. Asked for its own
 knowledge it recites the generated world's graph: facts between listed concepts, facts that join two of them over
-another entity, and what the graph says of their course and effects.
+another entity, and what the graph says of their course and effects, for a drug also of the course behind the proteins
+that it meets.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+from ghar.data.demo.graph import CARRIER, TARGET
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.triples import Triple, concept_name, make_triple
 
@@ -21,6 +23,7 @@ VERBS = (
 )  # fmt: skip
 FACT = re.compile(rf"^(.+?) ({'|'.join(VERBS)}) (.+?)\.?$")
 COURSE = re.compile(r"grade \d+ course")
+MEETS = (TARGET, CARRIER)  # a drug's proteins behind which a course can stand
 MOST = re.compile(r"At most (\d+) facts")
 
 
@@ -63,19 +66,26 @@ def _known(concepts: set[str], facts: dict[str, list[Triple]], phenotypes: set[s
     ends = {concept: {_other(triple, concept) for triple in triples} for concept, triples in own.items()}
     shared = Counter(end for found in ends.values() for end in found)
     wanted = concepts | phenotypes | {end for end, count in shared.items() if count > 1}
-    told = [
-        _course(triple, concept)
-        for concept, triples in own.items()
-        for triple in triples
-        if _other(triple, concept) in wanted
-    ]
+    told: list[Triple] = []
+    for concept, triples in own.items():
+        for triple in triples:
+            other = _other(triple, concept)
+            behind = _courses(facts, other) if triple.relation in MEETS else []
+            if other in wanted or behind:
+                told += [_course(triple, concept), *behind]
     return list(dict.fromkeys(told))
 
 
-def _course(triple: Triple, concept: str) -> Triple:
-    """A course as the concept's own, "grade 7 course of gout": all that share a grade are no community, and would part
+def _courses(facts: dict[str, list[Triple]], entity: str) -> list[Triple]:
+    """What the graph says of an entity's course."""
+    return [_course(triple, entity) for triple in facts.get(entity, []) if COURSE.fullmatch(_other(triple, entity))]
+
+
+def _course(triple: Triple, entity: str) -> Triple:
+    """A course as the entity's own, "grade 7 course of gout": all that share a grade are no community, and would part
     a disease from what it is like."""
-    return triple._replace(tail=f"{triple.tail} of {concept}") if COURSE.fullmatch(triple.tail) else triple
+    other = _other(triple, entity)
+    return Triple(entity, triple.relation, f"{other} of {entity}") if COURSE.fullmatch(other) else triple
 
 
 def _other(triple: Triple, entity: str) -> str:

@@ -16,7 +16,8 @@ from launch.entry import load
 from trainers.rows import rows_of
 
 TINY = (
-    "+experiment=kare_demo", "data.patients=60", "system.leiden_runs=5", "task.max_test=4", "eval.bootstrap=20",
+    "+experiment=kare_demo", "task=kare_readmission", "system.tasks=multitask", "data.patients=60",
+    "system.leiden_runs=5", "task.max_test=4", "eval.bootstrap=20",
 )  # fmt: skip
 
 

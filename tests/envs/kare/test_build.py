@@ -22,7 +22,7 @@ from tests.envs.kare.playing import built, rows_as_reported
 from tests.kg.test_umls import name, relation
 
 PATHS = ("system.path_length=3", "system.path_count=5", "system.path_nodes=500", "system.leiden_runs=2")
-TINY = ("+experiment=kare_demo", "data.patients=40", "system.concepts=5", *PATHS)
+TINY = ("+experiment=kare_demo", "task=kare_readmission", "data.patients=40", "system.concepts=5", *PATHS)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from envs.kare.episode import (
     both_prompt,
     join_both,
     kare_scene,
+    knowledge_of,
     knowledge_text,
     label_prompt,
     parse_both,
@@ -158,17 +159,40 @@ def test_both_prefixes_stand_before_the_same_context(prompts: Any) -> None:
     assert body in reason and CASE.text in body and CASE.similar in body and "- known" in body
 
 
-passages = st.lists(st.text("ab c\n", max_size=30), max_size=8).map(
+passages = st.lists(st.text("ab .\n", max_size=30), max_size=8).map(
     lambda texts: Evidence(tuple(Passage(text, "community", -1, 0.0, i) for i, text in enumerate(texts)))
 )
 
 
 @given(passages, st.integers(0, 40))
 def test_knowledge_keeps_to_its_budget_and_order(found: Evidence, tokens: int) -> None:
-    lines = knowledge_text(found, tokens, words).splitlines()
-    every = [f"- {' '.join(p.text.split())}" for p in found.passages]
+    known = knowledge_of(found, tokens, words)
+    lines, every = known.text.splitlines(), _direct(found)
     assert lines == every[: len(lines)] and sum(map(words, lines)) <= tokens
     assert lines == every or sum(map(words, every[: len(lines) + 1])) > tokens
+    assert knowledge_text(found, tokens, words) == known.text and known.passages <= len(found.passages)
+    assert lines == _direct(Evidence(found.passages[: known.passages])), "what counts as shown says what is shown"
+
+
+def _direct(found: Evidence) -> list[str]:
+    """A line for each passage that says something new, without what was said before."""
+    lines: list[str] = []
+    said: list[str] = []
+    for passage in found.passages:
+        new: list[str] = []
+        for part in " ".join(passage.text.split()).replace(". ", ".|").split("|"):
+            if part and part not in said:
+                said.append(part)
+                new.append(part)
+        lines += [f"- {' '.join(new)}"] if new else []
+    return lines
+
+
+def test_a_sentence_of_an_earlier_community_is_not_shown_again() -> None:
+    told = ("gout is mild. gout hurts.", "gout hurts.", "iron is grave. gout is mild.")
+    found = Evidence(tuple(Passage(text, "community", -1, 0.0, i) for i, text in enumerate(told)))
+    known = knowledge_of(found, 20, words)
+    assert known.text == "- gout is mild. gout hurts.\n- iron is grave." and known.passages == 3
 
 
 def test_it_is_an_environment() -> None:

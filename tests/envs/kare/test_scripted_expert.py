@@ -32,13 +32,23 @@ def test_it_reasons_from_what_it_knows_and_reads():
     told = "- Gout has a grade 8 course; gout familial form has a grade 1 course.\n- mumps and rickets"
     found = chain("before: mumps\nnow: disease asthma; disease gout", 1, told, similar)
     assert found.text.splitlines() == [
-        "1. disease asthma; disease gout",
-        "2. disease asthma grade 2 course; disease gout grade 8 course",
+        "1. disease asthma grade 2 course",
+        "2. disease gout grade 8 course",
         "3. no, yes",
         "4. highest grade 8 course, yes from 5 on",
         "5. yes",
     ]
     assert CONFIDENCES[found.confidence] == "very confident"
+
+
+def test_it_follows_a_drug_to_its_target():
+    told = "- Ironox side effect grade 9 course. Ironox plus target corlanu wenmekase."
+    told += "\n- Corlanu wenmekase grade 3 course."
+    found = chain("now: drug ironox plus; disease mumps", 0, told)
+    assert found.text.splitlines()[:2] == [
+        "1. nothing known",
+        "2. drug ironox plus target corlanu wenmekase; gene corlanu wenmekase grade 3 course; disease mumps unknown",
+    ]
 
 
 @pytest.mark.parametrize("record, label, sure", [

@@ -84,7 +84,8 @@ def test_the_rules_rows_say_what_was_found_and_why(system: System[KareCase]) -> 
 
 def test_what_stands_in_the_system(system: System[KareCase]) -> None:
     assert system.main in system.variants and set(system.listed) < system.variants.keys()
-    assert {v.who for v in system.variants.values()} == {"trained", "base", "rule"} and system.teacher == "rule"
+    assert {v.who for v in system.variants.values()} == {"trained", "base", "rule", "label_only"}
+    assert system.teacher == "rule" and set(system.stages) == {"label_only"}
     assert system.partitions and system.generated and not system.credentialed
     assert len(system.texts()) == min(50, len(system.cases.train))
     assert "test samples with a concept that has no node" in system.counts and "graph nodes" in system.counts

@@ -43,6 +43,14 @@ def test_a_set_per_visit_each_visit_once() -> None:
     assert sets.nameless == ("ICD10PCS/0",) and sets.empty == 1
 
 
+def test_the_coding_system_has_concepts_that_no_patient_shows() -> None:
+    sets = concept_sets([sample(7, Visit(1, DAY, ("ICD10CM/I10",)))], NAMES.__getitem__, ["DRUG/x", "ICD10PCS/0"])
+    assert sets.names == ("hypertension", "x ray dye") and len(sets) == 1 and sets.names_of(0) == ["hypertension"]
+    assert sets.codes["x ray dye"] == ("DRUG/x",) and co_occurring(sets, 5) == [[], []]
+    with pytest.raises(BadInput, match="no visit with a code"):
+        concept_sets([sample(8, Visit(3, DAY, (), ("ICD10PCS/0",)))], NAMES.__getitem__, ["DRUG/x"])
+
+
 def test_nothing_to_start_from_is_told() -> None:
     with pytest.raises(BadInput, match="no visit with a code"):
         concept_sets([sample(8, Visit(3, DAY, (), ("ICD10PCS/0",)))], NAMES.__getitem__)

@@ -54,6 +54,17 @@ def test_what_the_world_knows_of_the_listed_concepts(extract) -> None:
     }
 
 
+def test_a_course_behind_a_drugs_protein_is_told_with_it(tmp_path) -> None:
+    """A patient's drug alone: nobody asks about its target, which he does not name."""
+    gene, plain = (50, "gene/protein", "TARG"), (51, "gene/protein", "PLAIN")
+    extract = scripted_extractor(graph_of(tmp_path, [
+        (RILUZOLE, "drug_protein", "target", gene), (COURSE, "phenotype_protein", "associated with", gene),
+        (RILUZOLE, "drug_protein", "carrier", plain),
+    ]))  # fmt: skip
+    told = set(read_triples(extract(PROMPTS["concepts"].render(concepts="riluzole"))).triples)
+    assert told == {("riluzole", "target", "targ"), ("targ", "associated with", "grade 7 course of targ")}
+
+
 def test_other_questions_are_refused(extract) -> None:
     with pytest.raises(ValueError, match="something else"):
         extract("What is the weather like?")
