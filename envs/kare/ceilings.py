@@ -1,4 +1,4 @@
-"""The best accuracy that the contexts of the demo world allow, exactly: what the shown communities tell, and without."""
+"""The best accuracy that the contexts of the demo world allow, exactly: by what communities tell, and blind."""
 
 from __future__ import annotations
 

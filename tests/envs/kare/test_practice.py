@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,7 @@ def test_no_rare_name_of_a_patient_is_practised_and_no_grade_can_be_remembered(
 
 
 def _pairs(line: str) -> list[tuple[str, str]]:
-    words = re.findall(r"[a-z0-9]+", line)
-    return list(zip(words, words[1:], strict=False))
+    return list(pairwise(re.findall(r"[a-z0-9]+", line)))
 
 
 def test_what_is_common_is_known_by_heart_against_the_context(records: Records, made: Exercises) -> None:
