@@ -35,6 +35,7 @@ from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.kg.considerations import considerations_of
 from ghar.kg.themes import theme_of
+from ghar.kg.umls import Umls
 from ghar.retrieval.community_corpus import CommunityCorpus
 from ghar.retrieval.community_index import partitions
 from ghar.retrieval.encoders import load_encoder
@@ -109,7 +110,8 @@ class Kare:
     def practice(self) -> Practice | str:
         """The demo's base practises these prompts where outcomes follow from grades, and GHAR's elsewhere."""
         records = self.records
-        if records.world is None or not follows(records.config.task.name):
+        follow = records.world is not None and follows(records.config.task.name)
+        if not follow or isinstance(records.graph, Umls):
             return "ghar"
         writer = Writer(self.near, records.config.env, words)
         return practice(records, self.own, self.corpus, lambda: writer.cases(records.splits.train))
