@@ -246,6 +246,15 @@ class Records:
         write_notes(self.root, written)
         return read_notes(written, cache)
 
+    @cached_property
+    def phenotypes(self) -> dict[int, int] | None:
+        """Which phenotype the habits of each stay's generated summary follow, for evaluation ONLY; None for others."""
+        from ghar.data.demo.notes import read_phenotypes
+
+        if self.notes(None) is None:
+            return None
+        return read_phenotypes(self.root.with_name(f"{self.root.name}-notes"))
+
     @property
     def graph_path(self) -> Path:
         """File of the graph, or folder of UMLS. BadInput where there is none."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
+from zlib import crc32
 
 import numpy as np
 
@@ -18,7 +19,17 @@ from ghar.retrieval.experience import Finder, make_finder
 from ghar.retrieval.matching import dense, tfidf
 from ghar.retrieval.report_corpus import Ranker
 from ghar.retrieval.report_texts import rank_by_text, text_scores
-from ghar.retrieval.reports import Query, ReportIndex, Scheme, Weights, rank, rank_by_thirds, weights
+from ghar.retrieval.reports import (
+    Query,
+    ReportIndex,
+    Scheme,
+    Weights,
+    allowed_stays,
+    best_rows,
+    rank,
+    rank_by_thirds,
+    weights,
+)
 
 SHOWN = 5  # diagnoses that stand for a ranked stay in the report
 ENCODED = 32  # texts an encoder sees at once
@@ -34,6 +45,8 @@ def make_ranker(settings: Settings, asked: str, index: ReportIndex, notes: Notes
     which task_focused and complementary read."""
     if settings.ranker == "text":
         return partial(rank_by_text, index, text_scores(index, notes, encoder))
+    if settings.ranker in ("random", "one_code"):
+        return partial(rank_at_random, index, settings.ranker == "one_code")
     if settings.ranker == "released":
         return partial(_rank_as_released, index)
     return partial(rank_by_codes, index, weights(cast(Scheme, settings.ranker), asked))
@@ -49,6 +62,19 @@ def rank_by_codes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Eq. 7; the text is not read."""
     return rank(index, query, weight, top_k)
+
+
+def rank_at_random(
+    index: ReportIndex, one_code: bool, query: Query, text: str, top_k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """What Eq. 7 has to beat: stays by chance; of those with the principal diagnosis where `one_code` says so and there
+    are any. The chance is the query's own."""
+    rng = np.random.default_rng(crc32(repr((query.subject_id, query.codes)).encode()))
+    allowed = allowed_stays(index, query)
+    if one_code and query.codes[0]:
+        sharing = allowed & (index.sets[0].overlap(query.codes[0][:1])[0] > 0)
+        allowed = sharing if sharing.any() else allowed
+    return best_rows(1.0 - rng.random(len(index)), allowed, top_k)
 
 
 def _rank_as_released(index: ReportIndex, query: Query, text: str, top_k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,16 +8,18 @@ and multi-agent PPO take these episodes as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from envs.exprag.flare import Pieces, flare
 from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.system import Variant
-from ghar.data.tasks.dischargeqa import Question
+from ghar.data.sections import sentences
+from ghar.data.tasks.discharge_items import BULLET
+from ghar.data.tasks.dischargeqa import ASKED, Question
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Step, as_text
-from ghar.llm.options import parse_options
+from ghar.llm.options import LETTERS, parse_options
 from ghar.llm.prompts import load_prompts
 from ghar.retrieval.report_corpus import FindExcerpts, RankReports
 from rewards.compose import EpisodeReward
@@ -98,14 +100,41 @@ class ExpragEpisodes:
         prompt = template.render(
             rule="Exactly one option is right." if question.single else "Any number of options can be right.",
             background=question.background or NOTHING,
-            experience=experience_text(ranked, evidence, self.spec.words),
+            experience=self._experience(question, ranked, evidence),
             question=question.asked,
-            options=question.menu,
+            options=question.menu if self.spec.prompts == "full" else short_menu(question),
             example="B" if question.single else "A, C",
             draft=draft,
         )
         facts = {"case": question, "ranked": ranked, "evidence": evidence}
         return Act("top", role, prompt, (), template.max_tokens, step, parse, facts)
+
+    def _experience(self, question: Question, ranked: Evidence, evidence: Evidence) -> str:
+        if self.spec.prompts == "full":
+            return experience_text(ranked, evidence, self.spec.words)
+        heading = ASKED[question.kind][2]
+        short = Evidence(tuple(replace(p, text=shortened(p.text, heading)) for p in evidence.passages))
+        kept = pieces_by_stay(short, self.spec.words)
+        lines = [f"{n}: {text}" for n, stay in enumerate(ranked.passages, 1) for text in kept.get(stay.ident, ())]
+        return "\n".join(lines) or NOTHING
+
+
+def short_menu(question: Question) -> str:
+    """The options, one a line; of sets of advice the pieces, one a line behind the letter of their set, without what
+    all sets advise, which tells nothing."""
+    if not question.single:
+        return question.menu
+    sets = [sentences(option) for option in question.options]
+    common = set.intersection(*map(set, sets))
+    lettered = [(letter, piece) for letter, one in zip(LETTERS, sets, strict=False) for piece in one]
+    return "\n".join(f"{letter} {piece}" for letter, piece in lettered if piece not in common)
+
+
+def shortened(text: str, heading: str) -> str:
+    """A piece ("heading: text") in one line without bullets, and without its heading where that is `heading`."""
+    own, _, body = text.partition(": ")
+    words = " ".join(" ".join(BULLET.sub("", line) for line in body.split("\n")).split())
+    return words if own == heading else f"{own}: {words}"
 
 
 def exprag_scene(episodes: ExpragEpisodes, corpus: Corpus, questions: Sequence[Question], eta: float) -> Scene:

@@ -11,14 +11,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from envs.exprag.baselines import Fitted, OfStay, Usual, of_option
+from envs.exprag.ceilings import experience_ceilings
 from envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
+from envs.exprag.engine_options import options_by_engine
 from envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
 from envs.exprag.flare import token_pieces
+from envs.exprag.practice import practice
 from envs.exprag.rankers import RankerStudy
 from envs.exprag.rows import question_row
 from envs.exprag.rule import MajorityOfExperiences
 from envs.exprag.settings import Settings
-from envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
+from envs.exprag.variants import (
+    LISTED_QUESTIONS,
+    MAIN,
+    PAIRS,
+    RULE,
+    prompts_of,
+    spec_of,
+    variants,
+    without_experience,
+)
 from envs.records import Records
 from envs.system import WORDS, Reader, System, Variant
 from ghar.config import Config
@@ -48,6 +61,7 @@ def build_question_system(records: Records, settings: Settings) -> System[Questi
     corpus = _corpus(records, settings, notes, kind, found, encoder)
     spec = spec_of(config, settings)
     taught = variants(replace(spec, flare=False), ExpragEpisodes)[MAIN]
+    habits = records.phenotypes if settings.notes is None else None
     made = System(
         name="exprag",
         task=Task(config.task.name, ASKED[kind][0], ()),
@@ -59,18 +73,25 @@ def build_question_system(records: Records, settings: Settings) -> System[Questi
         reward=partial(_reward, config.reward.eta),
         variants=_variants(config, settings, WORDS),
         main=MAIN,
-        listed=LISTED,
+        listed=LISTED_QUESTIONS,
         # texts are cut to words, whoever reads them; only FLARE asks a reader for more
         read_by=lambda reader: replace(made, variants=_variants(config, settings, reader)),
-        fixed={RULE: MajorityOfExperiences},
+        fixed={
+            RULE: MajorityOfExperiences,
+            "usual": partial(Usual, splits.train),
+            "options_only": partial(Fitted, splits.train, of_option),
+            "background_only": partial(Fitted, splits.train, OfStay(corpus.queries)),
+        },
         teacher=RULE,
         taught=taught,
         texts=lambda: prompts_of(splits.train, taught, corpus, MajorityOfExperiences(), config),
+        practice=practice(config, splits.train, taught.spec),
         answer=_in_letters,
         row=question_row,
         numbers=_numbers,
         summary=partial(_differences, config),
         pairs_of=PAIRS,
+        ceilings=partial(_ceilings, corpus, habits, settings.top_k, splits.train),
         judged=_ranker_study(records, settings, splits.test, corpus, encoder),
         counts=counts
         | {f"test: {rule}": n for rule, n in said_already(splits.test).items()}
@@ -103,6 +124,10 @@ def _questions(
     task, rows = records.config.task, (settings.fewest_rows, settings.most_rows)
     words = records.config.env.history_tokens
     made, counts = build_questions(records.source, notes, kind, rows=rows, words=words, seed=task.split_seed)
+    if settings.options != "rule":
+        credentialed = records.credentialed(records.source, notes)
+        made, more = options_by_engine(records.config, settings.options, made, credentialed)
+        counts = {**counts, **more}
     return split_by_patient(made, task.split, task.split_seed), counts
 
 
@@ -133,7 +158,18 @@ def _corpus(
 
 def _variants(config: Config, settings: Settings, reader: Reader) -> dict[str, Variant]:
     pieces = partial(token_pieces, reader.tokenizer)
-    return variants(spec_of(config, settings), partial(ExpragEpisodes, pieces=pieces))
+    episodes = partial(ExpragEpisodes, pieces=pieces)
+    return variants(spec_of(config, settings), episodes) | without_experience(spec_of(config, settings), episodes)
+
+
+def _ceilings(
+    corpus: ReportCorpus,
+    habits: Mapping[int, int] | None,
+    top_k: int,
+    train: Sequence[Question],
+    cases: Sequence[Question],
+) -> dict[str, float] | None:
+    return None if habits is None else experience_ceilings(corpus, habits, top_k, train, cases)
 
 
 def _ranker_study(

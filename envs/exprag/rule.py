@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from envs.exprag.baselines import in_words
 from ghar.data.sections import HEAD, sentences, split_sections
 from ghar.data.tasks.discharge_items import essence
-from ghar.data.tasks.dischargeqa import ASKED, Question, letters
+from ghar.data.tasks.dischargeqa import ASKED, Question
 from ghar.episode import Act, Completion, Evidence
 from ghar.retrieval.reports import DECIMALS
 
@@ -21,7 +22,7 @@ class MajorityOfExperiences:
     question with one right option, the one that is listed most."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(f"answer: {letters(chosen(act.facts['case'], act.facts['evidence']))}") for act in acts]
+        return [Completion(in_words(chosen(act.facts["case"], act.facts["evidence"]))) for act in acts]
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,13 @@ class Settings:
     # folder of MIMIC-IV-Note, which holds note/discharge.csv.gz; null generates summaries for generated patients, and
     # for labels of real ones shows plain records of the stays
     notes: str | None = None
+    # DischargeQA: who writes the wrong options, a rule or a server as model@http://host:8000/v1 (Figure 8 of the paper)
+    options: str = "rule"
     fewest_rows: Count = 1  # DischargeQA: that a stay has in each table
     most_rows: Count = 40  # and at most
     # by codes, with the weights of Eq. 7 so named (the middle two for DischargeQA only); released: a third from each
-    # modality's own list; by text
-    ranker: Literal["uniform", "task_focused", "complementary", "released", "text"] = "uniform"
+    # modality's own list; by text; one_code: by chance among stays with the same principal diagnosis; by chance
+    ranker: Literal["uniform", "task_focused", "complementary", "released", "text", "one_code", "random"] = "uniform"
     top_k: Count = 15  # stays that are ranked
     # how excerpts of the ranked stays' reports are found
     retriever: Literal["auto_merging", "sentence_window", "bm25", "fusion", "dense", "flare"] = "auto_merging"
@@ -40,5 +42,7 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
     if own.fewest_rows > own.most_rows:
         yield f"system.fewest_rows={own.fewest_rows} is above system.most_rows={own.most_rows}: exchange them."
+    if own.options != "rule" and "@http" not in own.options:
+        yield f"system.options={own.options} names no server: write rule, or model@http://host:8000/v1."
     if config.retriever.kind == "bm25" and (own.ranker == "text" or own.retriever != "bm25"):
         yield "retriever=bm25 makes no vectors for exprag: choose retriever=tfidf, e5 or another model's name."

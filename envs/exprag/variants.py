@@ -2,8 +2,11 @@
 
 direct            the language model without experience
 exprag            the language model with experience: what is trained
+exprag_base       the same before any training, exprag_sft after the warm-up
 scripted_direct   a fixed rule without experience
-scripted          the same rule with experience
+scripted          the same rule with experience, which reads nothing else
+
+Of questions also usual, options_only and background_only (baselines.py).
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ from ghar.llm.policy import Policy
 MAIN, RULE = "exprag", "rule"
 LISTED = ("direct", "exprag", "scripted_direct", "scripted")
 PAIRS = (("scripted", "scripted_direct"),)
+WITHOUT = {  # of questions: baselines that look nothing up
+    "usual": "Usual answer", "options_only": "Options only", "background_only": "Options and codes of the stay",
+}  # fmt: skip
+LISTED_QUESTIONS = (*WITHOUT, "direct", "exprag_base", "exprag_sft", MAIN, "scripted_direct", "scripted")
 EXAMPLES = 200  # cases whose prompts the demo's tokenizer is made from
 
 
@@ -39,10 +46,18 @@ def variants(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[st
     found = (
         Variant("direct", "LLM only", episodes(replace(spec, top_k=0))),
         Variant(MAIN, "EXPRAG", episodes(spec)),
+        Variant("exprag_base", "EXPRAG before training", episodes(spec), "base"),
+        Variant("exprag_sft", "EXPRAG after SFT", episodes(spec), "sft"),
         Variant("scripted_direct", "Rule without experience", episodes(replace(ruled, top_k=0)), RULE),
         Variant("scripted", "Rule with experience", episodes(ruled), RULE),
     )
     return {variant.name: variant for variant in found}
+
+
+def without_experience(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[str, Variant]:
+    """The baselines of questions, by name: each is a policy of its own."""
+    alone = episodes(replace(spec, top_k=0, flare=False))
+    return {name: Variant(name, title, alone, name) for name, title in WITHOUT.items()}
 
 
 def prompts_of(cases: Sequence[Any], variant: Variant, corpus: Corpus, rule: Policy, config: Config) -> list[str]:

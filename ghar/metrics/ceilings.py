@@ -13,6 +13,8 @@ MEANS = {
     "examples": "with those training cases that tell most, as many as may be shown",
     "truth": "with all that is true",
     "communities": "with all that the communities found tell",
+    "experience": "with the reports that were ranked, knowing which of them follow the patient's own habits",
+    "gold reports": "with reports alone that follow the patient's own habits",
     "ni": "one round that asks with the whole record",
     "nt": "whole graph, no follow-up",
     "nl": "raw evidence in the room of a summary",

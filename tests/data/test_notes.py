@@ -87,7 +87,8 @@ def test_generated_summaries_leave_the_world_as_it_is_and_repeat(world: Path, tm
     write_notes(world, tmp_path / "two")  # finished: kept
     assert digest(world) == before and digest(tmp_path / "one") == digest(tmp_path / "two")
     assert sorted(digest(tmp_path / "one")) == [
-        "manifest.json", "note/discharge.csv.gz", "note/discharge_detail.csv.gz", "sealed.json",
+        "manifest.json", "note/discharge.csv.gz", "note/discharge_detail.csv.gz", "phenotypes.parquet",
+        "sealed.json",
     ]  # fmt: skip
     with pytest.raises(BadInput, match="something else"):
         write_notes(world, tmp_path)

@@ -36,7 +36,7 @@ def run(config):
 launch(run)
 """
 
-KARE = ["kare_demo", "mimic4_kare_mortality", "mimic4_kare_readmission"]
+KARE = ["exprag_demo", "kare_demo", "mimic4_kare_mortality", "mimic4_kare_readmission"]  # and of EXPRAG
 
 NEEDS = {  # choices that do not go with the rest of the defaults, and what they ask for
     "pretrained": ["trainer.base.steps=0"],

@@ -1,19 +1,23 @@
 """Generated discharge summaries of the demo world, in MIMIC-IV-Note's files: note/discharge.csv.gz and
 note/discharge_detail.csv.gz. Written only when asked for, beside the world, whose own files stay as they are.
 
-The story behind them, drawn once a world from a seed stream of its own:
-    a condition is either named as a discharge diagnosis at this hospital (7 in 10) or only kept in the history;
-    a drug is either continued at home (6 in 10) or for the hospital only;
-    a condition has a drug of its own to go home with, and a piece of advice for after the discharge.
-Each habit holds in a stay with probability 0.95. Nothing before the discharge plan tells which habits hold: only the
-reports of other patients with the same conditions and drugs do. So a reader of similar reports can answer the questions
-of DischargeQA, and one who looks nothing up can not.
+The story behind them, drawn once a world from a seed stream of its own. A phenotype is a short list of diagnoses, drugs
+and procedures, that of one stay of the world; a stay follows the phenotype of whose three lists it has the largest
+shares. The habits of this hospital belong to phenotypes:
+    a condition is either named as a discharge diagnosis (6 in 10) or only kept in the history;
+    a drug is either continued at home (6 in 10) or for the hospital only, and two more are taken home;
+    two pieces of advice are given, beside two of those that everybody gets.
+Each habit holds in a stay with probability 0.95; a piece of advice that does not is another one. Nothing before the
+discharge plan tells which habits hold, and no single code tells a stay's phenotype: the reports of patients who are
+alike in several tables do. So a reader of similar reports can answer the questions of DischargeQA, and one who looks
+nothing up, or who looks up reports that share one code, can not.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from io import BytesIO
@@ -23,6 +27,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ghar.data.demo import story
 from ghar.data.demo.sources import POINTERS, SENTENCE
 from ghar.data.demo.vocabulary import Vocabulary, load_vocabulary
 from ghar.data.demo.world import World, load_world
@@ -32,37 +37,51 @@ from ghar.provenance import GENERATED, signed_mark
 from ghar.seal import sound
 from ghar.storage import new_folder
 
-FORMAT = 1
+FORMAT = 2
 STREAM = 7  # of the world's seed; the world itself draws from streams 0 to 2
-NAMED, KEPT, HABIT = 0.7, 0.6, 0.95
+NAMED, KEPT, HABIT = 0.6, 0.6, 0.95
+STAYS = 20  # of a world for each phenotype, about
+HOME, OWN = 2, 2  # drugs and pieces of advice that a phenotype has of its own
+TRUTH = "phenotypes.parquet"  # which phenotype each stay follows: for evaluation ONLY, never for a policy
 DETAIL = ("note_id", "subject_id", "field_name", "field_value", "field_ordinal")
+TABLES = ("hosp/diagnoses_icd", "hosp/procedures_icd", "hosp/prescriptions")
+DECIMALS = 9  # shares that are equal in truth may differ in the last bits
 COMPLAINTS = ("weakness", "shortness of breath", "abdominal pain", "fever", "dizziness", "confusion")
 ADVICE = (
-    "Weigh yourself every morning and write the number down.",
-    "Drink at least {n} glasses of water a day.",
-    "Do not lift anything heavier than {n} kilograms for two weeks.",
-    "See your own doctor within {n} days.",
+    "Weigh yourself every {n} hours.",
+    "Drink {n} glasses of water a day.",
+    "Lift nothing above {n} kilograms.",
+    "See your own doctor in {n} days.",
     "Check your blood pressure {n} times a week.",
-    "Keep the leg raised for {n} hours a day while you sit.",
+    "Keep the leg raised for {n} hours.",
     "Have a blood test after {n} days.",
-    "Walk for {n} minutes twice a day as far as you can.",
+    "Walk for {n} minutes twice a day.",
     "Eat no salty food for {n} weeks.",
     "Do not drive for {n} days.",
-    "Sleep with {n} pillows under your head.",
+    "Sleep with {n} pillows.",
     "Change the dressing every {n} hours.",
+    "Stay in bed for {n} hours a day.",
+    "Take a lukewarm bath every {n} days.",
+    "Climb at most {n} stairs.",
+    "Measure your temperature {n} times a week.",
+    "Inspect both feet every {n} days.",
+    "Wear the belt {n} hours a day.",
+    "Avoid the sun for {n} weeks.",
+    "Breathe into the trainer {n} times a day.",
 )
+NUMBERS = (2, 18)  # n in a piece of advice, the last left out
 ANYBODY = ("Come back at once if you get worse.", "Take your medicines as listed here.", "Rest when you feel tired.")
 
 
 @dataclass(frozen=True, eq=False)
 class Habits:
-    """What this hospital does: named, kept: bool by condition and by drug; home: drug number, advice: text, both by
-    condition."""
+    """What this hospital does for each phenotype (rows): named, kept: bool by condition and by drug; home: HOME drug
+    numbers; advice: OWN of `pieces_of_advice`, by number."""
 
     named: np.ndarray
     kept: np.ndarray
     home: np.ndarray
-    advice: tuple[str, ...]
+    advice: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -97,28 +116,60 @@ def write_notes(world: Path, folder: Path) -> None:
     if folder.exists() and not kept.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} holds something else than generated summaries: delete it or name another folder.")
     rng = np.random.default_rng(np.random.SeedSequence(wanted["world"]["seed"], spawn_key=(STREAM,)))
-    vocabulary = vocabulary_of(load_world(world))
-    habits, words, stays = draw_habits(rng, vocabulary), _words(vocabulary), _stays(world)
+    vocabulary, stays = vocabulary_of(load_world(world)), _stays(world)
+    words = _words(vocabulary)
+    follows = phenotypes(rng, stays)
+    habits = draw_habits(rng, vocabulary, int(follows.max()) + 1)
     shown = enumerate(track(stays, "Generate discharge summaries"))
-    rows = [_row(rng, habits, words, stay, number) for number, stay in shown]
+    rows = [_row(rng, habits, words, stay, number, int(follows[number])) for number, stay in shown]
     with new_folder(folder, GENERATED) as half:
         (half / "note").mkdir()
         notes = pl.DataFrame(rows)
         _write(half / "note" / "discharge.csv.gz", notes)
         author = notes.select("note_id", "subject_id", field_name=pl.lit("author"), field_value=pl.lit("___"))
         _write(half / "note" / "discharge_detail.csv.gz", author.with_columns(field_ordinal=pl.lit(1)).select(DETAIL))
+        truth = {"visit_id": [stay["hadm_id"] for stay in stays], "phenotype": follows}
+        pl.DataFrame(truth).write_parquet(half / TRUTH)
         (half / "manifest.json").write_text(json.dumps(wanted, indent=1) + "\n")
 
 
-def draw_habits(rng: np.random.Generator, vocabulary: Vocabulary) -> Habits:
-    """The habits of one world."""
-    conditions, drugs = vocabulary.conditions.height, vocabulary.drugs.height
-    number, text = rng.integers(2, 30, conditions), rng.integers(0, len(ADVICE), conditions)
+def phenotypes(rng: np.random.Generator, stays: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """i64[stays]: the phenotype that each stay follows, by number."""
+    told = [i for i, stay in enumerate(stays) if all(stay[table] for table in TABLES)] or list(range(len(stays)))
+    drawn = rng.permutation(told)[: max(1, len(stays) // STAYS)]
+    shares = np.zeros((len(stays), len(drawn)))
+    for table in TABLES:
+        owners: dict[str, list[int]] = {}
+        for number, i in enumerate(drawn):
+            for code in set(stays[i][table] or ()):
+                owners.setdefault(code, []).append(number)
+        sizes = np.array([max(1, len(set(stays[i][table] or ()))) for i in drawn])
+        for i, stay in enumerate(stays):
+            for code in set(stay[table] or ()):
+                own = owners.get(code, [])
+                shares[i, own] += 1 / sizes[own]
+    return np.round(shares, DECIMALS).argmax(axis=1)
+
+
+def read_phenotypes(folder: Path) -> dict[int, int]:
+    """Stay -> phenotype of the generated summaries in `folder`. For evaluation ONLY (see TRUTH)."""
+    return dict(pl.read_parquet(folder / TRUTH).iter_rows())
+
+
+def pieces_of_advice() -> list[str]:
+    """All that a phenotype may advise."""
+    return [text.format(n=n) for text in ADVICE for n in range(*NUMBERS)]
+
+
+def draw_habits(rng: np.random.Generator, vocabulary: Vocabulary, count: int) -> Habits:
+    """The habits of one world with `count` phenotypes."""
+    conditions, drugs, advice = vocabulary.conditions.height, vocabulary.drugs.height, len(pieces_of_advice())
+    common = min(story.N_COMMON_DRUGS, drugs)
     return Habits(
-        rng.random(conditions) < NAMED,
-        rng.random(drugs) < KEPT,
-        rng.integers(0, drugs, conditions),
-        tuple(ADVICE[t].format(n=n) for t, n in zip(text, number, strict=True)),
+        rng.random((count, conditions)) < NAMED,
+        rng.random((count, drugs)) < KEPT,
+        np.stack([rng.permutation(common)[:HOME] for _ in range(count)]),
+        np.stack([rng.permutation(advice)[:OWN] for _ in range(count)]),
     )
 
 
@@ -135,15 +186,17 @@ def _stays(world: Path) -> list[dict[str, Any]]:
 
     patients = table("hosp/patients").select("subject_id", "gender", "anchor_age", "anchor_year")
     stays = table("hosp/admissions").join(patients, on="subject_id").sort("subject_id", "admittime")
-    for name, column in (("diagnoses_icd", "icd_code"), ("procedures_icd", "icd_code"), ("prescriptions", "drug")):
-        stays = stays.join(listed(f"hosp/{name}", column), on="hadm_id", how="left", maintain_order="left")
+    for name, column in zip(TABLES, ("icd_code", "icd_code", "drug"), strict=True):
+        stays = stays.join(listed(name, column), on="hadm_id", how="left", maintain_order="left")
     truth = pl.read_parquet(world / "truth.parquet")
     told = pl.col("tells_grade") if "tells_grade" in truth.columns else pl.lit(None, pl.Int64)
     stays = stays.join(truth.select(hadm_id="visit_id", told=told), on="hadm_id", how="left", maintain_order="left")
     return stays.rows(named=True)
 
 
-def _row(rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any], number: int) -> dict[str, Any]:
+def _row(
+    rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any], number: int, follows: int
+) -> dict[str, Any]:
     end: datetime = stay["dischtime"]
     return {
         "note_id": f"{stay['subject_id']}-DS-{number + 1}",
@@ -153,21 +206,22 @@ def _row(rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str
         "note_seq": number + 1,
         "charttime": end.replace(hour=0, minute=0, second=0),
         "storetime": end + timedelta(minutes=int(rng.integers(60, 30 * 60))),
-        "text": _text(rng, habits, words, stay),
+        "text": _text(rng, habits, words, stay, follows),
     }
 
 
-def _text(rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any]) -> str:
+def _text(rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any], follows: int) -> str:
     """The summary, with MIMIC-IV-Note's headings in their order."""
     title, medicine = words.titles, words.medicines
     conditions = [words.condition[code] for code in stay["hosp/diagnoses_icd"] or [] if code not in POINTERS]
     drugs = [words.drug[name] for name in stay["hosp/prescriptions"] or []]
     done = [words.procedure[code] for code in stay["hosp/procedures_icd"] or []]
-    holds = iter((rng.random(3 * len(conditions) + len(drugs)) < HABIT).tolist())
-    named = [i for i in conditions if habits.named[i] == next(holds)]
-    going_home = [i for i in drugs if habits.kept[i] == next(holds)]
-    going_home += [int(habits.home[i]) for i in conditions if next(holds)]
-    advice = [habits.advice[i] for i in conditions if next(holds)]
+    holds = iter((rng.random(len(conditions) + len(drugs) + HOME + OWN) < HABIT).tolist())
+    named = [i for i in conditions if habits.named[follows, i] == next(holds)]
+    going_home = [i for i in drugs if habits.kept[follows, i] == next(holds)]
+    going_home += [int(i) for i in habits.home[follows] if next(holds)]
+    pieces = pieces_of_advice()
+    advice = [pieces[i if next(holds) else int(rng.integers(len(pieces)))] for i in habits.advice[follows]]
     told = [f"{n}. {medicine[i]} {5 * int(rng.integers(1, 20))} mg PO DAILY"
             for n, i in enumerate(dict.fromkeys(going_home), 1)]  # fmt: skip
     points = [*dict.fromkeys(advice), *(ANYBODY[i] for i in np.sort(rng.permutation(len(ANYBODY))[:2]))]

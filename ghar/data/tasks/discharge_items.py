@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from ghar.data.sections import Section, section_text, sentences
 
@@ -118,6 +119,7 @@ def _once(items: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept.values())
 
 
+@lru_cache(maxsize=2**16)  # the same lines are held against many options
 def essence(name: str) -> frozenset[str]:
     """The words of a name that tell it from others."""
     return frozenset(re.findall(r"[a-z0-9]+", name.lower())) - MUTE

@@ -7,9 +7,10 @@ instruction  which advice was given?                       shown: the clinical p
 Right options are what the report lists. Wrong ones are, for diagnosis and medication, what the tables have of the stay
 and the patient's earlier stays and the report does not list; overlap is found by rule (`discharge_items.same`) where
 the paper asks GPT-4o; all names are in one style, so that none betrays where it is from. For instruction, one of four
-sets of advice is right; in the others the same half of it is exchanged for advice to other patients, drawn as often as
-it is given, where the paper has GPT-4o permute the key points. So any two sets have the other half in common and no
-more: nothing in the options tells which one is right.
+sets of advice is right; in the others its own half, the pieces that fewest patients are given, is exchanged for the own
+half of another patient's advice, where the paper has GPT-4o permute the key points. So any two sets have the usual half
+in common and no more, and each other half was given to one patient as a whole: nothing in the options tells which one
+is right.
 
 A stay is left out, by named and counted rules: without a report or a known end, with fewer or more rows than `rows` of
 diagnoses, medications or procedures (the paper: 3 to 40), without the sections that are asked about, with nothing right
@@ -52,7 +53,7 @@ ASKED = {  # the question, the kind of table it is about, its section of the rep
 }  # fmt: skip
 LONGEST = 10  # words of an option from the tables
 SETS = 4  # of advice, one of them right
-TRIES = 50  # to draw a point of other advice, each
+TRIES = 50  # to draw another patient's advice, each
 MOST_NAMED = 5  # unknown headings
 ITEMS: Mapping[str, Callable[[tuple[Section, ...]], tuple[str, ...]]] = {
     "diagnosis": discharge_items.diagnoses,
@@ -129,6 +130,7 @@ def build_questions(
     cut = {stay: split_sections(notes.text(stay), headings) for stay in track(stays, "Cut summaries at their headings")}
     items = {stay: ITEMS[kind](sections) for stay, sections in cut.items()}
     given = [found for found in items.values() if found] if kind == "instruction" else []
+    usual = Counter(point for advice in given for point in advice)
     counts.update(_unknown([notes.text(stay) for stay in stays], headings))
     earlier, names = _earlier_stays(cohort), cohort.names()
     questions = []
@@ -137,7 +139,7 @@ def build_questions(
         if all(section.heading == HEAD for section in sections):
             made = "no_sections"
         elif kind == "instruction":
-            made = _advice_options(items[stay], given, shuffle)
+            made = _advice_options(items[stay], given, usual, shuffle)
         else:
             made = _listed_options(items[stay], _table_names(cohort, names, earlier[stay], kind), shuffle)
         if isinstance(made, str):
@@ -225,28 +227,36 @@ def _listed_options(
 
 
 def _advice_options(
-    right: Sequence[str], given: Sequence[Sequence[str]], shuffle: random.Random
+    right: Sequence[str], given: Sequence[Sequence[str]], usual: Mapping[str, int], shuffle: random.Random
 ) -> tuple[tuple[str, ...], int] | str:
-    """given: the advice of every stay, from which the exchanged half is drawn: a stay, then one of its points."""
+    """given: the advice of every stay, from which the exchanged halves are drawn. usual: how many stays are given each
+    piece."""
     if len(right) < POINTS:
         return "little_advice"
-    changed = len(right) // 2
-    others: list[str] = []
-    for _ in range(TRIES * changed * (SETS - 1)):
-        point = shuffle.choice(shuffle.choice(given))
-        if not any(same(point, other) for other in (*right, *others)):
-            others.append(point)
-        if len(others) == changed * (SETS - 1):
+    places = _own_half(right, usual)
+    others: list[list[str]] = []
+    for _ in range(TRIES * (SETS - 1)):
+        advice = shuffle.choice(given)
+        own = [advice[place] for place in _own_half(advice, usual)][: len(places)]
+        known = [*right, *(point for other in others for point in other)]
+        if len(own) == len(places) and not any(same(point, other) for point in own for other in known):
+            others.append(own)
+        if len(others) == SETS - 1:
             break
     else:
         return "no_other_advice"
-    places = sorted(shuffle.sample(range(len(right)), changed))
     sets = [list(right) for _ in range(SETS)]
-    for number, wrong in enumerate(sets[1:]):
-        for place, point in zip(places, others[number * changed :], strict=False):
-            wrong[place] = point
+    for own, other in zip(sets[1:], others, strict=True):
+        for place, point in zip(places, other, strict=True):
+            own[place] = point
     texts = [" ".join(one) for one in sets]
     return _shuffled(texts, {texts[0]}, shuffle)
+
+
+def _own_half(advice: Sequence[str], usual: Mapping[str, int]) -> list[int]:
+    """Places of the half of it that fewest stays are given, in order."""
+    rarest = sorted(range(len(advice)), key=lambda place: (usual[advice[place]], place))
+    return sorted(rarest[: len(advice) // 2])
 
 
 def _unknown(texts: Sequence[str], headings: Own) -> dict[str, int]:

@@ -73,8 +73,11 @@ def test_rank_find_answer() -> None:
     assert isinstance(find, FindExcerpts) and find.partitions == (71, 72) and find.stay == 5
     [act] = policy.acts
     assert (act.agent, act.role) == ("top", "predict")
-    for told in ("similar patient 1:", "discharge diagnosis: Sepsis", "B. Gout"):
+    for told in ("\n1: past medical history: Gout Sepsis\n", "\n1: Sepsis\n2: Sepsis\n", "B. Gout"):
         assert told in act.prompt
+    full = Says("answer: A, C")
+    play(full, spec=ExpragSpec("full", 2, 4, 50))
+    assert "similar patient 1:\n- past medical history: - Gout - Sepsis\n" in full.acts[0].prompt
     assert episode.prediction.label == 0b101
     [step] = episode.prediction.history
     assert step.retrieved and step.answer == "stays 71 72"

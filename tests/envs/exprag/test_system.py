@@ -77,9 +77,11 @@ class Says:
 
 
 def test_what_a_floor_above_reads(system: System[Question]) -> None:
-    assert system.listed == ("direct", "exprag", "scripted_direct", "scripted") and system.main == "exprag"
-    assert all(name in system.variants for name in system.listed) and system.generated and not system.credentialed
-    assert [system.variants[name].who for name in system.listed] == ["trained", "trained", "rule", "rule"]
+    assert system.main == "exprag" and system.generated and not system.credentialed
+    assert {name: system.variants[name].who for name in system.listed} == {
+        "usual": "usual", "options_only": "options_only", "background_only": "background_only", "direct": "trained",
+        "exprag_base": "base", "exprag_sft": "sft", "exprag": "trained", "scripted_direct": "rule", "scripted": "rule",
+    }  # fmt: skip
     case = system.cases.test[0]
     assert system.in_words(case, 0b101) == "AC" and case.menu in case.text and case.background in case.text
     assert system.counts["test questions"] == 12 and system.counts["reports that can be ranked"] > 0
@@ -118,6 +120,7 @@ def test_experience_helps_the_fixed_rule(cache: Path, task: str) -> None:
 
 @pytest.mark.parametrize("overrides", [
     ("system.ranker=released",), ("system.ranker=text",), ("system.ranker=text", "retriever.kind=hashing"),
+    ("system.ranker=one_code",), ("system.ranker=random",),
     ("system.ranker=complementary", "system.retriever=fusion"), ("system.retriever=sentence_window",),
     ("data.leakage=strict", "system.retriever=bm25"), ("system.retriever=flare",),
     ("retriever=bm25", "system.retriever=bm25"),
@@ -136,6 +139,22 @@ def test_strict_asks_training_patients_alone(cache: Path, system: System[Questio
     train = {question.subject_id for question in strict.cases.train}
     assert set(corpus_of(strict).index.subject_id.tolist()) <= train
     assert len(corpus_of(strict).index) < len(corpus_of(system).index)
+
+
+def test_one_code_ranks_stays_with_the_principal_diagnosis(cache: Path, system: System[Question]) -> None:
+    other = corpus_of(made(cache, "system.ranker=one_code"))
+    found = 0
+    for case in system.cases.test:
+        query = other.queries[case.visit_id]
+        rows, scores = other.ranker(query, "", 5)
+        again, _ = other.ranker(query, "other words", 5)
+        assert rows.tolist() == again.tolist() and (scores > 0).all()
+        assert query.subject_id not in other.index.subject_id[rows]
+        sharing = other.index.sets[0].overlap(query.codes[0][:1])[0] > 0
+        sharing &= other.index.subject_id != query.subject_id
+        found += bool(sharing.any())
+        assert not sharing.any() or sharing[rows].all()
+    assert found
 
 
 def corpus_of(system: System[Question]) -> ReportCorpus:
@@ -185,14 +204,15 @@ class Alike:
 
 
 def test_a_judge_that_thinks_like_a_ranker_agrees_with_it(cache: Path) -> None:
-    judging = made(cache, "system.judged=3")
+    judging = made(cache, "system.judged=6")
     assert judging.judged is not None
+    asked = {question.subject_id for question in judging.cases.test[:6]}
     found = judging.judged(Alike(corpus_of(judging)))["rankers"]
     ehr, text = found["rankers"]["ehr"], found["rankers"]["text"]
     assert ehr["pearson"][0] > 0.999 and ehr["spearman"][0] > 0.99
-    assert 2 <= ehr["patients"] <= 3  # of a patient without two readable scores nothing can be said
+    assert 2 <= ehr["patients"] <= len(asked)  # of a patient without two readable scores nothing can be said
     assert text["pearson"][0] < ehr["pearson"][0]
-    assert 0 < found["unreadable"] < found["pairs"] <= 300
+    assert 0 < found["unreadable"] < found["pairs"] <= 600
 
 
 def test_candidates_are_other_patients(cache: Path, system: System[Question]) -> None:
