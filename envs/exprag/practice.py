@@ -25,7 +25,7 @@ from ghar.data.tasks.dischargeqa import ASKED, Question
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.retrieval.report_corpus import RankReports
 
-FORMAT = 2  # raise it when the exercises change
+FORMAT = 3  # raise it when the exercises change
 PASSES = 3  # times an exercise is seen
 SUPPORT = (0.3, 0.6, 0.8, 1.0)  # shares of the reports that list what is right; one is drawn for each question
 STRAY = 0.05  # of reports that list a wrong option instead
@@ -123,7 +123,7 @@ def _names(rng: np.random.Generator, own: Question, answer: int, other: Question
     found = [
         option
         for i, option in enumerate(own.options)
-        if rng.random() < 0.5 * (LISTED if answer >> i & 1 else LISTED_WRONG)
+        if rng.random() < (LISTED if answer >> i & 1 else LISTED_WRONG)
     ]
     found += list(other.options[:MORE])
     return [found[i] for i in rng.permutation(len(found))]
