@@ -29,7 +29,7 @@ FORMAT = 3  # raise it when the exercises change
 PASSES = 3  # times an exercise is seen
 SUPPORT = (0.3, 0.6, 0.8, 1.0)  # shares of the reports that list what is right; one is drawn for each question
 STRAY = 0.05  # of reports that list a wrong option instead
-LISTED, LISTED_WRONG, MORE = 0.85, 0.15, 2  # of several options: a right one's share, a wrong one's, further names
+LISTED, LISTED_WRONG, MORE = 0.85, 0.02, 2  # of several options: a right one's share, a wrong one's, further names
 
 
 def practice(config: Config, train: Sequence[Question], episodes: ExpragEpisodes) -> Practice:
