@@ -57,7 +57,7 @@ def readable(text: str) -> str:
     codes = _codes(text)
     kinds = _kinds()[codes]
     codes[kinds == 1], codes[kinds == 2] = 0xFFFD, 0x20
-    return codes[kinds != 3].tobytes().decode("utf-32-le")
+    return codes[kinds != 3].astype("<u4").tobytes().decode("utf-32-le")
 
 
 def count_marks(text: str, tokenizer: Any = None) -> int:
@@ -68,7 +68,7 @@ def count_marks(text: str, tokenizer: Any = None) -> int:
 
 def _codes(text: str) -> np.ndarray:
     """The characters as numbers: a text of a megabyte is looked through in milliseconds, whatever it is full of."""
-    return np.frombuffer(bytearray(text, "utf-32-le", "surrogatepass"), dtype="<u4")
+    return np.array([text]).view(np.uint32)  # no encoder, which would ask a handler about every surrogate
 
 
 @lru_cache(maxsize=1)
