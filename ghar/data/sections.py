@@ -19,6 +19,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from sentencex import segment
+
 from ghar.data.headings import HEAD, LATE, UNKNOWN, Heading, find_headings
 
 PARTS = ("demography", "presenting", "assessment", "treatment", "progress", "discharge", "instructions")
@@ -42,10 +44,6 @@ HINDSIGHT = re.compile(
     r"\b(?:discharged|(?:at|on|upon|for|prior to|before|until) discharge|"
     r"discharge (?:medication|diagnos|plan|instruction|home|to)|d/c(?:ed|'d)|(?:went|go|sent) home (?:on|with))",
     re.IGNORECASE,
-)
-SENTENCE_END = re.compile(  # "Dr. Smith" is no end
-    r"(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!\bNo\.)(?<!\be\.g\.)(?<!\bi\.e\.)"
-    r"[ \t]+|\n+"
 )
 Own = tuple[tuple[str, str], ...]  # heading, as it is written but for case and marks, and its part
 
@@ -148,7 +146,8 @@ def section_text(sections: tuple[Section, ...], *headings: str) -> str:
 
 def sentences(text: str) -> list[str]:
     """Sentences and lines of a text, without blanks around them."""
-    return [piece.strip() for piece in SENTENCE_END.split(text) if piece.strip()]
+    found = (sentence.strip() for line in text.split("\n") for sentence in segment("en", line))
+    return [sentence for sentence in found if sentence]
 
 
 def background(sections: tuple[Section, ...], parts: tuple[str, ...], budget: int) -> str:

@@ -2,18 +2,20 @@
 
 BLEU-N is the paper's: geometric mean of the clipped n-gram precisions n = 1..N times the brevity penalty, without
 smoothing, a sample at a time. ROUGE-1, -2 and -L are recalls, as the paper defines its ROUGE: the share of the
-reference's n-grams, or of its longest common subsequence, that the answer has. Tokens: lower-case words; of Chinese,
-Japanese and Korean scripts every character is a word.
+reference's n-grams, or of its longest common subsequence, that the answer has. Counted by sacreBLEU and rouge-score, on
+our tokens: lower-case words; of Chinese, Japanese and Korean scripts every character is a word.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
+from rouge_score.rouge_scorer import RougeScorer
+from rouge_score.tokenizers import Tokenizer
+from sacrebleu.metrics.bleu import BLEU
 
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import RESAMPLES, Patients, Spread, spreads, weighted_mean
@@ -34,40 +36,18 @@ def exact_match(prediction: str, reference: str) -> float:
 
 def bleu(prediction: str, reference: str, n: int) -> float:
     """BLEU-n in 0..1; 0 where some length up to n has no n-gram in common."""
-    given, wanted = tokens(prediction), tokens(reference)
-    logs = 0.0
-    for size in range(1, n + 1):
-        mine = _grams(given, size)
-        shared = (mine & _grams(wanted, size)).total()
-        if not shared:
-            return 0.0
-        logs += math.log(shared / mine.total()) / n
-    return math.exp(logs + min(0.0, 1 - len(wanted) / len(given)))
+    given, wanted = (" ".join(tokens(text)) for text in (prediction, reference))
+    return _bleu(n).corpus_score([given], [[wanted]]).score / 100 if given and wanted else 0.0
 
 
 def rouge_n(prediction: str, reference: str, n: int) -> float:
     """Share of the reference's n-grams that the prediction has, in 0..1; 0 for a reference without any."""
-    wanted = _grams(tokens(reference), n)
-    return (wanted & _grams(tokens(prediction), n)).total() / wanted.total() if wanted else 0.0
+    return _recall(f"rouge{n}", prediction, reference)
 
 
 def rouge_l(prediction: str, reference: str) -> float:
     """Length of the longest common subsequence over that of the reference, in 0..1; 0 for an empty reference."""
-    wanted = tokens(reference)
-    return common_subsequence(tokens(prediction), wanted) / len(wanted) if wanted else 0.0
-
-
-def common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest common subsequence, by rows of bits (Crochemore et al. 2001): |a| steps."""
-    places: dict[str, int] = {}
-    for i, token in enumerate(b):
-        places[token] = places.get(token, 0) | 1 << i
-    everything = (1 << len(b)) - 1
-    row = everything  # a 0 at place i: the subsequence grows at token i of b
-    for token in a:
-        met = row & places.get(token, 0)
-        row = (row + met | row - met) & everything
-    return len(b) - row.bit_count()
+    return _recall("rougeL", prediction, reference)
 
 
 def text_scores(
@@ -109,5 +89,17 @@ def text_scores(
     )
 
 
-def _grams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+class _Tokens(Tokenizer):
+    """`tokens` as rouge-score asks for them, which of its own has ASCII letters and digits alone."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return tokens(text)
+
+
+@cache
+def _bleu(n: int) -> BLEU:
+    return BLEU(smooth_method="none", tokenize="none", max_ngram_order=n, effective_order=False)
+
+
+def _recall(kind: str, prediction: str, reference: str) -> float:
+    return RougeScorer([kind], tokenizer=_Tokens()).score(reference, prediction)[kind].recall

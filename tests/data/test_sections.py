@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghar.data.demo.notes import write_notes
+from ghar.data.demo.world import generate_world
 from ghar.data.headings import HEAD, HEADINGS
 from ghar.data.sections import (
     PARTS,
@@ -18,6 +21,7 @@ from ghar.data.sections import (
     background,
     longest_allowed,
     section_text,
+    sentences,
     split_sections,
 )
 
@@ -122,3 +126,43 @@ def test_visit_notes_of_aci_bench(shared_data: Path) -> None:
         assert len(found) >= 3
         assert section_text(found, "plan", "assessment", "assessment and plan", "impression", "instructions")
         assert sum(len(s.text) for s in found) > 0.8 * len(note.strip())
+
+
+CLINICAL = [  # pairs of sentences with abbreviations
+    ["Seen by Dr. Smith.", "Metoprolol 25 mg q.d. was started."],
+    ["Pt. was admitted with SOB.", "Cr. rose to 2.1 on day 3."],
+    ["He took aspirin 81 mg p.o. daily.", "BP 120/80, HR 72."],
+    ["Given Lasix 40 mg i.v. x1 with good effect.", "Discharged home."],
+    ["K 3.4, repleted.", "Mg 1.8."],
+    ["Follow up with Dr. Jones in 2 weeks.", "Call for temp. > 101.5 F."],
+    ["The patient, a 65 y.o. male, did well.", "No complications."],
+    ["St. Mary's Hosp. transferred her.", "She was stable."],
+    ["Vancomycin 1 g q. 12 h. was given.", "Cultures were negative."],
+    ["EF 35% vs. 55% before.", "Started on ACE inhibitor."],
+    ["WBC 12.3.", "Hct 30."],
+    ["Hx of MI, CHF, etc.", "Denies chest pain."],
+    ["Was she septic?", "No."],
+    ["Tylenol 650 mg p.r.n. pain.", "Resume home meds."],
+    ["approx. 500 cc of fluid removed.", "Tolerated well."],
+    ["Oxycodone 5 mg b.i.d.", "Warfarin 2 mg t.i.d."],
+]
+OLD_END = re.compile(
+    r"(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\bSt\.)(?<!\bvs\.)(?<!\bNo\.)(?<!\be\.g\.)(?<!\bi\.e\.)"
+    r"[ \t]+|\n+"
+)
+
+
+def test_sentences_end_where_they_end_and_not_at_abbreviations() -> None:
+    right = sum(sentences(" ".join(pair)) == pair for pair in CLINICAL)
+    before = sum(OLD_END.split(" ".join(pair)) == pair for pair in CLINICAL)
+    assert (right, before) == (11, 6) and sentences(CLINICAL[0][0] + "\n " + CLINICAL[0][1]) == CLINICAL[0]
+
+
+def test_generated_notes_are_cut_as_before(tmp_path: Path) -> None:
+    world, notes = tmp_path / "world", tmp_path / "notes"
+    generate_world(world, seed=0, patients=40)
+    write_notes(world, notes)
+    texts = pl.read_csv(notes / "note" / "discharge.csv.gz", infer_schema=False)["text"].to_list()
+    for text in texts:
+        assert sentences(text) == [piece.strip() for piece in OLD_END.split(text) if piece.strip()]
+    assert texts

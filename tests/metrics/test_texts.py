@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.errors import BadInput
-from ghar.metrics.texts import bleu, common_subsequence, exact_match, rouge_l, rouge_n, text_scores, tokens
+from ghar.metrics.texts import bleu, exact_match, rouge_l, rouge_n, text_scores, tokens
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=9)
 
@@ -56,13 +56,12 @@ def test_as_written_in_the_paper(a: list[str], b: list[str]) -> None:
         wanted = grams(b, n)
         recall = shared(wanted, grams(a, n)) / len(wanted) if wanted else 0.0
         assert rouge_n(mine, reference, n) == pytest.approx(recall)
-    assert common_subsequence(a, b) == slow_subsequence(a, b)
     assert rouge_l(mine, reference) == pytest.approx(slow_subsequence(a, b) / len(b) if b else 0.0)
 
 
 def test_a_perfect_answer_and_none() -> None:
     text = "Start heparin and repeat the scan in two days"
-    assert bleu(text, text, 4) == rouge_n(text, text, 2) == rouge_l(text, text) == 1
+    assert bleu(text, text, 4) == pytest.approx(1) and rouge_n(text, text, 2) == rouge_l(text, text) == 1
     assert bleu("", text, 1) == rouge_l("", text) == rouge_l(text, "") == 0
 
 
