@@ -20,8 +20,8 @@ from ghar.llm.models import load_pretrained, untrained
 from ghar.llm.tokens import Tokenizer, encode_prompt
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import track
-from trainers.runs.checkpoint import fault
 from trainers.runs.distributed import main_first, on_main
+from trainers.runs.manifest import fault
 from trainers.runs.models import save_model
 from trainers.sft.arguments import SFTSettings
 from trainers.sft.pairs import Pair, tokenised

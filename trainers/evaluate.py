@@ -33,8 +33,8 @@ from trainers.predictions import samples_of, write_predictions
 from trainers.report import conclude
 from trainers.rows import Row, running_of, summarise
 from trainers.runs import checkpoint
-from trainers.runs.checkpoint import MANIFEST
 from trainers.runs.distributed import main_first, on_main, rank, together
+from trainers.runs.manifest import MANIFEST
 from trainers.runs.models import use_cores
 from trainers.runs.resume import as_yaml, hold
 from trainers.weights import LAST, Found, answering, find

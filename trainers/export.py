@@ -26,7 +26,7 @@ from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.provenance import write_mark
 from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.lora import fold
-from trainers.runs import checkpoint
+from trainers.runs import checkpoint, manifest
 from trainers.runs.models import SFT, load_sft, save_model, use_cores
 from trainers.weights import find, identity, make_actor
 
@@ -77,7 +77,7 @@ def write_adapter(actor: ActorCritic, target: Path, base: Path) -> str:
     base: the sealed model that it belongs on. PEFT is told a name made from its weights' sums, which is returned: it
     leads to no folder and no hub, so that no tool puts the adapter on another model by itself, wherever it is moved.
     """
-    sums = {name: sum_ for name, sum_ in checkpoint.sums(base).items() if name.endswith((".safetensors", ".bin"))}
+    sums = {name: sum_ for name, sum_ in manifest.sums(base).items() if name.endswith((".safetensors", ".bin"))}
     found = sha256("".join(f"{name} {sums[name]}" for name in sorted(sums)).encode()).hexdigest()
     settings = actor.policy.peft_config["default"]
     settings.base_model_name_or_path = f"ghar-sft-{found[:16]}"

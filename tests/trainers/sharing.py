@@ -28,7 +28,7 @@ from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.learner import Learner, Plain, Sharded
 from trainers.rl.mappo import improve
 from trainers.rl.trajectory import Trajectories
-from trainers.runs import checkpoint
+from trainers.runs import checkpoint, manifest
 from trainers.runs.distributed import gather, on_main, rank, share, together, world
 from trainers.sft import run as sft_module
 from trainers.sft.run import run_sft
@@ -103,7 +103,7 @@ def saved(learner: Learner) -> dict:
     made = checkpoint.Checkpoint({}, own, {}, {}, 1, processes=world())
     step = checkpoint.save(folder, made, {}, checkpoint.Keep(1, 1))
     parts = len(list(step.glob("optimizer*.pt")))
-    assert parts == (world() if learner.parted else 1) and checkpoint.fault(step) is None
+    assert parts == (world() if learner.parted else 1) and manifest.fault(step) is None
     found = checkpoint.load(step, {}).optimizer["own"]
     gather(None)
     on_main(lambda: shutil.rmtree(folder))

@@ -23,7 +23,6 @@ from trainers.runs.checkpoint import (
     FILES,
     Checkpoint,
     Keep,
-    fault,
     find,
     identity,
     load,
@@ -31,8 +30,8 @@ from trainers.runs.checkpoint import (
     random_state,
     restore_random,
     save,
-    seal,
 )
+from trainers.runs.manifest import fault, seal
 
 MODEL = {"architecture": "a", "tokenizer": "t", "base": "b"}
 KEEP = Keep(last=1, best=1)

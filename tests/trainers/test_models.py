@@ -13,7 +13,7 @@ import torch
 
 from ghar.llm.models import load_pretrained
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
-from trainers.runs import checkpoint
+from trainers.runs import manifest
 from trainers.runs.models import ABANDONED, save_model, use_cores
 
 
@@ -42,7 +42,7 @@ def test_several_that_write_the_same_model_at_once_end_with_one_whole_model(tmp_
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(run) for _ in range(4)]:
             done.result(timeout=120)
-    assert names(target.parent) == ["key"] and checkpoint.fault(target) is None
+    assert names(target.parent) == ["key"] and manifest.fault(target) is None
     load_pretrained(str(target), "float32")  # what each of them does next
 
 
@@ -54,7 +54,7 @@ def test_the_first_whole_model_stays_and_a_damaged_one_gives_way(tmp_path: Path)
     assert (target / "model.safetensors").stat() == first
     (target / "config.json").write_text("{")
     save_model(tiny_model(seed=1), tiny_tokenizer(), target)
-    assert checkpoint.fault(target) is None and names(tmp_path) == ["key"]
+    assert manifest.fault(target) is None and names(tmp_path) == ["key"]
 
 
 def test_an_error_leaves_nothing_behind(tmp_path: Path):

@@ -16,7 +16,7 @@ import torch
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
-from trainers.runs.checkpoint import seal
+from trainers.runs.manifest import seal
 from trainers.sft import run as sft
 from trainers.sft.pairs import IGNORE, collate
 from trainers.sft.run import Pair, SFTSettings, draw_order, run_sft

@@ -30,9 +30,9 @@ from torch import Tensor
 
 from ghar.errors import BadInput
 from trainers.runs.distributed import gather, on_main, rank
+from trainers.runs.manifest import fault, seal, sync
 
 FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "model.json")
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _publish(folder: Path, scratch: Path, final: Path, keep: Keep) -> None:
         shutil.rmtree(former, ignore_errors=True)
         os.rename(final, former)
     os.rename(scratch, final)
-    _sync(folder)
+    sync(folder)
     _settle(folder, _steps(folder), keep)
 
 
@@ -246,37 +246,6 @@ def _read(step: Path, model: Mapping[str, str]) -> Checkpoint:
     )
 
 
-def seal(folder: Path) -> None:
-    """Write the manifest of a finished folder: sha256 of every file below it; all is on disk when this returns."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-    sums = {str(path.relative_to(folder)): _file_digest(path) for path in files}
-    scratch = folder / f".{MANIFEST}"
-    scratch.write_text(json.dumps(sums, indent=1) + "\n")
-    for path in (*files, scratch):
-        _sync(path)
-    os.replace(scratch, folder / MANIFEST)
-    _sync(folder)
-
-
-def sums(folder: Path) -> dict[str, str]:
-    """sha256 of every file of a sealed folder, by its path in it."""
-    return json.loads((folder / MANIFEST).read_text())
-
-
-def fault(folder: Path) -> str | None:
-    """What is wrong with a sealed folder, naming the file; None when every file is what the manifest says."""
-    try:
-        sums = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
-        return f"{folder / MANIFEST} is missing or unreadable, so {folder} is no checkpoint"
-    for name, digest in sums.items():
-        if not (folder / name).is_file():
-            return f"{folder / name} is missing"
-        if _file_digest(folder / name) != digest:
-            return f"{folder / name} is damaged (its sha256 is not the manifest's)"
-    return None
-
-
 def processes() -> int:
     """Processes this run trains in."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -307,9 +276,9 @@ def _settle(folder: Path, steps: Sequence[Path], keep: Keep) -> None:
 def _point(folder: Path, name: str, target: str) -> None:
     scratch = folder / f".{name}.partial"
     scratch.write_text(target + "\n")
-    _sync(scratch)
+    sync(scratch)
     os.replace(scratch, folder / name)
-    _sync(folder)
+    sync(folder)
 
 
 def _steps(folder: Path) -> list[Path]:
@@ -345,18 +314,5 @@ def _former(step: Path) -> Path:
     return step.with_name(f".{step.name}.old")
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

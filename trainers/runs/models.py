@@ -17,7 +17,7 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.models import load_pretrained
 from ghar.provenance import write_mark
-from trainers.runs import checkpoint
+from trainers.runs import manifest
 
 ABANDONED = 3600.0  # seconds; writing a model takes less
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
@@ -48,7 +48,7 @@ def save_model(model: Any, tokenizer: Any, target: Path, credentialed: bool = Tr
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         write_mark(partial, credentialed)
-        checkpoint.seal(partial)
+        manifest.seal(partial)
         _move(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -63,7 +63,7 @@ def _move(partial: Path, target: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        if checkpoint.fault(target) is None:
+        if manifest.fault(target) is None:
             return
         with suppress(FileNotFoundError):  # another process may have put it away
             damaged = _beside(target, "old")
@@ -86,7 +86,7 @@ def _sweep(target: Path) -> None:
 
 def load_saved(path: Path, dtype: str) -> tuple[Any, Any]:
     """`load_pretrained` of a folder that `save_model` wrote, or of any other model. BadInput for a damaged one."""
-    if (path / checkpoint.MANIFEST).is_file() and (damage := checkpoint.fault(path)):
+    if (path / manifest.MANIFEST).is_file() and (damage := manifest.fault(path)):
         raise BadInput(f"{damage}: delete {path}, and whatever made it makes it again.")
     return load_pretrained(str(path), dtype)
 
@@ -95,6 +95,6 @@ def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:
     """The warmed-up policy of a run. BadInput when the run has none, or a damaged one."""
     if not (folder / SFT / "config.json").is_file():
         raise BadInput(f"{folder / SFT} holds no model: train the run first, or point eval.checkpoint at one that has.")
-    if damage := checkpoint.fault(folder / SFT):
+    if damage := manifest.fault(folder / SFT):
         raise BadInput(f"{damage}: delete {folder} to train the run again.")
     return load_pretrained(str(folder / SFT), config.model.dtype)

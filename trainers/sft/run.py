@@ -24,8 +24,9 @@ import numpy as np
 from ghar.errors import BadInput
 from ghar.interrupt import finishing
 from ghar.progress import progress
-from trainers.runs.checkpoint import fault, other_processes, seal
+from trainers.runs.checkpoint import other_processes
 from trainers.runs.distributed import gather, on_main, rank, world
+from trainers.runs.manifest import fault, seal
 from trainers.sft.arguments import SFTSettings, arguments_of
 from trainers.sft.pairs import Pair, collate, dataset
 

@@ -1,0 +1,55 @@
+"""The manifest of a folder of weights: sha256 of every file in it, by which a damaged one is named before it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+
+
+def seal(folder: Path) -> None:
+    """Write the manifest of a finished folder: sha256 of every file below it; all is on disk when this returns."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    sums = {str(path.relative_to(folder)): _file_digest(path) for path in files}
+    scratch = folder / f".{MANIFEST}"
+    scratch.write_text(json.dumps(sums, indent=1) + "\n")
+    for path in (*files, scratch):
+        sync(path)
+    os.replace(scratch, folder / MANIFEST)
+    sync(folder)
+
+
+def sums(folder: Path) -> dict[str, str]:
+    """sha256 of every file of a sealed folder, by its path in it."""
+    return json.loads((folder / MANIFEST).read_text())
+
+
+def fault(folder: Path) -> str | None:
+    """What is wrong with a sealed folder, naming the file; None when every file is what the manifest says."""
+    try:
+        sums = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return f"{folder / MANIFEST} is missing or unreadable, so {folder} is no checkpoint"
+    for name, digest in sums.items():
+        if not (folder / name).is_file():
+            return f"{folder / name} is missing"
+        if _file_digest(folder / name) != digest:
+            return f"{folder / name} is damaged (its sha256 is not the manifest's)"
+    return None
+
+
+def sync(path: Path) -> None:
+    """Have a file or folder on disk when this returns."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
