@@ -1,4 +1,4 @@
-"""The manifest of a folder of weights: sha256 of every file in it, by which a damaged one is named before it is read."""
+"""The manifest of a folder of weights: sha256 of every file in it, by which a damaged one is named before it loads."""
 
 from __future__ import annotations
 
