@@ -184,9 +184,10 @@ def made_up_samples(
             lists[kind] = tuple(codes[j] for j in rng.permutation(len(codes)))
         when = datetime(2100, 1, 1)
         earlier = Visit(-1, when, draw("disease", known["disease"] + other["disease"], int(rng.integers(2, 5))))
-        pointing = tuple(code for code in pointed if rng.random() < POINTED)
-        shown = lists["disease"] + pointing
-        newest = Visit(i, when, tuple(shown[int(j)] for j in rng.permutation(len(shown))), (), lists["drug"])
+        shown = lists["disease"] + tuple(code for code in pointed if rng.random() < POINTED)
+        if pointed:
+            shown = tuple(shown[int(j)] for j in rng.permutation(len(shown)))
+        newest = Visit(i, when, shown, (), lists["drug"])
         history = (earlier, newest) if rng.random() < 0.5 else (newest,)
         samples.append(Sample(f"made-up-{i}", -1, i, when, history, 0))
     return samples, names
