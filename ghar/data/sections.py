@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sentencex import segment
+from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without types
 
 from ghar.data.headings import HEAD, LATE, UNKNOWN, Heading, find_headings
 
