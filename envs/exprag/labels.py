@@ -38,7 +38,7 @@ from ghar.data.views.visits import visit_lists
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.retrieval.report_corpus import ReportCorpus
-from ghar.retrieval.reports import KINDS, Entries, Query, ReportIndex, build_reports
+from ghar.retrieval.reports import KINDS, Query, ReportIndex, build_reports, entries_of
 from rewards.compose import EpisodeReward
 from rewards.outcome import score_outcome
 
@@ -139,22 +139,8 @@ def index_samples(samples: Sequence[Sample], *, earlier: bool = False) -> Report
     subject_id = np.array([sample.subject_id for sample in samples], np.int64)
     when = pl.Series([sample.prediction_time for sample in samples], dtype=pl.Datetime("us")).to_physical().to_numpy()
     when = known_by(samples) if earlier else when
-    entries = {kind: _entries(samples, kind) for kind in KINDS}
+    entries = {kind: entries_of([sample.history for sample in samples], kind) for kind in KINDS}
     return build_reports(visit_id, subject_id, when, entries)
-
-
-def _entries(samples: Sequence[Sample], kind: str) -> Entries:
-    numbers: dict[str, int] = {}
-
-    def codes() -> Iterator[int]:
-        for sample in samples:
-            for visit in sample.history:
-                for code in getattr(visit, kind):
-                    yield numbers.setdefault(code, len(numbers))
-
-    code = np.fromiter(codes(), np.int64)
-    sizes = [sum(len(getattr(visit, kind)) for visit in sample.history) for sample in samples]
-    return Entries(np.repeat(np.arange(len(samples)), sizes), code, list(numbers))
 
 
 @dataclass(frozen=True, eq=False)

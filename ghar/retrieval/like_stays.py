@@ -9,17 +9,17 @@ a sentence counts for whom it was written about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
-from ghar.data.cohort import Sample, Visit
+from ghar.data.cohort import Sample
 from ghar.data.readers.notes import Notes
 from ghar.episode import Evidence, Passage, RetrieveFor
 from ghar.retrieval.experience import sentence_spans
-from ghar.retrieval.reports import KINDS, Entries, Query, ReportIndex, Weights, build_reports, rank, weights
+from ghar.retrieval.reports import KINDS, Query, ReportIndex, Weights, build_reports, entries_of, rank, weights
 from ghar.retrieval.sparse import words
 
 PARTS = ("reports of like stays",)
@@ -83,16 +83,4 @@ def index_stays(samples: Sequence[Sample], notes: Notes) -> ReportIndex:
     when = pl.Series([visit.start for visit in newest], dtype=pl.Datetime("us")).to_physical().to_numpy()
     visits = np.array(list(stays), np.int64)
     subjects = np.array([sample.subject_id for sample in stays.values()], np.int64)
-    return build_reports(visits, subjects, when, {kind: _entries(newest, kind) for kind in KINDS})
-
-
-def _entries(visits: Sequence[Visit], kind: str) -> Entries:
-    numbers: dict[str, int] = {}
-
-    def codes() -> Iterator[int]:
-        for visit in visits:
-            for code in getattr(visit, kind):
-                yield numbers.setdefault(code, len(numbers))
-
-    code = np.fromiter(codes(), np.int64)
-    return Entries(np.repeat(np.arange(len(visits)), [len(getattr(v, kind)) for v in visits]), code, list(numbers))
+    return build_reports(visits, subjects, when, {kind: entries_of([[v] for v in newest], kind) for kind in KINDS})

@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from ghar.data.visit_codes import Visit
 from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 
 KINDS = ("diagnoses", "medications", "procedures")  # of Eqs. 4, 5, 6
@@ -107,6 +108,14 @@ class Entries:
     stay: np.ndarray
     code: np.ndarray
     names: Sequence[str]
+
+
+def entries_of(histories: Sequence[Sequence[Visit]], kind: str) -> Entries:
+    """One of KINDS of stays, each of which is compared by all visits of its history."""
+    numbers: dict[str, int] = {}
+    codes = [[code for visit in visits for code in getattr(visit, kind)] for visits in histories]
+    code = np.array([numbers.setdefault(code, len(numbers)) for own in codes for code in own], np.int64)
+    return Entries(np.repeat(np.arange(len(codes)), [len(own) for own in codes]), code, list(numbers))
 
 
 def build_reports(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,8 @@ import polars as pl
 from ghar.data.cases import story
 from ghar.data.cases.story import Person
 from ghar.data.demo.vocabulary import load_vocabulary
+from ghar.data.generated import generate_folder
 from ghar.errors import BadInput
-from ghar.provenance import Mark, signed_mark
-from ghar.seal import sound
-from ghar.storage import new_folder
 
 NAME = "demo_cases"
 TASK = "course"  # name of the files of labels
@@ -63,16 +62,8 @@ def generate_cases(root: Path, *, seed: int, patients: int) -> None:
 
     Raises BadInput when `root` holds anything else.
     """
-    root = Path(root)
     about = {"generated": True, "format": FORMAT, "name": NAME, "seed": seed, "patients": patients}
-    manifest = root / "manifest.json"
-    if manifest.is_file() and json.loads(manifest.read_text()) == about:
-        if sound(root) and signed_mark(root).generated:
-            return
-    elif root.exists() and any(root.iterdir()):
-        raise BadInput(f"{root} holds something else than this generated world: delete it or name another data.cache.")
-    with new_folder(root, Mark(generated=True, credentialed=False)) as half:
-        _write(half, about)
+    generate_folder(Path(root), about, partial(_write, about=about))
 
 
 def load_cases(root: Path) -> CasesTruth:

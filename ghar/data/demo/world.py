@@ -210,7 +210,7 @@ def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, 
     sizes = {"kg_edges": _append(folder / "kg/kg.csv.gz", kg)}
     _append(folder / "kg/mondo_references.csv.gz", references)
     shares = Shares(*parameters.get("sources", sources.NONE))
-    phenotypes = draw_phenotypes(_stream(seed, 3))
+    phenotypes = draw_phenotypes(_stream(seed, 3)) if shares.any else None
     for name, table in dictionary_tables(vocabulary, shares.any).items():
         sizes[name] = _append(folder / f"{name}.csv.gz", table)
     truths = []
@@ -221,12 +221,12 @@ def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, 
         some = min(CHUNK, patients - first)
         tail = tail_of(rng, first, some, patients, vocabulary.tail, parameters["two_steps"])
         chunk = None
-        if shares.any:
+        if phenotypes is not None:
             spare = story.shown_tail(patients, parameters["two_steps"])
             grades = severities.drugs[story.N_COMMON_DRUGS :]
             chunk = chunk_of(_stream(seed, 4, number), shares, first, some, patients, grades, spare), phenotypes
         visits = simulate(rng, vocabulary, severities, tail, first, some, chunk)
-        truths.append(_truth(visits, phenotypes if shares.any else None))
+        truths.append(_truth(visits, phenotypes))
         for name, table in chunk_tables(rng, vocabulary, visits, parameters["labs_per_visit"]).items():
             sizes[name] = sizes.get(name, 0) + _append(folder / f"{name}.csv.gz", table)
     entities = _entities(vocabulary, severities)

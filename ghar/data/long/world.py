@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +19,9 @@ import numpy as np
 import polars as pl
 
 from ghar.data.demo.vocabulary import load_vocabulary
+from ghar.data.generated import generate_folder
 from ghar.data.long.story import EXCULPATED, KINDS, SLOPE, TRIGGER, critical
-from ghar.errors import BadInput
 from ghar.progress import track
-from ghar.provenance import Mark, signed_mark
-from ghar.seal import sound
-from ghar.storage import new_folder
 
 FORMAT = 2  # raise it when the same parameters would give another world
 Size = Literal["demo_long", "demo_long_small"]
@@ -79,16 +77,8 @@ def generate_long(root: Path, *, name: Size, seed: int, patients: int) -> None:
 
     Raises BadInput when `root` holds anything else.
     """
-    root = Path(root)
     about = {"generated": True, "format": FORMAT, "name": name, "seed": seed, "patients": patients}
-    manifest = root / "manifest.json"
-    if manifest.is_file() and json.loads(manifest.read_text()) == about:
-        if sound(root) and signed_mark(root).generated:
-            return
-    elif root.exists() and any(root.iterdir()):
-        raise BadInput(f"{root} holds something else than this generated world: delete it or name another data.cache.")
-    with new_folder(root, Mark(generated=True, credentialed=False)) as half:
-        _write(half, about, EVENTS[name])
+    generate_folder(Path(root), about, partial(_write, about=about, size=EVENTS[name]))
 
 
 def _write(folder: Path, about: Mapping[str, Any], size: tuple[int, int]) -> None:
