@@ -57,10 +57,14 @@ def fault(folder: Path) -> str | None:
     absent = next((name for name in names if not (folder / name).is_file()), None)
     if absent is not None:
         return f"{folder / absent} is missing"
-    looks = _looks(folder, names)
-    if _whole.get(str(folder.resolve())) == looks:
-        return None
-    for name, before, now in zip(names, wanted, _sums(folder, names), strict=True):
+    try:
+        looks = _looks(folder, names)
+        if _whole.get(str(folder.resolve())) == looks:
+            return None
+        sums = _sums(folder, names)
+    except FileNotFoundError as error:  # taken away while it was read
+        return f"{error.filename} is missing"
+    for name, before, now in zip(names, wanted, sums, strict=True):
         if before != now:
             return f"{folder / name} is damaged ({_where(before, now)}: its sha256 is not the seal's)"
     _whole[str(folder.resolve())] = looks
@@ -73,20 +77,32 @@ def fault(folder: Path) -> str | None:
 
 def sound(folder: Path) -> bool:
     """Whether a cache folder is there and whole. A damaged one is named, on stderr, and removed to be built again."""
-    if not folder.is_dir():
+    there = identity(folder)
+    if there is None:
         return False
     damage = fault(folder)
     if damage is None:
         return True
     print(f"{damage}: {folder.name} is built again.", file=sys.stderr, flush=True)
-    remove(folder)
+    remove(folder, there)
     return False
 
 
-def remove(folder: Path) -> None:
-    """Take a folder away under its name at once, so that no one opens a part of it."""
+def identity(folder: Path) -> tuple[int, int] | None:
+    """Which folder has this name now: another process may put a new one in its place. None where there is none."""
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        return None
+    return (found.st_dev, found.st_ino) if folder.is_dir() else None
+
+
+def remove(folder: Path, which: tuple[int, int] | None) -> None:
+    """Take the folder `which` (`identity`) away under its name at once, so that no one opens a part of it."""
+    if which is None or identity(folder) != which:  # another process was faster
+        return
     aside = folder.with_name(f".{folder.name}-{os.getpid()}-damaged")
-    with suppress(FileNotFoundError):  # another process was faster
+    with suppress(FileNotFoundError):
         os.replace(folder, aside)
     shutil.rmtree(aside, ignore_errors=True)
 

@@ -70,9 +70,9 @@ class Strings(Sequence[str]):
 def new_folder(target: Path, mark: Mark | None = None, *, keep: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that is sealed and becomes `target` when the block ends, and vanishes when it fails.
 
-    mark: what the seal is signed for (ghar/provenance.py). An existing `target` is replaced, or with `keep` stays where
-    it is sound. Two processes may do this at once: the last one to finish wins, with `keep` the first. What killed
-    writers have left beside `target` is removed.
+    mark: what the seal is signed for (ghar/provenance.py). An existing `target` is replaced where it is another one, or
+    with `keep` (its name says what it holds) where it is damaged. Two processes may do this at once: what the first has
+    finished is not taken away from who reads it already. What killed writers have left beside `target` is removed.
     """
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     sweep(target.parent)
@@ -106,9 +106,11 @@ def _move(temporary: Path, target: Path, mark: Mark | None, keep: bool) -> None:
             # A folder can only be replaced when it is empty, so the old one steps aside first.
             if not target.is_dir():
                 raise
-            if keep and seal.fault(target) is None and mark in (None, signed_mark(target)):
+            there = seal.identity(target)
+            same = seal.read_seal(target) == seal.read_seal(temporary)
+            if (keep or same) and seal.fault(target) is None and mark in (None, signed_mark(target)):
                 return
-            seal.remove(target)
+            seal.remove(target, there)
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray | Strings]) -> None:

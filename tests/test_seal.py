@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +116,23 @@ def test_the_first_sound_folder_stays_where_it_shall(tmp_path: Path):
     with new_folder(folder, keep=True) as half:
         (half / "other").write_text("x")
     assert [path.name for path in sorted(folder.iterdir())] == ["other", seal.SEAL]
+
+
+def test_who_reads_a_folder_is_not_disturbed_by_others_who_build_the_same(tmp_path: Path):
+    def build_and_read(_: int) -> int:
+        return int(read_array(build(tmp_path / "cache"), "numbers").sum()) + len(read_meta(tmp_path / "cache"))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(build_and_read, range(64))) == {499501}
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_a_damaged_folder_that_another_process_has_replaced_stays(tmp_path: Path):
+    folder = build(tmp_path / "cache")
+    before = seal.identity(folder)
+    folder.rename(tmp_path / "aside")
+    build(folder)
+    seal.remove(folder, before)
+    assert seal.fault(folder) is None
+    seal.remove(folder, seal.identity(folder))
+    assert seal.identity(folder) is None

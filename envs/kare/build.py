@@ -97,7 +97,7 @@ class _Build:
         folder = self.root / f"{name}-{digest}"
         if not sound(folder):
             began = time.perf_counter()
-            with new_folder(folder) as half:
+            with new_folder(folder, keep=True) as half:
                 report = build(half)
                 report["seconds"] = round(time.perf_counter() - began, 3)
                 (half / REPORT).write_text(json.dumps(report, indent=1) + "\n")

@@ -56,7 +56,7 @@ def _sparse(graph: KnowledgeGraph, kind: SparseKind, cache: Path | None) -> Spar
     index = build_sparse(kind, (item_text(graph, item) for item in items))
     if folder is None:
         return index
-    with new_folder(folder) as temporary:
+    with new_folder(folder, keep=True) as temporary:
         index.save(temporary)
         write_meta(temporary, _meta(graph, kind))
     return SparseIndex.load(folder, kind)
@@ -70,7 +70,7 @@ def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> tuple
         _encode(graph, encoder, matrix)
         return DenseIndex(matrix, encoder), build_lists(graph, matrix)
     if not sound(folder):
-        with new_folder(folder) as temporary:
+        with new_folder(folder, keep=True) as temporary:
             matrix = np.lib.format.open_memmap(temporary / "matrix.npy", "w+", np.float32, shape)
             _encode(graph, encoder, matrix)
             build_lists(graph, matrix.view(np.ndarray)).save(temporary)

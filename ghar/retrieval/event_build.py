@@ -36,7 +36,7 @@ def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layo
     digest = hashlib.sha256(repr(sorted(meta.items())).encode()).hexdigest()[:16]
     folder = Path(cache) / f"events-{digest}"
     if not sound(folder):
-        with new_folder(folder) as temporary:
+        with new_folder(folder, keep=True) as temporary:
             sizes = _Builder(cohort, encoder, layout, temporary).build()
             write_meta(temporary, meta | {"sizes": sizes})
     read_meta(folder)

@@ -66,7 +66,7 @@ def _store(paths: list[Path], generated: bool, target: Path) -> None:
     counts: Counter[str] = Counter()
     ids: dict[str, None] = {}
     lengths = array("q")
-    with new_folder(target) as half:
+    with new_folder(target, keep=True) as half:
         with (half / "raw").open("wb") as raw:
             for ident, text in track(_rows(paths), "Read abstracts"):
                 counts["rows"] += 1

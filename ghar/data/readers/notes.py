@@ -116,7 +116,7 @@ def _check_sections(frame: pl.DataFrame, path: Path) -> None:
 
 
 def _save(frame: pl.DataFrame, counts: Mapping[str, int], mark: Mark, folder: Path) -> None:
-    with progress(1, "Store discharge summaries") as advance, new_folder(folder) as half:
+    with progress(1, "Store discharge summaries") as advance, new_folder(folder, keep=True) as half:
         arrays = {name: frame[name].to_numpy() for name in ("visit_id", "subject_id", "available")}
         write_arrays(half, {**arrays, "texts": Strings.of(frame["text"].to_list())})
         write_meta(half, {"counts": dict(counts), **asdict(mark)})
