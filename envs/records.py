@@ -111,6 +111,11 @@ class Records:
         """Where the tables are, generated ones included that lie in a folder as real ones do."""
         return replace(self.config.data, name="meds", root=str(self.root)) if self.own_world else self.config.data
 
+    @property
+    def tables(self) -> Path | None:
+        """The folder of the source's own tables; a MEDS folder has none of these."""
+        return None if self.own_world or self.config.data.name == "meds" else self.root
+
     @cached_property
     def code_map(self) -> CodeMap | None:
         """What codes become; None where they stay as they are."""
@@ -225,7 +230,7 @@ class Records:
         return self.links.names_of(self.cohort.names(), graph)
 
     def name_of(self, code: str) -> str:
-        """The text of a code; the code itself where nobody describes it."""
+        """The text of a code; the code itself where no one describes it."""
         return self.names.get(code, code)
 
     @cached_property

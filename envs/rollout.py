@@ -1,6 +1,6 @@
 """The rollout: many episode generators in flight against one set of policies and one corpus.
 
-Whoever is ready is asked for at once; retrieval runs beside the language model; nobody waits for the slowest patient,
+Whoever is ready is asked for at once; retrieval runs beside the language model; no one waits for the slowest patient,
 nor (with an engine that takes requests while it works) for the longest reply of a batch.
 Seeds derive from (run seed, sample, attempt, turn), so results do not depend on scheduling.
 """

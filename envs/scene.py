@@ -100,7 +100,7 @@ class Paused:
         self.turns.append(turn)
 
     def _settle(self) -> None:
-        """Answer what needs nobody outside, until somebody is needed or the episode has ended."""
+        """Answer what needs no one outside, until somebody is needed or the episode has ended."""
         while self.episode is None:
             for place in [place for place, act in self.acts.items() if act.role in self.fixed]:
                 act = self.acts[place]

@@ -165,15 +165,15 @@ class System(Generic[C]):
     fixed: policies by name that are no language model; teacher: the one that the warm-up imitates, None where none is.
     taught: how the teacher plays, where not as `main`.
     read_by: the same system for another reader: its texts cut to a budget, its corpus with an engine to ask.
-    texts: of prompts, for the tokenizer of a demo model that nobody has trained.
+    texts: of prompts, for the tokenizer of a demo model that no one has trained.
     practice: of the demo's base model: None leaves it untrained; a name takes that of another system.
     pairs: lessons of its own, given a reader.
     stages: further weights by name, which a variant can ask for as it asks for "sft": the base model after SFT on other
         pairs. beside: another system, whose variants ask no one and stand in the same table.
-    needs: whether a case needs a look-up, None where nobody knows. answer: a label in words.
+    needs: whether a case needs a look-up, None where no one knows. answer: a label in words.
     row: what it adds to a row of episodes. numbers: of a variant's rows, where they are not those of a classifier.
     summary: what it adds to summary.json, given the rows by variant. pairs_of: further pairs of variants to compare.
-    ceilings: best possible accuracies on some cases, None where nobody knows them.
+    ceilings: best possible accuracies on some cases, None where no one knows them.
     prepare: what a variant has to learn before it is played, from the policy that will play it.
     partitions: of the corpus, where it has some (GHAR may ask it: system.sources). decisions: as numbers.
     judged: what it adds to summary.json by asking a language model, beside what is played: the policy of

@@ -10,7 +10,7 @@ MEMORY = "lower trainer.rl.micro_tokens, engine.max_batch or env.in_flight"
 FATES = {
     "MemoryError": f"The memory is used up: {MEMORY}",
     "OutOfMemoryError": f"The memory of the GPU is used up: {MEMORY}",
-    "EngineDeadError": "vLLM's engine has ended: see what it said above",
+    "EngineDeadError": "vLLM's engine has ended: see its message above",
 }
 
 

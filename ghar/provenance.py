@@ -27,7 +27,7 @@ MARK = "provenance.json"  # in the folder of a model, a checkpoint or an export
 
 @dataclass(frozen=True)
 class Mark:
-    """generated: the patients do not exist. credentialed: they are not open to everyone, or nobody knows."""
+    """generated: the patients do not exist. credentialed: they are not open to everyone, or no one knows."""
 
     generated: bool = False
     credentialed: bool = True
@@ -70,7 +70,7 @@ def write_mark(folder: Path, credentialed: bool, generated: bool = False) -> Non
 
 def learned_from_credentialed(path: Path, sealed: str = "manifest.json") -> bool:
     """Whether a model's folder says so, or is one of GHAR's (it has the file `sealed`) that says nothing. Models from
-    elsewhere, which have neither, were trained on nobody's patients here."""
+    elsewhere, which have neither, were trained on no one's patients here."""
     for place in (path, path.parent / "sft"):  # the weights of a step belong on the model that lies beside it
         with suppress(OSError):
             text = (place / MARK).read_text()
@@ -88,7 +88,7 @@ def _signature(found: Mapping[str, Any]) -> str:
 
 
 def _key() -> bytes:
-    """This user's key on this machine: 32 bytes, readable by nobody else, drawn when first asked for."""
+    """This user's key on this machine: 32 bytes, readable by no one else, drawn when first asked for."""
     home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     for place in (home / "ghar", Path(tempfile.gettempdir()) / f"ghar-{os.getuid()}"):
         with suppress(OSError):

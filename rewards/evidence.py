@@ -12,7 +12,7 @@ from rewards.outcome import score_outcome
 
 @dataclass(frozen=True)
 class Found:
-    """turn: index of the turn that asked for a look-up, None where nobody was asked. recall: of the evidence, what it
+    """turn: index of the turn that asked for a look-up, None where no one was asked. recall: of the evidence, what it
     was the first to show, from 0 to 1."""
 
     turn: int | None
@@ -25,7 +25,7 @@ def score_evidence(
     """η R_orm at the last turn, and at the turn that asked for a look-up what it brought, `recall` a whole evidence,
     less `cost` each.
 
-    A look-up that nobody was asked about costs nothing, and what it brought counts at the last turn. An episode that
+    A look-up that no one was asked about costs nothing, and what it brought counts at the last turn. An episode that
     failed or was cut short has no outcome and is worth 0, as in `score_outcome`.
     """
     outcome = score_outcome(episode, label, eta)

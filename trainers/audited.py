@@ -8,6 +8,7 @@ from typing import Any
 
 from envs.records import Records
 from ghar.data.audit import as_plain
+from ghar.data.groups import groups_of
 from ghar.data.tasks.subsets import GROUPS, rarity_groups
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.metrics.look import Section, render_section
@@ -37,6 +38,16 @@ def by_rarity(records: Records, folder: RunFolder) -> dict[str, Any]:
                 right[group_of[row["sample_id"]]].append(bool(row["correct"]))
         found[variant] = {name: [len(own), sum(own) / len(own)] for name, own in right.items() if own}
     return {"rarity": found}
+
+
+def keep_groups(records: Records, folder: RunFolder) -> None:
+    """Write which groups the test samples of a task of visits belong to, for the page's filters and subgroups."""
+    if records.config.task.name not in (*VISIT_TASKS, "labels"):
+        return
+    splits = records.splits
+    groups = groups_of(records.cohort, records.tables, splits.train, splits.test)
+    known = {sample: {kind: name for kind, name in own.items() if name is not None} for sample, own in groups.items()}
+    folder.write_groups(known)
 
 
 def in_words(summary: Mapping[str, Any]) -> list[str]:

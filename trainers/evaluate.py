@@ -25,7 +25,7 @@ from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
 from rewards.normalise import Running
-from trainers.audited import audited, by_rarity
+from trainers.audited import audited, by_rarity, keep_groups
 from trainers.overlap import check_overlap
 from trainers.parts import claim
 from trainers.playing import Playing, known, threshold, with_all
@@ -72,6 +72,7 @@ def _evaluate(config: Config) -> dict[str, Any]:
     def end() -> dict[str, Any]:
         rows = {name: lean(folder, name) for name in config.eval.variants or system.listed}
         write_predictions(folder.path, samples_of(records), system.task.labels, rows)
+        keep_groups(records, folder)
         return conclude(folder, summary | audited(records) | by_rarity(records, folder))
 
     return on_main(end)
@@ -178,7 +179,7 @@ def played(
         for stage in stages:
             with opened(stage) as answers:
                 own = system.read_by(answers.reader)
-                if judged is not None and stage == stages[-1]:  # first: once all is played, nobody would ask again
+                if judged is not None and stage == stages[-1]:  # first: once all is played, no one would ask again
                     judged |= _judged(home, None if own.judged is None else partial(own.judged, answers.policy))
                 playing = Playing(own, config, running, home)
                 yield from _by_rules(playing, [v for v in wanted if not stage_for[v.name] and stage == stages[0]])

@@ -49,7 +49,7 @@ class Playing:
 
     def fitted(self, variant: Variant, policy: Policy, ranker: Ranker) -> dict[str, float]:
         """{"temperature": the one at which the variant's label probabilities on validation cases are most likely}, and
-        their `threshold`; {} where nobody knows how probable a label was."""
+        their `threshold`; {} where no one knows how probable a label was."""
         judged = list(self.play(variant, policy, "valid", ranker, self.config.trainer.rl.eval_samples)())
         labels = self.system.task.labels
         return {"temperature": temperature(judged, labels), **threshold(judged, labels)} if known(judged) else {}

@@ -33,7 +33,7 @@ from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
 from ghar.progress import left_of
-from trainers.audited import audited, by_rarity
+from trainers.audited import audited, by_rarity, keep_groups
 from trainers.base import reader_of, start_model
 from trainers.evaluate import evaluate_system, table_of
 from trainers.machine import check_machine, fitted
@@ -273,6 +273,7 @@ def _conclude(run: Run, summary: dict[str, Any]) -> None:
     run.logger.finish()
     lessons = dict(read_lessons(run.checkpoints / LESSONS).about)
     about = {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
+    keep_groups(run.records, run.folder)
     known = audited(run.records) | by_rarity(run.records, run.folder)
     conclude(run.folder, {**summary, **lessons.pop("summary", {}), **known, "lessons": lessons, **about})
 

@@ -5,7 +5,7 @@ else, so its answers are as good as what was retrieved. It searches by the names
 the most telling event of its side that is neither shown nor asked for, a linked one first, whose partner is shown.
 
 An answer weighs everything that is shown or that one of the two arguments names, also a row that the budget left out
-of the prompt's record. What was searched for by name and is not there counts as absent; what nobody looked for counts
+of the prompt's record. What was searched for by name and is not there counts as absent; what no one looked for counts
 as in the average training patient.
 """
 

@@ -206,7 +206,7 @@ def _difference(count: np.ndarray, n: np.ndarray) -> float:
 def _regress(
     having: Sequence[Iterable[str]], labels: Sequence[int], kept: Sequence[str], n: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
-    """Score of the average patient, weights and shares. Labels that nobody has keep a score of their own."""
+    """Score of the average patient, weights and shares. Labels that no one has keep a score of their own."""
     from sklearn.linear_model import LogisticRegression
 
     place = {feature: i for i, feature in enumerate(kept)}

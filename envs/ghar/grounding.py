@@ -1,4 +1,4 @@
-"""Are sub-queries grounded? Which of them name a condition, procedure or drug that nobody has spoken of.
+"""Are sub-queries grounded? Which of them name a condition, procedure or drug that no one has spoken of.
 
 A sub-query is grounded when every entity it names stands in the record, in the question, or in the evidence found so
 far (an interaction may lead to a drug that the patient does not take). Names are compared as words; nothing is known of
@@ -35,7 +35,7 @@ class Names:
             self.longest[words[0]] = max(len(words), self.longest.get(words[0], 0))
 
     def named(self, query: str) -> tuple[str, ...]:
-        """The names in a sub-query, from left to right. Of "disease NAME" it is NAME, though nobody knows it."""
+        """The names in a sub-query, from left to right. Of "disease NAME" it is NAME, though no one knows it."""
         words, found, at = plain(query).split(), [], 0
         while at < len(words):
             most = min(self.longest.get(words[at], 0), len(words) - at)
@@ -55,7 +55,7 @@ def names_of(records: Records) -> Names:
 
 
 def ungrounded(names: Names, act: Act, reply: Reply) -> list[str]:
-    """The sub-queries of a reply to "rewrite" or "followup" that name what nobody has spoken of by then."""
+    """The sub-queries of a reply to "rewrite" or "followup" that name what no one has spoken of by then."""
     written = queries(reply)
     if not written:
         return []

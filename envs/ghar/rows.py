@@ -30,7 +30,7 @@ class Rows:
     asked: AskedSources | None = None
 
     def row(self, episode: Episode, case: Case, variant: Variant) -> dict[str, Any]:
-        """sub_queries: how many were written; ungrounded: those that name what nobody had spoken of; ids: how many
+        """sub_queries: how many were written; ungrounded: those that name what no one had spoken of; ids: how many
         meta-paths look-ups named; repeated_ids: those that repeat another of their look-up. Of a generated patient
         look_ups: how many the visit needs; decisions: (needed, made) of each step."""
         written: list[str] = []

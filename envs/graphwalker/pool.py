@@ -55,7 +55,7 @@ class Material(Generic[S]):
     times: with data.earlier, when each sample is predicted, and when its outcome is known, in microseconds.
     audit: what test samples show against the outcome's time, as summary.json holds it; null where the house says it.
     practice: of the demo's base model, None leaves it untrained. ceilings: of samples by their patients, None where
-    nobody knows.
+    no one knows.
     """
 
     settings: Settings

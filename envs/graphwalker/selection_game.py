@@ -58,7 +58,7 @@ class WalkGame:
         """float32 [width].
 
         Of the walk: share of the budget that is used, nats earned, share of the slots that is filled. Of each
-        candidate: cosine to the patient, highest cosine to a chosen one, measured gain in nats (0 where nobody
+        candidate: cosine to the patient, highest cosine to a chosen one, measured gain in nats (0 where no one
         measured), share of the budget it has waited, how many it would newly open (share of the slots) and the highest
         cosine of those to the patient. 0 where there is nothing.
         """

@@ -279,7 +279,7 @@ def _disguised(
 
 
 def _grade(topic: str, known: Belief, told: str, rng: np.random.Generator) -> int:
-    """The true grade: known by heart, stated by what could be told, or one that nobody states."""
+    """The true grade: known by heart, stated by what could be told, or one that no one states."""
     grade = known.knowledge.grades.get(topic)
     if grade is None:
         grade = reading_of(topic, told).grade

@@ -39,7 +39,7 @@ class Exposure:
     """Of samples of visits, or of time series. facts: codes, or values, shown. late: those recorded after the
     prediction. with_outcome: those first recorded when the outcome was there, or later. at_outcome: samples that are
     predicted then or later. leaking: samples of which either holds. hours: from the prediction to the outcome, the
-    median; None where nobody knows.
+    median; None where no one knows.
     """
 
     samples: int

@@ -85,7 +85,7 @@ class Cohort:
 class Sample:
     """One prediction: the observable visits, oldest first, at `prediction_time`, and the label index.
 
-    outcome_time: when the outcome is known at the latest, None where nobody knows (a label file).
+    outcome_time: when the outcome is known at the latest, None where no one knows (a label file).
     """
 
     sample_id: str

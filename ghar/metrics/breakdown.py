@@ -56,13 +56,17 @@ def groups_of(row: Row) -> tuple[str, ...]:
     needs = row["needs_retrieval"]
     needed = () if needs is None else ("a look-up was needed" if needs else "no look-up was needed",)
     many = () if row.get("look_ups") is None else (f"needs {row['look_ups']} look-ups",)
-    return (f"label {row['label']}", *needed, *many)
+    known = (f"{kind} {name}" for kind, name in row.get("groups", {}).items())
+    return (f"label {row['label']}", *needed, *many, *known)
 
 
 def subgroups(tallies: Mapping[str, Tally]) -> dict[str, Any]:
-    """{"variants": names, "lines": [(group, samples, (value, interval) or None per variant)]}; empty without groups."""
+    """{"variants": names, "lines": [(group, samples, (value, interval) or None per variant)]}; empty without groups.
+    A group of all samples is no part, and is left out."""
     sizes = Counter(group for tally in tallies.values() for groups in tally.groups for group in groups)
-    shown = sorted((g for g in sizes if sizes[g] >= FEWEST * len(tallies)), key=lambda g: (g.startswith("label"), g))
+    whole = sum(len(tally.groups) for tally in tallies.values())
+    parts = (group for group in sizes if FEWEST * len(tallies) <= sizes[group] < whole)
+    shown = sorted(parts, key=lambda group: (group.startswith("label"), group))
     lines = []
     for group in shown:
         cells = [_accuracy(tally, group) for tally in tallies.values()]

@@ -16,7 +16,7 @@ from ghar.metrics.rows import Row
 
 BINS = 10
 COLDEST, HOTTEST = 0.01, 100.0  # temperatures that are tried
-_TINY = 1e-12  # a probability of 0 has no logarithm; one wrong row of it shall not decide alone
+_TINY = 1e-12  # a probability of 0 has no logarithm; one wrong row of it must not decide alone
 
 
 def calibration(

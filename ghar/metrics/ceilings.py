@@ -23,7 +23,7 @@ MEANS = {
 
 
 def known(summary: Mapping[str, Any]) -> dict[str, float]:
-    """name -> accuracy, the lowest first; those that nobody knows are left out."""
+    """name -> accuracy, the lowest first; those that no one knows are left out."""
     found = {name: value for name, value in (summary.get("ceilings") or {}).items() if value is not None}
     return {name: found[name] for name in sorted(found, key=found.__getitem__) if math.isfinite(found[name])}
 

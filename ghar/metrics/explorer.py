@@ -25,10 +25,14 @@ LARGEST = 30_000_000  # characters of compressed text; rows after that have no p
 class Explorer:
     """What the page is given. columns: variant -> column -> one value a sample, None where it was not played.
 
-    packs: (whether it is compressed, text). without: samples whose prompts, or whole texts, were left out.
+    groups, sources: names of what samples belong to and of what evidence came from; a sample's "groups" and the column
+    "sources" hold their numbers. packs: (whether it is compressed, text). without: samples whose prompts, or whole
+    texts, were left out.
     """
 
     words: list[str]
+    groups: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     columns: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     packs: list[tuple[bool, str]] = field(default_factory=list)
@@ -53,10 +57,25 @@ class Explorer:
         """The table as a script's JSON."""
         variants = [{"name": name, "title": titles[name], "color": colors[name]} for name in self.columns]
         found = {"words": self.words, "samples": self.samples, "variants": variants, "columns": self.columns}
-        return as_script(found | {"pack": PACK, "without": self.without})
+        names = {"groups": self.groups, "sources": self.sources}
+        return as_script(found | names | {"pack": PACK, "without": self.without})
 
 
-COLUMNS = ("guess", "right", "confidence", "retrieved", "calls", "tokens", "seconds", "reward")
+COLUMNS = ("guess", "right", "confidence", "retrieved", "calls", "tokens", "seconds", "reward", "sources")
+
+
+def sources_of(row: Row) -> list[str]:
+    """Where the evidence of an episode came from: the sources asked, where a system has several, and the meta-path or
+    kind of each passage."""
+    asked = [f"source {name}" for name, times in row.get("asked", {}).items() if times]
+    passages = [one for lookup in row.get("lookups") or () for one in lookup["found"]]
+    return list(dict.fromkeys([*asked, *(one["path"] or one["kind"] for one in passages)]))
+
+
+def _numbers(names: list[str], wanted: Sequence[str]) -> list[int]:
+    """Places of the wanted names; new ones are added."""
+    names += [name for name in wanted if name not in names]
+    return [names.index(name) for name in wanted]
 
 
 def explore(episodes: Mapping[str, Iterator[Row]], main: str, labels: Sequence[str]) -> Explorer:
@@ -100,7 +119,8 @@ class _Beside:
 def _sample(found: Explorer, row: Row, rows: Mapping[str, Row | None]) -> None:
     """Add a sample to the table."""
     about = {"id": row["sample_id"], "of": row.get("subject_id"), "truth": found.word(row["label"])}
-    found.samples.append(about | {"needs": row["needs_retrieval"], "ups": row.get("look_ups")})
+    of = _numbers(found.groups, [f"{kind}: {name}" for kind, name in row.get("groups", {}).items()])
+    found.samples.append(about | {"needs": row["needs_retrieval"], "ups": row.get("look_ups"), "groups": of})
     for name, own in rows.items():
         values = [None] * len(COLUMNS) if own is None else _values(found, own)
         for column, value in zip(COLUMNS, values, strict=True):
@@ -116,7 +136,8 @@ def _values(found: Explorer, row: Row) -> list[Any]:
     tokens, reward = row["prompt_tokens"] + row["completion_tokens"], row["reward"]
     shown = None if reward is None else round(reward, 4)
     answer = found.word(row["prediction"]), int(row["correct"]), confidence
-    return [*answer, int(row["retrieved"]), len(row["turns"]), tokens, round(row["seconds"], 4), shown]
+    sources = _numbers(found.sources, sources_of(row))
+    return [*answer, int(row["retrieved"]), len(row["turns"]), tokens, round(row["seconds"], 4), shown, sources]
 
 
 def _texts(found: Explorer, row: Row, rows: Mapping[str, Row | None]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ metrics.jsonl and episodes/ as in ghar.metrics.runfolder and ghar.metrics.curves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.explorer import Explorer, as_script, explore
 from ghar.metrics.look import Look, in_order, pages
 from ghar.metrics.runfolder import RunFolder, write_whole
+from ghar.metrics.traces import Row
 
 OTHER = "#475569"
 TABLE = {  # section: {metric: (shown as, digits)}
@@ -264,7 +265,13 @@ def _explorer(
     main = about.main_of(list(tallies))
     if main is None:
         return None
-    found = explore({name: iter(tallies[name].through(run.episodes(name))) for name in tallies}, main, labels)
+    groups = run.groups()
+
+    def rows(name: str) -> Iterator[Row]:
+        grouped = ({**row, "groups": groups.get(row["sample_id"], {})} for row in run.episodes(name))
+        return iter(tallies[name].through(grouped))
+
+    found = explore({name: rows(name) for name in tallies}, main, labels)
     return found if found.samples else None
 
 

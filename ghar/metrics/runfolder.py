@@ -16,6 +16,7 @@ episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, s
                         failure (null or its name), turns: [{agent, role, step, prompt, reply, format_ok, evidence
                         (text or null)}] and lookups: [{query, found: [{text, kind, score, path (meta-path or null),
                         shown (by any prompt)}]}] (optional)
+groups.json             sample_id -> {kind: group}: who the test samples are of (ghar.data.groups); of tasks of visits
 checkpoints/            trainers/ owns it
 report.html             made from the above by ghar.metrics.report
 """
@@ -93,6 +94,15 @@ class RunFolder:
             return json.loads(path.read_text())
         except json.JSONDecodeError as error:
             raise BadInput(f"{path} is not JSON (line {error.lineno}): evaluate the run again to rewrite it") from None
+
+    def write_groups(self, groups: Mapping[str, Mapping[str, str]]) -> None:
+        """Keep which groups each test sample belongs to."""
+        write_whole(self.path / "groups.json", json.dumps(groups))
+
+    def groups(self) -> dict[str, dict[str, str]]:
+        """What `write_groups` has kept; nothing of a run that knows none."""
+        path = self.path / "groups.json"
+        return json.loads(path.read_text()) if path.is_file() else {}
 
     def write_episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write episodes/<name>.jsonl, whole or not at all."""

@@ -44,7 +44,7 @@ def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layo
 
 
 def clock_of(clock: Clock) -> pl.Expr:
-    """When an event counts (event_store.py); null for static facts, and with "recorded" where nobody knows when it
+    """When an event counts (event_store.py); null for static facts, and with "recorded" where no one knows when it
     became known."""
     if clock == "time":
         return pl.col("time")

@@ -7,7 +7,7 @@ with a vector. The baselines read a second store (`Layout.numbers_apart` false) 
 A record is what is known of one patient up to and including a prediction time (Eq. 1 of EHR-RAG, and MEDS's rule for
 labels, which the tasks follow, too). A chunk that the time cuts through is shown up to the cut, and what is left of it
 gets a vector of its own, so that nothing later has a say in what is found. With clock "recorded" or "known" an event
-counts from the time it became known (later of time and recorded), and rows stand in that order; one of which nobody
+counts from the time it became known (later of time and recorded), and rows stand in that order; one of which no one
 knows when it became known counts from its time with "known" and never with "recorded".
 
 Rows of static facts, which have no time, are kept apart (`Record.facts`).

@@ -127,7 +127,7 @@ def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, t
         if sum(wish.top_n * max(1, len(wish.partitions or ())) for wish in requests) > MOST_ITEMS:
             raise Refused(422, "invalid", f"a call may ask for {MOST_ITEMS:,} items in all its partitions together")
         try:
-            for wish in requests:  # before it is batched: others shall not fail with it
+            for wish in requests:  # before it is batched: others must not fail with it
                 retriever.check(wish)
         except ValueError as error:
             raise Refused(422, "invalid", str(error)) from None

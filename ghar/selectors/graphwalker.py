@@ -4,7 +4,7 @@ anchors in them, then a search over the patient graph for examples that lower H(
 Variants (system.variant): no_cohorts starts from the k_a patients nearest to this one; no_search measures every
 patient of the retrieved cohorts alone; no_early_stop takes k examples whatever they gain; released expands along each
 patient's own list of neighbours. What changes the graph (no_ehr_emb, louvain, released) or the prompt (show_encoder) is
-done before. A cohort nobody of which may be shown is passed over.
+done before. A cohort no one of which may be shown is passed over.
 """
 
 from __future__ import annotations

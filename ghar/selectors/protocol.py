@@ -209,7 +209,7 @@ def cosines(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 
 def allowed_for(patient: Patient, pool: Sequence[Patient]) -> np.ndarray:
-    """bool [n]: who of the pool may be shown to `patient`: nobody of its subject, nobody with the same measurements."""
+    """bool [n]: who of the pool may be shown to `patient`: no one of its subject, no one with the same measurements."""
     own = fingerprint(patient)
     others = (other.subject_id != patient.subject_id and fingerprint(other) != own for other in pool)
     return np.fromiter(others, dtype=bool, count=len(pool))

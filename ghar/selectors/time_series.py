@@ -24,7 +24,7 @@ def select(pool: Pool, shared: None, query: Query) -> Walk:
 
 def measured(patient: Patient) -> np.ndarray:
     """The patient's table [T, F]."""
-    assert patient.series is not None  # ghar.configure lets nobody ask this of medical questions
+    assert patient.series is not None  # ghar.configure lets no one ask this of medical questions
     return patient.series.values
 
 

@@ -9,7 +9,7 @@ processor, as one on a GPU would; replies differ in length. The rungs are:
     + meta-paths      the same, look-ups inside their meta-path
     + distributed     the look-ups of a batch are dealt out to `WORKERS` processes (the paper: Ray; here those of
                       launch/serve_retrieval.py's service); all wait for the last one
-    + asynchronous    envs/rollout.py with the same service: look-ups run beside the model, and nobody waits for the
+    + asynchronous    envs/rollout.py with the same service: look-ups run beside the model, and no one waits for the
                       slowest patient (the paper: gunicorn)
 
 The last three must end with the same evidence.

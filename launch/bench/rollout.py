@@ -42,7 +42,7 @@ LOOKUPS = 4  # workers of the retriever: calls the rollout has under way; retrie
 @dataclass(frozen=True)
 class Setting:
     """What is played: which model, patients at once, seconds a call of the retriever takes, episodes (so many that the
-    last ones, which nobody follows, weigh little) and what differs from the configuration."""
+    last ones, which no one follows, weigh little) and what differs from the configuration."""
 
     taught: bool
     together: int

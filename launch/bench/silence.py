@@ -3,7 +3,7 @@
 Every command runs in a network of its own (`unshare --net`), in which loopback works and everything else goes out by
 one device that leads nowhere; what it was given to send is the number. Of every system: trainings on generated patients
 with W&B offline and on Ray, and of GHAR with a retrieval service of this machine, which have nothing to send; and
-trainings whose tables count as credentialed (a generated world with a file that nobody signed) towards W&B, a service,
+trainings whose tables count as credentialed (a generated world with a file that no one signed) towards W&B, a service,
 an engine, an expert and a Ray cluster elsewhere, which must be refused before the first byte. A connection on purpose
 shows that the device counts. Needs Linux and the right to make a network.
 """
@@ -111,7 +111,7 @@ def _steps(folder: Path, tables: Path, systems: Sequence[str], trained: bool) ->
 
 
 def _tables(folder: Path) -> Path:
-    """A generated world that counts as credentialed, since one of its files is signed by nobody."""
+    """A generated world that counts as credentialed, since one of its files is signed by no one."""
     from envs.records import Records
     from launch.entry import load
 

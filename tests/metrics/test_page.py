@@ -18,6 +18,7 @@ import pytest
 from ghar.metrics.look import Look
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
+from tests.metrics.conftest import build_run
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LOOK = Look(titles={"ghar_sft": "After SFT", "ghar_rl": "After RL"}, main="ghar_rl", before="ghar_sft", learns=True)
@@ -72,6 +73,122 @@ def test_a_reader_filters_clicks_a_cell_and_reads_two_variants(whole_run: RunFol
     assert 0 < seen["wrong"] < 60 and seen["found"] == 1 and seen["cell"][0] == seen["cell"][1] > 0
     assert seen["sides"] == 2 and "Reward" in seen["text"] and "Agent top" in seen["text"]
     assert seen["wide"] <= 0 and seen["titles"] > 20
+
+
+FILTERS = """
+const form = document.getElementById("filters").elements;
+const set = (name, value) => {
+  form.namedItem(name).value = value;
+  form.namedItem(name).dispatchEvent(new Event("input", {bubbles: true}));
+  return [...document.querySelectorAll("#rows tbody tr")].map((row) => row.cells[0].textContent);
+};
+const seen = {sides: [form.namedItem("left").value, form.namedItem("right").value]};
+for (const name of ["truth", "guess", "kind", "source", "group"]) {
+  seen[name] = {};
+  for (const option of [...form.namedItem(name).options]) {
+    if (option.value) seen[name][option.text] = set(name, option.value);
+  }
+  set(name, "");
+}
+for (const [name, value] of [["confidence", "0.7"], ["tokens", "800"], ["search", "12"]]) {
+  seen[name] = set(name, value);
+  set(name, "");
+}
+seen.all = set("search", "").length;
+return seen;
+"""
+GROUPS = {"sex": ("female", "male"), "age": ("18-44", "45-64", "65-79")}
+
+
+def fuller(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with what only some runs have: probabilities, look-ups, several sources."""
+    paths = (["drug treats disease"], ["drug treats disease", "disease has sign"], [None], [])
+    found = [[{"text": f"passage {j}", "kind": "report", "score": 0.5 - j / 10, "path": path, "shown": j == 0}
+              for j, path in enumerate(own)] for own in paths]  # fmt: skip
+    def more(i: int) -> dict[str, Any]:
+        shares = [0.5 + i % 5 / 10, 0.5 - i % 5 / 10, *[0.0] * 8]
+        lookups = [{"query": f"query {i}", "found": found[i % 4]}] if i % 4 < 3 else []
+        return {"label_probabilities": shares, "asked": {"graph": i % 4 < 2, "past": i % 3}, "lookups": lookups}
+
+    return [{**row, **more(i)} for i, row in enumerate(rows)]
+
+
+def group_of(place: int) -> dict[str, str]:
+    return {kind: names[place % len(names)] for kind, names in GROUPS.items()}
+
+
+def kept(rows: list[dict[str, Any]], keep: Any) -> list[str]:
+    return [row["sample_id"] for i, row in enumerate(rows) if keep(i, row)]
+
+
+def test_every_filter_keeps_what_it_names(tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]) -> None:
+    """Held against a direct reading of the rows."""
+    every = {name: fuller(rows) for name, rows in episodes.items()}
+    folder = build_run(tmp_path / "run", every)
+    folder.write_groups({row["sample_id"]: group_of(i) for i, row in enumerate(every["ghar_rl"])})
+    page = write_report(folder.path, LOOK)
+    seen = asked(page, FILTERS)
+    left, right = (every[name] for name in seen["sides"])
+    assert seen["sides"] == ["ghar_rl", "ghar_sft"] and seen["all"] == 60
+    for label, ids in seen["truth"].items():
+        assert ids == kept(left, lambda i, row, label=label: row["label"] == label)
+    for answer, ids in seen["guess"].items():
+        wanted = None if answer == "no readable answer" else answer
+        assert ids == kept(left, lambda i, row, wanted=wanted: row["prediction"] == wanted)
+    kinds = {
+        "left is right": lambda i, row: row["correct"],
+        "left is wrong": lambda i, row: not row["correct"],
+        "left and right disagree": lambda i, row: row["prediction"] != right[i]["prediction"],
+        "only left is right": lambda i, row: row["correct"] and not right[i]["correct"],
+        "only right is right": lambda i, row: not row["correct"] and right[i]["correct"],
+        "a look-up was needed": lambda i, row: row["needs_retrieval"],
+        "none was needed": lambda i, row: not row["needs_retrieval"],
+        "left looked up": lambda i, row: row["retrieved"],
+        "needed, but left did not look up": lambda i, row: row["needs_retrieval"] and not row["retrieved"],
+        "no readable answer": lambda i, row: row["prediction"] is None,
+    }
+    assert seen["kind"] == {name: kept(left, keep) for name, keep in kinds.items()}
+    sources = {
+        "drug treats disease": lambda i, row: i % 4 < 2, "disease has sign": lambda i, row: i % 4 == 1,
+        "report": lambda i, row: i % 4 == 2, "source graph": lambda i, row: i % 4 < 2,
+        "source past": lambda i, row: i % 3 > 0,
+    }  # fmt: skip
+    assert seen["source"] == {name: kept(left, keep) for name, keep in sorted(sources.items())}
+    for kind, names in GROUPS.items():
+        for name in names:
+            wanted = kept(left, lambda i, row, kind=kind, name=name: group_of(i)[kind] == name)
+            assert seen["group"].pop(f"{kind}: {name}") == wanted
+    assert not seen["group"]
+    assert seen["confidence"] == kept(left, lambda i, row: max(row["label_probabilities"]) >= 0.7)
+    assert seen["tokens"] == kept(left, lambda i, row: row["prompt_tokens"] + row["completion_tokens"] >= 800)
+    assert seen["search"] == kept(left, lambda i, row: "12" in row["sample_id"] or row["subject_id"] == 12)
+    text = page.read_text()
+    assert "sex female" in text and "age 45-64" in text  # subgroups
+
+
+READ = """
+document.querySelector("#rows tbody tr:nth-child(2)").click();
+while (!document.querySelector("#detail .turn")) await new Promise((done) => setTimeout(done, 20));
+const sides = [...document.querySelectorAll("#detail .side > div")];
+const cells = (row) => [...row.cells].map((cell) => cell.textContent);
+return {titles: sides.map((side) => side.querySelector("h3").textContent),
+        rewards: sides.map((side) => side.querySelector("div.quiet").textContent.split(/[.] (?=[0-9]+ calls)/)[0]),
+        found: sides.map((side) => [...side.querySelectorAll("table tbody tr")].map(cells))};
+"""
+
+
+def test_a_patient_under_two_variants_with_evidence_and_a_sum(
+    tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]
+) -> None:
+    folder = build_run(tmp_path / "run", {name: fuller(rows) for name, rows in episodes.items()})
+    seen = asked(write_report(folder.path, LOOK), READ)
+    assert seen["titles"] == ["After RL", "After SFT"]
+    for total, terms in (line.removeprefix("Reward ").split(" = ") for line in seen["rewards"]):
+        numbers = [float(term.split()[1]) for term in terms.split(", ")]
+        assert len(numbers) == 5 and sum(numbers) == pytest.approx(float(total), abs=0.003)
+    lines = [["1", "0.500", "drug treats disease", "passage 0", "used"],
+             ["2", "0.400", "disease has sign", "passage 1", "cut"]]  # fmt: skip
+    assert seen["found"] == [lines, lines]
 
 
 def test_ten_thousand_rows_open_within_two_seconds(tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]) -> None:

@@ -16,7 +16,7 @@ from trainers.runs.distributed import gather_rows
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What the report of a batch says of an episode. needs: whether a look-up was needed, None where nobody knows."""
+    """What the report of a batch says of an episode. needs: whether a look-up was needed, None where no one knows."""
 
     reward: EpisodeReward
     right: bool

@@ -3,7 +3,7 @@
 Each function gives what `trainers.rl.credit.credit` does: advantages and returns, float32 [T], 0 on untrainable tokens.
 Rewards are not discounted. Separately rewarded agents (`Trajectories.separate`) are compared by their own rewards, with
 attempts in which they acted. A cut episode's outcome is unknown and no critic can stand in for it: it teaches nothing
-and is nobody's baseline.
+and is no one's baseline.
 
 `everyone` adds the lists of all processes up in order of rank, so that attempts may lie in several of them.
 """

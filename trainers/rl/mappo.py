@@ -61,7 +61,7 @@ def improve(
 
     Every process calls it with its own episodes, in order of rank, and an `rng` in the same state; minibatches are
     drawn from the rows of all and losses normalised by the weights of all their tokens, so that the number of
-    processes changes numbers by rounding at most. ValueError when nobody has a row; FloatingPointError when a gradient
+    processes changes numbers by rounding at most. ValueError when no one has a row; FloatingPointError when a gradient
     is not finite (weights are then as before the step); WrongWeights when the engine's log-probs of `version` (None: of
     all rows) are not those of this actor, or those of a version in `earlier` not those of its weights.
     critic: where cfg.critic is "own"; it learns after the policy. yardstick: what it is measured against, over updates.
@@ -157,8 +157,8 @@ def _nothing(learner: Learner, cfg: MappoConfig) -> Tensor:
 
     Its graph has the outputs of theirs: under ZeRO-3 processes fetch weights in the order their graphs tell.
     """
-    nobody = Row(0, 0, 1, np.zeros(2, np.int64), np.zeros(2, np.float32), (), agent=0, role=0, trainable=True)
-    scores = learner.score([nobody], entropy_gradient=cfg.entropy > 0)
+    blank = Row(0, 0, 1, np.zeros(2, np.int64), np.zeros(2, np.float32), (), agent=0, role=0, trainable=True)
+    scores = learner.score([blank], entropy_gradient=cfg.entropy > 0)
     return 0.0 * (scores.logp.sum() + scores.values.sum() + scores.entropy.sum())
 
 

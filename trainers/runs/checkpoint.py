@@ -306,7 +306,7 @@ def _score(step: Path) -> float | None:
     try:
         score = json.loads((step / "state.json").read_text()).get("score")
     except (OSError, ValueError):
-        return None  # damaged: nobody's best; reading the checkpoint says so
+        return None  # damaged: no one's best; reading the checkpoint says so
     return score if score is not None and math.isfinite(score) else None
 
 

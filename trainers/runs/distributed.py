@@ -96,7 +96,7 @@ def load_deepspeed() -> Any:
 
 
 def world() -> int:
-    """Processes of this run; vLLM in this one starts a group of one, which has nobody to talk to."""
+    """Processes of this run; vLLM in this one starts a group of one, which has no one to talk to."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 

@@ -72,7 +72,7 @@ def _move(partial: Path, target: Path) -> None:
 
 
 def _beside(target: Path, kind: str) -> Path:
-    """A name next to `target` that nobody else has."""
+    """A name next to `target` that no one else has."""
     return target.with_name(f".{target.name}.{uuid4().hex}.{kind}")
 
 

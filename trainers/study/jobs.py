@@ -191,7 +191,7 @@ def run_command(command: Sequence[str], log: Path) -> str | None:
     if code == EXIT:
         raise KeyboardInterrupt
     last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:]
-    said = last[0].strip() if last and not last[0].startswith("$ ") else "it said nothing"
+    said = last[0].strip() if last and not last[0].startswith("$ ") else "it printed nothing"
     return said if code == 2 else f"its job ended with code {code} ({said[:200]}); see {log}"
 
 

@@ -43,7 +43,7 @@ def title_of(metric: str) -> str:
 
 
 def check_metric(metric: str) -> None:
-    """BadInput for a number that nobody knows."""
+    """BadInput for a number that no one knows."""
     name, at, parameter = metric.partition("@")
     if name not in (PARAMETERS if at else NAMES):
         every = *NAMES, *(f"{one}@X" for one in PARAMETERS)
@@ -167,7 +167,7 @@ def _threshold(frame: pl.DataFrame) -> float:
 
 def _when(frame: pl.DataFrame) -> Number:
     if frame["needs"].null_count():
-        raise BadInput("nobody knows which samples need a look-up")
+        raise BadInput("it is not known which samples need a look-up")
     return _f1(frame["needs"].to_numpy().astype(bool), frame["retrieved"].to_numpy().astype(bool))
 
 

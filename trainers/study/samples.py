@@ -58,17 +58,12 @@ def fingerprint(frame: pl.DataFrame) -> str:
 def _of_visits(records: Records) -> list[Sequence[str | None]]:
     splits, labels = records.splits, records.task.labels
     every = [*splits.train, *splits.valid, *splits.test]
-    groups = groups_of(records.cohort, _tables(records), splits.train, every)
+    groups = groups_of(records.cohort, records.tables, splits.train, every)
     return [
         (s.sample_id, str(s.subject_id), name, labels[s.label], *(groups[s.sample_id][kind] for kind in KINDS))
         for name, part in (("train", splits.train), ("valid", splits.valid), ("test", splits.test))
         for s in part
     ]
-
-
-def _tables(records: Records) -> Path | None:
-    """The source's own tables; a MEDS folder has none of these."""
-    return None if records.config.data.name == "meds" or records.long else records.root
 
 
 def _of_system(records: Records) -> list[Sequence[str | None]]:

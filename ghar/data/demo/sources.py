@@ -5,7 +5,7 @@ A third and a fourth part of the story (ghar/data/demo/story.py), for the shares
 where to ask and nothing about the grade, so that no source can stand in for another:
 
     own past    "earlier graft": years before the first visit an outpatient row (hosp/omr) gave the grade of its course,
-                uniform over 1..9, a patient's own and nobody else's. For the share `chained` of patients the row names
+                uniform over 1..9, a patient's own and no one else's. For the share `chained` of patients the row names
                 a protein instead, and only the graph, asked for that protein, states its grade. A later row gives a
                 grade of pain, which says nothing.
     reports     "unnamed syndrome": it runs as the three common conditions beside it have it, a phenotype that is met

@@ -59,7 +59,7 @@ ZIPF_SHIFT = 8.0  # weight of rank r (from 0) is 1 / (r + shift): long-tailed wi
 TEXTBOOK_WRONG = 0.6
 
 # One row per stratum of frequency, so that the mix of acuities hardly depends on the seed. Half of the common entities
-# are harmless: otherwise the maximum over a visit would hide every low severity, and nobody could learn it.
+# are harmless: otherwise the maximum over a visit would hide every low severity, and no one could learn it.
 CONDITION_SEVERITIES = (
     (0, 0, 0, 0, 0, 1, 1, 2, 3, 4),
     (0, 0, 0, 0, 0, 1, 1, 2, 2, 4),

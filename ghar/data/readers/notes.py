@@ -29,7 +29,7 @@ class Notes:
     else its chart time, else never); texts: in the order of visit_id, on disk or made when asked for
     (`ghar.data.views.reports`). counts: rows by rule, as the readers of tables have them.
 
-    generated: whether these texts were written by the demo world; credentialed: whether they were not, or nobody knows.
+    generated: whether these texts were written by the demo world; credentialed: whether they were not, or no one knows.
     """
 
     visit_id: np.ndarray

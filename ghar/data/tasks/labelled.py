@@ -57,18 +57,18 @@ def labelled_samples(cohort: Cohort, task: str, labels: pl.DataFrame, leakage: L
     cohort = in_order_of(cohort, leakage, legacy_order=False)
     _check_patients(cohort, task, labels)
     stays, shown = _by_patient(cohort), cohort.shown
-    nobody = _Stays()
+    none = _Stays()
     rows = labels.select("subject_id", "prediction_time", pl.col("prediction_time").to_physical().alias("now"), "label")
     samples = []
     for place, (subject, at, now, label) in enumerate(rows.iter_rows()):
-        history = stays.get(subject, nobody).at(now, shown, leakage) or [Visit(NO_VISIT, at)]
+        history = stays.get(subject, none).at(now, shown, leakage) or [Visit(NO_VISIT, at)]
         name = f"{task}-{subject}-{place}"
         samples.append(Sample(name, subject, history[-1].visit_id, at, tuple(history), label))
     return samples
 
 
 def _by_patient(cohort: Cohort) -> dict[int, _Stays]:
-    """Every patient's visits; one whose end nobody knows is never over."""
+    """Every patient's visits; one whose end no one knows is never over."""
     columns = cohort.visits.select(
         "subject_id", "visit_id", pl.col("start").to_physical(), pl.col("end").to_physical().fill_null(NEVER)
     )

@@ -41,7 +41,7 @@ def stay_reports(cohort: Cohort, notes: Notes | None = None, name_of: Callable[[
 
 
 def plain_record(visit: Visit, days: int | None, died: bool, name_of: Callable[[str], str]) -> str:
-    """What the codes of a stay say, in words. days: whole days it lasted, None where nobody knows."""
+    """What the codes of a stay say, in words. days: whole days it lasted, None where no one knows."""
     length = {None: "not known", 0: "less than one day", 1: "1 day"}.get(days, f"{days} days")
     parts = [f"{PLAIN}\nLength of stay: {length}.{' The patient died in this stay.' if died else ''}"]
     for heading, opening, codes in (

@@ -32,6 +32,12 @@
     table.words.forEach((text, i) => option(field(name), String(i), text));
   }
   option(field("guess"), "-1", "no readable answer");
+  for (const [name, texts] of [["source", table.sources], ["group", table.groups]]) {
+    option(field(name), "", "any");
+    const order = texts.map((text, i) => [text, i]).sort((a, b) => a[0].localeCompare(b[0]));
+    for (const [text, i] of order) option(field(name), String(i), text);
+    field(name).parentElement.hidden = !texts.length;
+  }
   const first = { left: field("left").value, right: field("right").value };
 
   // What each choice of "Show" keeps; l, r: columns of the left and right variant.
@@ -67,6 +73,7 @@
     const text = field("search").value.trim().toLowerCase();
     const truth = field("truth").value, guess = field("guess").value, kind = kinds[field("kind").value];
     const least = field("confidence").value, tokens = field("tokens").value;
+    const source = field("source").value, group = field("group").value;
     found = [];
     for (let i = 0; i < table.samples.length; i++) {
       const sample = table.samples[i];
@@ -76,6 +83,8 @@
       if (kind && !kind(l, r, i)) continue;
       if (least !== "" && !(l.confidence[i] >= Number(least))) continue;
       if (tokens !== "" && !(l.tokens[i] >= Number(tokens))) continue;
+      if (source !== "" && !(l.sources[i] ?? []).includes(Number(source))) continue;
+      if (group !== "" && !sample.groups.includes(Number(group))) continue;
       found.push(i);
     }
     if (sorted) {
