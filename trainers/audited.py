@@ -14,6 +14,8 @@ from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.metrics.look import Section, render_section
 from ghar.metrics.runfolder import RunFolder
 
+SHOWN = {"rarity": "diseases", "visits": "visits shown"}  # kinds of groups whose names say little in a report
+THIRDS = dict(zip(GROUPS, ("rarest third", "middle third", "commonest third"), strict=True))
 LEAKS = 0.05  # share of samples from which on a page warns
 
 
@@ -46,8 +48,10 @@ def keep_groups(records: Records, folder: RunFolder) -> None:
         return
     splits = records.splits
     groups = groups_of(records.cohort, records.tables, splits.train, splits.test)
-    known = {sample: {kind: name for kind, name in own.items() if name is not None} for sample, own in groups.items()}
-    folder.write_groups(known)
+    folder.write_groups({
+        sample: {SHOWN.get(kind, kind): THIRDS.get(name, name) for kind, name in own.items() if name is not None}
+        for sample, own in groups.items()
+    })  # fmt: skip
 
 
 def in_words(summary: Mapping[str, Any]) -> list[str]:
@@ -65,7 +69,9 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
 
 def section(summary: Mapping[str, Any]) -> list[Section]:
     """The parts of report.html; nothing where a run has none."""
-    rarity = {name: groups for name, groups in (summary.get("rarity") or {}).items() if groups}
+    titles = summary.get("titles") or {}
+    found = {name: groups for name, groups in (summary.get("rarity") or {}).items() if groups}
+    rarity = {titles.get(name, name): found[name] for name in (*titles, *found) if name in found}
     return [*_exposed(summary.get("audit") or {}), *_rare(rarity)]
 
 

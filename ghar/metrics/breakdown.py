@@ -55,7 +55,8 @@ def groups_of(row: Row) -> tuple[str, ...]:
     """The parts of the test set that a row is in."""
     needs = row["needs_retrieval"]
     needed = () if needs is None else ("a look-up was needed" if needs else "no look-up was needed",)
-    many = () if row.get("look_ups") is None else (f"needs {row['look_ups']} look-ups",)
+    count = row.get("look_ups")
+    many = () if count is None else (f"needs {count} look-up{'' if count == 1 else 's'}",)
     known = (f"{kind} {name}" for kind, name in row.get("groups", {}).items())
     return (f"label {row['label']}", *needed, *many, *known)
 

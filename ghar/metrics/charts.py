@@ -112,7 +112,7 @@ def dot_chart(name: str, dots: Sequence[Dot], *, x_label: str, levels: Sequence[
             axes.plot(dot.value, row, "o", color=dot.color, markersize=6)
             hover(axes, [(dot.value, row)], "", f"{dot.label}: {dot.value:.3f} [{dot.low:.3f}, {dot.high:.3f}]")
             axes.annotate(f"{dot.value:.3f}", (dot.value, row), xytext=(0, 6), textcoords="offset points",
-                          ha="center", fontsize=7.5)  # fmt: skip
+                          ha="center", fontsize=7.5, bbox=CLEAR if levels else None)  # fmt: skip
         for i, level in enumerate(levels):
             axes.axvline(level.value, color=QUIET, linewidth=1.1, linestyle=(0, (5, 3)))
             axes.annotate(level.label, (level.value, top - 0.35 * (i + 1)), ha="right", va="center", xytext=(-4, 0),

@@ -175,7 +175,10 @@ def _missing(content: Mapping[str, Any]) -> list[str]:
 
 
 def _ceilings(summary: Mapping[str, Any]) -> list[Level]:
-    return [Level(f"{name} ceiling {value:.3f}", value) for name, value in known(summary).items()]
+    names: dict[str, list[str]] = {}
+    for name, value in known(summary).items():
+        names.setdefault(f"{value:.3f}", []).append(name)
+    return [Level(f"{', '.join(same)} ceiling {value}", float(value)) for value, same in names.items()]
 
 
 def _table(policies: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[str, str] | None]]]]:
@@ -271,7 +274,8 @@ def _explorer(
         grouped = ({**row, "groups": groups.get(row["sample_id"], {})} for row in run.episodes(name))
         return iter(tallies[name].through(grouped))
 
-    found = explore({name: rows(name) for name in tallies}, main, labels)
+    order = dict.fromkeys(name for name in (main, about.before, *tallies) if name in tallies)
+    found = explore({name: rows(name) for name in order}, main, labels)
     return found if found.samples else None
 
 
@@ -307,7 +311,7 @@ def story(summary: Mapping[str, Any], about: Look, main: str | None) -> str:
     did = "was trained by reinforcement learning" if learns else "was evaluated"
     asked = (summary.get("task") or {}).get("question") or ""
     others = [about.title(name) for name in summary.get("policies") or {} if name != main]
-    against = f" Beside it: {', '.join(others)}." if others else ""
+    against = f" Beside it: {'; '.join(others)}." if others else ""
     question = f" The question: {asked}" if asked else ""
     return f"System {summary.get('system', about.title(main))} {did}{on}.{question}{against}"
 

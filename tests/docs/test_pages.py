@@ -34,6 +34,7 @@ PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 REAL = {"mimic-iv-demo-2.2"}  # folders of shared_data that a page may name, relative to the working folder
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
 JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
 OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl"}  # of launch/benchmark.py, with a value
 
@@ -218,3 +219,24 @@ def test_every_benchmark_is_listed() -> None:
 def test_words_are_plain(page: Path) -> None:
     found = sorted({word.lower() for word in JARGON.findall(page.read_text())})
     assert not found, f"{page.name}: write it in plainer words than {found}"
+
+
+def sentences(tree: ast.Module) -> Iterator[str]:
+    """Texts of a module that a user may see: strings of several words that are no docstrings and no expressions."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    own = {id(node.body[0].value) for node in ast.walk(tree)
+           if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in own:
+            if " " in node.value and "\\b" not in node.value:
+                yield node.value
+
+
+def test_messages_are_plain() -> None:
+    """What a command prints. A question to a patient may ask what she was told."""
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    files.remove(ROOT / "ghar" / "data" / "tasks" / "dischargeqa.py")
+    asked = re.compile(r"\b(told|said|shall|nobody)\b", re.IGNORECASE)
+    found = {f"{file.relative_to(ROOT)}: {text[:60]}" for file in files for text in sentences(ast.parse(file.read_text()))
+             if asked.search(text)}  # fmt: skip
+    assert not found, f"write them in plainer words: {sorted(found)}"

@@ -59,6 +59,13 @@ def test_every_system_is_registered_and_tested() -> None:
     assert {f"ghar/{name}-v0" for name in GAMES} <= set(gymnasium.registry)
 
 
+def test_gymnasium_reads_no_entry_points() -> None:
+    """So no package can register ids without an import; ids that name their module are what is left. Fails once a
+    Gymnasium looks for plug-ins again: then declare one in setup.cfg."""
+    sources = Path(gymnasium.__file__).parent.rglob("*.py")
+    assert not [path for path in sources if "entry_points(" in path.read_text()]
+
+
 @each(TEXTS + ENCODED)
 def test_gymnasiums_checker_is_content(name: str, arguments: dict[str, Any]) -> None:
     with warnings.catch_warnings():

@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ghar.metrics.look import Look
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from tests.metrics.conftest import build_run
+from trainers.audited import section
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LOOK = Look(titles={"ghar_sft": "After SFT", "ghar_rl": "After RL"}, main="ghar_rl", before="ghar_sft", learns=True)
@@ -31,14 +33,14 @@ def chromium(page: Path, *more: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, timeout=240, check=True).stdout
 
 
-def asked(page: Path, script: str) -> dict[str, Any]:
-    """What `script`, an async function's body that returns a value, sees in the page."""
+def asked(page: Path, script: str, *more: str) -> dict[str, Any]:
+    """What `script`, an async function's body that returns a value, sees in the page. more: flags of the browser."""
     probe = page.with_name("probe.html")
     errors = "window.addEventListener('error', (e) => { document.title = JSON.stringify({error: e.message}); });"
     run = f"(async () => {{ {script} }})().then((seen) => {{ document.title = JSON.stringify(seen); }});"
     text = page.read_text().replace("<head>", f"<head><script>{errors}</script>", 1)
     probe.write_text(text.replace("</body>", f"<script>{run}</script></body>"))
-    dom = chromium(probe, "--dump-dom", "--virtual-time-budget=20000")
+    dom = chromium(probe, "--dump-dom", "--virtual-time-budget=20000", *more)
     title = re.search(r"<title>(.*?)</title>", dom, re.DOTALL)
     assert title is not None
     return json.loads(title[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
@@ -186,8 +188,8 @@ def test_a_patient_under_two_variants_with_evidence_and_a_sum(
     for total, terms in (line.removeprefix("Reward ").split(" = ") for line in seen["rewards"]):
         numbers = [float(term.split()[1]) for term in terms.split(", ")]
         assert len(numbers) == 5 and sum(numbers) == pytest.approx(float(total), abs=0.003)
-    lines = [["1", "0.500", "drug treats disease", "passage 0", "used"],
-             ["2", "0.400", "disease has sign", "passage 1", "cut"]]  # fmt: skip
+    lines = [["1", "0.500", "used", "drug treats disease", "passage 0"],
+             ["2", "0.400", "cut", "disease has sign", "passage 1"]]  # fmt: skip
     assert seen["found"] == [lines, lines]
 
 
@@ -213,6 +215,29 @@ OPENED = """
       return {count: document.getElementById("count").textContent, load: opened.domInteractive,
               text: document.getElementById("detail").textContent.slice(0, 40), read: performance.now() - start};
 """
+
+
+NARROW = """
+document.querySelector("#rows tbody tr:nth-child(2)").click();
+while (!document.querySelector("#detail .turn")) await new Promise((done) => setTimeout(done, 20));
+for (const more of document.querySelectorAll("details")) more.open = true;
+const right = (one) => one.getBoundingClientRect().right;
+const out = (one) => right(one) > innerWidth + 1 && !one.closest(".scroll, pre, nav, section > table");
+return {inner: innerWidth, wide: document.documentElement.scrollWidth, out: [...document.querySelectorAll("main *")]
+        .filter(out).map((one) => one.tagName + " " + one.className)};
+"""
+
+
+def test_nothing_sticks_out_of_a_phone(tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]) -> None:
+    """With the parts that every trained run has: what was known when, rare and common diseases, look-ups read."""
+    folder = build_run(tmp_path / "run", {name: fuller(rows) for name, rows in episodes.items()})
+    mode = {"samples": 5, "facts": 40, "late": 3, "with_outcome": 9, "at_outcome": 5, "leak_score": 1.0,
+            "hours_ahead": 0.0}  # fmt: skip
+    summary = {"audit": {"used": "paper", "modes": {"paper": mode, "strict": mode}},
+               "rarity": {name: {group: [20, 0.5] for group in ("G1", "G2", "G3")} for name in episodes}}  # fmt: skip
+    page = write_report(folder.path, replace(LOOK, sections=section(summary)))
+    seen = asked(page, NARROW, "--window-size=420,900")
+    assert seen["wide"] <= seen["inner"] <= 500 and not seen["out"], seen
 
 
 @pytest.mark.parametrize("width", [1440, 420])

@@ -195,13 +195,13 @@
     add(more, "summary", `Look-up "${lookup.query}": ${lookup.found.length} found, ${used} used`);
     const list = add(add(more, "div", undefined, "scroll"), "table");
     const top = add(add(list, "thead"), "tr");
-    for (const name of ["rank", "score", "meta-path", "passage", ""]) add(top, "th", name);
+    for (const name of ["rank", "score", "", "meta-path", "passage"]) add(top, "th", name);
     const rows = add(list, "tbody");
     lookup.found.forEach((one, rank) => {
       const row = add(rows, "tr");
-      for (const value of [rank + 1, one.score.toFixed(3), one.path ?? one.kind]) add(row, "td", value);
+      const used = one.shown ? "used" : "cut";
+      for (const value of [rank + 1, one.score.toFixed(3), used, one.path ?? one.kind]) add(row, "td", value);
       add(row, "td", one.text, one.shown ? "" : "cut");
-      add(row, "td", one.shown ? "used" : "cut");
     });
   }
 
