@@ -15,7 +15,7 @@ from ghar.metrics.look import Section, render_section
 from ghar.metrics.runfolder import RunFolder
 
 SHOWN = {"rarity": "diseases", "visits": "visits shown"}  # kinds of groups whose names say little in a report
-THIRDS = dict(zip(GROUPS, ("rarest third", "middle third", "commonest third"), strict=True))
+THIRDS: dict[str, str] = dict(zip(GROUPS, ("rarest third", "middle third", "commonest third"), strict=True))
 LEAKS = 0.05  # share of samples from which on a page warns
 
 

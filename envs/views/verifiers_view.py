@@ -16,7 +16,7 @@ from typing import Any
 import verifiers as vf
 from datasets import Dataset
 from gymnasium.error import InvalidAction
-from verifiers.types import Messages, State, UserMessage
+from verifiers.legacy.types import Messages, State, UserMessage
 
 from envs.views.games import TextGame, earned
 

@@ -274,7 +274,7 @@ def _explorer(
         grouped = ({**row, "groups": groups.get(row["sample_id"], {})} for row in run.episodes(name))
         return iter(tallies[name].through(grouped))
 
-    order = dict.fromkeys(name for name in (main, about.before, *tallies) if name in tallies)
+    order = dict.fromkeys(name for name in (main, about.before, *tallies) if name is not None and name in tallies)
     found = explore({name: rows(name) for name in order}, main, labels)
     return found if found.samples else None
 

@@ -89,14 +89,9 @@ def test_it_says_how_many_stays_of_how_many_patients(whole_run: RunFolder):
 def test_variants_are_shown_as_the_look_says(whole_run: RunFolder):
     page = write_report(whole_run.path, LOOK).read_text()
     head = page[page.index('<th scope="col">Metric</th>') :].partition("</tr>")[0]
-    assert re.findall(r"</span>([^<]+)</th>", head) == [
-        "LLM only",
-        "Always retrieve",
-        "After SFT",
-        "After RL",
-        "scripted",
-    ]
-    assert re.findall(r"background:(#\w+)", head) == list(PALETTE[:5])
+    names = ["After RL", "LLM only", "Always retrieve", "After SFT", "scripted"]  # the main one first
+    assert re.findall(r"</span>([^<]+)</th>", head) == names
+    assert re.findall(r"background:(#\w+)", head) == [PALETTE[3], *PALETTE[:3], PALETTE[4]]
     assert "Numbers of <b>After RL</b>" in page and "<span>After SFT: " in page and "After RL minus After SFT" in page
     plain = write_report(whole_run.path).read_text()
     assert "Numbers of <b>always_rag</b>" in plain and "After" not in plain
