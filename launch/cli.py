@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "export": ("export", (), "adapters, merged weights and a model card of a trained run"),
     "data": ("prepare_data", (), "patients, visits, codes and labels of your tables"),
     "export-meds": ("export_meds", (), "write a cohort, labels and split as a MEDS folder"),
+    "graph": ("convert_graph", (), "write any graph as one table in PrimeKG's format"),
     "serve": ("serve_retrieval", (), "serve retrieval over HTTP"),
 }
 

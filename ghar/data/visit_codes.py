@@ -104,11 +104,11 @@ def collect_visit_codes(rows: pl.DataFrame, codes: pl.DataFrame, visits: pl.Data
 
     rows: what `ghar.data.visit_rows.visit_rows` makes of the cohort that `codes` and `visits` are of.
     """
-    named = list(map(codes["code"].to_list().__getitem__, rows["code"].to_list()))
+    named = tuple(map(codes["code"].to_list().__getitem__, rows["code"].to_list()))  # a slice of a tuple is a tuple
     bounds = rows["slot"].search_sorted(pl.int_range(3 * visits.height + 1, eager=True)).to_list()
     cuts = zip(bounds[0:-1:3], bounds[1::3], bounds[2::3], bounds[3::3], strict=True)
     shown, begins = {}, {}
     for (visit_id, start), (a, b, c, d) in zip(visits.select("visit_id", "start").iter_rows(), cuts, strict=True):
-        shown[visit_id] = Visit(visit_id, start, tuple(named[a:b]), tuple(named[b:c]), tuple(named[c:d]))
+        shown[visit_id] = Visit(visit_id, start, named[a:b], named[b:c], named[c:d])
         begins[visit_id] = a
     return VisitCodes(shown, rows["recorded"], begins)

@@ -48,14 +48,14 @@ def open_primekg(path: Path, cache: Path) -> KnowledgeGraph:
 
 def read_primekg(path: Path) -> KnowledgeGraph:
     """Read a PrimeKG file. `BadInput` names the file and the column or row (counted from 1 below the header)."""
-    rows = _read_table(Path(path))
-    rows = _check_values(rows, path)
+    rows = primekg_rows(Path(path))
     nodes = _nodes(rows, path)
     return build_graph(nodes, _orient(rows))
 
 
-def _read_table(path: Path) -> pl.DataFrame:
-    """The 12 columns as text, made from other ones where the graph has another shape."""
+def primekg_rows(path: Path) -> pl.DataFrame:
+    """The 12 columns, made from other ones where the graph has another shape, checked; indexes are i64, the rest text.
+    `BadInput` as for `read_primekg`."""
     rows = read_any(path)
     if rows.is_empty():
         raise BadInput(f"{path} has a header but no rows.")
@@ -64,7 +64,7 @@ def _read_table(path: Path) -> pl.DataFrame:
         raise BadInput(f"{path}, column {nested[0]}: {rows.schema[nested[0]]} is not text; write it as text.")
     if not set(COLUMNS) <= set(rows.columns):
         rows = as_primekg(rows, path)
-    return rows.select(pl.col(COLUMNS).cast(pl.String))
+    return _check_values(rows.select(pl.col(COLUMNS).cast(pl.String)), path)
 
 
 def _check_values(rows: pl.DataFrame, path: Path) -> pl.DataFrame:

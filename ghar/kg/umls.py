@@ -1,9 +1,10 @@
-"""Read UMLS's release files into a graph for the path search: MRCONSO.RRF (names and codes), MRREL.RRF (relations).
+"""Read UMLS's release files into a graph for the path search: MRCONSO.RRF (names and codes), MRREL.RRF (relations);
+MRSTY.RRF (types) where the graph becomes a table for other systems (convert.py).
 
-Columns are those of the UMLS Reference Manual, tables "Concept Names and Sources" and "Related Concepts"; rows have no
-header, fields end with "|". A row of MRREL says which relation its *second* concept has to its first, so the triple is
-(second, relation, first). UMLS states most facts twice, once each way; the way that the source did not assert (DIR = N)
-is left out, and so are suppressed rows and relations of a concept to itself.
+Columns are those of the UMLS Reference Manual, tables "Concept Names and Sources", "Related Concepts" and "Semantic
+Types"; rows have no header, fields end with "|". A row of MRREL says which relation its *second* concept has to its
+first, so the triple is (second, relation, first). UMLS states most facts twice, once each way; the way that the source
+did not assert (DIR = N) is left out, and so are suppressed rows and relations of a concept to itself.
 """
 
 from __future__ import annotations
@@ -26,7 +27,18 @@ NAMES = {
     16: "suppress",
 }  # fmt: skip
 RELATIONS = {0: "first", 3: "rel", 4: "second", 7: "rela", 13: "direction", 14: "suppress"}
-FIELDS = {"MRCONSO.RRF": 18, "MRREL.RRF": 16}
+KINDS = {0: "cui", 1: "tui", 3: "kind"}
+FIELDS = {"MRCONSO.RRF": 18, "MRREL.RRF": 16, "MRSTY.RRF": 6}
+NEEDED = ("MRCONSO.RRF", "MRREL.RRF")
+TYPES = {  # a semantic type -> PrimeKG's name of what it is
+    "disease or syndrome": "disease", "neoplastic process": "disease", "injury or poisoning": "disease",
+    "mental or behavioral dysfunction": "disease", "congenital abnormality": "disease",
+    "acquired abnormality": "disease", "anatomical abnormality": "disease", "pathologic function": "disease",
+    "sign or symptom": "effect/phenotype", "finding": "effect/phenotype", "clinical drug": "drug",
+    "pharmacologic substance": "drug", "antibiotic": "drug", "gene or genome": "gene/protein",
+    "amino acid, peptide, or protein": "gene/protein", "biologic function": "biological_process",
+    "molecular function": "molecular_function", "cell component": "cellular_component",
+}  # fmt: skip
 # The general relations of the manual, for rows without a relation of their own: what the second is to the first.
 GENERAL = {
     "PAR": "is parent of", "CHD": "is child of", "RB": "is broader than", "RN": "is narrower than",
@@ -85,6 +97,15 @@ def read_umls(folder: Path) -> Umls:
     return Umls(graph, best["cui"].to_list(), *_keys(named.join(number, on="cui", maintain_order="left")))
 
 
+def read_types(folder: Path) -> pl.DataFrame:
+    """cui and type of every concept in MRSTY.RRF; of several types the first of TYPES, else the first."""
+    rows = _collect(_read(folder / "MRSTY.RRF", KINDS), folder / "MRSTY.RRF")
+    kind = pl.col("kind").str.to_lowercase()
+    rank = kind.replace_strict(list(TYPES), range(len(TYPES)), default=len(TYPES))
+    ranked = rows.with_columns(rank=rank, type=kind.replace(TYPES)).sort("cui", "rank", "tui")
+    return ranked.unique("cui", keep="first", maintain_order=True).select("cui", "type")
+
+
 def _facts(rows: pl.DataFrame, number: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """head, tail (nodes) and relation (Enum) of each fact, once, and the relations' words."""
     spoken = pl.when(pl.col("rela") != "").then(pl.col("rela").str.replace_all("_", " "))
@@ -123,7 +144,7 @@ def _bare(code: str) -> str:
 def _read(path: Path, fields: Mapping[int, str]) -> pl.LazyFrame:
     """The wanted fields of a file as text, "" where nothing stands; read when collected."""
     if not path.is_file():
-        raise BadInput(f"{path}: no such file; a UMLS folder holds {' and '.join(FIELDS)}.")
+        raise BadInput(f"{path}: no such file; a UMLS folder holds {' and '.join(NEEDED)}.")
     try:
         rows = pl.scan_csv(path, separator="|", has_header=False, infer_schema=False, quote_char=None)
         columns = rows.collect_schema().names()

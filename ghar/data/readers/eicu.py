@@ -38,12 +38,12 @@ from ghar.data.readers.events import (
     TEXT,
     FoundLarge,
     code_table,
-    drug_code,
     event,
     finite,
     in_order,
     stacked,
     through_cache,
+    with_drug_code,
     words,
 )
 from ghar.data.readers.mimic import COMMON_NAMES
@@ -167,7 +167,7 @@ def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
 def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     fields = {"patientunitstayid": I64, "drugorderoffset": I64, "drugstartoffset": I64}
     table = open_table(root, "medication", fields | {"drugname": TEXT, "drugordercancelled": TEXT})
-    ordered, started, code = pl.col("drugorderoffset"), pl.col("drugstartoffset"), drug_code("drugname")
+    ordered, started, code = pl.col("drugorderoffset"), pl.col("drugstartoffset"), pl.col("drug_code")
     drops = {
         "unknown_stay": pl.col("subject_id").is_null(),
         "blank_drug": code.is_null(),
@@ -177,7 +177,8 @@ def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     repairs = {"no_start": started.is_null(), "no_order_time": ordered.is_null()}
     known = at(pl.max_horizontal(ordered, started))
     result = event(at(pl.coalesce(started, ordered)), code, known, visit="patientunitstayid")
-    return sift_large(table, with_stay(table.rows, stays), drops, repairs, result, work)
+    rows = with_drug_code(with_stay(table.rows, stays), "drugname")
+    return sift_large(table, rows, drops, repairs, result, work)
 
 
 def _labs(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:

@@ -41,10 +41,14 @@ def event(
     ]
 
 
-def drug_code(name: str) -> pl.Expr:
-    """Code of a drug: its name in lower case, without blanks around it; null for a blank name."""
-    drug = pl.col(name).str.strip_chars().str.to_lowercase()
-    return pl.when(drug != "").then(pl.concat_str(pl.lit("DRUG/"), drug))
+def with_drug_code(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
+    """The rows with the column `drug_code`: a drug's name in lower case, without blanks around it; null for a blank one.
+
+    A column and no expression, which polars would evaluate again wherever a rule and a result need it.
+    """
+    rows = rows.with_columns(drug_code=pl.col(name).str.strip_chars().str.to_lowercase())
+    named = pl.col("drug_code") != ""
+    return rows.with_columns(drug_code=pl.when(named).then(pl.concat_str(pl.lit("DRUG/"), "drug_code")))
 
 
 def words(value: pl.Expr, number: pl.Expr) -> pl.Expr:

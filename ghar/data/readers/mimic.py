@@ -17,8 +17,10 @@ KEYS = {"subject_id": I64, "hadm_id": I64}
 
 def join_visits(table: Table, visits: pl.DataFrame) -> pl.LazyFrame:
     """Rows with `start` and `end` of their visit, null where patient and admission do not belong together."""
-    spans = visits.lazy().select("subject_id", pl.col("visit_id").alias("hadm_id"), "start", "end")
-    return table.rows.join(spans, on=["subject_id", "hadm_id"], how="left", maintain_order="left")
+    spans = visits.lazy().select(pl.col("visit_id").alias("hadm_id"), "start", "end", _owner="subject_id")
+    theirs = pl.col("subject_id") == pl.col("_owner")  # a join on one key and a look is cheaper than one on two
+    rows = table.rows.join(spans, on="hadm_id", how="left", maintain_order="left")
+    return rows.with_columns(pl.when(theirs).then(pl.col("start", "end"))).drop("_owner")
 
 
 def read_patients(root: Path, name: str, more: dict[str, pl.DataType]) -> Found:
@@ -146,7 +148,7 @@ def read_labs(
     number = finite(pl.col("valuenum"))
     known_at = pl.col("storetime") if stored else drawn
     drops = {
-        "unknown_patient": pl.col("known").is_null(),
+        "unknown_patient": ~pl.col("subject_id").is_in(patients["subject_id"].implode()).fill_null(False),
         "unknown_admission": pl.col("hadm_id").is_not_null() & pl.col("start").is_null(),
         "no_item": pl.col("itemid").is_null(),
         "no_time": drawn.is_null() & known_at.is_null(),
@@ -156,9 +158,7 @@ def read_labs(
     repairs |= late if stored else {}
     code = pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String))
     result = event(pl.coalesce(drawn, known_at), code, pl.max_horizontal(known_at, drawn), number, words(value, number))
-    known = patients.lazy().select("subject_id", known=True)
-    rows = join_visits(table, visits).join(known, on="subject_id", how="left", maintain_order="left")
-    return sift_large(table, rows, drops, repairs, result, work)
+    return sift_large(table, join_visits(table, visits), drops, repairs, result, work)
 
 
 def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> Found:

@@ -30,11 +30,11 @@ from ghar.data.readers.events import (
     FoundLarge,
     code_table,
     dictionary,
-    drug_code,
     event,
     in_order,
     stacked,
     through_cache,
+    with_drug_code,
 )
 from ghar.data.readers.mimic import (
     COMMON_NAMES,
@@ -184,13 +184,13 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: p
 
 def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
     table = open_table(root, "prescriptions", {**KEYS, "startdate": TIME, "drug": TEXT})
-    code, day = drug_code("drug"), pl.col("startdate")
+    rows, code, day = with_drug_code(join_visits(table, visits), "drug"), pl.col("drug_code"), pl.col("startdate")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
     repairs = {"no_startdate": day.is_null()}
     last_second = day.dt.truncate("1d") + pl.duration(hours=23, minutes=59, seconds=59)
     known = pl.coalesce(last_second, "end", "start")  # a drug whose start is not known must not be shown early
     result = event(pl.coalesce(day, "start"), code, known)
-    return sift_large(table, join_visits(table, visits), drops, repairs, result, work)
+    return sift_large(table, rows, drops, repairs, result, work)
 
 
 def _birthdays(born: pl.Expr, now: pl.Expr) -> pl.Expr:

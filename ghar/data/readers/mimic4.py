@@ -36,11 +36,11 @@ from ghar.data.readers.events import (
     FoundLarge,
     code_table,
     dictionary,
-    drug_code,
     event,
     in_order,
     stacked,
     through_cache,
+    with_drug_code,
 )
 from ghar.data.readers.mimic import (
     COMMON_NAMES,
@@ -199,12 +199,12 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, order: str, titles: pl.Dat
 
 def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
     table = open_table(root, "hosp/prescriptions", {**KEYS, "starttime": TIME, "drug": TEXT})
-    code = drug_code("drug")
+    rows, code = with_drug_code(join_visits(table, visits), "drug"), pl.col("drug_code")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
     repairs = {"no_starttime": pl.col("starttime").is_null()}
     time = pl.coalesce("starttime", "start")
     known = pl.coalesce("starttime", "end", "start")  # a drug whose start is not known must not be shown early
-    return sift_large(table, join_visits(table, visits), drops, repairs, event(time, code, known), work)
+    return sift_large(table, rows, drops, repairs, event(time, code, known), work)
 
 
 def read_titles(root: Path, name: str) -> pl.DataFrame:

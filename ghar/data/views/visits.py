@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from ghar.data.cohort import Sample, Visit
@@ -50,13 +51,12 @@ def visit_lists(
             known = words[id(visit)] = visit, _said(visit, name_of)
         return known[1]
 
+    def compact(kept: Sequence[Visit]) -> str:
+        return _compact(kept, name_of)
+
     for sample in samples:
         visits = sample.history
-
-        def text(kept: Sequence[Visit], total: int = len(visits)) -> str:
-            return _full(kept, total, said) if style == "full" else _compact(kept, name_of)
-
-        yield fitted(visits, text, style, budget, count)
+        yield fitted(visits, partial(_full, len(visits), said) if style == "full" else compact, style, budget, count)
 
 
 def fitted(
@@ -104,9 +104,11 @@ def _first(visit: Visit, n: int) -> Visit:
     )
 
 
-def _full(visits: Sequence[Visit], total: int, said: Callable[[Visit], str]) -> str:
-    numbered = enumerate(visits, start=total - len(visits) + 1)
-    return "\n".join([f"Visit {n} of {total} {said(visit)}" for n, visit in numbered])
+def _full(total: int, said: Callable[[Visit], str], visits: Sequence[Visit]) -> str:
+    parts = []  # joined once: these are most of what a reader of visits makes
+    for n, visit in enumerate(visits, start=total - len(visits) + 1):
+        parts += (f"\nVisit {n} of {total} " if parts else f"Visit {n} of {total} "), said(visit)
+    return "".join(parts)
 
 
 def _said(visit: Visit, name_of: Callable[[str], str]) -> str:

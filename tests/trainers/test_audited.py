@@ -1,0 +1,32 @@
+"""Every run of every task of visits says in its report how the task leaks, in both modes, whichever of them it used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ghar.data.readers.source import read_source
+from ghar.data.tasks.visits import VISIT_TASKS
+from trainers.evaluate import evaluate
+
+
+@pytest.mark.parametrize("task", [*VISIT_TASKS, "labels"])
+def test_a_report_says_how_its_task_leaks(task: str, small_config, tmp_path: Path) -> None:
+    words = [f"task={task}", "system=baselines", "eval.variants=[usual]", "eval.bootstrap=10", f"run_dir={tmp_path}"]
+    if task == "labels":
+        visits = read_source(small_config().data, charts=False).visits.drop_nulls("end")
+        asked = visits.select("subject_id", prediction_time="start", boolean_value=pl.col("died"))
+        asked.write_parquet(tmp_path / "death.parquet")
+        words.append(f"task.labels={tmp_path / 'death.parquet'}")
+    evaluate(small_config(*words))
+    audit = json.loads((tmp_path / "summary.json").read_text())["audit"]
+    paper, strict = audit["modes"]["paper"], audit["modes"]["strict"]
+    assert audit["used"] == "paper" and paper["samples"] == strict["samples"] > 0
+    assert strict["late"] == 0 == strict["leak_score"] and 0 <= paper["leak_score"] <= 1
+    assert paper["leak_score"] == 1 or task != "los"
+    page = (tmp_path / "report.html").read_text()
+    assert "<td>paper (this run)</td>" in page and "<td>strict</td>" in page
+    assert ("This task leaks" in page) == (paper["leak_score"] >= 0.05)
