@@ -7,7 +7,7 @@ ablations: Table VII on the demo's world under `--seeds` seeds: NI, NT, NL, NM a
 estimators: the same world with a critic (gae) and without one (rloo, the demo's), on as many samples.
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum.
 data: reading 20,000 generated MIMIC-IV admissions, tasks and texts, cold and cached, against plain polars.
-large: the same of 300,000 patients with `--labs` lab rows an admission, and of two smaller sizes.
+large: the same of `--share` of 300,000 patients, `--labs` lab rows an admission, and of a third and a tenth of that.
 retrieval: an index over a generated graph of `--share` of PrimeKG's size (5 GB on disk); Fig. 8(c) of the paper.
 rollout: episodes per second against a lock-step loop, with the policy of the run in run_dir=...
 ppo: the optimisation part of a PPO step, against TRL 1.12's where `--trl` names a python that has it.
@@ -54,7 +54,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "estimators": lambda a: bench("ablations").estimators(a.seeds, a.folder, a.overrides, a.timeout),
     "navigation": lambda a: bench("navigation").navigation(a.seeds, a.overrides),
     "data": lambda a: bench("data").data(a.folder, runs=a.seeds, timeout=a.timeout),
-    "large": lambda a: bench("data").large(a.folder, timeout=a.timeout, labs=a.labs),
+    "large": lambda a: bench("data").large(a.folder, timeout=a.timeout, labs=a.labs, share=a.share),
     "retrieval": lambda a: bench("retrieval").retrieval(a.folder / "retrieval", share=a.share, seed=0),
     "rollout": lambda a: bench("rollout").speed(a.seeds, a.overrides),
     "ppo": lambda a: bench("ppo").step(a.folder, a.seeds, a.overrides, a.trl, a.timeout),

@@ -24,6 +24,7 @@ HERE = Path(__file__).resolve().parents[2]
 BUDGET = 4096  # tokens of a text view, counted as a fourth of its characters
 TASKS = ("los", "read", "dec")
 PRESCRIPTIONS = 37  # an admission of MIMIC-IV 3.1: 20.3 million of 546,028
+SIZES = (30_000, 100_000, 300_000)  # patients of `large`
 Numbers = dict[str, Any]
 
 
@@ -55,14 +56,12 @@ def data(folder: Path, *, runs: int, timeout: float, patients: int = 8_900, rows
     return result
 
 
-def large(
-    folder: Path, *, timeout: float, sizes: tuple[int, ...] = (30_000, 100_000, 300_000), labs: int
-) -> Numbers:
+def large(folder: Path, *, timeout: float, labs: int, share: float = 1.0) -> Numbers:
     """Reading alone at several numbers of patients, once each; the tables are deleted after their turn."""
     from launch.bench.tables import write_tables
 
     result: Numbers = {"prescriptions an admission": PRESCRIPTIONS, "load": os.getloadavg()[0]}
-    for patients in sizes:
+    for patients in (round(share * size) for size in SIZES):
         root, cache, out = folder / f"large-{patients}", folder / "large-cache", folder / "large"
         out.mkdir(exist_ok=True)
         began = time.monotonic()
