@@ -42,7 +42,7 @@ def event(
 
 
 def with_drug_code(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
-    """The rows with the column `drug_code`: a drug's name in lower case, without blanks around it; null for a blank one.
+    """The rows with the column `drug_code`: a drug's name in lower case, without blanks around it; null if blank.
 
     A column and no expression, which polars would evaluate again wherever a rule and a result need it.
     """
