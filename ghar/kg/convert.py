@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import os
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 import polars as pl
@@ -33,8 +34,11 @@ def convert(source: Path, target: Path) -> pl.DataFrame:
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with gzip.open(half, "wb", 6) if form == ".csv.gz" else half.open("wb") as file:
-            rows.write_parquet(file) if form == ".parquet" else rows.write_csv(file)
+        if form == ".parquet":
+            rows.write_parquet(half)
+        else:
+            with gzip.open(half, "wb", 6) if form == ".csv.gz" else half.open("wb") as file:
+                rows.write_csv(cast("IO[bytes]", file))
         os.replace(half, target)
     finally:
         half.unlink(missing_ok=True)
