@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import packages_distributions
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -108,6 +108,19 @@ def test_every_pin_has_hashes_and_everything_is_installed_by_them() -> None:
     installs = re.findall(r"pip install (?:.*\\\n)*.*", (ROOT / "Makefile").read_text())
     given = ("--constraint .venv/rest.txt", "--require-hashes --requirement ", "--constraint $(GPU)/constraints.txt")
     assert len(installs) == 5 and all(any(words in line for words in given) for line in installs), installs
+
+
+def test_no_two_distributions_have_one_file() -> None:
+    """Which of them would be read depends on the order of their installation."""
+    owners: dict[str, set[str]] = {}
+    for one in distributions():
+        name = one.metadata["Name"]  # read from a file each time
+        for line in (one.read_text("RECORD") or "").splitlines():
+            file = line.partition(",")[0]
+            if not file.startswith("..") and ".dist-info/" not in file and not file.endswith(".pyc"):
+                owners.setdefault(file, set()).add(name)
+    shared = {names for names in map(frozenset, owners.values()) if len(names) > 1}
+    assert not shared, "exclude one of each in overrides-cpu.txt"
 
 
 @pytest.mark.parametrize("right", [True, False])
