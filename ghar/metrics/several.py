@@ -41,6 +41,11 @@ class One:
         return self.folder.path.resolve().name
 
     @property
+    def title(self) -> str:
+        """What the main variant is shown as."""
+        return (self.summary.get("titles") or {}).get(self.main, self.main)
+
+    @property
     def numbers(self) -> Mapping[str, Any]:
         return self.summary["policies"][self.main]
 
@@ -85,8 +90,8 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _differing(runs: Sequence[One]) -> list[str]:
-    """Keys that are not the same in all runs."""
-    keys = dict.fromkeys(key for run in runs for key in run.config)
+    """Keys that are not the same in all runs, and that numbers may depend on."""
+    keys = dict.fromkeys(key for run in runs for key in run.config if key == "seed" or key not in FREE)
     return [key for key in keys if len({str(run.config.get(key)) for run in runs}) > 1]
 
 

@@ -64,10 +64,11 @@ def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
         run.write_config(f"seed: {seed}\ntrainer:\n  lr: 0.1\n")
         folders.append(run.path)
     other = build_run(tmp_path / "other", {name: make_rows(name, 40) for name in HABITS})
-    other.write_config("seed: 0\ntrainer:\n  lr: 0.2\n")
+    other.write_config("seed: 0\nrun_dir: other\ntrainer:\n  lr: 0.2\n")
     page = write_several([*folders, other.path], tmp_path / "runs.html").read_text()
     assert "Means over seeds" in page and "seed0, seed1</th><td>2</td>" in page
     assert '<th scope="row">trainer.lr</th><td>0.1</td><td>0.1</td><td>0.2</td>' in page
+    assert ">run_dir<" not in page  # each has its own
     assert "<script" not in page and not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     with pytest.raises(BadInput, match="train or evaluate it first"):
         write_several([tmp_path], tmp_path / "none.html")
