@@ -158,7 +158,12 @@ class ExamplesCorpus:
         wanted = dict.fromkeys(name for name in ids if (selector, name) not in self.kept.found)
         for split in {walkers.split_of[name] for name in wanted} - {"train"}:
             wanted |= dict.fromkeys(patient.sample_id for patient in walkers.by_split[split])
-        queries = [walkers.query(name) for name in wanted if (selector, name) not in self.kept.found]
+        asked = [name for name in wanted if (selector, name) not in self.kept.found]
+        if walkers.material.times is not None:
+            few = {name for name in asked if not walkers.enough(walkers.patients[name])}
+            self.kept.found |= {(selector, name): Examples() for name in few}
+            asked = [name for name in asked if name not in few]
+        queries = [walkers.query(name) for name in asked]
         if not queries:
             return
         if refused := self.refused(selector):

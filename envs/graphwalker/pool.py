@@ -157,15 +157,27 @@ class Walkers:
         asked = times[patient.sample_id][0]
         return allowed & np.array([times[other.sample_id][1] <= asked for other in pool])
 
-    def check(self) -> None:
-        """BadInput where someone may be shown fewer than k."""
-        pool, k = self.by_split["train"], self.material.settings.k
+    def enough(self, patient: Patient) -> bool:
+        """Whether k may be shown; with data.earlier the first patients have too few, and are shown none."""
+        return int(self.allowed(patient).sum()) >= self.material.settings.k
+
+    def without(self) -> int:
+        """Test patients who are shown no example, because fewer than k outcomes were known when they were asked about.
+
+        BadInput where that holds for all of them, and, without data.earlier, where it holds for anyone at all.
+        """
+        pool, test, k = self.by_split["train"], self.by_split["test"], self.material.settings.k
+        if self.material.times is not None:
+            few = [patient for patient in test if not self.enough(patient)]
+            if few and len(few) == len(test):
+                check_pool(self.allowed(few[0]), k, few[0])
+            return len(few)
         stays = Counter(patient.subject_id for patient in pool)
         copies = Counter(map(fingerprint, pool))
         for patient in self.patients.values():
-            worst = len(pool) - stays[patient.subject_id] - copies[fingerprint(patient)]
-            if worst < k or self.material.times is not None:  # counted exactly
+            if len(pool) - stays[patient.subject_id] - copies[fingerprint(patient)] < k:  # counted exactly
                 check_pool(self.allowed(patient), k, patient)
+        return 0
 
 
 def cut_to(material: Material[Any], reader: Reader) -> Walkers:

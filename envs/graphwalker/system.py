@@ -49,7 +49,7 @@ def build(records: Records, settings: Settings) -> System[WalkerCase]:
 def assemble(material: Material[Any], config: Config, reader: Reader) -> System[WalkerCase]:
     """The system as one reader has it. BadInput for a context, or a pool, too small for k."""
     walkers = cut_to(material, reader)
-    walkers.check()
+    without = walkers.without()
     corpus = ExamplesCorpus(walkers, reader.engine, config.env.in_flight)
     task, settings = material.task, material.settings
     if settings.reply == "probability" and len(task.labels) != 2:
@@ -69,7 +69,7 @@ def assemble(material: Material[Any], config: Config, reader: Reader) -> System[
         stages={SUPERVISED: lambda reader: _label_pairs(cut_to(material, reader), spec)},
         practice=material.practice, row=rows.row, ceilings=partial(_ceilings, material),
         numbers=clinical.numbers, summary=partial(_summary, rows, clinical, variants, config, material.audit),
-        counts=counts(material), generated=material.generated, credentialed=material.credentialed,
+        counts=counts(material, without), generated=material.generated, credentialed=material.credentialed,
     )  # fmt: skip
 
 
@@ -119,10 +119,11 @@ def _ceilings(material: Material[Any], cases: Sequence[WalkerCase]) -> Mapping[s
     return material.ceilings([case.subject_id for case in cases])
 
 
-def counts(material: Material[Any]) -> dict[str, int]:
-    """How many cases there are."""
+def counts(material: Material[Any], without: int) -> dict[str, int]:
+    """How many cases there are, and, with data.earlier, how many of the test are shown no example."""
     parts = {"train": material.splits.train, "validation": material.splits.valid, "test": material.splits.test}
-    return {f"{name} samples": len(samples) for name, samples in parts.items()}
+    found = {f"{name} samples": len(samples) for name, samples in parts.items()}
+    return found if material.times is None else {**found, "test samples with too few outcomes known before": without}
 
 
 def examples(

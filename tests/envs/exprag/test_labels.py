@@ -79,6 +79,23 @@ def test_experience_is_of_training_patients_with_a_label(cache: Path) -> None:
         assert all(stay["outcome"] == records.task.labels[corpus.outcomes[stay["stay"]]] for stay in ranked)
 
 
+def test_by_switch_a_report_is_of_a_stay_whose_outcome_was_known(cache: Path) -> None:
+    late = {}
+    for earlier in ("false", "true"):
+        records = records_of(cache, "task=read", f"data.earlier={earlier}", "task.max_test=60")
+        known = {s.visit_id: s.outcome_time for s in sorted(records.splits.train, key=lambda s: s.prediction_time)}
+        asked = {s.sample_id: s.prediction_time for s in records.splits.test}
+        system = build(records)
+        shown = [
+            known[stay["stay"]] <= asked[case.sample_id]
+            for case, episode in zip(system.cases.test, play(system, "scripted"), strict=True)
+            for stay in system.row(episode, case, system.variants["scripted"])["experience"]["ranked"]
+        ]
+        late[earlier] = shown.count(False)
+        assert shown.count(True) > 100
+    assert late["true"] == 0 < late["false"]
+
+
 def test_a_source_without_summaries_has_plain_records(cache: Path) -> None:
     records = records_of(cache, "task=read", f"data.root={records_of(cache).root}", "data=mimic4")
     system = build(records)

@@ -35,6 +35,7 @@ from launch.entry import check, load
 from tests.selectors.walks import HashScorer
 
 NAMES = get_args(Name)
+FEW = "test samples with too few outcomes known before"
 QUICK = Training(hidden=8, epochs=1, pretrain=1, batch=64, lr=1e-3, patience=1)
 TINY = ("model.hidden=16", "model.layers=1", "model.heads=2", "model.vocab=1100", "threads=1", "eval.bootstrap=20")
 SMALL = (
@@ -175,6 +176,34 @@ def test_rules_play_any_task_of_visits(task: str, cache: Path) -> None:
                 assert usual.count(episode.prediction.label) == max(map(usual.count, set(usual)))
 
 
+def test_by_switch_an_example_is_of_a_patient_whose_outcome_was_known(cache: Path) -> None:
+    """The first patients have too few before them: they are shown none, and the report says how many they are."""
+    late, few = {}, {}
+    for earlier, k in (("false", 2), ("true", 2), ("true", 30)):
+        more = (f"data.cache={cache}", f"data.earlier={earlier}", "task.max_test=40", f"system.k={k}")
+        config = load([*SMALL, "task=read", *more])
+        records = Records(config)
+        known = {s.sample_id: s.outcome_time for s in records.splits.train}
+        asked = {s.sample_id: s.prediction_time for s in records.splits.test}
+        system = build(records, own(config))
+        variant, without, shown = system.variants["scripted_alike"], 0, []
+        rule = system.fixed[variant.who]()
+        for case, episode in zip(system.cases.test, played(config, system, variant.name, rule), strict=True):
+            shots = system.row(episode, case, variant)["shots"]
+            assert len(shots) in (0, k) and episode.prediction.label is not None
+            shown += [known[shot["sample_id"]] <= asked[case.sample_id] for shot in shots]
+            before = [at for name, at in known.items() if at <= asked[case.sample_id]]
+            without += not shots
+            assert shots or len(before) < k + 5  # some of these may be its own or a copy of it
+        late[earlier], few[earlier, k] = shown.count(False), without
+        assert shown.count(True) > 10 and without == system.counts.get(FEW, 0)
+        assert (FEW in system.counts) == (earlier == "true")
+    assert late["true"] == 0 < late["false"] and few["false", 2] == 0 < few["true", 30]
+    early = [*SMALL, "task=read", f"data.cache={cache}", "data.earlier=true", "task.max_test=1", "system.k=60"]
+    with pytest.raises(BadInput, match=r"training patients may be shown to sample .* data\.earlier later outcomes"):
+        build(Records(load(early)), own(load(early)))
+
+
 def test_records_too_long_for_the_context_lose_their_oldest_visits(cache: Path) -> None:
     config = load([*SMALL, "task=read", f"data.cache={cache}", "env.history_tokens=400"])
     system = build(Records(config), own(config))
@@ -213,6 +242,8 @@ def test_numbers_and_the_report_s_part(read: tuple[Config, System[WalkerCase], E
     assert set(found["clinical"]) <= names and len(found["rows"]) == len(system.cases.test)
     assert found["cost"]["prompt tokens a patient"] < found["cost"]["prompt tokens a patient, each prompt from scratch"]
     assert "<svg" in found["walk"]["svg"] and found["walk"]["sample_id"] in {row["sample_id"] for row in rows}
+    audit = system.summary({"graphwalker": rows})["audit"]
+    assert set(audit["modes"]) == {"paper", "strict"} and audit["modes"]["strict"]["late"] == 0
     [part] = sections(RunFolder.open(tmp_path), {"selection": found})
     assert found["rows"][0]["sample_id"] in part.html and "<svg" in part.html
 
