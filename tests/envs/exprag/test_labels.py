@@ -83,7 +83,8 @@ def test_by_switch_a_report_is_of_a_stay_whose_outcome_was_known(cache: Path) ->
     late = {}
     for earlier in ("false", "true"):
         records = records_of(cache, "task=read", f"data.earlier={earlier}", "task.max_test=60")
-        known = {s.visit_id: s.outcome_time for s in sorted(records.splits.train, key=lambda s: s.prediction_time)}
+        train = sorted(records.splits.train, key=lambda s: s.prediction_time)
+        known = {s.visit_id: s.outcome_time or datetime.max for s in train}
         asked = {s.sample_id: s.prediction_time for s in records.splits.test}
         system = build(records)
         shown = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -183,7 +184,7 @@ def test_by_switch_an_example_is_of_a_patient_whose_outcome_was_known(cache: Pat
         more = (f"data.cache={cache}", f"data.earlier={earlier}", "task.max_test=40", f"system.k={k}")
         config = load([*SMALL, "task=read", *more])
         records = Records(config)
-        known = {s.sample_id: s.outcome_time for s in records.splits.train}
+        known = {s.sample_id: s.outcome_time or datetime.max for s in records.splits.train}
         asked = {s.sample_id: s.prediction_time for s in records.splits.test}
         system = build(records, own(config))
         variant, without, shown = system.variants["scripted_alike"], 0, []
