@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +33,17 @@ def test_the_demo_tables(shared_data: Path, tmp_path: Path) -> None:
     assert drugs == {"name": 17003, "part": 451, None: 633}
     assert table["mapped"]["as in GHAR"]["medications"]["different"] == 147
     assert sorted(f.name for f in (tmp_path / "out").iterdir()) == ["dataset.json", "dataset.txt"]
+
+
+def test_subjects_without_visits_are_told_and_not_counted_as_nobody(tmp_path: Path) -> None:
+    """200 subjects with a diagnosis each and no stay: refused, because no task of visits could ask about them."""
+    (tmp_path / "meds/data").mkdir(parents=True)
+    day = pl.datetime(2150, 1, 1)
+    rows = pl.select(subject_id=pl.int_range(1, 201), time=day, code=pl.lit("ICD10CM/I509"))
+    rows.write_parquet(tmp_path / "meds/data/0.parquet")
+    done = prepare(tmp_path, "data=meds", "data.root=meds", "run_dir=out")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "The 200 patients of" in done.stderr and "no event begins a stay" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [("data=mimic4",), ("data=meds", "data.root=nowhere")])

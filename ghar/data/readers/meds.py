@@ -98,7 +98,8 @@ def require_shown(cohort: Cohort, vocabulary: Path | None = None) -> Cohort:
     count = cohort.visits.height
     what = f"{count - shown:,} of {count:,} visits of the {cohort.name} show no diagnosis, procedure or drug"
     if cohort.visits.is_empty():
-        what = f"The {cohort.name} have no visit: no event begins a stay"
+        patients = cohort.scan().select(pl.col("subject_id").n_unique()).collect(engine="streaming").item()
+        what = f"The {patients:,} patients of the {cohort.name} have no visit: no event begins a stay"
     unknown = f"Codes of unknown shape: {seen}" if seen else "All shapes of codes are known"
     raise BadInput(f"{what}. {unknown}. Say in a file data.vocabulary=FILE.yaml what your codes mean (docs/data.md).")
 
