@@ -12,7 +12,7 @@ from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import read_task
 from ghar.metrics.runfolder import RunFolder
 from launch.entry import load
-from trainers.audited import by_rarity, in_words, section
+from trainers.audited import by_rarity, in_words, keep_groups, section
 
 
 def samples_of(cohort: Cohort, task: str, leakage: str):
@@ -97,3 +97,14 @@ def test_accuracy_by_how_rare_the_diseases_are(small_config, tmp_path) -> None:
     assert {share for _, share in found["never"].values()} == {0.0}
     [part] = section({"rarity": found})
     assert "never" in part.html and f"of {sizes[0]}" in part.html
+
+
+def test_groups_of_the_test_samples_are_kept_for_the_page(small_config, tmp_path) -> None:
+    records, folder = Records(small_config("task=read")), RunFolder.open(tmp_path)
+    assert folder.groups() == {}
+    keep_groups(records, folder)
+    found = folder.groups()
+    assert found.keys() == {sample.sample_id for sample in records.splits.test}
+    kinds = {kind for own in found.values() for kind in own}
+    assert {"diseases", "age", "sex", "race", "admission", "visits shown"} == kinds
+    assert {own["diseases"] for own in found.values()} == {"rarest third", "middle third", "commonest third"}
