@@ -117,11 +117,12 @@ class Practice:
 @dataclass(frozen=True)
 class Exercises:
     """episodes: whose replies are imitated. names: words worth a token of their own. shares: of the exercises, by
-    role."""
+    role. copying: whether the untrained model's heads begin by copying, for exercises that are matching and no more."""
 
     episodes: Sequence[Episode]
     names: Sequence[str]
     shares: Mapping[str, float]
+    copying: bool = False
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def build_base(config: Config, practice: Practice, log: Log) -> tuple[Any, Any]:
     base, seed = config.trainer.base, base_seed(config)
     made = practice.exercises(base.steps * base.batch, seed)
     texts = [text for episode in made.episodes[:TEXTS] for text in _texts(episode)]
-    model, tokenizer = untrained(config, texts, made.names, seed)
+    model, tokenizer = untrained(config, texts, made.names, seed, made.copying)
     if base.steps == 0:
         return model, tokenizer
     pairs = _pairs(tokenizer, made, base.steps * base.batch, seed)

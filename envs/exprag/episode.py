@@ -7,7 +7,7 @@ and multi-agent PPO take these episodes as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,6 +27,8 @@ from rewards.options import score_options
 
 ROLES = ("predict", "answer")
 NOTHING = "(none)"
+SINGLE, SEVERAL = "Exactly one option is right.", "Any number of options can be right."
+QUOTED = "One set is right: quote from it."
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,17 @@ class ExpragEpisodes:
         return write
 
     def _predict(self, question: Question, ranked: Evidence, evidence: Evidence, draft: str) -> Act:
-        count, single = len(question.options), question.single
         told = f"Worked out so far:\n{draft}\n\n" if draft else ""
 
         def parse(reply: str) -> Parsed:
-            return parse_options(reply, count, single)
+            named = quoted(reply, own_pieces(question)) if self._quotes(question) else None
+            return named or parse_options(reply, len(question.options), question.single)
 
         return self._act("predict", question, ranked, evidence, told, parse, 0)
+
+    def _quotes(self, question: Question) -> bool:
+        """Whether a reply may quote the option that it chooses."""
+        return question.single and self.spec.prompts == "compact"
 
     def _act(
         self,
@@ -96,9 +102,9 @@ class ExpragEpisodes:
         parse: Callable[[str], Parsed],
         step: int,
     ) -> Act:
-        template = self.templates[role]
+        template, quotes = self.templates[role], self._quotes(question)
         prompt = template.render(
-            rule="Exactly one option is right." if question.single else "Any number of options can be right.",
+            rule=QUOTED if quotes else SINGLE if question.single else SEVERAL,
             background=question.background or NOTHING,
             experience=self._experience(question, ranked, evidence),
             question=question.asked,
@@ -106,35 +112,57 @@ class ExpragEpisodes:
             example="B" if question.single else "A, C",
             draft=draft,
         )
-        facts = {"case": question, "ranked": ranked, "evidence": evidence}
+        facts = {"case": question, "ranked": ranked, "evidence": evidence, "quotes": quotes}
         return Act("top", role, prompt, (), template.max_tokens, step, parse, facts)
 
     def _experience(self, question: Question, ranked: Evidence, evidence: Evidence) -> str:
         if self.spec.prompts == "full":
             return experience_text(ranked, evidence, self.spec.words)
-        heading = ASKED[question.kind][2]
-        short = Evidence(tuple(replace(p, text=shortened(p.text, heading)) for p in evidence.passages))
+        heading, common = ASKED[question.kind][2], common_pieces(question)
+        texts = ((p, shortened(p.text, heading, common)) for p in evidence.passages)
+        short = Evidence(tuple(replace(p, text=text) for p, text in texts if text))
         kept = pieces_by_stay(short, self.spec.words)
         lines = [f"{n}: {text}" for n, stay in enumerate(ranked.passages, 1) for text in kept.get(stay.ident, ())]
         return "\n".join(lines) or NOTHING
 
 
+def common_pieces(question: Question) -> set[str]:
+    """What all sets of advice have, which tells nothing; of other options nothing."""
+    return set.intersection(*(set(sentences(option)) for option in question.options)) if question.single else set()
+
+
+def own_pieces(question: Question) -> list[list[str]]:
+    """Of each set of advice what not all sets have."""
+    common = common_pieces(question)
+    return [[piece for piece in sentences(option) if piece not in common] for option in question.options]
+
+
 def short_menu(question: Question) -> str:
     """The options, one a line; of sets of advice the pieces, one a line behind the letter of their set, without what
-    all sets advise, which tells nothing."""
+    all sets advise."""
     if not question.single:
         return question.menu
-    sets = [sentences(option) for option in question.options]
-    common = set.intersection(*map(set, sets))
-    lettered = [(letter, piece) for letter, one in zip(LETTERS, sets, strict=False) for piece in one]
-    return "\n".join(f"{letter} {piece}" for letter, piece in lettered if piece not in common)
+    lettered = [(letter, piece) for letter, own in zip(LETTERS, own_pieces(question), strict=False) for piece in own]
+    return "\n".join(f"{letter} {piece}" for letter, piece in lettered)
 
 
-def shortened(text: str, heading: str) -> str:
-    """A piece ("heading: text") in one line without bullets, and without its heading where that is `heading`."""
+def quoted(reply: str, options: Sequence[Sequence[str]]) -> Parsed | None:
+    """The option whose pieces a reply quotes word for word; None where it quotes none. Error "several_options"."""
+    said = set(sentences(" ".join(reply.split())))
+    found = [i for i, pieces in enumerate(options) if said.intersection(pieces)]
+    if not found:
+        return None
+    return Parsed(None, "several_options") if len(found) > 1 else Parsed(1 << found[0])
+
+
+def shortened(text: str, heading: str, common: Collection[str] = ()) -> str:
+    """A piece ("heading: text") in one line without bullets, without its heading where that is `heading`, and without
+    the sentences in `common`; "" where nothing is left."""
     own, _, body = text.partition(": ")
     words = " ".join(" ".join(BULLET.sub("", line) for line in body.split("\n")).split())
-    return words if own == heading else f"{own}: {words}"
+    if common:
+        words = " ".join(sentence for sentence in sentences(words) if sentence not in common)
+    return words if own == heading or not words else f"{own}: {words}"
 
 
 def exprag_scene(episodes: ExpragEpisodes, corpus: Corpus, questions: Sequence[Question], eta: float) -> Scene:

@@ -1,9 +1,11 @@
 """How EXPRAG's demo model learns to read: made-up reports, and questions whose right options are drawn anew.
 
 A made-up question has the options and the background of a training question, but the right options are drawn. Reports
-are made up around them: some of them list what is right, some what other questions offer, a few what is wrong. The base
-model imitates the rule that chooses what the reports list. So it learns to read excerpts and to say which options they
-support; of what is true of a patient it learns nothing, for nothing of that is there.
+are made up around them: some of them list what is right, some what other questions offer, a few what is wrong. Of sets
+of advice the options are drawn anew too, each piece from all that training questions have, and the reports that list
+something else share a few habits: so neither an option nor what most reports list tells what is right, only what both
+have. The base model imitates the rule that chooses what the reports list. So it learns to read excerpts and to say
+which options they support; of what is true of a patient it learns nothing, for nothing of that is there.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from envs.exprag.episode import ExpragEpisodes, play_exprag
+from envs.exprag.episode import ExpragEpisodes, common_pieces, own_pieces, play_exprag
 from envs.exprag.rule import MajorityOfExperiences
 from envs.play import Stage, play
 from envs.rollout import derive_seed
@@ -25,10 +28,13 @@ from ghar.data.tasks.dischargeqa import ASKED, Question
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.retrieval.report_corpus import RankReports
 
-FORMAT = 3  # raise it when the exercises change
-PASSES = 3  # times an exercise is seen
-SUPPORT = (0.3, 0.6, 0.8, 1.0)  # shares of the reports that list what is right; one is drawn for each question
-STRAY = 0.05  # of reports that list a wrong option instead
+FORMAT = 4  # raise it when the exercises change
+PASSES = 2  # times an exercise is seen
+WHOLE = 0.4  # of the exercises with as many reports as are looked for
+EASIER = 3  # of the others: draws of the number, of which the fewest are taken, for matching is learned from few
+SUPPORT = (0.1, 0.2, 0.35, 0.7)  # shares of the reports that list what is right; one is drawn for each question
+STRAY = 0.05  # of reports that list a wrong option instead, and of pieces that are another one's
+HABITS = (1, 5)  # what other reports list: one to four sets of advice that are no options
 LISTED, LISTED_WRONG, MORE = 0.85, 0.02, 2  # of several options: a right one's share, a wrong one's, further names
 
 
@@ -42,13 +48,29 @@ def _exercises(
     config: Config, train: Sequence[Question], episodes: ExpragEpisodes, total: int, seed: int
 ) -> Exercises:
     rng = np.random.default_rng(derive_seed(seed, "made-up reports"))
-    most = episodes.spec.excerpts
-    made = [made_up(rng, train, 1 + int(rng.integers(most)), number) for number in range(max(64, total // PASSES))]
+    most, pieces = episodes.spec.excerpts, pieces_of(train)
+    count = max(64, total // PASSES)
+    sizes = np.where(rng.random(count) < WHOLE, most, 1 + rng.integers(most, size=(EASIER, count)).min(axis=0))
+    made = [made_up(rng, train, pieces, size, number) for number, size in enumerate(sizes.tolist())]
     corpus = MadeUpReports([reports for _, reports in made])
     stage = Stage(config, ("top",), play_exprag, Variant("base", spec=episodes), corpus)
     questions = [question for question, _ in made]
     played = play(stage, questions, MajorityOfExperiences(), seed=seed, title="Base exercises")
-    return Exercises(played, names_of(train), {"predict": 1.0})
+    return Exercises(played, names_of(train), {"predict": 1.0}, copying=True)
+
+
+class Pieces(NamedTuple):
+    """Of the advice of questions: what some sets have and not all, and what all sets of a question have."""
+
+    telling: tuple[str, ...]
+    usual: tuple[str, ...]
+
+
+def pieces_of(train: Sequence[Question]) -> Pieces:
+    """The pieces of advice of `train`, each once; none is of both kinds."""
+    telling = dict.fromkeys(piece for question in train for own in own_pieces(question) for piece in own)
+    usual = dict.fromkeys(piece for question in train for piece in sorted(common_pieces(question)))
+    return Pieces(tuple(piece for piece in telling if piece not in usual), tuple(usual))
 
 
 def names_of(questions: Sequence[Question]) -> list[str]:
@@ -78,14 +100,12 @@ class MadeUpReports:
 
 
 def made_up(
-    rng: np.random.Generator, train: Sequence[Question], reports: int, number: int
+    rng: np.random.Generator, train: Sequence[Question], pieces: Pieces, reports: int, number: int
 ) -> tuple[Question, list[str]]:
     """A question with drawn right options, and the excerpts of `reports` made-up reports."""
     own, other = train[int(rng.integers(len(train)))], train[int(rng.integers(len(train)))]
-    share = SUPPORT[int(rng.integers(len(SUPPORT)))]
     if own.single:
-        answer = 1 << int(rng.integers(len(own.options)))
-        lists = [_advice(rng, own, answer, train, share) for _ in range(reports)]
+        own, answer, lists = _clear_advice(rng, own, pieces, reports)
     else:
         answer = int(rng.integers(1, (1 << len(own.options)) - 1))
         lists = [_names(rng, own, answer, other) for _ in range(reports)]
@@ -95,27 +115,53 @@ def made_up(
     return made, texts
 
 
-def _advice(
-    rng: np.random.Generator, own: Question, answer: int, train: Sequence[Question], share: float
-) -> list[str]:
-    """The advice of one report: the right one, seldom a wrong one, else one of another question's; at times a piece is
-    another one's."""
-    drawn = rng.random()
-    if drawn < share:
-        option = own.options[answer.bit_length() - 1]
-    elif drawn < share + STRAY:
-        option = own.options[int(rng.integers(len(own.options)))]
-    else:
-        option = _any_option(rng, train)
-    pieces = sentences(option)
-    if rng.random() < STRAY:
-        pieces[int(rng.integers(len(pieces)))] = sentences(_any_option(rng, train))[0]
-    return pieces
+def _clear_advice(
+    rng: np.random.Generator, own: Question, pieces: Pieces, reports: int
+) -> tuple[Question, int, list[list[str]]]:
+    """Sets of advice drawn anew, the right one, and what each report lists; drawn until one set is listed most."""
+    while True:
+        sets = _drawn_sets(rng, own, pieces)
+        made, answer = replace(own, options=tuple(" ".join(one) for one in sets)), int(rng.integers(len(sets)))
+        half = [[piece for piece in one if piece in pieces.telling] for one in sets]
+        lists = _reports(rng, half, answer, pieces, reports)
+        listed = [sum(piece in items for items in lists for piece in one) for one in half]
+        if max(listed) and listed.count(max(listed)) == 1:
+            return made, 1 << answer, lists
 
 
-def _any_option(rng: np.random.Generator, train: Sequence[Question]) -> str:
-    options = train[int(rng.integers(len(train)))].options
-    return options[int(rng.integers(len(options)))]
+def _drawn_sets(rng: np.random.Generator, own: Question, pieces: Pieces) -> list[list[str]]:
+    """The sets of a question with other pieces in place of those that tell; the usual ones stay."""
+    common = common_pieces(own)
+    sets = [sentences(option) for option in own.options]
+    wanted = sum(piece not in common for one in sets for piece in one)
+    if wanted > len(pieces.telling):
+        return sets
+    fresh = iter(_draw(rng, pieces.telling, wanted))
+    return [[piece if piece in common else next(fresh) for piece in one] for one in sets]
+
+
+def _reports(
+    rng: np.random.Generator, half: Sequence[Sequence[str]], answer: int, pieces: Pieces, reports: int
+) -> list[list[str]]:
+    """The advice of each report: the right one, seldom a wrong one, else that of one of a few other habits, which
+    several reports may have; at times a piece is another one's. Some of the usual advice stands behind it."""
+    share, size = SUPPORT[int(rng.integers(len(SUPPORT)))], len(half[answer])
+    others = [_draw(rng, pieces.telling, size) for _ in range(int(rng.integers(*HABITS)))]
+    lists = []
+    for drawn in rng.random(reports):
+        if drawn < share:
+            advice = half[answer]
+        elif drawn < share + STRAY:
+            advice = half[int(rng.integers(len(half)))]
+        else:
+            advice = others[int(rng.integers(len(others)))]
+        advice = [piece if rng.random() > STRAY else _draw(rng, pieces.telling, 1)[0] for piece in advice]
+        lists.append([*advice, *_draw(rng, pieces.usual, min(size, len(pieces.usual)))])
+    return lists
+
+
+def _draw(rng: np.random.Generator, pool: Sequence[str], count: int) -> list[str]:
+    return [pool[int(i)] for i in rng.choice(len(pool), count, replace=False)]
 
 
 def _names(rng: np.random.Generator, own: Question, answer: int, other: Question) -> list[str]:

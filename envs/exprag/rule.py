@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.exprag.baselines import in_words
+from envs.exprag.episode import own_pieces
 from ghar.data.sections import HEAD, sentences, split_sections
 from ghar.data.tasks.discharge_items import essence
 from ghar.data.tasks.dischargeqa import ASKED, Question
@@ -19,10 +20,18 @@ HALF = 0.5  # share of the reports that must be exceeded
 class MajorityOfExperiences:
     """Chooses the options that most reports list where the question asks (say, under "discharge diagnosis"), of the
     reports that name them and whose list was found; where none is so, all that are listed as often as any. Of a
-    question with one right option, the one that is listed most."""
+    question with one right option, the one that is listed most. Where a reply may quote, it quotes the piece of that
+    option which most reports list."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(in_words(chosen(act.facts["case"], act.facts["evidence"]))) for act in acts]
+        return [Completion(self._said(act.facts["case"], act.facts["evidence"], act.facts["quotes"])) for act in acts]
+
+    def _said(self, question: Question, evidence: Evidence, quotes: bool) -> str:
+        found = chosen(question, evidence)
+        if not quotes:
+            return in_words(found)
+        pieces = own_pieces(question)[found.bit_length() - 1]
+        return max(pieces, key=lambda piece: listed_share(piece, question, evidence) or 0.0)
 
 
 @dataclass(frozen=True)

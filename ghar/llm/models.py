@@ -50,10 +50,14 @@ def load_backbone(config: Config, texts: Callable[[], Sequence[str]]) -> tuple[A
     return untrained(config, texts(), (), config.data.world_seed)
 
 
-def untrained(config: Config, texts: Sequence[str], names: Sequence[str], seed: int) -> tuple[Any, Any]:
-    """The demo's model and tokenizer: the latter knows the words of `texts` and `names` whole, the weights nothing."""
+def untrained(
+    config: Config, texts: Sequence[str], names: Sequence[str], seed: int, copying: bool = False
+) -> tuple[Any, Any]:
+    """The demo's model and tokenizer: the latter knows the words of `texts` and `names` whole, the weights nothing.
+    copying: whether its heads begin by copying (`build_model`)."""
     model = config.model
     assert model.hidden and model.layers and model.heads and model.vocab  # ghar.configure asks for them
     tokenizer = build_tokenizer(list(texts), list(names), model.vocab)
-    network = build_model(tokenizer, hidden=model.hidden, layers=model.layers, heads=model.heads, seed=seed)
+    shape = {"hidden": model.hidden, "layers": model.layers, "heads": model.heads}
+    network = build_model(tokenizer, **shape, seed=seed, copying=copying)
     return network, tokenizer

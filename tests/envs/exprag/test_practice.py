@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from envs.exprag.episode import ExpragEpisodes, ExpragSpec, short_menu, shortened
-from envs.exprag.practice import made_up, names_of, practice
+from envs.exprag.baselines import Fitted, of_option
+from envs.exprag.episode import ExpragEpisodes, ExpragSpec, own_pieces, quoted, short_menu, shortened
+from envs.exprag.practice import made_up, names_of, pieces_of, practice
 from ghar.data.sections import sentences
-from ghar.data.tasks.dischargeqa import ASKED, Question, letters
-from ghar.episode import Act
+from ghar.data.tasks.dischargeqa import ASKED, Question
+from ghar.episode import Act, Parsed
+from ghar.llm.options import parse_options
 from launch.entry import load
 
 SPEC = ExpragSpec("compact", top_k=5, excerpts=6, words=150)
@@ -41,12 +45,42 @@ def test_the_truth_of_a_patient_is_no_part_of_the_exercises(train: list[Question
 @pytest.mark.parametrize("train", [ADVICE, DIAGNOSES])
 def test_exercises_are_the_rooms_own_prompts(train: list[Question]) -> None:
     pairs = asked(train)
-    right = np.mean([reply.replace(", ", "") == letters(case.answer) for _, reply, case in pairs])
-    assert right > 0.5  # the reports speak for what was drawn, if not always
+    assert np.mean([chosen_by(reply, case) == case.answer for _, reply, case in pairs]) > 0.5  # if not always
     for prompt, reply, case in pairs:
         assert short_menu(case) in prompt and "\n1: " in prompt and prompt.endswith("answer:")
-        assert set(reply.replace(", ", "")) <= set("ABCD")
+        assert reply in prompt or set(reply.replace(", ", "")) <= set("ABCD")
     assert len({prompt for prompt, _, _ in pairs}) > 0.9 * len(pairs)  # one report of one piece is met again
+
+
+def chosen_by(reply: str, case: Question) -> int | None:
+    """What a reply chooses: of sets of advice by quoting, of names by letters."""
+    found = quoted(reply, own_pieces(case)) if case.single else None
+    return parse_options(reply, len(case.options), case.single).value if found is None else found.value
+
+
+def experience_of(prompt: str) -> Counter[str]:
+    """Pieces of advice by how often the reports of a prompt list them."""
+    lines = prompt.partition("\npatient:")[0].splitlines()[1:]
+    return Counter(piece for line in lines for piece in sentences(line.partition(": ")[2]))
+
+
+def test_neither_options_nor_reports_alone_tell_the_answer() -> None:
+    """Four readers without thought on exercises with sets of advice: each is near chance or fails."""
+    pairs = asked(ADVICE, 2400)
+    learn, test = pairs[:900], pairs[900:]
+    cases = [case for _, _, case in test]
+
+    def right(said: Sequence[int | None]) -> float:
+        return float(np.mean([one == case.answer for one, case in zip(said, cases, strict=True)]))
+
+    options_only = Fitted([case for _, _, case in learn], of_option)
+    assert right([options_only.chosen(case) for case in cases]) < 0.32  # chance is 0.25
+    assert all(right([1 << letter] * len(cases)) < 0.32 for letter in range(4))  # no position is right more often
+    most_listed = [experience_of(prompt).most_common(1)[0][0] for prompt, _, _ in test]
+    assert right([chosen_by(piece, case) for piece, case in zip(most_listed, cases, strict=True)]) < 0.7
+    both = [max(own_pieces(case), key=lambda own: sum(experience_of(prompt)[piece] for piece in own))
+            for prompt, _, case in test]  # fmt: skip
+    assert right([1 << own_pieces(case).index(own) for own, case in zip(both, cases, strict=True)]) > 0.85
 
 
 def test_names_are_what_lists_have() -> None:
@@ -57,7 +91,7 @@ def test_names_are_what_lists_have() -> None:
 def test_made_up_reports_list_the_right_option_most() -> None:
     rng, often = np.random.default_rng(0), []
     for number in range(200):
-        question, texts = made_up(rng, ADVICE, 6, number)
+        question, texts = made_up(rng, ADVICE, pieces_of(ADVICE), 6, number)
         own = [sentences(option)[1] for option in question.options]
         counts = [sum(piece in text for text in texts) for piece in own]
         often.append(counts[question.answer.bit_length() - 1] >= max(counts))
@@ -70,7 +104,24 @@ def test_a_short_menu_leaves_out_what_all_options_advise() -> None:
     assert short_menu(DIAGNOSES[2]) == DIAGNOSES[2].menu
 
 
+def test_a_question_whose_pieces_are_few_keeps_its_sets() -> None:
+    alone = ADVICE[:1]
+    few = pieces_of(alone)._replace(telling=("Take 0 and 0.", "Take 0 and 1."))
+    question, _ = made_up(np.random.default_rng(0), alone, few, 2, 0)
+    assert question.options == alone[0].options
+
+
+def test_a_set_is_chosen_by_quoting_a_piece_that_it_alone_has() -> None:
+    options = own_pieces(ADVICE[2])
+    assert options == [["Take 2 and 0."], ["Take 2 and 1."], ["Take 2 and 2."], ["Take 2 and 3."]]
+    assert quoted("Take 2 and 1.", options) == Parsed(0b10) == quoted("Rest. Take 2 and 1.", options)
+    assert quoted("Rest.", options) is None and quoted("B", options) is None and quoted("", options) is None
+    assert quoted("Take 2 and 1. Take 2 and 3.", options) == Parsed(None, "several_options")
+
+
 def test_a_short_piece_has_neither_heading_nor_bullets() -> None:
     text = "discharge instructions: - Rest.\n- Walk."
     assert shortened(text, "discharge instructions") == "Rest. Walk."
     assert shortened("past medical history: - Gout", "discharge instructions") == "past medical history: Gout"
+    assert shortened(text, "discharge instructions", {"Rest."}) == "Walk."
+    assert shortened(text, "discharge instructions", {"Rest.", "Walk."}) == ""
