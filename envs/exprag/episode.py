@@ -7,6 +7,7 @@ and multi-agent PPO take these episodes as they are.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -83,14 +84,10 @@ class ExpragEpisodes:
         told = f"Worked out so far:\n{draft}\n\n" if draft else ""
 
         def parse(reply: str) -> Parsed:
-            named = quoted(reply, own_pieces(question)) if self._quotes(question) else None
+            named = quoted(reply, own_pieces(question)) if question.single else None
             return named or parse_options(reply, len(question.options), question.single)
 
         return self._act("predict", question, ranked, evidence, told, parse, 0)
-
-    def _quotes(self, question: Question) -> bool:
-        """Whether a reply may quote the option that it chooses."""
-        return question.single and self.spec.prompts == "compact"
 
     def _act(
         self,
@@ -102,7 +99,8 @@ class ExpragEpisodes:
         parse: Callable[[str], Parsed],
         step: int,
     ) -> Act:
-        template, quotes = self.templates[role], self._quotes(question)
+        template = self.templates[role]
+        quotes = quotable(question) if role == "predict" and self.spec.prompts == "compact" else ()
         prompt = template.render(
             rule=QUOTED if quotes else SINGLE if question.single else SEVERAL,
             background=question.background or NOTHING,
@@ -112,8 +110,8 @@ class ExpragEpisodes:
             example="B" if question.single else "A, C",
             draft=draft,
         )
-        facts = {"case": question, "ranked": ranked, "evidence": evidence, "quotes": quotes}
-        return Act("top", role, prompt, (), template.max_tokens, step, parse, facts)
+        facts = {"case": question, "ranked": ranked, "evidence": evidence}
+        return Act("top", role, prompt, quotes, template.max_tokens, step, parse, facts)
 
     def _experience(self, question: Question, ranked: Evidence, evidence: Evidence) -> str:
         if self.spec.prompts == "full":
@@ -135,6 +133,14 @@ def own_pieces(question: Question) -> list[list[str]]:
     """Of each set of advice what not all sets have."""
     common = common_pieces(question)
     return [[piece for piece in sentences(option) if piece not in common] for option in question.options]
+
+
+def quotable(question: Question) -> tuple[str, ...]:
+    """The pieces of sets of advice that one set alone has, by which a reply may choose it; () where a set has none."""
+    own = own_pieces(question) if question.single else []
+    times = Counter(piece for pieces in own for piece in set(pieces))
+    alone = [[piece for piece in dict.fromkeys(pieces) if times[piece] == 1] for pieces in own]
+    return tuple(piece for pieces in alone for piece in pieces) if all(alone) else ()
 
 
 def short_menu(question: Question) -> str:

@@ -21,16 +21,16 @@ class MajorityOfExperiences:
     """Chooses the options that most reports list where the question asks (say, under "discharge diagnosis"), of the
     reports that name them and whose list was found; where none is so, all that are listed as often as any. Of a
     question with one right option, the one that is listed most. Where a reply may quote, it quotes the piece of that
-    option which most reports list."""
+    option which most reports list, the first of equals."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(self._said(act.facts["case"], act.facts["evidence"], act.facts["quotes"])) for act in acts]
+        return [Completion(self._said(act.facts["case"], act.facts["evidence"], act.choices)) for act in acts]
 
-    def _said(self, question: Question, evidence: Evidence, quotes: bool) -> str:
+    def _said(self, question: Question, evidence: Evidence, quotable: Sequence[str]) -> str:
         found = chosen(question, evidence)
-        if not quotes:
+        if not quotable:
             return in_words(found)
-        pieces = own_pieces(question)[found.bit_length() - 1]
+        pieces = [piece for piece in own_pieces(question)[found.bit_length() - 1] if piece in quotable]
         return max(pieces, key=lambda piece: listed_share(piece, question, evidence) or 0.0)
 
 

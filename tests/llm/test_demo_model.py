@@ -84,3 +84,17 @@ def test_weights_follow_the_seed_alone(tokenizer):
     torch.manual_seed(1)
     assert torch.equal(weights(3), first) and not torch.equal(weights(4), first)
     assert torch.equal(torch.rand(2), expected)  # the global generator is left alone
+
+
+def test_copying_heads_look_for_tokens_like_their_own(tokenizer):
+    """Before any training: of a text with one token twice, the second looks at the first more than at any other."""
+    ids = [20, 21, 22, 23, 24, 25, 22]
+    share = {}
+    for copying in (False, True):
+        made = build_model(tokenizer, hidden=32, layers=2, heads=2, seed=0, copying=copying)
+        made.set_attn_implementation("eager")
+        with torch.inference_mode():
+            looked = made(input_ids=torch.tensor([ids]), output_attentions=True).attentions[0][0, :, -1]
+        share[copying] = looked.mean(0)
+    assert int(share[True][:-1].argmax()) == 2 and share[True][2] > 1.5 * share[False][2]
+    assert share[False].max() < 1.2 / len(ids)  # from Qwen2's own scale all tokens look alike to so narrow a model

@@ -66,7 +66,7 @@ def experience_of(prompt: str) -> Counter[str]:
 
 def test_neither_options_nor_reports_alone_tell_the_answer() -> None:
     """Four readers without thought on exercises with sets of advice: each is near chance or fails."""
-    pairs = asked(ADVICE, 2400)
+    pairs = asked(ADVICE, 3600)
     learn, test = pairs[:900], pairs[900:]
     cases = [case for _, _, case in test]
 
