@@ -4,7 +4,7 @@ label. Which cases, a selector decides; every selector is a variant of this one 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -14,13 +14,16 @@ from envs.graphwalker.react import AGENT, ROLES, ReactCase, react
 from envs.system import Variant
 from envs.upstream import with_examples
 from ghar.data.cohort import Task
-from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, Reply
+from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, Reply, as_text
 from ghar.llm.parsing import parse_label
 from ghar.selectors.prompt import END, asked_text
 from ghar.selectors.protocol import Name
 
 MAX_TOKENS = 16  # of a label that is not restricted to the choices
+SHARED_TOKENS = 64  # of what a patient shares with the examples
 ANSWER = "Answer:"  # what the prompt of a label ends in
+SHARED = "Shared:"  # what the prompt of a comparison ends in
+NOTHING = "nothing"
 PROBABILITY = (
     'How probable is the answer "{label}"? Reply with one number from 0 to 1 such as 0.27, and nothing else.\n'
     "Probability:"
@@ -53,20 +56,20 @@ class SelectorSpec:
 class ExampleSpec:
     """opening: text before all examples. k: examples at most. usual: the most frequent label, for fixed rules.
 
-    inference: the label at once, or ReAct with the examples before each of its prompts (Appendix O.2). reply: a label,
-    or the probability of the second one.
+    inference: the label at once; a comparison with the examples, then the label (ours); or ReAct with the examples
+    before each of its prompts (Appendix O.2). reply: a label, or the probability of the second one.
     """
 
     task: Task
     opening: str
     k: int
     usual: int
-    inference: Literal["direct", "react"] = "direct"
+    inference: Literal["direct", "compare", "react"] = "direct"
     reply: Literal["label", "probability"] = "label"
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return ROLES if self.inference == "react" else ("predict",)
+        return {"direct": ("predict",), "compare": ("compare", "predict"), "react": ROLES}[self.inference]
 
 
 class ExampleEpisodes:
@@ -89,6 +92,10 @@ class ExampleEpisodes:
     def _direct(self, case: WalkerCase, found: Examples, facts: Mapping[str, Any]) -> EpisodeGenerator:
         labels = self.spec.task.labels
         prompt = prompt_text(self.spec.opening, found, case.text)
+        if self.spec.inference == "compare" and found.passages:
+            ask = compare_prompt(prompt)
+            seen: Reply = yield Act(AGENT, "compare", ask, (), SHARED_TOKENS, 0, as_text, facts)
+            prompt = compared_prompt(prompt, seen.text)
         if self.spec.reply == "probability":
             prompt = prompt.removesuffix(ANSWER) + PROBABILITY.format(label=labels[1])
             said: Reply = yield Act(AGENT, "predict", prompt, (), MAX_TOKENS, 0, parse_probability, facts)
@@ -118,6 +125,22 @@ def parse_probability(reply: str) -> Parsed:
 def prompt_text(opening: str, found: Examples, text: str) -> str:
     """The text of the very pieces that selectors score (ghar/selectors/prompt.py)."""
     return opening + "".join(passage.text + END for passage in found.passages) + asked_text(text)
+
+
+def compare_prompt(prompt: str) -> str:
+    """The prompt of a label, asking first what the patient shares with the examples."""
+    return prompt.removesuffix(ANSWER) + SHARED
+
+
+def compared_prompt(prompt: str, seen: str) -> str:
+    """The prompt of a label after a comparison, in one line."""
+    return f"{compare_prompt(prompt)} {' '.join(seen.split())}\n{ANSWER}"
+
+
+def comparison(shared: Sequence[tuple[Sequence[str], str]]) -> str:
+    """What is imitated: the items shared with each example, and how it ended, example by example."""
+    found = [f"{item} {outcome}" for items, outcome in shared for item in items]
+    return "; ".join(found) or NOTHING
 
 
 def _knowing(episode: EpisodeGenerator, facts: Mapping[str, Any]) -> Generator[Act, Reply, Prediction]:

@@ -5,6 +5,8 @@ exercise is one prompt with made-up cases, told from its first word to its last 
 for this one exercise: each has a label drawn for it, and a case ends as the highest of its own. Nothing holds from one
 exercise to the next, so no fact can be learned of any code: only to find, among the cases shown, those alike in what
 counts, and to end as they did. Since the cases' words are told as well, H(x | S) falls with what S shares with x.
+Where the system compares before it answers, half of what is imitated is that comparison, after one to three examples:
+which rare codes the last case shares with which of them, and how that one ended.
 
 Cases are made of the training patients' newest visits without their outcomes: a few common codes are left out, and
 other rare ones put in the places of the rare ones. Cases of an exercise share visits, so that some are alike in all
@@ -14,13 +16,14 @@ that does not count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 import numpy as np
 
+from envs.graphwalker.episode import compare_prompt, compared_prompt, comparison
 from envs.graphwalker.react import AGENT
 from envs.rollout import derive_seed
 from envs.system import Exercises, Practice
@@ -28,11 +31,12 @@ from ghar.data.cohort import Sample, Visit
 from ghar.episode import Act, Completion, Episode, Prediction, Record, Reply
 from ghar.progress import track
 from ghar.selectors.prompt import asked_text, example_text
+from ghar.selectors.rare_items import RARE, items_in, items_of
 
 FORMAT = 1  # raise it when the exercises change
 ROLE = "recount"
-RARE = 0.02  # share of the training patients that has a code which can count, at most
-CASES = 4  # of an exercise
+CASES = 4  # of an exercise, at most
+SHARES = {ROLE: 0.25, "compare": 0.5, "predict": 0.25}  # of what is imitated, where the system compares
 VISITS, COUNTING = 2, (1, 5)  # visits that its cases share; rare codes that they share, from and below
 PASSES = 4  # times an exercise is seen
 SHARED = 0.85  # of a case's visit and rare codes are among those shared
@@ -73,10 +77,12 @@ def practice(
     samples: Sequence[Sample],
     names: Mapping[str, str],
     text: Callable[[Sample], str],
+    compare: bool,
 ) -> Practice | None:
     """Exercises over the codes of the training `samples`; None where too few of them are rare.
 
-    task: name, question and labels. text: of a sample as prompts show it, whatever its length.
+    task: name, question and labels. text: of a sample as prompts show it, whatever its length. compare: whether the
+    system compares before it answers.
     """
     found = material_of(samples)
     if len(found.visits) < VISITS or sum(map(len, found.rare)) < COUNTING[1]:
@@ -84,8 +90,8 @@ def practice(
     known = [(code, names.get(code, code)) for code in found.codes]
     drugs = {code for sample in samples for code in sample.history[-1].medications}
     words = [f"{'drug' if code in drugs else 'disease'} {name}" for code, name in known]
-    key = ("graphwalker", FORMAT, task, head, found.visits, found.rare, known)
-    return Practice(key, partial(_exercises, found, task[2], head, words, text))
+    key = ("graphwalker", FORMAT, task, head, found.visits, found.rare, known, *(["compare"] if compare else []))
+    return Practice(key, partial(_exercises, found, task[2], head, words, text, compare))
 
 
 def _exercises(
@@ -94,50 +100,79 @@ def _exercises(
     head: str,
     words: Sequence[str],
     text: Callable[[Sample], str],
+    compare: bool,
     total: int,
     seed: int,
 ) -> Exercises:
     rng = np.random.default_rng(derive_seed(seed, ROLE))
+    rare = set(found.rare[0]).union(found.rare[1])
+    items = {word for code, word in zip(found.codes, words, strict=True) if code in rare}
+
+    def made(number: int) -> Episode:
+        count = int(rng.integers(2, CASES + 1)) if compare else CASES
+        cases = made_up(rng, found, len(labels), count, seen=compare)
+        return exercise(cases, labels, head, text, number, items if compare else None)
+
     count = max(64, -(-total // PASSES))
-    episodes = [
-        exercise(made_up(rng, found, len(labels)), labels, head, text, number)
-        for number in track(range(count), "Making up cases")
-    ]
-    return Exercises(episodes, [*labels, *words], {ROLE: 1.0})
+    episodes = [made(number) for number in track(range(count), "Making up cases")]
+    return Exercises(episodes, [*labels, *words], SHARES if compare else {ROLE: 1.0})
 
 
-def made_up(rng: np.random.Generator, found: Material, labels: int) -> list[Sample]:
-    """The cases of one exercise, with the outcomes that their rare codes have in it."""
+def made_up(
+    rng: np.random.Generator, found: Material, labels: int, count: int = CASES, seen: bool = False
+) -> list[Sample]:
+    """`count` cases of one exercise, with the outcomes that their rare codes have in it.
+
+    seen: the last one's rare codes are mostly such as the others have.
+    """
     meaning = [rng.integers(0, labels, len(rare)) for rare in found.rare]
     visits = rng.integers(len(found.visits), size=VISITS)
     shared = [rng.permutation(len(rare))[: int(rng.integers(*COUNTING))] for rare in found.rare]
-    cases = []
-    for number in range(CASES):
+    known: tuple[set[int], ...] = (set(), set())  # rare codes that earlier cases have, by number
+    cases: list[Sample] = []
+    for number in range(count):
         place = rng.choice(visits) if rng.random() < SHARED else rng.integers(len(found.visits))
         lists: list[tuple[str, ...]] = []
         outcome = 0
+        last, met = seen and number == count - 1, (set[int](), set[int]())
         for kind, part in enumerate(found.visits[int(place)]):
             codes: dict[str, None] = {}
             for code in part:
                 if code is None:
                     own = shared[kind] if rng.random() < SHARED else np.arange(len(found.rare[kind]))
+                    if last and known[kind]:
+                        own = sorted(known[kind]) if rng.random() < SHARED else own
                     drawn = int(rng.choice(own))
                     outcome = max(outcome, int(meaning[kind][drawn]))
                     codes[found.rare[kind][drawn]] = None
+                    met[kind].add(drawn)
                 elif rng.random() < KEPT:
                     codes[code] = None
             lists.append(tuple(codes))
+        known = tuple(one | other for one, other in zip(known, met, strict=True))
         visit = Visit(number, datetime(2100, 1, 1), lists[0], (), lists[1])
         cases.append(Sample(f"made-up-{number}", -1, number, visit.start, (visit,), outcome))
     return cases
 
 
 def exercise(
-    cases: Sequence[Sample], labels: tuple[str, ...], head: str, text: Callable[[Sample], str], number: int
+    cases: Sequence[Sample],
+    labels: tuple[str, ...],
+    head: str,
+    text: Callable[[Sample], str],
+    number: int,
+    rare: Collection[str] | None = None,
 ) -> Episode:
-    """One prompt as an episode: all behind the head is the reply."""
+    """One prompt as an episode: all behind the head is the reply. rare: items that count, to be compared as well."""
     *shown, asked = cases
     told = "".join(example_text(text(case), labels[case.label]) for case in shown)
-    told += f"{asked_text(text(asked))} {labels[asked.label]}"
-    record = Record(Act(AGENT, ROLE, head), Reply(Completion(told), asked.label))
-    return Episode(f"exercise-{number}", 0, Prediction(asked.label), trace=(record,))
+    prompt, answer = f"{told}{asked_text(text(asked))}", labels[asked.label]
+    records = [Record(Act(AGENT, ROLE, head), Reply(Completion(f"{prompt} {answer}"), asked.label))]
+    if rare is not None:
+        own = [item for item in items_in(text(asked)) if item in rare]
+        alike = [([item for item in own if item in items_of(text(case))], labels[case.label]) for case in shown]
+        seen, whole = comparison(alike), head + prompt
+        records.append(Record(Act(AGENT, "compare", compare_prompt(whole)), Reply(Completion(seen), seen)))
+        ask = Act(AGENT, "predict", compared_prompt(whole, seen), labels)
+        records.append(Record(ask, Reply(Completion(answer), asked.label)))
+    return Episode(f"exercise-{number}", 0, Prediction(asked.label), trace=tuple(records))

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from envs.graphwalker.corpus import Examples
+from envs.graphwalker.episode import NOTHING, comparison
 from ghar.episode import Act, Completion
-from ghar.selectors.rare_items import items_of
+from ghar.selectors.rare_items import RARE, items_in, items_of
 
 THOUGHT = "The earlier patients tell."
 
@@ -24,20 +25,32 @@ class MajorityOfExamples:
 @dataclass(frozen=True)
 class RarestShared:
     """The same, where an example weighs e to the power of the weight of the rarest item that it shares with the
-    patient, over its place in the prompt. weights: of items (`ghar.selectors.rare_items`)."""
+    patient, over its place in the prompt. weights: of items (`ghar.selectors.rare_items`).
+
+    Its comparison names the shared items that at most `RARE` of the weighed records have.
+    """
 
     weights: Mapping[str, float]
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(_reply(act, self._weighed(act))) for act in acts]
+        return [Completion(self._compared(a) if a.role == "compare" else _reply(a, self._weighed(a))) for a in acts]
 
     def _weighed(self, act: Act) -> list[float]:
         if act.role != "predict":
             return []
-        own = items_of(act.facts["case"].text)
-        rarest = [max((self.weights.get(item, 0.0) for item in own & items_of(case.text)), default=0.0)
-                  for case in act.facts["evidence"].shown]  # fmt: skip
+        rarest = [max((self.weights.get(item, 0.0) for item in items), default=0.0) for items in _shared(act)]
         return [math.exp(weight) / place for place, weight in enumerate(rarest, 1)]
+
+    def _compared(self, act: Act) -> str:
+        counting = [[item for item in items if self.weights.get(item, 0.0) >= -math.log(RARE)] for items in _shared(act)]
+        ends = [act.facts["labels"][case.label] for case in act.facts["evidence"].shown]
+        return comparison(list(zip(counting, ends, strict=True)))
+
+
+def _shared(act: Act) -> list[list[str]]:
+    """Items that the patient shares with each example, in the patient's order."""
+    own = items_in(act.facts["case"].text)
+    return [[item for item in own if item in items_of(case.text)] for case in act.facts["evidence"].shown]
 
 
 def _reply(act: Act, weights: Sequence[float] = ()) -> str:
@@ -47,6 +60,8 @@ def _reply(act: Act, weights: Sequence[float] = ()) -> str:
         if act.facts["reply"] == "probability":
             return f"{found[1]:.2f}"
         return labels[found.index(max(found))]
+    if act.role == "compare":
+        return NOTHING
     return "answer" if "answer" in act.choices else THOUGHT
 
 

@@ -25,7 +25,8 @@ class Settings:
         "paper", "released", "no_ehr_emb", "no_cohorts", "no_search", "no_early_stop", "louvain", "show_encoder"
     ] = "paper"
     utility: Literal["entropy", "self_rated"] = "entropy"  # self_rated: the model gives 0 to 10
-    inference: Literal["direct", "react"] = "direct"  # how the label is found with the examples
+    # how the label is found with the examples; compare: first, what the patient shares with whom, and how that ended
+    inference: Literal["direct", "compare", "react"] = "direct"
     # probability: of the second of two labels, as a number in the reply, which any server can give (the paper's 0.XX)
     reply: Literal["label", "probability"] = "label"
     step_hours: Count = 24  # of a time step; series_dec has hours in any case
@@ -43,7 +44,7 @@ class Settings:
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
-    if own.reply == "probability" and own.inference == "react":
+    if own.reply == "probability" and own.inference != "direct":
         yield "system.reply=probability is asked for at once: choose system.inference=direct."
     series, encoders = config.task.name.startswith("series_"), own.variant in ("no_ehr_emb", "show_encoder")
     if not series and (own.encoder not in (None, "text") or own.inference == "react" or encoders):

@@ -37,7 +37,8 @@ def visits_material(records: Records, settings: Settings) -> Material[Sample]:
     task, head = records.task, visits_head(records.task)
     exercises = None
     if config.model.kind == "demo":
-        exercises = practice((task.name, task.question, task.labels), head, splits.train, names, shown)
+        exercises = practice((task.name, task.question, task.labels), head, splits.train, names, shown,
+                             settings.inference == "compare")  # fmt: skip
     return Material(
         settings, config.seed, task, head, splits, found, found, model, piece, shown,
         no_looks, selectors=WITHOUT_SERIES, generated=records.cohort.generated,

@@ -32,7 +32,7 @@ from ghar.selectors.protocol import Patient
 
 SHORTEST = 16  # tokens a record must be allowed at least
 END = "\n\n"  # of an example
-PARTS = heads_of("Example:", "Patient:", "Answer:")  # no line of a record may begin as these do
+PARTS = heads_of("Example:", "Patient:", "Shared:", "Answer:")  # no line of a record may begin as these do
 
 
 @dataclass(frozen=True, eq=False)

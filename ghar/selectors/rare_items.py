@@ -18,6 +18,7 @@ import numpy as np
 
 from ghar.selectors.protocol import Ask, Pool, Query, Selection, Walk, best
 
+RARE = 0.02  # share of the records that has an item which can count, at most
 BETWEEN = re.compile(r"[;\n]")
 HEADING = re.compile(r"^(?:now|before|conditions|procedures|medications): ", re.IGNORECASE)
 
@@ -32,7 +33,12 @@ class Rarity:
 
 def items_of(text: str) -> frozenset[str]:
     """Different items of a record, without the heading of a list."""
-    return frozenset(HEADING.sub("", part.strip()) for part in BETWEEN.split(text) if part.strip())
+    return frozenset(items_in(text))
+
+
+def items_in(text: str) -> list[str]:
+    """The same in the record's order."""
+    return list(dict.fromkeys(HEADING.sub("", part.strip()) for part in BETWEEN.split(text) if part.strip()))
 
 
 def rarity(texts: Sequence[str]) -> Rarity:

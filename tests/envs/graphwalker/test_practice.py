@@ -88,6 +88,35 @@ def test_an_exercise_is_a_prompt_of_the_system(records: Records) -> None:
         assert len(shown) == CASES and all(items_of(line) <= names for line in shown)
 
 
+def test_where_the_system_compares_exercises_do_too(records: Records) -> None:
+    config = replace(records.config, system=replace(records.config.system, inference="compare"))  # type: ignore[type-var]
+    system = build(Records(config), config.system)  # type: ignore[arg-type]
+    practice = system.practice
+    assert isinstance(practice, Practice) and practice.key != practice_of(records).key
+    made, rare = practice.exercises(2000, 0), {f"disease {name}" for name in rare_names(records)}
+    sizes, told = set(), 0
+    for episode in made.episodes:
+        recount, compare, predict = [record.result.text for record in episode.trace]  # type: ignore[union-attr]
+        *shown, asked = [case for case in recount.replace("Patient:", "Example:").split("Example:\n") if case]
+        ends = [case.rstrip().rpartition("Answer: ")[2] for case in shown]
+        own = [item for item in asked.partition("\nAnswer")[0].removeprefix("now: ").split("; ") if item in rare]
+        met = [(item, end) for case, end in zip(shown, ends, strict=True)
+               for item in own if item in case.partition("\nAnswer")[0].removeprefix("now: ").split("; ")]  # fmt: skip
+        assert compare == ("; ".join(f"{item} {end}" for item, end in met) or "nothing")
+        assert asked.rstrip().endswith(f"Answer: {predict}")
+        prompt = episode.trace[2].effect.prompt  # type: ignore[union-attr]
+        assert prompt.endswith(f"\nShared: {compare}\nAnswer:")
+        assert prompt.startswith(episode.trace[1].effect.prompt)  # type: ignore[union-attr]
+        sizes.add(len(shown))
+        told += bool(met)
+    assert sizes == {1, 2, 3} and told > 0.8 * len(made.episodes)
+    assert sum(made.shares.values()) == 1 and set(made.shares) == {"recount", "compare", "predict"}
+
+
+def rare_names(records: Records) -> set[str]:
+    return {records.described[code] for code in material_of(records.splits.train).rare[0]}
+
+
 def test_the_base_changes_with_what_it_practises(records: Records) -> None:
     key = practice_of(records).key
     assert practice_of(records).key == key

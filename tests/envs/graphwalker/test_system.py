@@ -268,6 +268,34 @@ def test_react_and_self_rating_need_no_logprobs_of_prompts(cache: Path) -> None:
         assert all(e.prediction.label is not None and e.prediction.history == () for e in rule)
 
 
+def test_a_comparison_comes_before_the_answer_where_there_are_examples(cache: Path) -> None:
+    config = load([*config_of(cache), "system.inference=compare"])
+    system = build(Records(config), own(config))
+    assert system.roles == ("compare", "predict")
+    alike = played(config, system, "scripted_alike", system.fixed["rarest_shared"]())
+    plain = load(config_of(cache))
+    direct = build(Records(plain), own(plain))
+    same = played(config, direct, "scripted_alike", direct.fixed["rarest_shared"]())
+    assert [e.prediction.label for e in alike] == [e.prediction.label for e in same], "the rule answers as it did"
+    told = 0
+    for case, episode in zip(system.cases.test, alike, strict=True):
+        first, last = [turn for turn in episode.trace if isinstance(turn.effect, Act)]
+        examples = first.effect.prompt.split("Example:\n")[1:]
+        assert first.effect.prompt.endswith("\nShared:") and last.effect.prompt.endswith(f" {first.result.text}\nAnswer:")
+        for part in first.result.text.split("; ") if first.result.text != "nothing" else ():
+            item, _, outcome = part.rpartition(" ")
+            assert item in case.text and any(item in one and f"Answer: {outcome}" in one for one in examples)
+            told += 1
+    assert told >= 10
+    [alone] = {len(e.turns) for e in played(config, system, "scripted_zero_shot", system.fixed["majority"]())}
+    assert alone == 1, "nothing to compare with"
+
+
+def config_of(cache: Path) -> list[str]:
+    return ["system=graphwalker", "data=demo_cases", "task=labels", "data.patients=400", "system.k_g=4",
+            "task.max_test=20", f"data.cache={cache}"]  # fmt: skip
+
+
 def test_a_sweep_over_shots_neighbours_cohorts_and_anchors_is_one_command_line() -> None:
     sweep = ["system=graphwalker", "task=series_mortality", "data=mimic3", "data.root=tables", "system.k=1,2,3,4"]
     found = check([*sweep, "system.k_g=4,8", "system.k_c=1,3", "system.k_a=1,3"], sweep=True)
