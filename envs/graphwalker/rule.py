@@ -42,7 +42,8 @@ class RarestShared:
         return [math.exp(weight) / place for place, weight in enumerate(rarest, 1)]
 
     def _compared(self, act: Act) -> str:
-        counting = [[item for item in items if self.weights.get(item, 0.0) >= -math.log(RARE)] for items in _shared(act)]
+        least = -math.log(RARE)
+        counting = [[item for item in items if self.weights.get(item, 0.0) >= least] for items in _shared(act)]
         ends = [act.facts["labels"][case.label] for case in act.facts["evidence"].shown]
         return comparison(list(zip(counting, ends, strict=True)))
 

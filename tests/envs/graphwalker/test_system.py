@@ -281,7 +281,8 @@ def test_a_comparison_comes_before_the_answer_where_there_are_examples(cache: Pa
     for case, episode in zip(system.cases.test, alike, strict=True):
         first, last = [turn for turn in episode.trace if isinstance(turn.effect, Act)]
         examples = first.effect.prompt.split("Example:\n")[1:]
-        assert first.effect.prompt.endswith("\nShared:") and last.effect.prompt.endswith(f" {first.result.text}\nAnswer:")
+        assert first.effect.prompt.endswith("\nShared:")
+        assert last.effect.prompt.endswith(f" {first.result.text}\nAnswer:")
         for part in first.result.text.split("; ") if first.result.text != "nothing" else ():
             item, _, outcome = part.rpartition(" ")
             assert item in case.text and any(item in one and f"Answer: {outcome}" in one for one in examples)
