@@ -67,6 +67,9 @@ def test_the_ceiling_is_that_of_the_best_set_of_cases(seed: int, k: int) -> None
             for p in asked]  # fmt: skip
     assert found["examples"] == pytest.approx(np.mean(best))
     assert found["parametric"] == pytest.approx(np.mean([directly(p.phenotypes, []).max() for p in asked]))
+    holders = [[case for case in pool if set(case.phenotypes) & set(p.phenotypes)] for p in asked]
+    memory = [directly(p.phenotypes, cases).max() for p, cases in zip(asked, holders, strict=True)]
+    assert found["memory"] == pytest.approx(np.mean(memory))
     assert found["parametric"] <= found["examples"] + 1e-12 and found["truth"] == EXACT
 
 

@@ -15,6 +15,7 @@ case tells by a shared phenotype, and a patient with two families needs cases of
 
     parametric  without any case: how many phenotypes the patient has.
     examples    with those k training cases that together tell most.
+    memory      with every training case, as a model that learned their outcomes by heart may know them.
     truth       with every course known.
 """
 
@@ -80,12 +81,13 @@ def ceilings(asked: Sequence[Person], pool: Sequence[Person], k: int) -> dict[st
     for person in pool:
         for phenotype in person.phenotypes:
             holders.setdefault(phenotype, []).append(person)
-    found = {"parametric": 0.0, "examples": 0.0, "truth": EXACT}
+    found = {"parametric": 0.0, "examples": 0.0, "memory": 0.0, "truth": EXACT}
     for person in asked:
         prior = _believed(person.phenotypes)
         found["parametric"] += float((prior @ _answers(len(person.phenotypes))).max()) / len(asked)
         cases = {id(case): case for p in person.phenotypes for case in holders.get(p, ())}.values()
         found["examples"] += _best(person.phenotypes, [*cases], k) / len(asked)
+        found["memory"] += float(told_by(person.phenotypes, [*cases]).max()) / len(asked)
     return found
 
 
