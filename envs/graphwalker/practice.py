@@ -36,8 +36,8 @@ from ghar.selectors.rare_items import RARE, items_in, items_of
 FORMAT = 1  # raise it when the exercises change
 ROLE = "recount"
 CASES = 4  # of an exercise, at most
-# Of what is imitated, where the system compares. A case written whole has twenty times the tokens of a comparison, most of
-# which nothing foretells: at a quarter of the exercises they drowned it, and nothing was learned in 240 steps of 64.
+# Of what is imitated, where the system compares. A case written whole has twenty times the tokens of a comparison, and
+# nothing foretells most of them: at a quarter of the exercises they drowned it.
 SHARES = {ROLE: 0.04, "compare": 0.66, "predict": 0.3}
 VISITS, COUNTING = 2, (1, 5)  # visits that its cases share; rare codes that they share, from and below
 PASSES = 4  # times an exercise is seen
@@ -92,7 +92,8 @@ def practice(
     known = [(code, names.get(code, code)) for code in found.codes]
     drugs = {code for sample in samples for code in sample.history[-1].medications}
     words = [f"{'drug' if code in drugs else 'disease'} {name}" for code, name in known]
-    key = ("graphwalker", FORMAT, task, head, found.visits, found.rare, known, *((SHARES, "copying") if compare else ()))
+    compared = (SHARES, "copying") if compare else ()
+    key = ("graphwalker", FORMAT, task, head, found.visits, found.rare, known, *compared)
     return Practice(key, partial(_exercises, found, task[2], head, words, text, compare))
 
 

@@ -25,7 +25,7 @@ from envs.records import Records
 from envs.system import WORDS, Reader, System
 from ghar.config import Config
 from ghar.encoders.train import Training
-from ghar.episode import Act, Episode
+from ghar.episode import Act, Episode, Reply
 from ghar.errors import BadInput
 from ghar.llm.engines import served
 from ghar.llm.models import load_backbone
@@ -279,11 +279,11 @@ def test_a_comparison_comes_before_the_answer_where_there_are_examples(cache: Pa
     assert [e.prediction.label for e in alike] == [e.prediction.label for e in same], "the rule answers as it did"
     told = 0
     for case, episode in zip(system.cases.test, alike, strict=True):
-        first, last = [turn for turn in episode.trace if isinstance(turn.effect, Act)]
-        examples = first.effect.prompt.split("Example:\n")[1:]
-        assert first.effect.prompt.endswith("\nShared:")
-        assert last.effect.prompt.endswith(f" {first.result.text}\nAnswer:")
-        for part in first.result.text.split("; ") if first.result.text != "nothing" else ():
+        ask, answer = [turn.effect.prompt for turn in episode.trace if isinstance(turn.effect, Act)]
+        [said, _] = [turn.result.text for turn in episode.trace if isinstance(turn.result, Reply)]
+        examples = ask.split("Example:\n")[1:]
+        assert ask.endswith("\nShared:") and answer.endswith(f" {said}\nAnswer:")
+        for part in said.split("; ") if said != "nothing" else ():
             item, _, outcome = part.rpartition(" ")
             assert item in case.text and any(item in one and f"Answer: {outcome}" in one for one in examples)
             told += 1
