@@ -17,3 +17,24 @@ def test_a_system_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found["commands"] == found["of them refused"] == 4 and found["bytes"] == 0, found
     assert found["commands that ended otherwise than they should"] == 0, found["others"]
     assert found["bytes of a connection on purpose"] > 0
+
+
+RAY = """
+import os, time, ray
+from trainers.ray.start import start_ray
+start_ray(1)
+proxy = ray.get(ray.remote(lambda: os.environ.get("http_proxy")).remote(), timeout=60)
+assert proxy == "http://the.users.own:8080" == os.environ["http_proxy"], proxy
+time.sleep(5)  # by then its dashboard's process has asked what it asks
+"""
+
+
+def test_ray_does_not_ask_in_which_cloud_it_runs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("http_proxy", "http://the.users.own:8080")
+    try:
+        bench._check()
+    except BadInput as error:
+        pytest.skip(str(error))
+    found = bench.counted(["-c", RAY], stop=240.0)
+    assert found["code"] == 0 and found["bytes"] == 0, found

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from ghar.config import Config, Ray
 from ghar.errors import BadInput
 
 TRIES = 3
+PROXY = "http_proxy"
+NOWHERE = "http://127.0.0.1:9"  # no one listens there
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -49,10 +52,12 @@ def start_ray(cores: int | None = None, quiet: bool = True) -> None:
             "include_dashboard": False,
         }
         variables["PYTHONPATH"] = path
+        variables[PROXY] = os.environ.get(PROXY, os.environ.get("HTTP_PROXY", ""))
     options["runtime_env"] = {"env_vars": variables}
     for tried in range(1, TRIES + 1):
         try:
-            ray.init(**options)
+            with _keeps_to_itself():
+                ray.init(**options)
             return
         except Exception as error:  # ray raises nothing narrower
             ray.shutdown()
@@ -61,6 +66,24 @@ def start_ray(cores: int | None = None, quiet: bool = True) -> None:
                 raise BadInput(
                     f"Ray did not start on {where} in {TRIES} tries ({error}): see whether it runs."
                 ) from error
+
+
+@contextmanager
+def _keeps_to_itself() -> Iterator[None]:
+    """Ray's own processes begin with an HTTP proxy that does not exist; its workers get the user's.
+
+    Usage statistics switched off or not, its dashboard's process asks 169.254.169.254 and metadata.google.internal in
+    which cloud it runs (get_cloud_from_metadata_requests of Ray 2.60).
+    """
+    before = os.environ.get(PROXY)
+    if not joins_cluster():
+        os.environ[PROXY] = NOWHERE
+    try:
+        yield
+    finally:
+        os.environ.pop(PROXY, None)
+        if before is not None:
+            os.environ[PROXY] = before
 
 
 def check_resources(wanted: Mapping[str, float], advice: str) -> None:
