@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 
@@ -163,6 +164,13 @@ class Prediction:
     history: tuple[Step, ...] = ()
     truncated: bool = False
     probabilities: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.label is not None and not isinstance(self.label, Integral):
+            raise TypeError(
+                f"Prediction(label={self.label!r}): a label is its number among task.labels, or None where no answer "
+                "could be read; labels.index(word) gives the number of a word."
+            )
 
 
 @dataclass(frozen=True)

@@ -142,12 +142,13 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     """All phases, in every process."""
     start = time.monotonic()
     records = Records(config)
-    system = main_first(lambda: systems.build(records))
-    require_agents(system)
-    on_main(lambda: ask_gate(config, lambda: system.credentialed))  # once more, of what has been read
-    table = main_first(lambda: table_of(system, records))
-    for name in config.eval.variants or ():
-        table.variant(name)  # before hours of training, not after
+    with _given_back(folder, resumed):
+        system = main_first(lambda: systems.build(records))
+        require_agents(system)
+        on_main(lambda: ask_gate(config, lambda: system.credentialed))  # once more, of what has been read
+        table = main_first(lambda: table_of(system, records))
+        for name in config.eval.variants or ():
+            table.variant(name)  # before hours of training, not after
     logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
     run = Run(records, system, table, folder, logger, resumed, seconds)
     on_main(lambda: print(banner(config, system)))
@@ -160,6 +161,17 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
     if config.trainer.rl.updates:
         _reinforce(run, make_workers)
     _finish(run)
+
+
+@contextmanager
+def _given_back(folder: RunFolder, resumed: bool) -> Iterator[None]:
+    """A run that is refused before it has done anything leaves its folder to the next one, mended."""
+    try:
+        yield
+    except BadInput:
+        if not resumed and rank() == 0:
+            (folder.path / "config.yaml").unlink(missing_ok=True)
+        raise
 
 
 def _shown(row: Mapping[str, Any], names: Mapping[str, str]) -> str:

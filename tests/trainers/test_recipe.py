@@ -86,6 +86,12 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
         train(short(tmp_path, cache, "data.patients=120", "seed=7"))
 
 
+def test_a_refused_run_leaves_its_folder_to_the_next(tmp_path: Path, cache: Path):
+    with pytest.raises(BadInput, match="has no variant nothing_like_it"):
+        train(short(tmp_path, cache, "data.patients=120", "eval.variants=[nothing_like_it]"))
+    assert not (tmp_path / "run" / "config.yaml").exists() and not (tmp_path / "run" / "checkpoints").exists()
+
+
 def test_same_seed_same_numbers(tmp_path: Path, cache: Path):
     for name in ("a", "b"):
         train(short(tmp_path / name, cache, "data.patients=120", "eval.variants=[ghar_rl]", "trainer.rl.updates=1"))
