@@ -10,23 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ghar.disk import sweep
+from ghar.disk import whole
 from ghar.errors import BadInput
 
 
 def save_arrays(path: Path, **arrays: np.ndarray) -> None:
     """Write `arrays` so that a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole(path) as half, half.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def load_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:

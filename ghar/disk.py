@@ -59,6 +59,20 @@ def sweep(path: Path) -> None:
 
 
 @contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A file to write in place of `path`, which takes its name at the end: a reader sees the old file or the new one,
+    never a part. Nothing is left where the writing fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path)
+    half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield half
+        os.replace(half, path)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+@contextmanager
 def full_disk_told(folder: Path) -> Iterator[None]:
     """Turn the error of a full disk under `folder`, whichever library met it, into BadInput; others pass through."""
     try:

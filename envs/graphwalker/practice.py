@@ -131,31 +131,35 @@ def made_up(
     meaning = [rng.integers(0, labels, len(rare)) for rare in found.rare]
     visits = rng.integers(len(found.visits), size=VISITS)
     shared = [rng.permutation(len(rare))[: int(rng.integers(*COUNTING))] for rare in found.rare]
-    known: tuple[set[int], ...] = (set(), set())  # rare codes that earlier cases have, by number
     cases: list[Sample] = []
     for number in range(count):
         place = rng.choice(visits) if rng.random() < SHARED else rng.integers(len(found.visits))
         lists: list[tuple[str, ...]] = []
         outcome = 0
-        last, met = seen and number == count - 1, (set[int](), set[int]())
+        last = seen and number == count - 1
+        shown = {code for case in cases for code in _codes(case)} if last else set[str]()
         for kind, part in enumerate(found.visits[int(place)]):
             codes: dict[str, None] = {}
             for code in part:
                 if code is None:
                     own = shared[kind] if rng.random() < SHARED else np.arange(len(found.rare[kind]))
-                    if last and known[kind]:
-                        own = sorted(known[kind]) if rng.random() < SHARED else own
+                    known = [i for i, rare in enumerate(found.rare[kind]) if rare in shown]
+                    if known:
+                        own = known if rng.random() < SHARED else own
                     drawn = int(rng.choice(own))
                     outcome = max(outcome, int(meaning[kind][drawn]))
                     codes[found.rare[kind][drawn]] = None
-                    met[kind].add(drawn)
                 elif rng.random() < KEPT:
                     codes[code] = None
             lists.append(tuple(codes))
-        known = tuple(one | other for one, other in zip(known, met, strict=True))
         visit = Visit(number, datetime(2100, 1, 1), lists[0], (), lists[1])
         cases.append(Sample(f"made-up-{number}", -1, number, visit.start, (visit,), outcome))
     return cases
+
+
+def _codes(case: Sample) -> tuple[str, ...]:
+    """Conditions and drugs of a made-up case's one visit."""
+    return (*case.history[0].diagnoses, *case.history[0].medications)
 
 
 def exercise(

@@ -7,7 +7,6 @@ it (Yu et al. 2024). The epoch with the lowest validation loss is kept. Nothing 
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ghar.data.tasks.samples import TimeSeriesSample
-from ghar.disk import sweep
+from ghar.disk import whole
 from ghar.encoders.adacare import AdaCare
 from ghar.encoders.batches import Batch, Output, Scale, fit_scale, make_batch
 from ghar.encoders.concare import ConCare
@@ -79,14 +78,8 @@ class Encoder:
         scale = {"features": list(self.scale.features), "mean": self.scale.mean.tolist()}
         scale |= {"deviation": self.scale.deviation.tolist()}
         about = {"name": self.name, "classes": self.classes, "training": asdict(self.training), "scale": scale}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sweep(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            torch.save({**about, "weights": self.model.state_dict()}, temporary)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole(path) as half:
+            torch.save({**about, "weights": self.model.state_dict()}, half)
 
     @classmethod
     def load(cls, path: Path) -> Encoder:

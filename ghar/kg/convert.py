@@ -4,13 +4,13 @@ types, so that more than KARE's path search can use it."""
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 from typing import IO, cast
 
 import numpy as np
 import polars as pl
 
+from ghar.disk import whole
 from ghar.errors import BadInput
 from ghar.kg.primekg import COLUMNS, primekg_rows
 from ghar.kg.umls import read_types, read_umls
@@ -31,17 +31,12 @@ def convert(source: Path, target: Path) -> pl.DataFrame:
         raise BadInput(f"{target} is the graph that is read: name another file.")
     rows = _of_umls(source) if source.is_dir() else primekg_rows(source)
     rows = rows.select(pl.col(COLUMNS).cast(pl.String))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    half = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
+    with whole(target) as half:
         if form == ".parquet":
             rows.write_parquet(half)
         else:
             with gzip.open(half, "wb", 6) if form == ".csv.gz" else half.open("wb") as file:
                 rows.write_csv(cast("IO[bytes]", file))
-        os.replace(half, target)
-    finally:
-        half.unlink(missing_ok=True)
     return rows
 
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ghar.disk import sweep
+from ghar.disk import whole
 from ghar.errors import BadInput
 
 PHASES = ("base", "sft", "rl")
@@ -87,13 +87,7 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any] | None:
         """summary.json, None before the run has written one."""
-        path = self.path / "summary.json"
-        if not path.exists():
-            return None
-        try:
-            return json.loads(path.read_text())
-        except json.JSONDecodeError as error:
-            raise BadInput(f"{path} is not JSON (line {error.lineno}): evaluate the run again to rewrite it") from None
+        return _json(self.path / "summary.json")
 
     def write_groups(self, groups: Mapping[str, Mapping[str, str]]) -> None:
         """Keep which groups each test sample belongs to."""
@@ -101,8 +95,7 @@ class RunFolder:
 
     def groups(self) -> dict[str, dict[str, str]]:
         """What `write_groups` has kept; nothing of a run that knows none."""
-        path = self.path / "groups.json"
-        return json.loads(path.read_text()) if path.is_file() else {}
+        return _json(self.path / "groups.json") or {}
 
     def write_episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write episodes/<name>.jsonl, whole or not at all."""
@@ -121,19 +114,25 @@ class RunFolder:
         return sorted(path.stem for path in (self.path / "episodes").glob("*.jsonl"))
 
 
+def _json(path: Path) -> dict[str, Any] | None:
+    """The object that a file holds, None where there is no file."""
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not JSON ({error}): evaluate the run again to rewrite it") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"{path} holds no JSON object: evaluate the run again to rewrite it")
+    return found
+
+
 def write_whole(path: Path, text: str | Iterable[str]) -> None:
     """Write a text file so that a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines([text] if isinstance(text, str) else text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole(path) as half, half.open("w", encoding="utf-8") as file:
+        file.writelines([text] if isinstance(text, str) else text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

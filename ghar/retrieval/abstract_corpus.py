@@ -56,8 +56,10 @@ def index_abstracts(abstracts: Abstracts, encoder: Encoder, cache: Path) -> Abst
     digest = hashlib.blake2b(repr(sorted(meta.items())).encode(), digest_size=8).hexdigest()
     folder, shape = Path(cache) / f"abstract-index-{digest}", (len(abstracts), encoder.dimension)
     if not sound(folder):
-        progressed = progress(len(abstracts), f"Encode abstracts ({encoder.key})")
-        with new_folder(folder, keep=True) as half, progressed as advance:
+        with (
+            new_folder(folder, keep=True) as half,
+            progress(len(abstracts), f"Encode abstracts ({encoder.key})") as advance,
+        ):
             matrix = np.lib.format.open_memmap(half / "matrix.npy", "w+", np.float32, shape)
             rows = np.arange(len(abstracts))
             fill_matrix(matrix, encoder, rows, lambda items: [abstracts.texts[int(i)] for i in items], advance)

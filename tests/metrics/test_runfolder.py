@@ -116,3 +116,11 @@ def test_the_fixture_is_valid_json_everywhere(whole_run):
     for path in whole_run.path.rglob("*.jsonl"):
         for line in path.read_text().splitlines():
             json.loads(line, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "\udcff"])
+def test_damaged_groups_are_named(tmp_path, content):
+    folder = RunFolder.open(tmp_path)
+    (tmp_path / "groups.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(BadInput, match=r"groups\.json"):
+        folder.groups()

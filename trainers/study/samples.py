@@ -16,6 +16,7 @@ from envs.records import Records
 from ghar.config import Config
 from ghar.data.groups import KINDS, groups_of
 from ghar.data.tasks.visits import VISIT_TASKS
+from ghar.disk import whole
 from ghar.errors import BadInput
 
 SCHEMA = {"sample_id": pl.String, "subject_id": pl.String, "split": pl.String, "label": pl.String,
@@ -79,7 +80,5 @@ def _of_system(records: Records) -> list[Sequence[str | None]]:
 
 def whole_parquet(frame: pl.DataFrame, path: Path) -> None:
     """Write a file that is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.tmp")
-    frame.write_parquet(half)
-    half.replace(path)
+    with whole(path) as half:
+        frame.write_parquet(half)
