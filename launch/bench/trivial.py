@@ -1,9 +1,9 @@
-"""What every environment pays policies that take no thought (launch/benchmark.py trivial), into each room's README.md.
+"""What every environment pays policies that take no thought (launch/benchmark.py trivial), onto each room's page.
 
-Each system plays the test split of its usual task on generated patients, by the four policies of envs/trivial.py and by
-its own rule or teacher; the trained agent of run_dir=... stands beside them in the room of its system, where it was
-scored on the same samples. The one reply that is always given is the one that does best on training cases. Navigation,
-GHAR's decisions as numbers, has three policies, and all words by rule. Intervals are over patients.
+Each system plays the test split of its demo by the four policies of envs/trivial.py and by its own rule or teacher; the
+agent that was trained in FOLDER/NAME stands beside them, on the same samples. The one reply that is always given is the
+one that does best on training cases. Navigation, GHAR's decisions as numbers, has three policies, words by rule, and RLlib's
+PPO of FOLDER/navigation. Intervals are over patients.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from ghar.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENTS = 400  # generated ones, unless the command line says otherwise
-TASKS = {  # a usual task of each
-    "ghar": ("task=los",), "kare": ("task=kare_readmission",), "graphwalker": ("task=read",),
-    "ehr_rag": ("task=guo_los",), "exprag": ("task=read",),
+DEMOS = {
+    "ghar": "+experiment=mimic4_los", "kare": "+experiment=kare_demo", "graphwalker": "+experiment=graphwalker_demo",
+    "ehr_rag": "+experiment=ehr_rag_demo", "exprag": "+experiment=exprag_demo", "ghar_all": "system=ghar_all",
 }  # fmt: skip
+PAGES = {name: f"envs/{name}/README.md" for name in DEMOS} | {"ghar_all": "docs/four-sources.md"}
+NAVIGATION = "navigation"  # the run of launch/train_rllib.py
 CHOOSING = 100  # training cases that choose the one reply
 BEGIN, END = "<!-- trivial -->", "<!-- /trivial -->"
 INTRO = """The policies of envs/trivial.py, on the test split. Look-ups are a sample's; unreadable is the share of
@@ -33,20 +34,22 @@ Row = Mapping[str, Any]
 
 
 def trivial(
-    overrides: Sequence[str], rooms: Path = ROOT / "envs", names: Sequence[str] = tuple(TASKS)
+    overrides: Sequence[str], folder: Path, root: Path = ROOT, names: Sequence[str] = tuple(DEMOS)
 ) -> dict[str, Any]:
-    """Play every system; writes its table into `rooms`/NAME/README.md. {system: {policy: its numbers}}"""
+    """Play every system; writes its table onto its page below `root`. {system: {policy: its numbers}}
+
+    folder: where trained runs are, each under its system's name."""
     found: dict[str, Any] = {}
     for name in names:
-        system, config = _system(name, overrides)
+        system, config = _system(name, [*overrides, f"run_dir={folder / name}"])
         tables = {name: _texts(system, config)}
         if system.decisions is not None:
-            tables["Navigation"] = _numbers(system, config)
+            tables["Navigation"] = _numbers(system, config, folder / NAVIGATION)
         found |= {title: {who: summary for who, (summary, _) in table.items()} for title, table in tables.items()}
         about = f"{config.task.name}, {len(system.cases.test)} test samples of {_patients(system)} generated patients"
         text = "\n\n".join(f"{title}, task {about}.\n\n{_table(table)}" for title, table in tables.items())
         command = " ".join(["python launch/benchmark.py trivial", *overrides])
-        write_section(rooms / name / "README.md", f"```sh\n{command}\n```\n\n{INTRO}\n\n{text}")
+        write_section(root / PAGES[name], f"```sh\n{command}\n```\n\n{INTRO}\n\n{text}")
     return found
 
 
@@ -55,7 +58,7 @@ def _system(name: str, overrides: Sequence[str]) -> tuple[System[Any], Config]:
     from envs.records import Records
     from launch.entry import load
 
-    config = load([f"system={name}", *TASKS[name], f"data.patients={PATIENTS}", *overrides])
+    config = load([DEMOS[name], *overrides])
     return systems.build(Records(config)), config
 
 
@@ -98,8 +101,8 @@ def trained(system: System[Any], config: Config) -> list[dict[str, Any]] | None:
     return rows
 
 
-def _numbers(system: System[Any], config: Config) -> dict[str, Any]:
-    """The same of decisions that are numbers; the best rule by validation reward last."""
+def _numbers(system: System[Any], config: Config, run: Path) -> dict[str, Any]:
+    """The same of decisions that are numbers; the best rule by validation reward last. run: of RLlib's PPO."""
     from envs.trivial import trivial_decisions
     from trainers.playing import score
 
@@ -111,7 +114,21 @@ def _numbers(system: System[Any], config: Config) -> dict[str, Any]:
 
     decided = {**trivial_decisions(), "its best rule": max(own.rules, key=reward)}
     rows = {who: score(system, config, variant, own.policy(rule), "test") for who, rule in decided.items()}
-    return _summaries(system, config, rows)
+    return _summaries(system, config, rows, _by_rllib(system, config, run))
+
+
+def _by_rllib(system: System[Any], config: Config, run: Path) -> list[dict[str, Any]] | None:
+    """What the policy that RLlib has trained in a run does on the test samples, None where there is none."""
+    from trainers.playing import score
+
+    checkpoint = run / "checkpoints" / "rllib"
+    if not checkpoint.exists():
+        return None
+    from trainers.rllib.ppo import load_policy
+
+    assert system.decisions is not None
+    policy = load_policy(checkpoint, system.decisions())
+    return score(system, config, system.variants[system.main], policy, "test")
 
 
 def _summaries(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from envs.trivial import largest_number, replies, trivial_decisions, trivial_policies
 from ghar.episode import Act
 from ghar.errors import BadInput
-from launch.bench.trivial import trained, trivial, write_section
+from launch.bench.trivial import PAGES, trained, trivial, write_section
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=6), st.sampled_from([" ", " and ", "\n", "mg, "]))
@@ -65,11 +65,11 @@ def test_a_table_is_written_between_its_marks_and_nothing_else_changes(tmp_path:
 @pytest.mark.parametrize("name", ["ghar"])
 def test_one_command_scores_them_and_writes_the_table(name: str, small_config: Any, tmp_path: Path) -> None:
     own = ["data.patients=150", f"data.cache={small_config().data.cache}", "task.max_test=30", "eval.bootstrap=50"]
-    found = trivial([*own, "task.max_valid=20"], tmp_path, [name])
+    found = trivial([*own, "task.max_valid=20"], tmp_path / "runs", tmp_path, [name])
     assert set(found) == {name, "Navigation"}
     assert found[name]["never acting"]["accuracy"][0] == 0 and found[name]["always retrieving"]["lookups"][0] >= 1
     assert found["Navigation"]["always the same action, 0"]["lookups"][0] == 0
-    text = (tmp_path / name / "README.md").read_text()
+    text = (tmp_path / PAGES[name]).read_text()
     assert "python launch/benchmark.py trivial" in text and "30 test samples of" in text
     assert text.count("| never acting |") == 1 and text.count("| its best rule |") == 1
 
