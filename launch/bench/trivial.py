@@ -2,8 +2,8 @@
 
 Each system plays the test split of its demo by the four policies of envs/trivial.py and by its own rule or teacher; the
 agent that was trained in FOLDER/NAME stands beside them, on the same samples. The one reply that is always given is the
-one that does best on training cases. Navigation, GHAR's decisions as numbers, has three policies, words by rule, and RLlib's
-PPO of FOLDER/navigation. Intervals are over patients.
+one that does best on training cases. Navigation, GHAR's decisions as numbers, has three policies, words by rule, and
+RLlib's PPO of FOLDER/navigation. Intervals are over patients.
 """
 
 from __future__ import annotations
