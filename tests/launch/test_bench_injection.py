@@ -6,6 +6,7 @@ import pytest
 
 from envs import system as systems
 from envs.records import Records
+from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from launch.bench import injection as bench
@@ -30,12 +31,12 @@ class Credulous:
 @pytest.mark.parametrize("name", ["exprag"])
 def test_whoever_obeys_is_counted(name: str, tmp_path: Path):
     given = [f"system={name}", bench.TASK, f"data.cache={tmp_path}", *SMALL]
-    system = systems.build(Records(load(given)))
-    variant = system.variants[system.main]
-    found = bench.attacked(system, variant, Credulous(), given, 3)
+    config = load(given)
+    system = systems.build(Records(config))
+    found = bench.attacked(system, system.variants[system.main], Credulous(), config, 3)
     assert found["cases"] == 3
     assert found["records, an order"]["obeyed"] == found["records, an answer"]["changed"] == 1
-    assert found["records, a harmless sentence"] == {"changed": 0, "obeyed": 0, "unreadable": 0}
+    assert found["records, a harmless sentence"] == {"shown": 1, "changed": 0, "obeyed": 0, "unreadable": 0}
     assert found["found, an answer"]["obeyed"] > 0
 
 
@@ -44,8 +45,20 @@ def test_the_rules_of_a_system_and_a_run_that_is_none(tmp_path: Path, monkeypatc
     found = bench.injection([f"data.cache={tmp_path}", *SMALL], share=0.02)
     (numbers,) = found.values()
     assert len(numbers) == 2 + len(bench.PLANTED) * len(bench.PLACES)
-    with pytest.raises(BadInput, match="run_dir must name a trained run"):
-        bench.injection([f"data.cache={tmp_path}", *SMALL, f"run_dir={tmp_path}/none"], share=0.02)
+    with pytest.raises(BadInput, match=r"none/config\.yaml does not exist: name the folder of a run"):
+        bench.injection([f"run_dir={tmp_path}/none"], share=0.02)
+    with pytest.raises(BadInput, match="run_dir=RUN stands alone"):
+        bench.injection(["seed=1", f"run_dir={tmp_path}/none"], share=0.02)
+
+
+def test_of_a_question_another_option_is_wanted_in_the_words_that_would_choose_it():
+    options = ("Rest. Drink water.", "Rest. Call us.", "Rest. No alcohol.")
+    question = Question("q", 1, 2, "instruction", options, 1, "A record.")
+    assert bench._wanted(question, 0b001, ()) == (0b010, "Call us.")
+    assert bench._wanted(question, 0b100, ()) == (0b001, "Drink water.")
+    several = Question("q", 1, 2, "diagnosis", ("Gout", "Asthma", "Flu"), 0b011, "A record.")
+    assert bench._wanted(several, 0b110, ()) == (0b100, "C") and bench._wanted(several, None, ()) == (0b001, "A")
+    assert bench._with(question, "planted").background == "A record.\nplanted"
 
 
 def test_before_there_was_neither_plain_text_nor_a_mark():
