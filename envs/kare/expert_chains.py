@@ -28,6 +28,7 @@ LEVEL = re.compile(
     rf"({'|'.join(name.replace(' ', ' {1,3}') for name in sorted(CONFIDENCES, key=len, reverse=True))})"
     r"(?=[\s*_\])\"']{0,40}(?:$|[.,;:!(\n—-]|that\b|because\b))"
 )
+WRONG = re.compile(r"(?:that|because) (?:[a-z]+ ){1,4}(?:wrong|mistaken|incorrect|false|guessing)\b")
 
 # Signs that the writer knew the label beforehand. The outcomes of similar patients are known and may be called so:
 # only the first sign tells whatever the sentence is about.
@@ -156,6 +157,8 @@ def _confidence(text: str) -> int:
     if level is None:
         raise Unreadable("no_confidence")
     words = " ".join(re.findall(r"[a-z]+", text[level.end() :].lower()))
+    if WRONG.match(words):
+        raise Unreadable("no_confidence")
     if any(name != level[1].lower() for name in NAMES.findall(words)):
         raise Unreadable("several_confidences")
     return CONFIDENCES.index(" ".join(level[1].lower().split()))

@@ -22,7 +22,13 @@ DECORATION = re.compile(r"[\s#*_`>\"'{(\[\d.)-]{0,20}(?:(?:so|thus|therefore|hen
 # sentence.
 DENIED = re.compile(
     r"\b(?:no|not|never|neither|nor|without|wrong|incorrect|false|hardly|instead|rather|if|whether|unless|suppose|"
-    r"assuming|example|instance|format|form|template|like|such|either)\b|n['’]t\b"
+    r"assuming|example|instance|format|form|template|like|such|either|opposite|contrary|reverse|disagree|reject|refute|"
+    r"dispute|(?:anything|everything|all) but)\b|n['’]t\b"
+)
+ATTRIBUTED = re.compile(  # to someone else: "my colleague's answer:", "the model said answer:"
+    r"\b(?!(?:let|here|that|there|it|what|today)['’]s\b)\w{1,30}['’]s\s(?:\w{1,30}\s)?$|"
+    r"\b(?:his|her|their|others?|previous|earlier|former|said|says|claim(?:s|ed)|wrote|writes|answered|suggest(?:s|ed)|"
+    r"thinks|believes|quote[sd]?)(?:\s(?:that|the|an?))?:?[\s\"'“]{1,3}$"
 )
 REFUSED = re.compile(
     r"\b(?:cannot|can ?not|unable|refuse|decline|impossible|not able|if|unless|whether|suppose|assuming|for example|"
@@ -31,12 +37,14 @@ REFUSED = re.compile(
 # Words that correct what was said before them, with another label behind them; those that take it back by themselves.
 CORRECTED = re.compile(
     r"\b(?:wait|actually|correction|sorry|oops|hmm|edit|erratum|on (?:second thoughts?|reflection)|i mean(?:t)?|"
-    r"instead|rather|chang(?:e|ed|ing) my|revis(?:e|ed|ing)|reconsider(?:ing)?|mistake|however)\b"
+    r"instead|rather|chang(?:e|ed|ing) my|revis(?:e|ed|ing)|reconsider(?:ing)?|mistake|however|p\.?s|scratch|strike|"
+    r"read (?:that|this|it|the above)|make (?:that|it)|should (?:be|have been|read|say)|opposite)\b"
 )
 WITHDRAWN = re.compile(
     r"\b(?:ignore (?:that|this|the above|my)|disregard|(?:scratch|strike|forget) that|take (?:that|it|this) back|"
     r"i was (?:wrong|mistaken)|(?:that|this|it)(?: is| was|['’]s) (?:wrong|incorrect|not (?:right|correct|true)|"
-    r"a mistake|a joke))\b"
+    r"(?:only |just )?an? (?:mistake|joke|placeholder|dummy|test|example|guess))|"
+    r"(?:only|just|was) (?:kidding|joking))\b"
 )
 # Where a reply goes on with another case, as a model does that continues its examples.
 NEXT_CASE = re.compile(
@@ -98,6 +106,6 @@ def denied(before: str) -> bool:
         line = above[:-1].rpartition("\n")[2]
     sentence = re.split(r"[.;!?]\s", line)[-1]
     clause = re.split(r"[,—:]", sentence)[-1]
-    if DENIED.search(clause):
+    if DENIED.search(clause) or ATTRIBUTED.search(sentence):
         return True
     return not sentence.endswith(('"', "'")) and REFUSED.search(sentence) is not None

@@ -16,6 +16,12 @@ MARKS = " \t\n*_`\"'()[]<>."
 TOLD = re.compile(r"(?:refined\s{1,3})?(?:search|query)\s{0,3}:", re.I)  # what some models write before a search
 ENOUGH = re.compile(r"enough\b\W*(?:$|(?<=[.!:;,])\s|\s[-–—]\s)", re.I)  # "enough evidence of what?" is none
 SAID_ENOUGH = re.compile(r"\bENOUGH\b|^(?i:not )?(?i:enough)\b")
+DECLINED = re.compile(  # words about searching, which no record holds
+    r"(?:none|nothing(?: more| else| further)?|n/?a|done|stop|"
+    r"no (?:\w{1,12} ){0,2}(?:search|quer|look)\w{0,5}(?: (?:is |are )?(?:needed|required|necessary))?|"
+    r"(?:(?:i|we) (?:now )?have|(?:that|this|it)(?: is|['’]s)) enough(?: \w{1,20}){0,3})\W{0,3}",
+    re.I,
+)
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 ACTION = r"(search|answer)[*_`]{0,3}[ \t]{0,3}:(.*)"
 BLANKS = " \t\r\n*`\"'-"  # around a search
@@ -46,8 +52,8 @@ def parse_label_number(reply: str, n_labels: int) -> Parsed:
 def parse_search(reply: str, asked: Sequence[str]) -> Parsed:
     """One new search, the first line that is not blank, or "" where that is ENOUGH.
 
-    Errors: "empty"; "repeated", a search that was made before; "unclear", a line that says ENOUGH among other words
-    (all with value ""); "too_long", which keeps its first `MOST_WORDS` words.
+    Errors: "empty"; "repeated", a search that was made before; "unclear", a line that says ENOUGH among other words, or
+    that it searches nothing in its own (all with value ""); "too_long", which keeps its first `MOST_WORDS` words.
     """
     line = reply[:MOST].lstrip(BLANKS).partition("\n")[0].strip(BLANKS)
     told = TOLD.match(line)
@@ -56,7 +62,7 @@ def parse_search(reply: str, asked: Sequence[str]) -> Parsed:
         return Parsed("", "empty")
     if ENOUGH.match(query):
         return Parsed("")
-    if SAID_ENOUGH.search(query):
+    if SAID_ENOUGH.search(query) or DECLINED.fullmatch(query):
         return Parsed("", "unclear")
     words = query.split()
     query = " ".join(words[:MOST_WORDS])

@@ -16,7 +16,10 @@ FIRST = re.compile(LETTER)
 # before a letter, these leave it out, or leave open which of two it is
 NOT_THIS = re.compile(
     r"\b(?:not|nor|or|except|excluding|without|than|instead of|vs\.?|versus|maybe|possibly|perhaps)\s+"
-    r"(?:option\s+)?[(\[*]{0,3}[A-Za-z](?:[.):,;]|\s*$)"
+    r"(?:option\s+)?[(\[*]{0,3}[A-Za-z](?:[.):,;]|\s*$)|"
+    # a range, and a letter that is said to be wrong
+    r"\b[A-Za-z]\s?(?:[-–—]|\bto\b|\bthrough\b)\s?[A-Za-z]\b|"
+    r"\b[A-Za-z][.):]\s*(?:wrong|incorrect|false|no|untrue|unlikely|excluded|rejected|absent)\s*(?:$|[,;.)])"
 )
 NUMBER = re.compile(r"(?<![\w.])[-−+]?\d[\d.,]*[^\s,;)\]]*")
 SCORE = re.compile(r"((?:10|[0-9])(?:\.[0-9]+)?)[^0-9]*")
@@ -41,7 +44,7 @@ def parse_options(reply: str, count: int, single: bool) -> Parsed:
         return Parsed(None, "no_option")  # it is denied
     line = text[said.end - len(said.text) : said.end] if said else text.rpartition("\n")[2]
     line, below = line.rstrip()[:LINE], text[said.end :][:LINE] if said else ""
-    if NOT_THIS.search(line) or WITHDRAWN.search(below.lower()) or _corrected(below):
+    if NOT_THIS.search(line) or WITHDRAWN.search(below.lower()) or _corrected(below) or _goes_on(line, below):
         return Parsed(None, "ambiguous_option")
     chosen = _letters([piece for piece in SEPARATOR.split(line) if piece])
     if not chosen and said and FIRST.match(line):  # an option's own words may follow its letter
@@ -64,11 +67,18 @@ def _corrected(below: str) -> bool:
     return cue is not None and re.search(r"(?<![\w'])[A-Z](?![\w'])", below[cue.end() :]) is not None
 
 
+def _goes_on(line: str, below: str) -> bool:
+    """Whether an answer of a letter with its words ("A. Aspirin") is followed by a line with another letter."""
+    first, second = FIRST.match(line), FIRST.match(below.lstrip())
+    return first is not None and second is not None and first[1] != second[1] and len(line.split()) > 1
+
+
 def _letters(pieces: list[str]) -> str:
-    """The letters that pieces of a reply name, alone or as a group ("AC"); none where a piece is a word."""
+    """The letters that pieces of a reply name, alone or as a group in order ("AC", but not "BAD"); none where a piece
+    is a word."""
     groups = all(piece.isalpha() and (len(piece) == 1 or piece.isupper()) for piece in pieces)
-    distinct = all(len(set(piece)) == len(piece) for piece in pieces)
-    return "".join(pieces) if groups and distinct else ""
+    ordered = all("".join(sorted(set(piece))) == piece for piece in pieces)
+    return "".join(pieces) if groups and ordered else ""
 
 
 def parse_scores(reply: str) -> Parsed:

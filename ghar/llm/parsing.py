@@ -31,6 +31,11 @@ AFTER = re.compile(
 OTHERS = r"(?:or|and|to|but|vs|versus|maybe|perhaps|possibly|rather|either|actually|mean|not|wait|then|likely|probably)"
 GLOSS = re.compile(rf"\s*[(\[](?!\s*{OTHERS}\b)([^()\[\]]*)[)\]]")
 SURE = re.compile(r"\b(?:confidence|probability|certainty|likelihood)\b[^,;.\d]{0,20}[\d.]{1,8}\s{0,2}(?:%|/\s?100?)?")
+# a share of less than half, which of two labels speaks for the other one
+LOW = re.compile(
+    r"[\s,;:(\[–—-]{0,4}(?:with )?(?:an? )?(?:(?:probability|chance|likelihood|certainty)(?: of|:)?\s?)?"
+    r"(?:0?\.[0-4]\d{0,6}|[0-4]?\d(?:\.\d{1,3})?\s?%)\s?(?:sure|confident|certain|certainty|probability)?[)\].\s]*$"
+)
 SOON = re.compile(rf"\b{OTHERS}\W{{0,3}}$")  # before another label, this makes it another answer
 ALONE = re.compile(rf"(?!\s+[^\W\d])|\s+{OTHERS}\b")  # "no" is an answer, "no doubt" is none
 # "answer: no, that cannot be said" is none; a word of the patient ("unlikely to survive") is no doubt
@@ -48,17 +53,19 @@ SENTENCE = (
     r"(?:the|my)\s(?:(?:final|correct|best)\s)?answer\sis\s"
 )
 EXPLAINED = re.compile(r"[\s*_#(]{0,8}(?:because|reason|explanation|rationale|justification|since|based on)")
+BETWEEN_TAGS = re.compile(r"</answer>[^\w\n]*")  # two answers on one line, and no word that corrects the first
 SPLIT, BULLET = re.compile(r"[;\n]"), re.compile(r"[-*]|\d+[.)](?!\d)")
 
 
 @dataclass(frozen=True)
 class _Grammar:
     """head: a label at the beginning of an answer. mention: any that is named (any number, where labels are numbers).
-    sentence: a last sentence that says what the answer is."""
+    sentence: a last sentence that says what the answer is. two: whether there are two labels."""
 
     head: re.Pattern[str]
     mention: re.Pattern[str]
     sentence: re.Pattern[str]
+    two: bool
 
 
 def parse_label(reply: str, labels: Sequence[str]) -> Parsed:
@@ -82,7 +89,8 @@ def parse_label(reply: str, labels: Sequence[str]) -> Parsed:
     else:
         found = grammar.head.match(said.text)
         shown = said.text
-        if found is not None and not _closes(found[1], shown[found.end() :], grammar.mention):
+        rest = "" if found is None else shown[found.end() :]
+        if found is not None and (not _closes(found[1], rest, grammar.mention) or (grammar.two and LOW.match(rest))):
             found = None
     if found is None:
         several = len({other[0] for other in grammar.mention.finditer(shown)}) > 1
@@ -105,7 +113,7 @@ def _grammar(labels: tuple[str, ...]) -> _Grammar:
     numbers = "|[0-9]+" if all(label.isdecimal() for label in labels) else ""
     label = rf"{OPEN}(?:(?=<(?:{names})>)<)?{KIND}({names}){END}>?{CLOSE}"
     mention = re.compile(rf"(?<![\w.])(?:{names}{numbers}){END}")
-    return _Grammar(re.compile(label), mention, re.compile(rf"{SENTENCE}{label}[.!]?\s*$"))
+    return _Grammar(re.compile(label), mention, re.compile(rf"{SENTENCE}{label}[.!]?\s*$"), len(labels) == 2)
 
 
 def _bare(text: str, grammar: _Grammar) -> re.Match[str] | None:
@@ -165,6 +173,8 @@ def _contradicted(text: str, said: Said, label: str, grammar: _Grammar) -> bool:
         between = text[other.end : said.begin]
         found = grammar.head.match(other.text)
         differs = found is None or found[1] != label
+        if differs and found is not None and BETWEEN_TAGS.fullmatch(between):
+            return True
         if differs and (other.end >= said.end or NEXT_CASE.search(f"\n{between}"[-4 * LINE :])):
             return True
     return False

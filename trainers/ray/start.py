@@ -19,6 +19,7 @@ from ghar.errors import BadInput
 TRIES = 3
 PROXY = "http_proxy"
 NOWHERE = "http://127.0.0.1:9"  # no one listens there
+NO_NAMES = "attempts:0"  # of RES_OPTIONS (resolv.conf(5)): names come from this machine's files alone
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,8 +35,10 @@ def joins_cluster() -> bool:
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
-def start_ray(cores: int | None = None, quiet: bool = True) -> None:
+def start_ray(cores: int | None = None, quiet: bool = True, names: bool = True) -> None:
     """Start Ray with `cores` (None: all there are) unless it runs already. quiet: do not show what its processes print.
+    names: whether its workers may ask a name server, as they must where they send anything to another machine;
+    torch.distributed asks it what this machine is called, and waits for the answer.
 
     Ray gives its own processes 30 seconds; a busy machine may need a second try. BadInput when it does not start.
     """
@@ -52,6 +55,8 @@ def start_ray(cores: int | None = None, quiet: bool = True) -> None:
             "include_dashboard": False,
         }
         variables["PYTHONPATH"] = path
+        if not names:
+            variables["RES_OPTIONS"] = NO_NAMES
         variables[PROXY] = os.environ.get(PROXY, os.environ.get("HTTP_PROXY", ""))
     options["runtime_env"] = {"env_vars": variables}
     for tried in range(1, TRIES + 1):

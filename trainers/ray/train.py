@@ -23,6 +23,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from envs.records import of_credentialed
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.privacy import destinations
 from trainers.ray.pool import check_nodes
 from trainers.ray.start import check_resources, joins_cluster, on_ray, start_ray
 from trainers.rl.workers import MakeWorkers
@@ -39,7 +40,7 @@ def train(config: Config, recipe: Recipe) -> None:
     """A recipe on the cluster that RAY_ADDRESS names, or on this machine. BadInput when it cannot be."""
     own = on_ray(config)
     _check(config)
-    start_ray(quiet=False)
+    start_ray(quiet=False, names=bool(destinations(config)))
     try:
         check_nodes(config, joins_cluster() and of_credentialed(config))  # before any work, and again by each worker
         processes = own.workers * (1 + own.rollout_actors)
