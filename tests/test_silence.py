@@ -47,7 +47,8 @@ start_ray(1, names=False)
 @ray.remote
 def group():
     import torch.distributed as group
-    os.environ |= {"MASTER_ADDR": ray.util.get_node_ip_address(), "MASTER_PORT": "29577", "RANK": "0", "WORLD_SIZE": "1"}
+    here = ray.util.get_node_ip_address()
+    os.environ |= {"MASTER_ADDR": here, "MASTER_PORT": "29577", "RANK": "0", "WORLD_SIZE": "1"}
     group.init_process_group("gloo")
     return group.get_world_size()
 assert ray.get(group.remote(), timeout=120) == 1
