@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -34,8 +34,8 @@ from ghar.data.demo.vocabulary import tail_words
 from ghar.episode import Episode, Evidence, Passage, Retrieve, RetrieveFor
 from ghar.kg.graph import KnowledgeGraph
 
-TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03)
-UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0)
+TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03, pain=0.9)
+UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0, pain=0.5)
 WRONG, DOUBTED = 0.03, 0.3  # shares of common topics: the teacher has the grade wrong; looked up needlessly
 SHARES = {  # of the base exercises, by decision: combining and copying names need the most practice
     "predict": 0.36, "rewrite": 0.24, "summarise": 0.13, "answer": 0.08, "retrieve": 0.05, "metapaths": 0.04,
@@ -44,7 +44,7 @@ SHARES = {  # of the base exercises, by decision: combining and copying names ne
 PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
 POINTED = 0.3  # of made-up patients with each pointer to a further source
 REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
-BASE_FORMAT = 5  # raise it when the exercises or their training change
+BASE_FORMAT = 6  # raise it when the exercises or their training change
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
 GRADE = re.compile(r"grade \d (course|pain)")
 
@@ -220,7 +220,7 @@ def practice(records: Records, episodes: GharEpisodes[Any], corpus: Corpus) -> P
     """
     knowledge, config = base_knowledge(records), records.config
     key = (
-        BASE_FORMAT,
+        (BASE_FORMAT, asdict(UNDECIDED)),
         records.primekg.fingerprint,
         sorted(records.names.items()),
         sorted(knowledge.grades.items()),
@@ -254,12 +254,12 @@ def _exercises(
         redrawn = RedrawnGrades(whose, derive_seed(seed, "grades", start))
         part = cases[start : start + REDRAWN_AFTER]
         played += play(stage, part, teacher, seed=seed, corpus=redrawn, title="Base exercises")
-    return Exercises(played, _token_names(records, knowledge, episodes), SHARES)
+    return Exercises(played, _token_names(records, knowledge, episodes), SHARES, copying=True)
 
 
 def _token_names(records: Records, knowledge: Knowledge, episodes: GharEpisodes[Any]) -> list[str]:
     """Names worth a token of their own: the topics', the cohort's, the menu's, the grades, then the graph's."""
-    grades = [f"grade {g} course" for g in range(story.GRADES)]
+    grades = [f"grade {g} {what}" for what in ("course", "pain") for g in range(story.GRADES)]
     topics = [topic.split(" ", 1)[1] for topic in knowledge.grades]
     menu = [part for path in episodes.metapaths for part in (path.text, path.label)]
     codes = records.cohort.codes["code"]

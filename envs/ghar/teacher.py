@@ -23,7 +23,8 @@ from ghar.kg.names import plain
 @dataclass(frozen=True)
 class Habits:
     """How often (probabilities) the teacher errs: flips a retrieval, names stray or repeated meta-paths, misses the
-    right one, goes on although it knows enough, puts known topics first, guesses."""
+    right one, goes on although it knows enough, puts known topics first, guesses. pain: hands on of a protein the grade
+    of a pain, of which Agent-Top can make nothing, although that of the course stands beside it."""
 
     flip: float
     stray_path: float
@@ -31,9 +32,11 @@ class Habits:
     go_on: float
     disorder: float
     guess: float
+    pain: float = 0.0
 
 
 TOLD = ("row", "report")  # passages that are no facts of a graph
+PAIN = re.compile(r"grade \d pain")
 SAID = re.compile(rf"grade \d course|{TARGET} [a-z]+ [a-z]+")
 
 
@@ -104,6 +107,9 @@ class ScriptedTeacher:
             return f"{topic} {said}"
         edges = [p.text for p in evidence.passages if p.kind == "edge"]
         own = [text for text in edges if text.startswith(f"{name} - ") or text.endswith(f" - {name}")]
+        pains = PAIN.findall("\n".join(own))
+        if pains and topic.startswith("gene ") and rng.random() < self.habits.pain:
+            return f"{topic} {max(pains)}"
         stated = grades_in("\n".join(own))
         of_community = grade_in(name, "\n".join(p.text for p in evidence.passages if p.kind == "community"))
         stated += [] if of_community is None else [of_community]

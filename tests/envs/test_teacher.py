@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, finding, grades_in
+from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, believed, finding, grades_in
 from ghar.data.demo.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, Step
 from ghar.kg.metapaths import MetaPath
@@ -34,6 +34,10 @@ def say(role: str, habits: Habits = NEVER, seed: int = 0, query: str = "", histo
 
 def step(query: str, answer: str) -> Step:
     return Step(query, answer, retrieved=True)
+
+
+def edge(text: str) -> Passage:
+    return Passage(text, "edge", 3, 1.0, 0)
 
 
 def share(hits: list[bool], expected: float) -> bool:
@@ -89,9 +93,6 @@ def test_the_relation_of_the_topic_is_named_with_strays_among_them():
 
 
 def test_summaries_report_the_topics_own_edge_alone():
-    def edge(text: str) -> Passage:
-        return Passage(text, "edge", 3, 1.0, 0)
-
     other = edge("rarity, late form - signs - grade 9 course")
     assert say("summarise", query="disease rarity", passages=[other]) == "disease rarity unknown"
     own = edge("rarity - signs - grade 4 course")
@@ -115,6 +116,22 @@ def test_over_communities_it_names_the_relation_and_reads_the_topics_own_sentenc
     assert say("summarise", query="disease rare-ity", passages=[other]) == "disease rare-ity unknown"
     own = community("flu signs grade 8 course. rare ity signs grade 4 course and fever.")
     assert say("summarise", query="disease rare-ity", passages=[other, own]) == finding("disease rare-ity", 4)
+
+
+def test_of_a_protein_it_may_hand_on_the_grade_of_a_pain():
+    """Of which nothing follows; what it says of conditions stays as it is."""
+    wrong, protein = replace(NEVER, pain=0.7), "gene some receptor"
+    both = [edge("grade 8 course - associated with - some receptor"),
+            edge("some receptor - associated with - grade 3 pain")]  # fmt: skip
+    found = [say("summarise", wrong, s, protein, passages=both) for s in range(400)]
+    assert set(found) == {finding(protein, 8), f"{protein} grade 3 pain"}
+    assert share(["pain" in text for text in found], 0.7)
+    own = [edge("rarity - signs - grade 4 course"), edge("rarity - signs - grade 9 pain")]
+    told = {say("summarise", wrong, s, "disease rarity", passages=own) for s in range(50)}
+    assert told == {finding("disease rarity", 4)}
+    case, hop = replace(CASE, topics=("drug novelty",)), step("drug novelty", "drug novelty target some receptor")
+    assert max(believed(KNOWN, case, (hop, step(protein, f"{protein} grade 3 pain")))) == 0
+    assert max(believed(KNOWN, case, (hop, step(protein, finding(protein, 8))))) == 8
 
 
 def test_answers_are_what_it_knows():
