@@ -26,7 +26,7 @@ from ghar.errors import BadInput
 WANDB, HUB = "wandb", "huggingface.co"
 HOW_TO_DOWNLOAD = f", or let it be downloaded with 'privacy.allow=[{HUB}]'"
 SENT = "sent.json"  # in a run folder
-ADDRESS = re.compile(r"https?://[^\s'\"]+")
+ADDRESS = re.compile(r"https?://[^\s'\"]+", re.IGNORECASE)
 EVERY = 1.0  # seconds between two writings of the log, at least
 # Usage statistics and error reports of the libraries below, each by its own switch.
 SILENT = {

@@ -108,9 +108,14 @@ def remove(folder: Path, which: tuple[int, int] | None) -> None:
 
 
 def files_below(folder: Path) -> Iterator[str]:
-    """Names of all files below a folder, links followed, but for its own seal."""
-    for place, _, names in os.walk(folder, followlinks=True):
-        for name in names:
+    """Names of all files below a folder, links followed, but for its own seal; a folder that is there twice (a link to
+    one above itself, say) is a name the second time."""
+    seen = set[str]()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(place))
+        again = [name for name in folders if os.path.realpath(os.path.join(place, name)) in seen]
+        folders[:] = [name for name in folders if name not in again]
+        for name in [*names, *again]:
             path = Path(place, name).relative_to(folder)
             if str(path) not in (SEAL, f".{SEAL}"):
                 yield str(path)

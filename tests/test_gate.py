@@ -88,6 +88,8 @@ def test_experts_and_addresses_of_any_key_are_on_the_list(tmp_path: Path):
                    "logger.wandb=offline", "retriever.service=http://127.0.0.1:8077"])  # fmt: skip
     found = {(one.name, one.key) for one in destinations(config) if one.patients}
     assert found == {("there.example", "system.expert"), ("wandb", "logger.wandb")}
+    config = load(["retriever.service=HTTP://there.example:9"])
+    assert [one.name for one in destinations(config) if one.patients] == ["there.example"]
 
 
 def test_a_ray_cluster_is_on_the_list(monkeypatch: pytest.MonkeyPatch):

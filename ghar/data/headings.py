@@ -15,6 +15,7 @@ Names of a patient's organ systems in an examination are no headings of their ow
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -78,7 +79,18 @@ SYSTEMS = frozenset(
         "mother|in the ed|in ed|ed course"
     ).split("|")
 )
+
+
+def _slips(word: str) -> str:
+    """A pattern of `word` with one letter left out, added or another, or two exchanged, as it is mistyped."""
+    places = range(len(word))
+    found = {word[:i] + rest for i in places for rest in (word[i + 1 :], r"\w" + word[i + 1 :], r"[\w-]" + word[i:])}
+    found |= {word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in places[:-1]}
+    return rf"\b(?:{'|'.join(sorted(found))})\b"
+
+
 ABBREVIATIONS = (
+    (_slips("discharge"), "discharge"), (_slips("transitional"), "transitional"),
     (r"\bd\s?/\s?c\b|\bdc\b|\bdisch\b\.?|\bd\.c\.", "discharge"), (r"\badm\b\.?", "admission"),
     (r"\bf\s?/\s?u\b|\bfollow[- ]up\b", "followup"), (r"\bhosp\b\.?", "hospital"), (r"\bdx\b", "diagnosis"),
     (r"\s*&\s*", " and "),
@@ -88,6 +100,9 @@ AFTER = re.compile(
     r"outpatient|dispo|disposition|dismissal|departure|leaving|going home|home going|release|sign ?out|hand ?off|"
     r"instructions?|recommend\w*|appointments?|pending|to do|todo|pcp|next steps|plan|plans|final|transfer|at home|"
     r"home with|home services?|rehab\w*|facility|prognosis|post hospital\w*|return precautions?|when to call|"
+    r"predischarge|hospital exit|closing exam\w*|outcome|(?:cause|time|date) of death|death (?:note|summary)|snf|vna|hospice|nursing home|visiting nurse|"
+    r"(?:new|changed|stopped|started|continued?|held|discontinued) (?:\w+ ){0,2}(?:meds|medications?)|"
+    r"(?:meds|medications?) (?:\w+ ){0,2}(?:new|changed|stopped|started|continued?|held|discontinued)|"
     r"issues for|for the (?:pcp|next|receiving)|end of (?:stay|hospital\w*)|last (?:day|exam\w*|vitals?|labs?))\b"
 )
 MINOR = (  # words -> part
@@ -103,7 +118,7 @@ MINOR = (  # words -> part
                 r"\b(?:exam\w*|vitals?|physical)\b.*\b(?:admission|arrival|triage|initial)\b|^on admission$"),
      "assessment"),
 )  # fmt: skip
-MARK = r"[*=#_~>•·|+\-–—\[\](){}<.\t ]"
+MARK = r"[*=#_~>•·|+@»«\-–—\[\](){}<.\t ]"
 LINE = re.compile(
     rf"^(?P<marks>{MARK}{{0,16}}(?:\(?\d{{1,2}}[.)][ \t]*|[A-Za-z][.)][ \t]+)?{MARK}{{0,16}})"
     rf"(?P<name>[^\W\d_][^:\n]{{0,79}}?)(?P<tail>{MARK}{{0,16}})(?P<end>:|$)(?P<rest>[^\n]*)",
@@ -142,7 +157,7 @@ def find_headings(text: str, own: Mapping[str, str]) -> list[Heading]:
 
 def plain(name: str) -> str:
     """A heading as it is compared: lower case, without marks, abbreviations written out."""
-    text = re.sub(r"[*=#_~>•·|+\[\]{}<]", " ", name).lower()
+    text = re.sub(r"[*=#_~>•·|+\[\]{}<@»«]", " ", unicodedata.normalize("NFKC", name)).lower()
     for pattern, words in ABBREVIATIONS:
         text = re.sub(pattern, words, text)
     return " ".join(re.sub(r"[^\w/' -]", " ", text).split()).strip(" -'/")
@@ -157,7 +172,7 @@ def _heading(match: re.Match[str], own: Mapping[str, str]) -> Heading | None:
     if name in MAIN and (colon or alone):
         own_name = MAIN[name] in TELLING and bool(re.search(r"discharge|course|final", name))
         return Heading(MAIN[name], HEADINGS[MAIN[name]], "main", start, end, own_name)
-    marked = bool(re.search(r"[*=#_~>\[]", match["marks"])) or bool(match["tail"].strip(" \t-."))
+    marked = bool(re.search(r"[*=#_~>\[»«]", match["marks"])) or bool(match["tail"].strip(" \t-."))
     shouted = written.isupper() and len(written) > 3
     if not colon and not ((marked or shouted) and len(name.split()) <= LONGEST):
         return None

@@ -1,4 +1,4 @@
-"""Fifty ways in which credentialed patients, or texts beside open ones, come dressed as open or generated: none passes.
+"""Sixty-two ways in which credentialed patients, or texts beside open ones, come dressed as open or generated: none passes.
 
 Each is a folder that a user might really have, by mistake or in a hurry. What the open demos and GHAR's own worlds are
 stays known beside them, packed as PhysioNet packs them or not.
@@ -112,6 +112,12 @@ CHANGED: dict[str, Dress] = {
     "an old time kept": lambda root: keep_time(root / "hosp/admissions.csv.gz"),
     "a folder of links": lambda root: link_in(root),
     "notes put in": wrote("note/discharge.csv", "note_id,subject_id\n"),
+    "links to itself": lambda root: [(root / name).symlink_to(root) for name in "abc"] and None,
+    "a seal further down": wrote(f"hosp/{SEAL}", "{}"),
+    "a folder in another case": lambda root: (root / "hosp").rename(root / "HOSP") and None,
+    "a pipe": lambda root: os.mkfifo(root / "hosp/notes"),
+    "a link that leads nowhere": lambda root: (root / "icu/notes.csv").symlink_to(root / "nowhere"),
+    "a name that is no text": lambda root: (root / os.fsdecode(b"hosp/\xff.csv")).touch(),
 }  # fmt: skip
 
 
@@ -138,6 +144,10 @@ NEARLY: dict[str, Dress] = {
     "labs of others": lambda root: rewrite(root / "hosp/labevents.csv.gz", lambda t: "\n".join(t.splitlines()[:9])),
     "a patient left out": lambda root: rewrite(root / "hosp/patients.csv.gz", lambda t: "\n".join(t.splitlines()[:-1])),
     "charts of others": wrote("icu/chartevents.csv", "subject_id,hadm_id,stay_id\n"),
+    "rows in a second member": lambda root: exchange(root, lambda whole: whole + gzip.compress(b"10,20,2150-01-01\n")),
+    "bytes behind": lambda root: exchange(root, lambda whole: whole + b"subject_id"),
+    "a byte order mark": lambda root: rewrite(root / "hosp/patients.csv.gz", lambda t: "\ufeff" + t),
+    "line ends of Windows": lambda root: rewrite(root / "hosp/patients.csv.gz", lambda t: t.replace("\n", "\r\n")),
     "a table as parquet": lambda root: to_parquet(root / "hosp/diagnoses_icd.csv.gz"),
     "rows in another order": lambda root: rewrite(
         root / "hosp/procedures_icd.csv.gz", lambda t: "\n".join([t.splitlines()[0], *t.splitlines()[:0:-1]])
@@ -151,6 +161,15 @@ def test_nearly_the_open_demo_is_not_the_open_demo(tmp_path: Path, demo: Path, n
     assert not origin(data("mimic4", root)).credentialed
     NEARLY[name](root)
     assert origin(data("mimic4", root)).credentialed
+
+
+@pytest.mark.parametrize("name", ["HOSP/admissions.csv.gz", "hosp/ADMISSIONS.csv.gz"])
+def test_a_table_of_others_beside_the_open_demo_s_own(tmp_path: Path, demo: Path, name: str):
+    root, others = copy_of(demo, tmp_path / "demo"), write_mimic4(tmp_path / "others")
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).write_bytes(gzip.compress((others / "hosp/admissions.csv").read_bytes()))
+    with pytest.raises(BadInput, match="holds the table hosp/admissions more than once, as "):
+        origin(data("mimic4", root))
 
 
 def test_the_open_demos_are_known_packed_or_not(tmp_path: Path, demo: Path, shared_data: Path, demo_eicu: Path):
@@ -225,9 +244,9 @@ def test_models_say_what_they_have_learned_from(tmp_path: Path):
     assert learned_from_credentialed(tmp_path)  # one of ours that says nothing
 
 
-def test_fifty() -> None:
-    others = 4  # another machine's signature, labels, notes, and a model that says nothing
-    assert len(BESIDE) + len(CHANGED) + len(NEARLY) + len(MEDS) + others == 50
+def test_how_many() -> None:
+    others = 6  # another machine's signature, labels, notes, a model that says nothing, two tables of others
+    assert len(BESIDE) + len(CHANGED) + len(NEARLY) + len(MEDS) + others == 62
 
 
 def data(name: str, root: Path) -> Data:
@@ -262,6 +281,14 @@ def rewrite(path: Path, change: Callable[[str], str], packed: bool = True) -> No
     text = change(gzip.decompress(path.read_bytes()).decode()).encode()
     path.unlink()
     (path if packed else path.with_suffix("")).write_bytes(gzip.compress(text) if packed else text)
+
+
+def exchange(root: Path, change: Callable[[bytes], bytes]) -> None:
+    """Other bytes in place of a linked table."""
+    path = root / "hosp/admissions.csv.gz"
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(change(whole))
 
 
 def append(path: Path, row: bytes) -> None:

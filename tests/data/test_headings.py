@@ -46,6 +46,16 @@ WORDS = (
     "to do after discharge", "pending results at discharge", "outpatient plan", "recommendations for the pcp",
     "dispo", "status on leaving", "going home with", "last exam before leaving", "condition at discharge",
 )  # fmt: skip
+# Written by a second reader, who had not seen the rules; 20 of these 40 let something through at first.
+SECOND = (
+    "dis-charge exam:", "Dischrage exam:", "Discharg exam:", "Dicsharge exam:", "Transitonal issues:", "@ discharge:",
+    "Ｄischarge exam:", "»» Discharge exam ««", "Exam at hospital exit:", "Predischarge exam:", "Closing exam:",
+    "SNF orders:", "VNA orders:", "Home meds continued:", "Medications newly started:", "STOPPED medications:",
+    "Summary of outcome:", "Cause of death:", "Time of death:", "Death note:", "D\\C Exam:", "D/C'd with:", "TI:",
+    "Exam (day of dc):", "Exam [at discharge]:", "<b>Discharge Exam</b>", "| Discharge exam |", "1) At discharge:",
+    "i. at discharge:", "• At discharge:", "POST-OP DAY 4, HOME:", "EXAM TODAY (DAY OF D/C):", "For PCP:", "Handoff:",
+    "Sign-out to rehab:", "Wt on dc:", "Pt d/ced home w/:", "ENTLASSUNG:", "Autopsy:", "Discharge\u200bExam:",
+)  # fmt: skip
 WRITTEN = (
     "{title}:",
     "{upper}:",
@@ -66,6 +76,19 @@ def report(**late: str) -> str:
 
 def shown(text: str, kind: str) -> str:
     return background(split_sections(text), SHOWN[kind], 500)
+
+
+@pytest.mark.parametrize("heading", SECOND)
+def test_headings_of_a_second_reader(heading: str) -> None:
+    for place, kind in product(("exam", "results", "course", "late"), SHOWN):
+        for below in ("\n", " ")[: 1 + heading.endswith(":")]:
+            text = report(**{place: f"{heading}{below}{MARKER}\nAgain: {MARKER}\n"})
+            assert MARKER not in shown(text, kind), (place, kind)
+
+
+def test_parts_of_an_examination_are_no_later_phase() -> None:
+    for heading in ("Exit site:", "Closing pressure:", "Charge nurse:"):
+        assert MARKER in shown(report(exam=f"{heading} {MARKER}\n"), "diagnosis"), heading
 
 
 def test_there_are_200_variants_and_none_lets_a_late_sentence_through() -> None:

@@ -53,11 +53,13 @@ def find_table(root: Path, name: str) -> Path | None:
     folder, _, stem = name.rpartition("/")
     found: list[Path] = []
     for place in places(root, folder):
-        here = {p.name.lower(): p for p in _files(root, place)}
-        found = found or [here[stem + suffix] for suffix in SUFFIXES if stem + suffix in here]
+        wanted = {stem + suffix: i for i, suffix in enumerate(SUFFIXES)}
+        here = [path for path in _files(root, place) if path.name.lower() in wanted]
+        found = found or sorted(here, key=lambda path: (wanted[path.name.lower()], str(path)))
     if len(found) > 1:
-        names = " and ".join(path.name for path in found)
-        raise BadInput(f"{found[0].parent} holds the table {name} more than once, as {names}: keep one of them there.")
+        place = found[0].parent
+        names = " and ".join(str(path.relative_to(place if path.parent == place else place.parent)) for path in found)
+        raise BadInput(f"{place} holds the table {name} more than once, as {names}: keep one of them there.")
     return found[0] if found else None
 
 
