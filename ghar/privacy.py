@@ -8,11 +8,13 @@ on it, so a system of the user's own cannot be forgotten. The senders ask once m
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -78,8 +80,13 @@ def ask_gate(config: Config, credentialed: Callable[[], bool]) -> list[Destinati
     closed = [one for one in found if one.patients and one.name not in config.privacy.allow]
     if closed and credentialed():
         raise BadInput("\n".join(_refusal(one.name, f" ({one.key})") for one in closed))
-    LOG.open(Path(config.run_dir) / SENT, found, config.privacy.allow)
+    keep_log(config)
     return found
+
+
+def keep_log(config: Config) -> None:
+    """Count what this process sends, in the log of its run."""
+    LOG.open(Path(config.run_dir) / SENT, destinations(config), config.privacy.allow)
 
 
 def keep_quiet(allow: Sequence[str]) -> None:
@@ -154,9 +161,10 @@ def _refusal(destination: str, by: str = "") -> str:
 
 @dataclass
 class Log:
-    """What this process has sent, by destination and kind: messages and bytes, never a word of them.
+    """What a run has sent, by destination and kind: messages and bytes, never a word of them.
 
-    The file <run_dir>/sent.json goes on where an earlier start of the run has left it.
+    sent: by this process and not written yet. The file <run_dir>/sent.json adds up what all processes of a run have
+    sent, those of earlier starts among them.
     """
 
     path: Path | None = None
@@ -170,29 +178,59 @@ class Log:
         self.close()
         self.path, self.sent = path, {}
         self.about = {"allowed": list(allow), "destinations": [asdict(one) for one in found]}
-        try:
-            self.sent = json.loads(path.read_text())["sent"]
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # the first start of this run
 
     def add(self, destination: str, what: str, size: int, messages: int = 1) -> None:
         """Count what is about to be sent. size: in bytes."""
         with self.lock:
-            row = self.sent.setdefault(destination, {}).setdefault(what, {"messages": 0, "bytes": 0})
-            row["messages"] += messages
-            row["bytes"] += size
+            _count(self.sent, destination, what, messages, size)
             if time.monotonic() - self.written > EVERY:
                 self.close()
 
     def close(self) -> None:
-        """Write what there is."""
+        """Add what there is to the file."""
         with self.lock:
             if self.path is None or not self.sent or not self.path.parent.is_dir():
                 return
             self.written = time.monotonic()
-            half = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-            half.write_text(json.dumps({**self.about, "sent": self.sent}, indent=1) + "\n")
-            os.replace(half, self.path)
+            with _alone(self.path.parent):
+                total = _written(self.path)
+                for destination, kinds in self.sent.items():
+                    for what, row in kinds.items():
+                        _count(total, destination, what, row["messages"], row["bytes"])
+                half = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+                half.write_text(json.dumps({**self.about, "sent": total}, indent=1) + "\n")
+                os.replace(half, self.path)
+            self.sent = {}
+
+
+Sent = dict[str, dict[str, dict[str, int]]]  # destination -> kind -> messages, bytes
+
+
+def _count(sent: Sent, destination: str, what: str, messages: int, size: int) -> None:
+    row = sent.setdefault(destination, {}).setdefault(what, {"messages": 0, "bytes": 0})
+    row["messages"] += messages
+    row["bytes"] += size
+
+
+def _written(path: Path) -> Sent:
+    """What the file says by now; nothing where there is none, or one that is no log."""
+    try:
+        found = json.loads(path.read_text())["sent"]
+        return {host: {what: {k: int(row[k]) for k in ("messages", "bytes")} for what, row in kinds.items()}
+                for host, kinds in found.items()}  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process of the run writes its log meanwhile."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 LOG = Log()

@@ -100,6 +100,13 @@ def test_every_base_dependency_is_pinned_without_a_local_label() -> None:
     assert wanted <= set(pins), wanted - set(pins)
 
 
+def test_the_licence_of_every_pin_is_listed() -> None:
+    rows = re.findall(r"^\| (\S+) \| (\S+) \| ([^|]+) \|$", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE)
+    listed = {f"{name}=={version}" for name, version, licence in rows if name != "distribution" and licence.strip()}
+    pins = {line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")}
+    assert listed == pins, sorted(listed ^ pins)
+
+
 def test_every_pin_has_hashes_and_everything_is_installed_by_them() -> None:
     pins = {line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")}
     lines = [line for line in (ROOT / "hashes.txt").read_text().splitlines() if not line.startswith("#")]

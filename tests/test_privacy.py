@@ -1,6 +1,8 @@
 """Where text of credentialed patients may go."""
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,6 +31,26 @@ def test_another_machine_must_be_named(url: str, host: str) -> None:
             check_url(True, url, allow)
     check_url(True, url, [host])
     check_url(False, url, [])
+
+
+SENDING = """
+import sys
+from pathlib import Path
+from ghar import privacy
+privacy.EVERY = 0.0
+privacy.LOG.open(Path(sys.argv[1]), [], [])
+for _ in range(100):
+    privacy.LOG.add("there.example", "prompts", 3)
+"""
+
+
+def test_processes_of_a_run_count_together(tmp_path: Path) -> None:
+    """Under torchrun and Ray each of them sends its share."""
+    command = [sys.executable, "-c", SENDING, str(tmp_path / "sent.json")]
+    started = [subprocess.Popen(command, cwd=Path(__file__).parents[1]) for _ in range(3)]
+    assert [process.wait(60) for process in started] == [0, 0, 0]
+    told = json.loads((tmp_path / "sent.json").read_text())["sent"]["there.example"]["prompts"]
+    assert told == {"messages": 300, "bytes": 900} and len(list(tmp_path.iterdir())) == 1
 
 
 def test_many_threads_may_send_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

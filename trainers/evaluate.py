@@ -23,7 +23,7 @@ from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
-from ghar.privacy import ask_gate
+from ghar.privacy import ask_gate, keep_log
 from rewards.normalise import Running
 from trainers.audited import audited, by_rarity, keep_groups
 from trainers.overlap import check_overlap
@@ -57,6 +57,7 @@ def evaluate(config: Config) -> dict[str, Any]:
     with ExitStack() as held, full_disk_told(path), together(None):
         use_cores(config.threads)
         on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
+        keep_log(config)  # of every process
         on_main(lambda: hold(held, path))
         return _evaluate(config)
 

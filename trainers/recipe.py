@@ -31,7 +31,7 @@ from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
-from ghar.privacy import ask_gate
+from ghar.privacy import ask_gate, keep_log
 from ghar.progress import left_of
 from trainers.audited import audited, by_rarity, keep_groups
 from trainers.base import reader_of, start_model
@@ -131,6 +131,7 @@ def train(config: Config, make_workers: MakeWorkers = local) -> None:
         use_cores(config.threads)
         torch.manual_seed(config.seed)
         on_main(lambda: ask_gate(config, lambda: of_credentialed(config)))
+        keep_log(config)  # of every process
         on_main(lambda: hold(held, path))
         on_main(lambda: check_machine(config))
         opened = on_main(lambda: open_run(config))

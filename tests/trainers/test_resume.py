@@ -135,6 +135,12 @@ def test_a_run_of_another_configuration_is_refused_by_the_keys_that_differ(tmp_p
     assert open_run(config_of(tmp_path / "moved")) is not None
 
 
+def test_where_text_may_go_is_no_other_configuration(tmp_path: Path):
+    begun(tmp_path / "run")
+    opened = open_run(config_of(tmp_path / "run", "privacy.allow=[wandb]", "logger.wandb=offline"))
+    assert opened is not None and opened[1]
+
+
 def test_keys_that_may_change_exist(tmp_path: Path):
     from ghar.configure import leaf_keys
 
