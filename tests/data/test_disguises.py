@@ -1,4 +1,4 @@
-"""Sixty-two ways in which credentialed patients, or texts beside open ones, come dressed as open or generated: none passes.
+"""62 ways in which credentialed patients, or texts beside open ones, come dressed as open or generated: none passes.
 
 Each is a folder that a user might really have, by mistake or in a hurry. What the open demos and GHAR's own worlds are
 stays known beside them, packed as PhysioNet packs them or not.
