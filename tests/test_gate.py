@@ -158,6 +158,26 @@ def test_the_log_counts_and_quotes_nothing(tmp_path: Path):
     assert LOG is not log
 
 
+def test_a_run_that_asks_a_server_says_how_often_and_quotes_nothing(tmp_path: Path):
+    from tests.llm.api_server import listening
+    from trainers.evaluate import evaluate
+
+    reply = {"choices": [{"message": {"content": "answer: no"}, "finish_reason": "stop"}],
+             "usage": {"prompt_tokens": 3, "completion_tokens": 3}}  # fmt: skip
+    with listening(lambda body, headers: (200, reply)) as (url, server):
+        words = ["system=exprag", "task=read", "threads=1", "data.patients=60", "task.max_test=3", "eval.bootstrap=20",
+                 "engine=api", "model=pretrained", f"model.path=m@{url}", "trainer.base.steps=0",
+                 f"data.cache={tmp_path / 'cache'}", f"run_dir={tmp_path / 'run'}", "eval.variants=[exprag]"]  # fmt: skip
+        evaluate(load(words))
+    LOG.close()
+    text = (tmp_path / "run" / "sent.json").read_text()
+    row = json.loads(text)["sent"]["127.0.0.1"]["prompts"]
+    sizes = [int({k.lower(): v for k, v in headers.items()}["content-length"]) for _, _, headers in server.came]
+    assert row == {"messages": len(sizes), "bytes": sum(sizes)} and sizes
+    quoted = [word for _, body, _ in server.came for word in str(body["messages"]).split() if len(word) > 12]
+    assert quoted and not [word for word in quoted if word in text]
+
+
 def test_run_folders_are_their_user_s_own(tmp_path: Path):
     from ghar.metrics.runfolder import RunFolder
 
