@@ -167,7 +167,7 @@ def test_a_run_that_asks_a_server_says_how_often_and_quotes_nothing(tmp_path: Pa
     with listening(lambda body, headers: (200, reply)) as (url, server):
         words = ["system=exprag", "task=read", "threads=1", "data.patients=60", "task.max_test=3", "eval.bootstrap=20",
                  "engine=api", "model=pretrained", f"model.path=m@{url}", "trainer.base.steps=0",
-                 f"data.cache={tmp_path / 'cache'}", f"run_dir={tmp_path / 'run'}", "eval.variants=[exprag]"]  # fmt: skip
+                 "eval.variants=[exprag]", f"data.cache={tmp_path / 'c'}", f"run_dir={tmp_path / 'run'}"]  # fmt: skip
         evaluate(load(words))
     LOG.close()
     text = (tmp_path / "run" / "sent.json").read_text()
