@@ -2,7 +2,8 @@
 
 Results are printed and kept under --folder. One file each, launch/bench/<name>.py, says what it measures and how:
 
-learning: the demo under `--seeds` seeds, each from a base model of its own; RL against SFT and against both ceilings.
+learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, the other
+    variants and the ceilings.
 ablations: Table VII on the demo's world under `--seeds` seeds: NI, NT, NL, NM and NS, each trained, beside its ceiling.
 estimators: the same world with a critic (gae) and without one (rloo, the demo's), on as many samples.
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum.

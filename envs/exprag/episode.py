@@ -8,7 +8,7 @@ and multi-agent PPO take these episodes as they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -120,8 +120,16 @@ class ExpragEpisodes:
         texts = ((p, shortened(p.text, heading, common)) for p in evidence.passages)
         short = Evidence(tuple(replace(p, text=text) for p, text in texts if text))
         kept = pieces_by_stay(short, self.spec.words)
+        if question.single:
+            return "\n".join(f"{n}: {piece}" for piece, n in times_advised(kept.values())) or NOTHING
         lines = [f"{n}: {text}" for n, stay in enumerate(ranked.passages, 1) for text in kept.get(stay.ident, ())]
         return "\n".join(lines) or NOTHING
+
+
+def times_advised(reports: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
+    """(advice, number of the reports that give it), the most frequent first."""
+    once = (dict.fromkeys(piece for text in texts for piece in sentences(text)) for texts in reports)
+    return Counter(piece for pieces in once for piece in pieces).most_common()
 
 
 def common_pieces(question: Question) -> set[str]:

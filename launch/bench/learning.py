@@ -1,4 +1,5 @@
-"""What training brings: the demo experiment under several seeds (launch/benchmark.py learning).
+"""What training brings: an experiment under several seeds (launch/benchmark.py learning), GHAR's demo unless a
++experiment=NAME among the overrides names another.
 
 Every seed has patients in common with the others (data.world_seed stays), but a base model of its own
 (trainer.base.seed follows the seed), so that the interval covers the luck of the model that is started from as well as
@@ -39,7 +40,8 @@ def learning(seeds: int, folder: Path, overrides: Sequence[str], timeout: float)
 def command_of(seed: int, run_dir: Path, overrides: Sequence[str]) -> list[str]:
     """The command line of one seed; its base model is its own."""
     own = [f"seed={seed}", f"trainer.base.seed={seed}", f"run_dir={run_dir}"]
-    return [sys.executable, str(ROOT / "launch" / "train.py"), "+experiment=mimic4_los", *own, *overrides]
+    named = [] if any(text.startswith("+experiment=") for text in overrides) else ["+experiment=mimic4_los"]
+    return [sys.executable, str(ROOT / "launch" / "train.py"), *named, *own, *overrides]
 
 
 def gathered(runs: Sequence[Path]) -> dict[str, Any]:
@@ -62,6 +64,8 @@ def gathered(runs: Sequence[Path]) -> dict[str, Any]:
         pair = rows[main], rows[before]
         for about, column in COLUMNS.items():
             result[f"test {about}, {main} - {before}"] = over_both(pair[0], column, pair[1])
+        for other in [name for name in rows if name not in (main, before)]:
+            result[f"test accuracy, {main} - {other}"] = over_both(rows[main], "correct", rows[other])
     if "ceiling with retrieval" in result and main in rows:
         share = result[f"test accuracy, {main}"]["mean"] / result["ceiling with retrieval"]["mean"]
         result["accuracy as share of the ceiling"] = share
@@ -89,6 +93,8 @@ def _single(folder: Any, summary: Mapping[str, Any]) -> dict[str, float]:
         numbers |= {"validation reward, SFT": evaluated[0], "validation reward, RL": max(evaluated)}
     for name, ceiling in (summary["ceilings"] or {}).items():
         numbers[CEILINGS.get(name, f"ceiling {name}")] = ceiling
+    for name, ceiling in summary.get("found_ceilings", {}).items():
+        numbers[f"ceiling with what was found, {name}"] = ceiling
     for name, found in summary["policies"].items():
         if "when_f1_by_decision" in found:
             numbers[f"F1 of when to retrieve by decision, {name}"] = found["when_f1_by_decision"][0]

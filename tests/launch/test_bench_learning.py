@@ -83,6 +83,7 @@ def test_a_baseline_has_no_reward(tmp_path: Path) -> None:
     (run / "summary.json").write_text(json.dumps(summary))
     found = gathered([run])
     assert "test accuracy, usual" in found and "test reward, usual" not in found and "test reward, ghar_rl" in found
+    assert found["test accuracy, ghar_rl - usual"]["mean"] == pytest.approx(0.25)
 
 
 def test_more_patients_narrow_the_interval_less_than_their_stays_would() -> None:
@@ -96,6 +97,8 @@ def test_each_seed_has_a_base_model_of_its_own_over_the_same_patients(tmp_path: 
     configs = [load(command_of(seed, tmp_path, ["scale=demo"])[2:]) for seed in (0, 1, 2)]
     assert [config.seed for config in configs] == [base_seed(config) for config in configs] == [0, 1, 2]
     assert {config.data.world_seed for config in configs} == {0}
+    other = command_of(1, tmp_path, ["+experiment=exprag_demo", "threads=1"])[2:]
+    assert load(other).system.name == "exprag" and base_seed(load(other)) == 1  # another experiment, if it is named
     shared = load(["seed=3"])
     assert base_seed(shared) == shared.data.world_seed
     assert base_seed(replace(shared, data=replace(shared.data, world_seed=7))) == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from envs.exprag.baselines import Fitted, of_option
-from envs.exprag.episode import ExpragEpisodes, ExpragSpec, own_pieces, quoted, short_menu, shortened
+from envs.exprag.episode import ExpragEpisodes, ExpragSpec, own_pieces, quoted, short_menu, shortened, times_advised
 from envs.exprag.practice import made_up, names_of, pieces_of, practice
 from ghar.data.sections import sentences
 from ghar.data.tasks.dischargeqa import ASKED, Question
@@ -47,7 +48,7 @@ def test_exercises_are_the_rooms_own_prompts(train: list[Question]) -> None:
     pairs = asked(train)
     assert np.mean([chosen_by(reply, case) == case.answer for _, reply, case in pairs]) > 0.5  # if not always
     for prompt, reply, case in pairs:
-        assert short_menu(case) in prompt and "\n1: " in prompt and prompt.endswith("answer:")
+        assert short_menu(case) in prompt and re.search(r"\n\d+: ", prompt) and prompt.endswith("answer:")
         assert reply in prompt or set(reply.replace(", ", "")) <= set("ABCD")
     assert len({prompt for prompt, _, _ in pairs}) > 0.9 * len(pairs)  # one report of one piece is met again
 
@@ -60,8 +61,8 @@ def chosen_by(reply: str, case: Question) -> int | None:
 
 def experience_of(prompt: str) -> Counter[str]:
     """Pieces of advice by how often the reports of a prompt list them."""
-    lines = prompt.partition("\npatient:")[0].splitlines()[1:]
-    return Counter(piece for line in lines for piece in sentences(line.partition(": ")[2]))
+    lines = [line.partition(": ") for line in prompt.partition("\npatient:")[0].splitlines()[1:]]
+    return Counter({piece: int(times) for times, found, piece in lines if found})
 
 
 def test_neither_options_nor_reports_alone_tell_the_answer() -> None:
@@ -97,6 +98,11 @@ def test_made_up_reports_list_the_right_option_most() -> None:
         often.append(counts[question.answer.bit_length() - 1] >= max(counts))
         assert all(text.startswith(f"{ASKED['instruction'][2]}: - ") for text in texts) and len(texts) == 6
     assert np.mean(often) > 0.7
+
+
+def test_advice_stands_once_behind_the_number_of_reports_that_give_it() -> None:
+    reports = [["Rest. Walk."], ["Walk.", "Walk. Sit."], ["Walk."]]
+    assert times_advised(reports) == [("Walk.", 3), ("Rest.", 1), ("Sit.", 1)]
 
 
 def test_a_short_menu_leaves_out_what_all_options_advise() -> None:
