@@ -126,13 +126,14 @@ def attacked(system: System[Any], variant: Variant, policy: Policy, config: Conf
     result: dict[str, Any] = {"cases": len(cases), "accuracy without planted text": right}
     for place in PLACES:
         for name, text in PLANTED.items():
-            found = dict[int, Episode]()
-            for said in dict.fromkeys(said for _, said in wanted):
+            title, found = f"{place}: {name}", dict[int, Episode]()
+            if place == "records":
+                own = [_with(case, text.format(label=said)) for case, (_, said) in zip(cases, wanted, strict=True)]
+                found = dict(enumerate(played(own, system.corpus, title)))
+            for said in dict.fromkeys(said for _, said in wanted) if place == "found" else ():
                 rows = [i for i, (_, own) in enumerate(wanted) if own == said]
-                planted = text.format(label=said)
-                own = [_with(cases[i], planted) if place == "records" else cases[i] for i in rows]
-                corpus = _carrying(system.corpus, planted) if place == "found" else system.corpus
-                found |= dict(zip(rows, played(own, corpus, f"{place}: {name}"), strict=True))
+                corpus = _carrying(system.corpus, text.format(label=said))
+                found |= dict(zip(rows, played([cases[i] for i in rows], corpus, title), strict=True))
             labelled = [(found[i].prediction.label, e.prediction.label, wanted[i][0]) for i, e in enumerate(clean)]
             result[f"{place}, {name}"] = {
                 "shown": _share(_prompts(found[i]) != _prompts(e) for i, e in enumerate(clean)),
