@@ -6,24 +6,24 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 T = TypeVar("T")
 EVERY = 30.0  # seconds between two lines of a step, where no bar can be shown
 
 
-def _columns() -> list:
-    return [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    ]
+@contextmanager
+def _bar(total: int | None, description: str) -> Iterator[Callable[[int], None]]:
+    # imported only where someone watches: it takes as long as reading a small table
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), Left())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda n: bar.advance(task, n)
 
 
 @contextmanager
@@ -37,17 +37,16 @@ def progress(total: int | None, description: str) -> Iterator[Callable[..., None
     done = 0
     first: tuple[float, int] | None = None  # when the first parts were done, and how many; getting ready has no pace
     start = printed = time.monotonic()
-    console = Console(file=sys.stderr)
     silent = os.environ.get("RANK", "0") != "0"  # under torchrun one process speaks for all
-    with Progress(*_columns(), console=console, transient=True, disable=silent or not console.is_terminal) as bar:
-        task = bar.add_task(description, total=total)
+    with _bar(total, description) if sys.stderr.isatty() and not silent else nullcontext() as bar:
 
         def advance(n: int = 1) -> None:
             nonlocal done, first, printed
             done, now = done + n, time.monotonic()
             first = first or (now, done)
-            bar.advance(task, n)
-            if bar.disable and not silent and now - printed >= EVERY:
+            if bar is not None:
+                bar(n)
+            elif not silent and now - printed >= EVERY:
                 printed = now
                 left = left_of(now - first[0], done - first[1], (total or done) - done)
                 of = "" if total is None else f" of {total}" + (f", {left}" if left else "")

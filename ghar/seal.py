@@ -61,6 +61,9 @@ def fault(folder: Path) -> str | None:
         looks = _looks(folder, names)
         if _whole.get(str(folder.resolve())) == looks:
             return None
+        for (name, size, *_), before in zip(looks[1:], wanted, strict=True):
+            if size != before.get("size"):  # which needs no sum
+                return f"{folder / name} is damaged ({_where(before, {'size': size})}: its sha256 is not the seal's)"
         sums = _sums(folder, names)
     except FileNotFoundError as error:  # taken away while it was read
         return f"{error.filename} is missing"

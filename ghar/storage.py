@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, overload
 
 from ghar import seal
 from ghar.errors import BadInput
 from ghar.provenance import Mark, sign, signed_mark
+
+if TYPE_CHECKING:  # folders without arrays do without it: it takes longer to import than a small cohort to open
+    import numpy as np
 
 WRITER = ".writer"  # in a half folder: locked by the process that writes it
 YOUNG = 60.0  # seconds after which that file has been locked
@@ -33,6 +34,8 @@ class Strings(Sequence[str]):
 
     @classmethod
     def of(cls, values: Sequence[str]) -> Strings:
+        import numpy as np
+
         encoded = [value.encode() for value in values]
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(value) for value in encoded], out=offsets[1:])
@@ -115,6 +118,8 @@ def _move(temporary: Path, target: Path, mark: Mark | None, keep: bool) -> None:
 
 def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray | Strings]) -> None:
     """Write every array as `<name>.npy` (strings as two files) into an existing folder."""
+    import numpy as np
+
     for name, array in arrays.items():
         if isinstance(array, Strings):
             np.save(folder / f"{name}.data.npy", array.data)
@@ -142,6 +147,8 @@ def read_meta(folder: Path) -> dict[str, Any]:
 
 def read_array(folder: Path, name: str) -> np.ndarray:
     """Open `<name>.npy` memory-mapped; `BadInput` when it is missing or damaged."""
+    import numpy as np
+
     path = folder / f"{name}.npy"
     try:
         array = np.load(path, mmap_mode="r")

@@ -69,7 +69,7 @@ class Cohort:
     def shown(self) -> VisitCodes:
         """The codes of each visit, by kind, as tasks on visits show them; a cohort from the cache has them there."""
         if self.stored_rows is None:
-            from ghar.data.visit_rows import visit_rows  # and numpy, which a cohort from the cache does not need
+            from ghar.data.visit_rows import visit_rows  # which a cohort from the cache does not need
 
             rows = visit_rows(self)
         else:

@@ -18,8 +18,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ghar.metrics.runfolder import write_whole
-
 HERE = Path(__file__).resolve().parents[2]
 BUDGET = 4096  # tokens of a text view, counted as a fourth of its characters
 TASKS = ("los", "read", "dec")
@@ -58,6 +56,7 @@ def data(folder: Path, *, runs: int, timeout: float, patients: int = 8_900, rows
 
 def large(folder: Path, *, timeout: float, labs: int, share: float = 1.0) -> Numbers:
     """Reading alone at several numbers of patients, once each; the tables are deleted after their turn."""
+    from ghar.metrics.runfolder import write_whole
     from launch.bench.tables import write_tables
 
     result: Numbers = {"prescriptions an admission": PRESCRIPTIONS, "load": os.getloadavg()[0]}

@@ -35,7 +35,7 @@ def build_cohort(build: Callable[[Path], Cohort], folder: Path) -> None:
 
     Whole or not at all; a folder that another process finished first is kept.
     """
-    from ghar.data.visit_rows import visit_rows  # and with it numpy, which opening a cohort does not need
+    from ghar.data.visit_rows import visit_rows  # what opening a cohort does not need
     from ghar.storage import new_folder
 
     with new_folder(folder, keep=True) as half:

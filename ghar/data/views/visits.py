@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 from ghar.data.cohort import Sample, Visit
+from ghar.data.visit_codes import KIND_NAMES
 from ghar.errors import BadInput
 
 Style = Literal["full", "compact"]
@@ -44,11 +45,12 @@ def visit_lists(
 ) -> Iterator[TextView]:
     """`visit_list` of each sample; a visit that many samples show is put into words once."""
     words: dict[int, tuple[Visit, str]] = {}  # by id(); the visit is kept, so that its id stays its own
+    names = {kind: _Names(name_of) for kind in KIND_NAMES}
 
     def said(visit: Visit) -> str:
         known = words.get(id(visit))
         if known is None:
-            known = words[id(visit)] = visit, _said(visit, name_of)
+            known = words[id(visit)] = visit, _said(visit, names)
         return known[1]
 
     def compact(kept: Sequence[Visit]) -> str:
@@ -111,9 +113,9 @@ def _full(total: int, said: Callable[[Visit], str], visits: Sequence[Visit]) -> 
     return "".join(parts)
 
 
-def _said(visit: Visit, name_of: Callable[[str], str]) -> str:
-    lists = (("Conditions", visit.diagnoses), ("Procedures", visit.procedures), ("Medications", visit.medications))
-    parts = [f"{title}: {_names(codes, name_of)}." for title, codes in lists if codes]
+def _said(visit: Visit, names: Mapping[str, _Names]) -> str:
+    lists = zip(("Conditions", "Procedures", "Medications"), KIND_NAMES, strict=True)
+    parts = [f"{title}: {names[kind].listed(codes)}." for title, kind in lists if (codes := getattr(visit, kind))]
     return f"({visit.start.date()}): {' '.join(parts) or 'nothing recorded.'}"
 
 
@@ -130,3 +132,23 @@ def _compact(visits: Sequence[Visit], name_of: Callable[[str], str]) -> str:
 def _names(codes: Sequence[str], name_of: Callable[[str], str]) -> str:
     # Several codes may share a name, as the ICD-9 and ICD-10 code of one diagnosis do in eICU.
     return "; ".join(dict.fromkeys(map(name_of, codes))) or "none"
+
+
+class _Names(dict[str, str]):
+    """Name by code, each asked for once: most codes stand in many visits."""
+
+    def __init__(self, name_of: Callable[[str], str]):
+        super().__init__()
+        self._name_of, self._seen, self._shared = name_of, set[str](), False
+
+    def __missing__(self, code: str) -> str:
+        name = self[code] = self._name_of(code)
+        self._shared |= name in self._seen
+        self._seen.add(name)
+        return name
+
+    def listed(self, codes: Sequence[str]) -> str:
+        """The different names of different codes. Looking for equal ones takes half of the time, and most cohorts'
+        drugs have none."""
+        names = list(map(self.__getitem__, codes))
+        return "; ".join(dict.fromkeys(names) if self._shared else names)
