@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Visit
-from ghar.data.views.visits import visit_list
+from ghar.data.views.visits import visit_list, visit_lists
 from ghar.errors import BadInput
 
 VISITS = (
@@ -56,6 +56,22 @@ def test_codes_of_one_name_are_named_once():
     ):
         got = visit_list(sample_of(visits), lambda c: names.get(c, "pressure"), style=style, budget=99, count=words)
         assert got.text.endswith(text) and got.dropped_codes == 0
+
+
+def test_a_name_is_asked_for_once_and_shared_ones_are_noticed_late():
+    """The first visit has no codes of one name, the second has: each text is that of its visit alone."""
+    shared = Visit(3, datetime(2180, 7, 1), ("ICD/a", "ICD10/a", "ICD/b"), (), ("DRUG/x", "DRUG/y"))
+    asked = []
+
+    def counted(code):
+        asked.append(code)
+        return name_of(code)
+
+    samples = [sample_of([visit]) for visit in (*VISITS, shared, VISITS[0])]
+    got = list(visit_lists(samples, counted, style="full", budget=99, count=words))
+    assert got == [view(sample.history, "full", 99) for sample in samples]
+    assert "Conditions: a; b. Medications: x; y." in got[2].text
+    assert len(asked) == len(set(asked)) == 8
 
 
 def test_oldest_visit_goes_first():
