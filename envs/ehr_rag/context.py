@@ -1,7 +1,7 @@
 """What fits of the retrieved events into a prompt: one budget of rows and tokens for every method.
 
 Prompts for small models are brief: a row is its name and value alone, equal ones stand once, where the last one is; of
-a trajectory the first value stands there and how it changed from one to the next.
+a trajectory whether each value is higher, lower or the same as the one before, and the last value.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ ROW = re.compile(r"^\[[^\]\n]*\] \w+ - ")  # time and type
 AMOUNT = re.compile(r" \(value: ([^()]*)\)$")
 VALUES = re.compile(r"\[[^\]]*\] (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?= |;|$)")  # of a trajectory
 APART = "; "
+STEPS = {1: "up", -1: "down", 0: "same"}
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,10 @@ def brief_row(row: str) -> str:
 
 
 def brief_trajectory(name: str, line: str) -> str:
-    """The first value of a trajectory, and the steps from each to the next."""
+    """Up, down or same for each step of a trajectory from a value to the next, and the last value."""
     values = [float(value) for value in VALUES.findall(line)]
-    steps = [f"{after - before:+.3g}" for before, after in pairwise(values)]
-    return " ".join([name, *(f"{value:.3g}" for value in values[:1]), *steps])
+    steps = [STEPS[(after > before) - (after < before)] for before, after in pairwise(values)]
+    return " ".join([name, *steps, *(f"{value:.3g}" for value in values[-1:])])
 
 
 def rows_text(rows: Sequence[str], brief: bool) -> str:

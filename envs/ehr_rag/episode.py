@@ -206,9 +206,9 @@ class EhrRagEpisodes:
     ) -> Generator[Any, Any, int | None]:
         n, shown = len(case.card.meanings), self._fit(evidence, numbers)
         step = self.spec.iterations
-        searched = tuple(found.query for found in lookups)
+        asked = tuple(dict.fromkeys(found.query for found in lookups if found.path != "numbers"))
         reply = yield self._act(
-            case, "top", role, shown, step, parse=lambda t: parse_label_number(t, n), searched=searched, **fields
+            case, "top", role, shown, step, parse=lambda t: parse_label_number(t, n), asked=asked, **fields
         )
         return reply.value
 
@@ -218,8 +218,7 @@ class EhrRagEpisodes:
 
     def _act(
         self, case: EventCase, agent: str, role: str, shown: Shown, step: int, *,
-        parse: Any = as_text, asked: tuple[str, ...] = (), searched: tuple[str, ...] = (), path: str = "",
-        names: Any = (), **fields: Any,
+        parse: Any = as_text, asked: tuple[str, ...] = (), path: str = "", names: Any = (), **fields: Any,
     ) -> Act:  # fmt: skip
         card, template = case.card, self.templates[role]
         prompt = template.render(
@@ -231,7 +230,7 @@ class EhrRagEpisodes:
         )  # fmt: skip
         argued = tuple(fields[side] for side in ("support", "oppose") if side in fields)
         facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}
-        facts |= {"arguments": argued, "searched": searched or asked}
+        facts |= {"arguments": argued}
         return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts)
 
 

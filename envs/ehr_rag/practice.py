@@ -2,8 +2,8 @@
 
 The made-up patients are others of the same generated world: the same story, every fact of a patient drawn anew. The
 teacher reads as the fixed rule does, fitted to those patients: what speaks for a side, what follows from the evidence,
-which row a shown one leads to. A large language model would bring that. When to search, for what, and which
-measurements to look at is drawn at random: that is what the warm-up and RL have to teach.
+which row a shown one leads to. A large language model would bring that. When to search and for what is drawn at
+random, and which measurements to look at half of the time: that is what the warm-up and RL have to teach.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from envs.system import Exercises, Practice, System, build
 from ghar.config import Task
 from ghar.episode import Act, Completion, Episode
 
-BASE_FORMAT = 1  # raise it when the exercises change
+BASE_FORMAT = 2  # raise it when the exercises change
 MADE_UP, FEWEST = 1000, 64  # made-up patients at most and at least
-STOPS, LED = 0.3, 0.6  # shares of its searches that the teacher leaves; of the others that follow a shown row
+STOPS, LED = 0.2, 0.8  # shares of its searches that the teacher leaves; of the others that follow a shown row
+BLIND = 0.5  # share of its choices of measurements that are drawn; of eight, two by chance would show little to read
 SHARES = {  # of the exercises, by decision: what has to be copied or combined needs the most practice
-    "weigh": 0.25, "refine": 0.3, "support": 0.16, "oppose": 0.08, "predict": 0.12, "indicators": 0.05, "react": 0.04,
+    "weigh": 0.2, "refine": 0.25, "support": 0.22, "oppose": 0.14, "predict": 0.1, "indicators": 0.05, "react": 0.04,
 }  # fmt: skip
 PLAYED = {  # method -> share of the made-up patients that an attempt plays it with
     "ehr_rag": 1.0, "no_ether": 0.1, "no_der": 0.2, "direct": 0.1, "rag": 0.1, "uniform": 0.1, "react": 0.1,
@@ -45,7 +46,7 @@ class Undecided(RuleReader):
         return [self._drawn(act, np.random.default_rng(seed)) for act, seed in zip(acts, seeds, strict=True)]
 
     def _drawn(self, act: Act, rng: np.random.Generator) -> Completion:
-        if act.role == "indicators":
+        if act.role == "indicators" and rng.random() < BLIND:
             names = list(act.facts["names"])
             order = rng.permutation(len(names))[: act.facts["keep"]]
             return Completion(APART.join(names[int(i)] for i in order))
@@ -79,7 +80,7 @@ def practice(records: Records, spec: object) -> Practice | None:
     key = (
         BASE_FORMAT, (data.name, data.world_seed, data.two_steps, data.leakage), asdict(_whole(config.task)),
         config.retriever.kind, repr(spec), sorted(SHARES.items()), sorted(PLAYED.items()),
-        (STOPS, LED, MADE_UP, PASSES),
+        (STOPS, LED, BLIND, MADE_UP, PASSES),
     )  # fmt: skip
     return Practice(key, partial(_exercises, records))
 
@@ -95,7 +96,7 @@ def _exercises(records: Records, total: int, seed: int) -> Exercises:
             stage = stage_of(made, made.variants[method], records.config)
             own = derive_seed(seed, "exercises", method)
             played += play(stage, some, teacher, seed=own, title=f"Base exercises, {method}", attempt=attempt)
-    return Exercises(played, token_names(rules, names), SHARES)
+    return Exercises(played, token_names(rules, names), SHARES, copying=True)
 
 
 def made_up(records: Records, patients: int) -> tuple[System[Any], EventRules, Mapping[str, str]]:

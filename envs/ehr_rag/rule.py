@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from envs.ehr_rag.context import APART, VALUES, Shown, brief_row
-from envs.ehr_rag.rule_fit import EventRules, links_of, slope
+from envs.ehr_rag.rule_fit import EventRules, links_of
 from ghar.episode import Act, Completion
 from ghar.llm.event_replies import MOST_WORDS
 
@@ -112,7 +112,7 @@ class RuleReader:
         found = self._features(pieces)
         if shown.brief:
             found |= {line: line for line in said if line in self.rules.weights}
-        absent = self._absent(act.facts["searched"], {piece.name for piece in pieces if piece.row})
+        absent = self._absent(act.facts["asked"], {piece.name for piece in pieces if piece.row})
         absent |= {other for feature in found for other in self.rules.instead(feature)}
         scores = self.rules.score(found, absent - found.keys())
         if shown.brief:
@@ -155,9 +155,7 @@ class RuleReader:
                 names[piece.name] = piece.line
         found |= {name: line for name, line in names.items() if name in self.rules.weights}
         for name, (line, numbers) in values.items():
-            found |= {
-                f: line for f in self.rules.measured(name, numbers[-1], slope(numbers)) if f in self.rules.weights
-            }
+            found |= {f: line for f in self.rules.measured(name, numbers) if f in self.rules.weights}
         for feature, pair in links_of(names, self.rules.shared).items():
             if feature in self.rules.weights:
                 found[feature] = "\n".join(names[name] for name in pair)

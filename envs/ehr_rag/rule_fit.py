@@ -1,10 +1,10 @@
 """What EHR-RAG's fixed rule learns from the training patients: which features of a record go with which label.
 
 Four kinds of features: an event is there; the last value of an indicator is in the lower, middle or upper third; its
-last values fall, are steady or rise (thirds of their slopes); two events are linked, which means that their names share
-one rare word and are else of certain patterns ("* disease" with "* exchange", whatever the word). Those whose share
-differs between a label and the others by more than the largest of so many would by chance, and links that tell more
-than a row of theirs, enter a logistic regression.
+last values fall or rise by more than they scatter, or are steady; two events are linked, which means that their names
+share one rare word and are else of certain patterns ("* disease" with "* exchange", whatever the word). Those whose
+share differs between a label and the others by more than the largest of so many would by chance, and links that tell
+more than a row of theirs, enter a logistic regression.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SEEN = 3  # training patients that a feature needs
 SURE = 2.0  # standard errors by which its share must differ between a label and the others
 STRENGTH = 1.0  # C of scikit-learn's logistic regression
 FEWEST = 3  # values of a slope
+CLEAR = 2.0  # standard errors from 0 at which it is no steady one
 COMMON = 24  # names that share a word at most for it to link two of them
 SHORTEST = 4  # letters of such a word
 THIRDS = ("low", "middle", "high")
@@ -34,27 +35,25 @@ Cut = tuple[float, float]
 @dataclass(frozen=True)
 class EventRules:
     """prior: f64[classes], the score of the average patient. weights: feature -> f64[classes]. share: of the training
-    patients that have a feature. cuts, trends: indicator -> bounds of the middle third of its last values and of their
-    slopes. links: feature -> its two patterns. shared: words that may link names. values: of an indicator that its
-    slope is of. events: features that are a row's name. names: of codes."""
+    patients that have a feature. cuts: indicator -> bounds of the middle third of its last values. links: feature ->
+    its two patterns. shared: words that may link names. values: of an indicator that its slope is of. events: features
+    that are a row's name. names: of codes."""
 
     prior: np.ndarray
     weights: Mapping[str, np.ndarray]
     share: Mapping[str, float]
     cuts: Mapping[str, Cut]
-    trends: Mapping[str, Cut]
     names: Mapping[str, str]
     links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
     events: frozenset[str] = frozenset()
     values: int = 5
 
-    def measured(self, indicator: str, last: float, trend: float | None) -> list[str]:
-        """The features of an indicator's last value and of its slope."""
-        found = [_third(indicator, last, self.cuts[indicator], THIRDS)]
-        if trend is not None and indicator in self.trends:
-            found.append(_third(indicator, trend, self.trends[indicator], TRENDS))
-        return found
+    def measured(self, indicator: str, values: Sequence[float]) -> list[str]:
+        """The features of an indicator's last value and of how its last values go."""
+        low, high = self.cuts[indicator]
+        found, trend = [f"{indicator} {THIRDS[(values[-1] > low) + (values[-1] > high)]}"], trend_of(values)
+        return found if trend is None else [*found, f"{indicator} {trend}"]
 
     def score(self, found: Iterable[str], absent: Iterable[str]) -> np.ndarray:
         """f64[classes] of a patient: every feature that is neither found nor known to be absent counts with its share
@@ -97,14 +96,13 @@ def fit_rules(
         shown.append({names[record.store.codes[code]] for code in np.unique(record.row_codes()).tolist()})
         measured.append(_last_values(record, values))
     cuts = _cuts([{name: numbers[-1] for name, numbers in found.items()} for found in measured])
-    slopes = [{name: s for name, v in found.items() if (s := slope(v)) is not None} for found in measured]
     n = np.bincount(labels, minlength=classes).astype(float)
-    empty = EventRules(np.log((n + 1) / (n.sum() + classes)), {}, {}, cuts, _cuts(slopes), names, values=values)
+    empty = EventRules(np.log((n + 1) / (n.sum() + classes)), {}, {}, cuts, names, values=values)
     having: list[set[str]] = []
-    for events, last, trend in zip(shown, measured, slopes, strict=True):
+    for events, found in zip(shown, measured, strict=True):
         features = set(events)
-        for name in last.keys() & cuts.keys():
-            features |= set(empty.measured(name, last[name][-1], trend.get(name)))
+        for name in found.keys() & cuts.keys():
+            features |= set(empty.measured(name, found[name]))
         having.append(features)
     shared = _shared(shown)
     linked = [links_of(dict.fromkeys(events, ""), shared) for events in shown]
@@ -118,15 +116,26 @@ def fit_rules(
     links = {feature: patterns for feature in weights if len(patterns := tuple(feature.split(" & "))) == 2
              and feature in pairs}  # fmt: skip
     events = frozenset(feature for feature in weights if any(feature in some for some in shown))
-    return EventRules(prior, weights, share, cuts, empty.trends, names, links, shared, events, values)
+    return EventRules(prior, weights, share, cuts, names, links, shared, events, values)
 
 
-def slope(numbers: Sequence[float]) -> float | None:
-    """Least squares over the order of values; None of fewer than `FEWEST`."""
+def slope(numbers: Sequence[float]) -> tuple[float, float] | None:
+    """Least squares over the order of values, and its standard error; None of fewer than `FEWEST`."""
     if len(numbers) < FEWEST:
         return None
-    place = np.arange(len(numbers)) - (len(numbers) - 1) / 2
-    return float(place @ np.asarray(numbers, float) / (place @ place))
+    place, values = np.arange(len(numbers)) - (len(numbers) - 1) / 2, np.asarray(numbers, float)
+    steep = float(place @ values / (place @ place))
+    left = values - values.mean() - steep * place
+    return steep, float(np.sqrt(left @ left / (len(numbers) - 2) / (place @ place)))
+
+
+def trend_of(numbers: Sequence[float]) -> str | None:
+    """One of `TRENDS`; None where there is no slope."""
+    found = slope(numbers)
+    if found is None:
+        return None
+    steep, error = found
+    return TRENDS[1] if abs(steep) <= CLEAR * error else TRENDS[0 if steep < 0 else 2]
 
 
 def links_of(names: Iterable[str], shared: frozenset[str]) -> dict[str, tuple[str, str]]:
@@ -153,10 +162,6 @@ def _shared(shown: Sequence[set[str]]) -> frozenset[str]:
     return frozenset(
         w for w, n in counts.items() if 2 <= n <= COMMON and len(w) >= SHORTEST and w.isalpha() and words(w)
     )
-
-
-def _third(indicator: str, value: float, cut: Cut, names: Sequence[str]) -> str:
-    return f"{indicator} {names[(value > cut[0]) + (value > cut[1])]}"
 
 
 def _cuts(found: Sequence[Mapping[str, float]]) -> dict[str, Cut]:

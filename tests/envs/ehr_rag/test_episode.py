@@ -296,14 +296,14 @@ def test_the_rule_weighs_what_either_argument_names() -> None:
     weights = {"bad": np.array([-1.0, 1.0]), "worse": np.array([-1.0, 1.5]), "good": np.array([4.0, -1.0])}
     names = {f"DRUG/{name}": name for name in weights}
     weights |= {"sodium high": np.array([0.0, 9.0])}
-    rule = RuleReader(EventRules(np.zeros(2), weights, dict.fromkeys(weights, 0.0), {"sodium": (1, 2)}, {}, names))
+    rule = RuleReader(EventRules(np.zeros(2), weights, dict.fromkeys(weights, 0.0), {"sodium": (1, 2)}, names))
 
     def shown(*some: str) -> Shown:
         return Shown({i: (f"DRUG/{name}", f"[2150-01-0{i} 00:00:00] drug - {name}") for i, name in enumerate(some, 1)})
 
     def act(role: str, what: Shown, arguments: tuple[str, ...] = ()) -> Act:
         return Act(
-            "top", role, "", facts={"shown": what, "arguments": arguments, "names": (), "keep": 1, "searched": ()}
+            "top", role, "", facts={"shown": what, "arguments": arguments, "names": (), "keep": 1, "asked": ()}
         )
 
     def said(one: Act) -> str:

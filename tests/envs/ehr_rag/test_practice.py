@@ -43,14 +43,14 @@ def rules() -> EventRules:
     cuts = {"index": (1.0, 2.0)}
     links, shared = {LINK: ("* disease", "* exchange")}, frozenset({"osprey", "merlin"})
     share = dict.fromkeys(weights, 0.5)
-    return EventRules(np.zeros(2), weights, share, cuts, {"index": (-0.1, 0.1)}, NAMES, links, shared,
+    return EventRules(np.zeros(2), weights, share, cuts, NAMES, links, shared,
                       frozenset({"graft"}))  # fmt: skip
 
 
 def act(role: str, *codes: str, line: str = "", **facts: object) -> Act:
     rows = {i: (code, f"[2150-01-0{i} 00:00:00] long - {NAMES[code]}") for i, code in enumerate(codes, 1)}
     shown = Shown(rows, (("index", line),) if line else (), brief=True)
-    about = {"shown": shown, "arguments": (), "asked": (), "searched": (), "path": "support", "keep": 1, **facts}
+    about = {"shown": shown, "arguments": (), "asked": (), "path": "support", "keep": 1, **facts}
     return Act("top", role, "", facts=about)
 
 
@@ -101,7 +101,7 @@ def test_a_brief_prompt_says_the_same_in_fewer_words() -> None:
     assert brief_row("[2150-01-02 00:00:00] lab - Index (value: 3.5 mg)") == "Index 3.5 mg"
     assert brief_row("[2150-01-02 00:00:00] drug - Iron - oral (old)") == "Iron - oral (old)"
     line = "Index: [2150-01-02 00:00:00] 3.5 mg; [2150-01-03 00:00:00] 4.25 mg; [2150-01-04 00:00:00] 4"
-    assert brief_trajectory("Index", line) == "Index 3.5 +0.75 -0.25"
+    assert brief_trajectory("Index", line) == "Index up down 4"
     rows = [f"[2150-01-0{i} 00:00:00] drug - {name}" for i, name in enumerate("abacb", 1)]
     assert rows_text(rows, brief=True) == "a; c; b" and rows_text(rows, brief=False) == "\n".join(rows)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from envs.ehr_rag.context import Shown
 from envs.ehr_rag.rule import RuleReader, filled
-from envs.ehr_rag.rule_fit import fit_rules, links_of, slope
+from envs.ehr_rag.rule_fit import fit_rules, links_of, slope, trend_of
 from ghar.episode import Act
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
@@ -47,7 +47,7 @@ def rule(tmp_path_factory: pytest.TempPathFactory) -> RuleReader:
 def act(role: str, *rows: str, numbers: str = "", **facts: object) -> Act:
     shown = {i: (row, f"[2150-01-{i:02} 00:00:00] long - {row}") for i, row in enumerate(rows, 1)}
     lines = (("potash", f"potash: {numbers}"),) if numbers else ()
-    about = {"shown": Shown(shown, lines), "arguments": (), "asked": (), "searched": (), "path": "support", **facts}
+    about = {"shown": Shown(shown, lines), "arguments": (), "asked": (), "path": "support", **facts}
     return Act("top", role, "", facts=about)
 
 
@@ -79,9 +79,9 @@ def test_it_searches_for_the_row_that_a_shown_one_leads_to(rule: RuleReader) -> 
 
 
 def test_what_was_searched_for_and_is_not_there_is_absent(rule: RuleReader) -> None:
-    found = scores(rule, act("weigh", "osprey disease", "osprey exchange", searched=("osprey exchange",)))
+    found = scores(rule, act("weigh", "osprey disease", "osprey exchange", asked=("osprey exchange",)))
     unknown = scores(rule, act("weigh", "osprey disease", "merlin exchange"))
-    absent = scores(rule, act("weigh", "osprey disease", "merlin exchange", searched=("osprey exchange",)))
+    absent = scores(rule, act("weigh", "osprey disease", "merlin exchange", asked=("osprey exchange",)))
     assert found > unknown > absent
 
 
@@ -103,8 +103,21 @@ def test_an_argument_hands_on_both_rows_of_a_link(rule: RuleReader) -> None:
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=9))
 def test_a_slope_is_that_of_least_squares(values: list[float]) -> None:
-    assert slope(values) == pytest.approx(np.polyfit(np.arange(len(values)), values, 1)[0], abs=1e-6)
+    place = np.arange(len(values))
+    line = np.polyfit(place, values, 1)
+    scatter = np.sum((values - np.polyval(line, place)) ** 2) / (len(values) - 2)
+    error = np.sqrt(scatter / np.sum((place - place.mean()) ** 2))
+    assert slope(values) == pytest.approx((line[0], error), abs=1e-6)
     assert slope(values[:2]) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "trend"),
+    [([1, 2, 3], "rising"), ([5.1, 4.0, 3.2, 1.9, 1.0], "falling"), ([3, 3, 3], "steady"), ([1, 9, 2, 8], "steady"),
+     ([0.1] * 5, "steady"), ([1, 2], None)],
+)  # fmt: skip
+def test_a_trend_is_a_slope_beyond_its_error(values: list[float], trend: str | None) -> None:
+    assert trend_of(values) == trend
 
 
 def test_links_name_both_rows_and_patterns_are_filled() -> None:
