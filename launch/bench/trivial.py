@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launch.bench import trivial_walks
+
 if TYPE_CHECKING:
     from envs.system import System
     from ghar.config import Config
@@ -34,21 +36,28 @@ Row = Mapping[str, Any]
 
 
 def trivial(
-    overrides: Sequence[str], folder: Path, root: Path = ROOT, names: Sequence[str] = tuple(DEMOS)
+    overrides: Sequence[str],
+    folder: Path,
+    root: Path = ROOT,
+    names: Sequence[str] = tuple(DEMOS),
+    steps: int = trivial_walks.STEPS,
 ) -> dict[str, Any]:
     """Play every system; writes its table onto its page below `root`. {system: {policy: its numbers}}
 
-    folder: where trained runs are, each under its system's name."""
+    folder: where trained runs are, each under its system's name. steps: of training on ghar/GraphWalker-v0."""
     found: dict[str, Any] = {}
     for name in names:
         system, config = _system(name, [*overrides, f"run_dir={folder / name}"])
         tables = {name: _texts(system, config)}
-        if system.decisions is not None:
+        if name == "ghar":
             tables["Navigation"] = _numbers(system, config, folder / NAVIGATION)
         found |= {title: {who: summary for who, (summary, _) in table.items()} for title, table in tables.items()}
         about = f"{config.task.name}, {len(system.cases.test)} test samples of {_patients(system)} generated patients"
         text = "\n\n".join(f"{title}, task {about}.\n\n{_table(table)}" for title, table in tables.items())
         command = " ".join(["python launch/benchmark.py trivial", *overrides])
+        if name == "graphwalker":
+            found["walks"] = own = trivial_walks.walks(steps)
+            text += f"\n\nghar/GraphWalker-v0, walks over generated patients.\n\n{trivial_walks.table(own)}"
         write_section(root / PAGES[name], f"```sh\n{command}\n```\n\n{INTRO}\n\n{text}")
     return found
 

@@ -16,6 +16,7 @@ from envs.trivial import largest_number, replies, trivial_decisions, trivial_pol
 from ghar.episode import Act
 from ghar.errors import BadInput
 from launch.bench.trivial import PAGES, trained, trivial, write_section
+from launch.bench.trivial_walks import table, walks
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=6), st.sampled_from([" ", " and ", "\n", "mg, "]))
@@ -87,3 +88,12 @@ def test_the_trained_agent_of_a_run_stands_beside_them_where_it_saw_the_same_sam
     path.write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
     with pytest.raises(BadInput, match="other samples"):
         trained(small_system, config)
+
+
+def test_the_walk_pays_for_no_thought_less_than_for_its_rule() -> None:
+    pytest.importorskip("sb3_contrib", reason="needs the extra test")
+    found = walks(steps=64, scenes=1)
+    assert found["always the same action, 0"]["reward"][0] == found["always the same action, 0"]["picks"][0] == 0
+    assert found["its own rule (greedy)"]["reward"][1] > found["always the first candidate"]["reward"][2] > 0
+    assert "less_trained" in found["largest action allowed"] and "less_trained" not in found["the trained agent"]
+    assert table(found).count("\n") == 1 + len(found)

@@ -207,10 +207,11 @@ def test_asking_through_it_keeps_each_answer_and_a_failure_loses_none(tmp_path: 
     store = tmp_path / "store.jsonl"
     with serving(until_seven, concurrency=1) as (engine, _), pytest.raises(BadInput, match="quota"):
         ask(engine, asked, store, str, seed=0, title="", batch=4)
-    assert len(store.read_text().splitlines()) == 7
+    kept = {json.loads(line)["key"] for line in store.read_text().splitlines()}
+    assert {*map(str, range(7))} <= kept and "7" not in kept  # later ones may have been under way
     with serving(echo) as (engine, server):
         answers = ask(engine, asked, store, str, seed=0, title="")
-    assert answers.values == {str(i): f"re: {i}" for i in range(12)} and len(server.came) == 5
+    assert answers.values == {str(i): f"re: {i}" for i in range(12)} and len(server.came) == 12 - len(kept)
     assert (answers.cost.prompt_tokens, answers.cost.completion_tokens) == (84, 24)
 
 

@@ -130,7 +130,7 @@ def test_a_run_starts_from_anothers_base_and_sft_and_nothing_after(tmp_path: Pat
 
 
 @pytest.mark.parametrize("change, part", [
-    ("seed=5", "seed"), ("task=read", "task"), ("model.hidden=64", "model"),
+    ("seed=5", "seed"), ("task=read", "task"), ("model.hidden=96", "model"),
     ("trainer.warmup.epochs=9", "trainer.warmup"),
 ])  # fmt: skip
 def test_runs_that_share_no_warm_up_do_not_start_from_one_another(tmp_path: Path, change: str, part: str) -> None:
