@@ -67,7 +67,7 @@ def test_every_imported_library_is_declared() -> None:
                 imported.add(node.module.split(".")[0])
     third = imported - set(sys.stdlib_module_names) - {*PACKAGES, "__future__"}
     declared = names(settings()["options"]["install_requires"])
-    for extra in ("vllm", "vllm-cpu", "gpu", "deepspeed", "ray", "service", "verifiers"):
+    for extra in ("vllm", "vllm-cpu", "gpu", "deepspeed", "ray", "service", "verifiers", "sb3"):
         declared |= names(settings()["options.extras_require"][extra])
     owners = packages_distributions()
     unknown = {m for m in third if not {d.lower().replace("_", "-") for d in owners.get(m, [m])} & declared}
@@ -95,7 +95,7 @@ def test_every_base_dependency_is_pinned_without_a_local_label() -> None:
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
     assert not [name for name, version in pins.items() if "+" in version]
     wanted = names(settings()["options"]["install_requires"])
-    for extra in ("test", "dev", "service", "verifiers"):
+    for extra in ("test", "dev", "service", "verifiers", "sb3"):
         wanted |= names(settings()["options.extras_require"][extra]) - {"ghar"}
     assert wanted <= set(pins), wanted - set(pins)
 
