@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ghar.config import Config
+from ghar.disk import whole
 from ghar.errors import BadInput
 
 WANDB, HUB = "wandb", "huggingface.co"
@@ -197,9 +198,8 @@ class Log:
                 for destination, kinds in self.sent.items():
                     for what, row in kinds.items():
                         _count(total, destination, what, row["messages"], row["bytes"])
-                half = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-                half.write_text(json.dumps({**self.about, "sent": total}, indent=1) + "\n")
-                os.replace(half, self.path)
+                with whole(self.path) as half:
+                    half.write_text(json.dumps({**self.about, "sent": total}, indent=1) + "\n")
             self.sent = {}
 
 

@@ -19,6 +19,15 @@ def test_a_system_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found["bytes of a connection on purpose"] > 0
 
 
+def _sends_nothing(script: str) -> None:
+    try:
+        bench._check()
+    except BadInput as error:
+        pytest.skip(str(error))
+    found = bench.counted(["-c", script], stop=240.0)
+    assert found["code"] == 0 and found["bytes"] == 0, found
+
+
 RAY = """
 import os, time, ray
 from trainers.ray.start import start_ray
@@ -32,12 +41,7 @@ time.sleep(5)  # by then its dashboard's process has asked what it asks
 def test_ray_does_not_ask_in_which_cloud_it_runs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("http_proxy", "http://the.users.own:8080")
-    try:
-        bench._check()
-    except BadInput as error:
-        pytest.skip(str(error))
-    found = bench.counted(["-c", RAY], stop=240.0)
-    assert found["code"] == 0 and found["bytes"] == 0, found
+    _sends_nothing(RAY)
 
 
 GROUP = """
@@ -58,9 +62,4 @@ assert ray.get(group.remote(), timeout=120) == 1
 def test_workers_of_a_run_that_sends_nothing_ask_no_name_server(monkeypatch: pytest.MonkeyPatch):
     """torch.distributed asks one what its own machine is called: two questions of 81 bytes where no one answers."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        bench._check()
-    except BadInput as error:
-        pytest.skip(str(error))
-    found = bench.counted(["-c", GROUP], stop=240.0)
-    assert found["code"] == 0 and found["bytes"] == 0, found
+    _sends_nothing(GROUP)

@@ -140,10 +140,10 @@ def made_up(
         shown = {code for case in cases for code in _codes(case)} if last else set[str]()
         for kind, part in enumerate(found.visits[int(place)]):
             codes: dict[str, None] = {}
+            known = [i for i, rare in enumerate(found.rare[kind]) if rare in shown] if shown else []
             for code in part:
                 if code is None:
                     own = shared[kind] if rng.random() < SHARED else np.arange(len(found.rare[kind]))
-                    known = [i for i, rare in enumerate(found.rare[kind]) if rare in shown]
                     if known:
                         own = known if rng.random() < SHARED else own
                     drawn = int(rng.choice(own))
