@@ -180,7 +180,7 @@ class ExamplesCorpus:
         if selector not in NEEDS:
             return Silent()
         assert self.engine is not None  # `refused` looked
-        return EngineScorer(self.engine, self.walkers.prompt, self.walkers.by_split["train"])
+        return EngineScorer(self.engine, self.walkers.prompt, self.walkers.known)
 
 
 class Silent:

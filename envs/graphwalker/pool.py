@@ -78,20 +78,20 @@ class Material(Generic[S]):
     ceilings: Callable[[Sequence[int]], Mapping[str, float] | None] = lambda patients: None
 
     @cached_property
-    def train_ids(self) -> tuple[str, ...]:
-        """Sample ids of the pool's rows: the training samples, which all encoders take first."""
-        return self.found.sample_ids[: len(self.splits.train)]
+    def pool_ids(self) -> tuple[str, ...]:
+        """Sample ids of the pool's rows: samples whose outcomes are known, which all encoders take first."""
+        return self.found.sample_ids[: len(self.splits.known)]
 
     @cached_property
     def graph(self) -> PatientGraph:
-        """The training patients' graph, built when a walk first asks for it."""
+        """The graph of the pool's patients, built when a walk first asks for it."""
         method = METHODS.get(self.settings.variant, "leiden")
-        vectors = self.found.of(self.train_ids)
-        return build_graph(vectors, self.train_ids, k=self.settings.k_g, method=method, seed=self.seed)
+        vectors = self.found.of(self.pool_ids)
+        return build_graph(vectors, self.pool_ids, k=self.settings.k_g, method=method, seed=self.seed)
 
     def texts(self) -> list[str]:
-        """What prompts are made of, of the training patients alone: to train a tokenizer on."""
-        return [self.head, *(self.shown(sample) for sample in self.splits.train)]
+        """What prompts are made of, of the pool's patients alone: to train a tokenizer on."""
+        return [self.head, *(self.shown(sample) for sample in self.splits.known)]
 
     @property
     def usual(self) -> int:
@@ -103,11 +103,16 @@ class Material(Generic[S]):
 @dataclass(frozen=True, eq=False)
 class Walkers:
     """Everyone that a selector can be asked about, cut to one reader's context. by_split: patients; those of "train"
-    are the pool."""
+    and "pool" may be shown to others."""
 
     material: Material[Any]
     prompt: Prompt
     by_split: Mapping[str, tuple[Patient, ...]]
+
+    @cached_property
+    def known(self) -> tuple[Patient, ...]:
+        """The pool: patients who may be shown to others."""
+        return (*self.by_split["train"], *self.by_split["pool"])
 
     @cached_property
     def patients(self) -> dict[str, Patient]:
@@ -122,9 +127,9 @@ class Walkers:
     @cached_property
     def _pool(self) -> Pool:
         material, own = self.material, self.material.settings
-        task, ids = material.task, material.train_ids
+        task, ids = material.task, material.pool_ids
         return Pool(
-            self.by_split["train"],
+            self.known,
             self.by_split["valid"],
             task.labels,
             task.question,
@@ -138,7 +143,7 @@ class Walkers:
         )
 
     def pool(self, name: Name) -> Pool:
-        """The training patients, for the selector of that name."""
+        """Whose cases may be shown, for the selector of that name."""
         selector = replace(self._pool.selector, name=name)
         return replace(self._pool, selector=selector, graph=self.material.graph if name == "graphwalker" else None)
 
@@ -150,7 +155,7 @@ class Walkers:
 
     def allowed(self, patient: Patient) -> np.ndarray:
         """bool [n]: who of the pool may be shown to a patient."""
-        pool, times = self.by_split["train"], self.material.times
+        pool, times = self.known, self.material.times
         allowed = allowed_for(patient, pool)
         if times is None:
             return allowed
@@ -166,7 +171,7 @@ class Walkers:
 
         BadInput where that holds for all of them, and, without data.earlier, where it holds for anyone at all.
         """
-        pool, test, k = self.by_split["train"], self.by_split["test"], self.material.settings.k
+        pool, test, k = self.known, self.by_split["test"], self.material.settings.k
         if self.material.times is not None:
             few = [patient for patient in test if not self.enough(patient)]
             if few and len(few) == len(test):
@@ -189,8 +194,8 @@ def cut_to(material: Material[Any], reader: Reader) -> Walkers:
         return tuple(material.piece(prompt, reader, sample) for sample in samples)
 
     parts = material.splits
-    by_split = {"train": patients(parts.train), "valid": patients(parts.valid), "test": patients(parts.test)}
-    return Walkers(material, prompt, by_split)
+    by_split = {"train": parts.train, "pool": parts.pool, "valid": parts.valid, "test": parts.test}
+    return Walkers(material, prompt, {name: patients(part) for name, part in by_split.items()})
 
 
 def dense(kind: str) -> str:
@@ -199,5 +204,5 @@ def dense(kind: str) -> str:
 
 
 def everyone(splits: Splits[S]) -> Iterator[S]:
-    """All samples, training first."""
-    yield from (*splits.train, *splits.valid, *splits.test)
+    """All samples, those whose outcomes may be shown first."""
+    yield from (*splits.known, *splits.valid, *splits.test)

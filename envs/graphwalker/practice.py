@@ -8,7 +8,7 @@ counts, and to end as they did. Since the cases' words are told as well, H(x | S
 Where the system compares before it answers, most of what is imitated is that comparison, after one to three examples:
 which rare codes the last case shares with which of them, and how that one ended.
 
-Cases are made of the training patients' newest visits without their outcomes: a few common codes are left out, and
+Cases are made of the newest visits of the pool's patients without their outcomes: a few common codes are left out, and
 other rare ones put in the places of the rare ones. Cases of an exercise share visits, so that some are alike in all
 that does not count.
 """
@@ -49,7 +49,7 @@ Codes = tuple[str | None, ...]  # None: the place of a rare code
 
 @dataclass(frozen=True)
 class Material:
-    """visits: diagnoses and medications of the training patients' newest visits that have a rare code. rare: those
+    """visits: diagnoses and medications of the newest visits of those in the pool that have a rare code. rare: those
     codes, diagnoses and medications."""
 
     visits: tuple[tuple[Codes, Codes], ...]
@@ -81,7 +81,7 @@ def practice(
     text: Callable[[Sample], str],
     compare: bool,
 ) -> Practice | None:
-    """Exercises over the codes of the training `samples`; None where too few of them are rare.
+    """Exercises over the codes of the pool's `samples`; None where too few of them are rare.
 
     task: name, question and labels. text: of a sample as prompts show it, whatever its length. compare: whether the
     system compares before it answers.

@@ -59,7 +59,7 @@ def assemble(material: Material[Any], config: Config, reader: Reader) -> System[
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
     clinical = ClinicalNumbers(task, cast("Mapping[str, Exam] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
-    weights = cache(lambda: rarity([patient.text for patient in walkers.by_split["train"]]).weights)
+    weights = cache(lambda: rarity([patient.text for patient in walkers.known]).weights)
     lists = "time_series" not in material.selectors and exams is None  # of visits, whose items are codes
     return System(
         NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec).episode, corpus,
@@ -122,6 +122,7 @@ def _ceilings(material: Material[Any], cases: Sequence[WalkerCase]) -> Mapping[s
 def counts(material: Material[Any], without: int) -> dict[str, int]:
     """How many cases there are, and, with data.earlier, how many of the test are shown no example."""
     parts = {"train": material.splits.train, "validation": material.splits.valid, "test": material.splits.test}
+    parts |= {"pool": material.splits.pool} if material.splits.pool else {}
     found = {f"{name} samples": len(samples) for name, samples in parts.items()}
     return found if material.times is None else {**found, "test samples with too few outcomes known before": without}
 

@@ -37,7 +37,7 @@ def visits_material(records: Records, settings: Settings) -> Material[Sample]:
     task, head = records.task, visits_head(records.task)
     exercises = None
     if config.model.kind == "demo":
-        exercises = practice((task.name, task.question, task.labels), head, splits.train, names, shown,
+        exercises = practice((task.name, task.question, task.labels), head, splits.known, names, shown,
                              settings.inference == "compare")  # fmt: skip
     return Material(
         settings, config.seed, task, head, splits, found, found, model, piece, shown,
@@ -52,7 +52,8 @@ def _ceilings(records: Records, k: int, asked: Sequence[int]) -> Mapping[str, fl
     truth = records.cases_truth
     if truth is None:
         return None
-    return truth.ceilings(asked, [sample.subject_id for sample in records.splits.train], k)
+    pool, trained = ([sample.subject_id for sample in some] for some in (records.splits.known, records.splits.train))
+    return truth.ceilings(asked, pool, trained, k)
 
 
 def _times(samples: Sequence[Sample]) -> dict[str, tuple[int, int]]:

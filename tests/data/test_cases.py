@@ -62,13 +62,17 @@ def test_what_cases_tell_is_what_counting_every_course_tells(seed: int) -> None:
 @given(SEEDS, st.integers(1, 3))
 def test_the_ceiling_is_that_of_the_best_set_of_cases(seed: int, k: int) -> None:
     asked, pool = people(seed, 2), people(seed + 1, 7)
-    found = ceilings(asked, pool, k)
+    trained = pool[:3]
+    found = ceilings(asked, pool, trained, k)
     best = [max(directly(p.phenotypes, list(s)).max() for size in range(k + 1) for s in combinations(pool, size))
             for p in asked]  # fmt: skip
     assert found["examples"] == pytest.approx(np.mean(best))
     assert found["parametric"] == pytest.approx(np.mean([directly(p.phenotypes, []).max() for p in asked]))
     holders = [[case for case in pool if set(case.phenotypes) & set(p.phenotypes)] for p in asked]
-    memory = [directly(p.phenotypes, cases).max() for p, cases in zip(asked, holders, strict=True)]
+    known = [directly(p.phenotypes, cases).max() for p, cases in zip(asked, holders, strict=True)]
+    assert found["pool"] == pytest.approx(np.mean(known))
+    learned = [[case for case in cases if any(case is one for one in trained)] for cases in holders]
+    memory = [directly(p.phenotypes, cases).max() for p, cases in zip(asked, learned, strict=True)]
     assert found["memory"] == pytest.approx(np.mean(memory))
     assert found["parametric"] <= found["examples"] + 1e-12 and found["truth"] == EXACT
 
@@ -77,7 +81,10 @@ def test_only_phenotypes_tell() -> None:
     rng = np.random.default_rng(0)
     courses = draw_courses(rng)
     assert np.bincount(courses).tolist() == [story.FAMILIES * story.PHENOTYPES // COURSES] * COURSES
-    drawn = [draw_person(rng, courses) for _ in range(4000)]
+    drawn = [draw_person(rng, courses, new=number % 2 == 1) for number in range(4000)]
+    for new in (False, True):
+        own = {p % story.PHENOTYPES for person in drawn[new::2] for p in person.phenotypes}
+        assert own == set(range(story.OLD, story.PHENOTYPES) if new else range(story.OLD))
     right = np.mean([p.outcome == courses[list(p.phenotypes)].max() for p in drawn])
     assert right == pytest.approx(EXACT, abs=0.015)
     singles = [p for p in drawn if len(p.phenotypes) == 1]
@@ -92,12 +99,15 @@ def test_the_files_read_as_any_meds_folder(tmp_path: Path) -> None:
     records = Records(load(["system=graphwalker", "data=demo_cases", "task=labels", "data.patients=60",
                             f"data.cache={tmp_path}"]))  # fmt: skip
     splits, truth = records.splits, load_cases(records.root)
-    assert [len(part) for part in (splits.train, splits.valid, splits.test)] == [36, 6, 18]
+    assert [len(part) for part in (splits.train, splits.pool, splits.valid, splits.test)] == [18, 18, 6, 18]
+    ids = {name: [s.subject_id for s in getattr(splits, name)] for name in ("train", "known", "test")}
+    found = truth.ceilings(ids["test"], ids["known"], ids["train"], 3)
+    assert found["memory"] == pytest.approx(found["parametric"]) and found["parametric"] < found["examples"]
     assert records.task.labels == LABELS and records.cohort.generated and not records.credentialed(records.cohort)
     codes = pl.read_parquet(records.root / "courses.parquet")
     course = dict(codes.select("code", "course").iter_rows())
     right = 0
-    for sample in splits.train:
+    for sample in splits.known:
         [visit] = sample.history
         own = [course[code] for code in visit.diagnoses if code in course]
         person = truth.people[sample.subject_id]
@@ -106,7 +116,7 @@ def test_the_files_read_as_any_meds_folder(tmp_path: Path) -> None:
         ]
         assert sample.label == person.outcome
         right += sample.label == max(own)
-    assert right >= 0.8 * len(splits.train)
+    assert right >= 0.8 * len(splits.known)
 
 
 def test_the_same_parameters_give_the_same_world(tmp_path: Path) -> None:

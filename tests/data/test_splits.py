@@ -85,6 +85,10 @@ def test_a_split_that_comes_with_the_data():
     samples = samples_of([1, 2, 3, 1])
     splits = split_as_given(samples, {1: "train", 2: "tuning", 3: "held_out", 4: "train"})
     assert [len(p) for p in (splits.train, splits.valid, splits.test)] == [2, 1, 1]
+    assert splits.pool == () and splits.known == splits.train
+    pooled = split_as_given(samples_of([1, 2, 3, 4]), {1: "train", 2: "tuning", 3: "held_out", 4: "pool"})
+    assert [s.subject_id for s in pooled.pool] == [4] and pooled.known == (*pooled.train, *pooled.pool)
+    assert 4 not in {s.subject_id for s in (*pooled.train, *pooled.valid, *pooled.test)}
     with pytest.raises(BadInput, match="Patient 3 has split None"):
         split_as_given(samples, {1: "train", 2: "tuning"})
     with pytest.raises(BadInput, match="empty split"):

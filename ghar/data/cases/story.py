@@ -2,11 +2,14 @@
 
 Families. There are 10 families of disease. Each has 6 signs, common conditions, and 20 phenotypes, rare conditions with
 invented names. Each phenotype has a course, 0 to 3, drawn anew for every world: what a phenotype means
-stands in no textbook, and nothing else a patient has says anything of it.
+stands in no textbook, and nothing else a patient has says anything of it. Half of each family's phenotypes are old, the
+others new, as diseases are that come up when a model has been trained.
 
 Patients. A patient has one visit. Two thirds have one family, with 4 of its signs and one of its phenotypes; the others
 have two families, with 2 signs and a phenotype of each. Signs and phenotypes are independent within a family.
-A record lists the signs first, in any order, and then what was found last, the phenotypes.
+A record lists the signs first, in any order, and then what was found last, the phenotypes. Patients whose outcomes a
+model is trained on have old phenotypes alone; who is asked about has new ones alone. Cases of both may be shown: those
+of the training patients, and of a pool of patients with new phenotypes, whose outcomes nothing is trained on.
 
 Outcome. The highest course among a patient's phenotypes, with probability 0.95; else one of the other three.
 
@@ -15,19 +18,21 @@ case tells by a shared phenotype, and a patient with two families needs cases of
 
     parametric  without any case: how many phenotypes the patient has.
     examples    with those k training cases that together tell most.
+    pool        with every case that may be shown.
     memory      with every training case, as a model that learned their outcomes by heart may know them.
     truth       with every course known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import numpy as np
 
 FAMILIES, SIGNS, PHENOTYPES = 10, 6, 20  # signs and phenotypes of each family
+OLD = 10  # of a family's phenotypes, the first ones
 COURSES, EXACT = 4, 0.95
 TWO = 1 / 3  # of the patients have two families
 SHOWN = {1: 4, 2: 2}  # families of a patient -> signs shown of each
@@ -52,13 +57,14 @@ def draw_courses(rng: np.random.Generator) -> np.ndarray:
     return rng.permutation(np.resize(np.arange(COURSES), FAMILIES * PHENOTYPES))
 
 
-def draw_person(rng: np.random.Generator, courses: np.ndarray) -> Person:
-    """One patient."""
+def draw_person(rng: np.random.Generator, courses: np.ndarray, new: bool) -> Person:
+    """One patient. new: whether the phenotypes are new ones."""
+    low, high = (OLD, PHENOTYPES) if new else (0, OLD)
     families = rng.permutation(FAMILIES)[: 2 if rng.random() < TWO else 1]
     shown = SHOWN[len(families)]
     signs = [(int(f), int(s)) for f in families for s in rng.permutation(SIGNS)[:shown]]
     signs = tuple(signs[i] for i in rng.permutation(len(signs)))
-    phenotypes = tuple(int(f) * PHENOTYPES + int(rng.integers(PHENOTYPES)) for f in families)
+    phenotypes = tuple(int(f) * PHENOTYPES + int(rng.integers(low, high)) for f in families)
     outcome = int(courses[list(phenotypes)].max())
     if rng.random() >= EXACT:
         outcome = int((outcome + rng.integers(1, COURSES)) % COURSES)
@@ -72,23 +78,35 @@ def outcome_law() -> np.ndarray:
     )
 
 
-def ceilings(asked: Sequence[Person], pool: Sequence[Person], k: int) -> dict[str, float]:
+def ceilings(asked: Sequence[Person], pool: Sequence[Person], trained: Sequence[Person], k: int) -> dict[str, float]:
     """Best expected accuracy on the patients `asked`, by what is known. pool: whose cases may be shown, at most `k`.
+    trained: whose outcomes a model learns from.
 
     Courses are taken as independent and alike, those of a case's other phenotypes as well, unless the patient has them.
     """
+    shown, learned = _holders(pool), _holders(trained)
+    found = {"parametric": 0.0, "examples": 0.0, "pool": 0.0, "memory": 0.0, "truth": EXACT}
+    for person in asked:
+        prior, cases = _believed(person.phenotypes), _sharing(person, shown)
+        found["parametric"] += float((prior @ _answers(len(person.phenotypes))).max()) / len(asked)
+        found["examples"] += _best(person.phenotypes, cases, k) / len(asked)
+        found["pool"] += float(told_by(person.phenotypes, cases).max()) / len(asked)
+        found["memory"] += float(told_by(person.phenotypes, _sharing(person, learned)).max()) / len(asked)
+    return found
+
+
+def _holders(people: Sequence[Person]) -> dict[int, list[Person]]:
+    """Who has each phenotype."""
     holders: dict[int, list[Person]] = {}
-    for person in pool:
+    for person in people:
         for phenotype in person.phenotypes:
             holders.setdefault(phenotype, []).append(person)
-    found = {"parametric": 0.0, "examples": 0.0, "memory": 0.0, "truth": EXACT}
-    for person in asked:
-        prior = _believed(person.phenotypes)
-        found["parametric"] += float((prior @ _answers(len(person.phenotypes))).max()) / len(asked)
-        cases = {id(case): case for p in person.phenotypes for case in holders.get(p, ())}.values()
-        found["examples"] += _best(person.phenotypes, [*cases], k) / len(asked)
-        found["memory"] += float(told_by(person.phenotypes, [*cases]).max()) / len(asked)
-    return found
+    return holders
+
+
+def _sharing(person: Person, holders: Mapping[int, Sequence[Person]]) -> list[Person]:
+    """Those with one of the person's phenotypes, each once."""
+    return [*{id(case): case for p in person.phenotypes for case in holders.get(p, ())}.values()]
 
 
 def told_by(phenotypes: Sequence[int], cases: Sequence[Person]) -> np.ndarray:

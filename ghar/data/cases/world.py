@@ -1,6 +1,7 @@
 """Write the world of cases as a MEDS folder with a label file, and its truth beside it.
 
-data/0.parquet, metadata/codes.parquet, metadata/subject_splits.parquet (6:1:3), visits.parquet, ghar.json as the reader
+data/0.parquet, metadata/codes.parquet, metadata/subject_splits.parquet (train, pool, tuning
+and held_out, 3:3:1:3), visits.parquet, ghar.json as the reader
 of MEDS takes them; labels/course.parquet and labels/course.json, the question in words; truth.parquet (one row a
 patient: subject_id, phenotypes, outcome), courses.parquet (code, course), and manifest.json, which says that every
 patient is generated. The story: story.py.
@@ -26,8 +27,8 @@ from ghar.errors import BadInput
 
 NAME = "demo_cases"
 TASK = "course"  # name of the files of labels
-FORMAT = 1  # raise it when the same parameters would give another world
-SPLIT = {"train": 0.6, "tuning": 0.1, "held_out": 0.3}
+FORMAT = 2  # raise it when the same parameters would give another world
+SPLIT = {"train": 0.3, "pool": 0.3, "tuning": 0.1, "held_out": 0.3}
 FIRST_ID = 60_000_001
 DAY = 86_400_000_000  # microseconds
 START = np.datetime64("2150-01-01T08:00:00", "us").astype(np.int64)
@@ -47,9 +48,11 @@ class CasesTruth:
 
     people: Mapping[int, Person]
 
-    def ceilings(self, asked: Iterable[int], pool: Iterable[int], k: int) -> dict[str, float]:
+    def ceilings(
+        self, asked: Iterable[int], pool: Iterable[int], trained: Iterable[int], k: int
+    ) -> dict[str, float]:
         """`story.ceilings` of patients by their ids."""
-        return story.ceilings([self.people[i] for i in asked], [self.people[i] for i in pool], k)
+        return story.ceilings(*([self.people[i] for i in some] for some in (asked, pool, trained)), k)
 
 
 def cases_folder(cache: Path, seed: int, patients: int) -> Path:
@@ -80,8 +83,9 @@ def _write(folder: Path, about: Mapping[str, Any]) -> None:
         (folder / part).mkdir()
     rng = np.random.default_rng(np.random.SeedSequence(about["seed"], spawn_key=(21,)))
     courses = story.draw_courses(rng)
-    people = [story.draw_person(rng, courses) for _ in range(about["patients"])]
-    ids = [FIRST_ID + number for number in range(len(people))]
+    ids = [FIRST_ID + number for number in range(about["patients"])]
+    split = _split(ids, rng)
+    people = [story.draw_person(rng, courses, new=part != "train") for part in split["split"]]
     starts = START + np.sort(rng.integers(0, 3650, len(people))) * DAY
     signs, phenotypes = _codes()
     rows = []
@@ -105,7 +109,7 @@ def _write(folder: Path, about: Mapping[str, Any]) -> None:
     labels = pl.DataFrame({"subject_id": ids, "prediction_time": at, "integer_value": outcomes})
     labels.write_parquet(folder / "labels" / f"{TASK}.parquet")
     (folder / "labels" / f"{TASK}.json").write_text(json.dumps(QUESTION, indent=1) + "\n")
-    _split(ids, rng).write_parquet(folder / "metadata" / "subject_splits.parquet")
+    split.write_parquet(folder / "metadata" / "subject_splits.parquet")
     told = {"subject_id": ids, "phenotypes": [list(person.phenotypes) for person in people], "outcome": outcomes}
     pl.DataFrame(told).write_parquet(folder / "truth.parquet")
     pl.DataFrame({"code": [code for code, _ in phenotypes], "course": courses}).write_parquet(
@@ -127,7 +131,7 @@ def _codes() -> tuple[dict[tuple[int, int], tuple[str, str]], list[tuple[str, st
 
 def _split(ids: list[int], rng: np.random.Generator) -> pl.DataFrame:
     order = rng.permutation(ids)
-    cuts = np.round(np.cumsum(list(SPLIT.values())[:2]) * len(order)).astype(int)
+    cuts = np.round(np.cumsum([*SPLIT.values()][:-1]) * len(order)).astype(int)
     parts = np.split(order, cuts)
     names = [name for name, part in zip(SPLIT, parts, strict=True) for _ in range(len(part))]
     return pl.DataFrame({"subject_id": np.concatenate(parts), "split": names}).sort("subject_id")

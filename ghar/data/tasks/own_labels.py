@@ -68,7 +68,8 @@ def split_samples(
         splits = split_by_patient(samples, task.split, task.split_seed, everyone)
     else:
         splits = split_as_given(samples, own)
-    return Splits(splits.train[: task.max_train], splits.valid[: task.max_valid], splits.test[: task.max_test])
+    kept = splits.train[: task.max_train], splits.valid[: task.max_valid], splits.test[: task.max_test]
+    return Splits(*kept, splits.pool)
 
 
 def _label_path(data: Data, name: str) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -26,11 +26,20 @@ S = TypeVar("S", bound=Labelled)
 
 @dataclass(frozen=True)
 class Splits(Generic[S]):
-    """Samples of disjoint patients, in the order they came in."""
+    """Samples of disjoint patients, in the order they came in.
+
+    pool: further samples whose outcomes may be shown as examples, and which nothing is ever trained on.
+    """
 
     train: tuple[S, ...]
     valid: tuple[S, ...]
     test: tuple[S, ...]
+    pool: tuple[S, ...] = ()
+
+    @property
+    def known(self) -> tuple[S, ...]:
+        """Samples whose outcomes may be shown as examples."""
+        return (*self.train, *self.pool)
 
 
 def split_by_patient(
@@ -71,11 +80,12 @@ def split_stratified(
 
 
 def split_as_given(samples: Sequence[S], split_of: Mapping[int, str]) -> Splits[S]:
-    """The split that comes with a data set (`ghar.data.readers.meds.read_subject_splits`): train, tuning, held_out.
+    """The split that comes with a data set (`ghar.data.readers.meds_labels.read_subject_splits`): train, tuning,
+    held_out, and where it has one a pool.
 
-    Raises BadInput for a patient without one of the three, and for an empty set.
+    Raises BadInput for a patient without one of them, and for an empty set, but for the pool.
     """
-    names = ("train", "tuning", "held_out")
+    names = ("train", "tuning", "held_out", "pool")
     for sample in samples:
         if split_of.get(sample.subject_id) not in names:
             split = split_of.get(sample.subject_id)
@@ -83,7 +93,8 @@ def split_as_given(samples: Sequence[S], split_of: Mapping[int, str]) -> Splits[
                 f"Patient {sample.subject_id} has split {split!r}, not {', '.join(names)}: correct the split."
             )
     groups = tuple({p for p, own in split_of.items() if own == name} for name in names)
-    return _assign(samples, groups, names)
+    pool = tuple(sample for sample in samples if sample.subject_id in groups[3])
+    return replace(_assign(samples, groups[:3], names[:3]), pool=pool)
 
 
 def _check(ratios: tuple[float, ...]) -> None:

@@ -115,7 +115,7 @@ def test_prompts_are_the_pieces_that_selectors_score(read: tuple[Config, System[
     for episode in played(config, system, "semantic_emb", policy):
         found, [act] = episode.trace[0].result, [r.effect for r in episode.trace if isinstance(r.effect, Act)]
         assert isinstance(found, Examples)
-        pool = walkers.by_split["train"]
+        pool = walkers.known
         pieces = [walkers.prompt.head, *(pool[row].shown for row in found.selection.shots)]
         ids = [i for piece in (*pieces, walkers.patients[episode.sample_id].asked) for i in piece]
         tokenizer = walkers.prompt.tokenizer
