@@ -34,7 +34,7 @@ from ghar.kg.paths import path_graph_of
 from ghar.kg.scripted_summaries import reply as scripted_summary
 from ghar.kg.summaries import summarise
 from ghar.kg.themes import Theme, theme_of
-from ghar.kg.triples import ConceptGraphs
+from ghar.kg.triples import SOURCES, ConceptGraphs
 from ghar.kg.umls import Umls
 from ghar.llm.engines import engine_key, named_engine
 from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
@@ -149,7 +149,8 @@ def _graphs(build: _Build) -> Path:
     spec = ConstructSpec(own.concepts, own.path_length, own.path_count, own.path_nodes)
     links, abstracts, graph = sorted(records.links.nodes.items()), abstracts_of(records, own), records.graph
     papers = None if abstracts is None else (abstracts.fingerprint, build.encoder.key)
-    inputs = (_digest(sets), _fingerprint(graph), links, papers, build.answers.name, spec, build.seed)
+    some = () if set(own.sources) == set(SOURCES) else (sorted(own.sources),)
+    inputs = (_digest(sets), _fingerprint(graph), links, papers, build.answers.name, spec, build.seed, *some)
 
     def make(folder: Path) -> dict[str, Any]:
         extractor = scripted_extractor(records.primekg) if own.expert == "scripted" else str
@@ -164,6 +165,7 @@ def _graphs(build: _Build) -> Path:
                 engine=engine,
                 folder=build.answers,
                 seed=build.seed,
+                sources=own.sources,
             )
         graphs.write(folder / "graphs")
         return report.as_dict()

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 from envs.kare.episode import KareCase, Prompts, both_prompt, join_both, knowledge_text, label_prompt, reason_prompt
 from envs.kare.expert_chains import Chain, Chains, write_chains
-from envs.kare.methods import Player, look_up
+from envs.kare.methods import LooksUp, Player, look_up
 from envs.kare.rule import belief
 from envs.kare.scripted_expert import scripted_expert
 from envs.kare.settings import Settings
@@ -56,6 +56,7 @@ class School:
     cases: Splits[KareCase]
     player: Player
     corpus: Corpus
+    looks_up: LooksUp = "communities"
 
     def pairs(self) -> Pairs:
         """Asks the expert what it was not asked before. Chains for validation patients are written for two_in_one
@@ -75,7 +76,7 @@ class School:
 
     def _knowledge(self, cases: Sequence[KareCase]) -> dict[str, str]:
         def request(case: KareCase) -> Retrieve | None:
-            return look_up("communities", self.player.top_n, case)
+            return look_up(self.looks_up, self.player.top_n, case)
 
         return look_up_all(cases, request, self.corpus, self.player.tokens, self.player.count)
 

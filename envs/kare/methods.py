@@ -5,10 +5,13 @@ kare               communities   1 of each label   as system.tasks   the trained
 no_reasoning       communities   1 of each label   none              the trained model's
 no_knowledge       nothing       1 of each label   as system.tasks   the trained model's
 no_similar         communities   no                as system.tasks   the trained model's
+kare_sft           communities   1 of each label   as system.tasks   the distilled model's, before RL
 label_only         communities   1 of each label   none              the base model's after SFT on labels alone
+rag_tuned          abstracts     1 of each label   none              the same, of contexts with abstracts
 backbone           communities   1 of each label   none              the model's before any training
 kare_base          communities   1 of each label   as system.tasks   the same
 kare_zero_shot     communities   no                in one reply      the same; the prompt says what to weigh
+kare_few_shot      communities   1 of each label   in one reply      ... N = 2
 zero_shot          nothing       no                in one reply      ... base context only
 few_shot           nothing       1 of each label   in one reply      ... N = 2; few_shot_4: N = 4
 rag                abstracts     no                in one reply      ... classic RAG
@@ -35,7 +38,7 @@ from ghar.retrieval.community_corpus import SelectCommunities
 
 LooksUp = Literal["communities", "abstracts", "nothing"]
 RULE = "rule"  # of System.fixed
-LABELS = "label_only"  # of System.stages
+LABELS, TUNED_RAG = "label_only", "rag_tuned"  # of System.stages
 REASONING: dict[str, Reasoning] = {
     "multitask": "beside", "multitask_weighted": "beside", "two_in_one": "within", "label_only": "none"
 }  # fmt: skip
@@ -65,10 +68,13 @@ def variants_of(own: Settings, advice: str, abstracts: bool) -> dict[str, Varian
         "no_reasoning": Variant("no_reasoning", "KARE without reasoning", Method("communities", 1, "none")),
         "no_knowledge": Variant("no_knowledge", "KARE without communities", Method("nothing", 1, how)),
         "no_similar": Variant("no_similar", "KARE without similar patients", Method("communities", 0, how)),
+        "kare_sft": Variant("kare_sft", "KARE before RL", Method("communities", 1, how), "sft"),
         LABELS: Variant(LABELS, "labels alone", Method("communities", 1, "none"), LABELS),
+        TUNED_RAG: Variant(TUNED_RAG, "fine-tuned, classic RAG", Method("abstracts", 1, "none"), TUNED_RAG),
         "backbone": Variant("backbone", "backbone in KARE's context", Method("communities", 1, "none"), "base"),
         "kare_base": Variant("kare_base", "backbone that reasons", Method("communities", 1, how), "base"),
         "kare_zero_shot": _asked("kare_zero_shot", "zero-shot with communities", "communities", 0, advice),
+        "kare_few_shot": _asked("kare_few_shot", "few-shot with communities", "communities", 1, advice),
         "zero_shot": _asked("zero_shot", "zero-shot", "nothing", 0, advice),
         "few_shot": _asked("few_shot", "few-shot, N=2", "nothing", 1, advice),
         "few_shot_4": _asked("few_shot_4", "few-shot, N=4", "nothing", 2, advice),
@@ -78,7 +84,7 @@ def variants_of(own: Settings, advice: str, abstracts: bool) -> dict[str, Varian
         "scripted": Variant("scripted", "rule with communities", Method("communities", 1, "beside"), RULE),
         "scripted_base": Variant("scripted_base", "rule without communities", Method("nothing", 1, "beside"), RULE),
     }
-    return {name: variant for name, variant in found.items() if abstracts or name != "rag"}
+    return {name: variant for name, variant in found.items() if abstracts or name not in ("rag", TUNED_RAG)}
 
 
 def _asked(name: str, title: str, looks_up: LooksUp, similar: int, advice: str) -> Variant:

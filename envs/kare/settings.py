@@ -21,6 +21,8 @@ class Settings:
     abstracts: str | None = None  # folder of abstracts, JSONL or CSV; null generates them for the demo world
     # paper; released: decay over all nodes, one theme relevance a summary; then the rows of Figure 3
     variant: Literal["paper", "released", "no_hits", "no_decay", "no_coherence", "no_recency", "no_theme"] = "paper"
+    # of the concepts' graph: paths of the biomedical graph, triples from abstracts (corpus), what the expert knows
+    sources: tuple[Literal["graph", "corpus", "model"], ...] = ("graph", "corpus", "model")
     concepts: Count = 20  # co-occurring concepts of a patient that paths are looked for between, X
     path_length: Count = 7  # edges of a path at most
     path_count: Count = 40  # paths of a pair at most
@@ -59,6 +61,8 @@ def sizes(config: Config, own: Settings) -> Sizes:
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""
+    if not own.sources or len(set(own.sources)) < len(own.sources):
+        yield f"system.sources={list(own.sources)} must name at least one source, each once: correct it."
     found = sizes(config, own)
     if found.small >= found.large:
         yield f"system.small={found.small} must be below system.large={found.large}: correct them."

@@ -24,7 +24,7 @@ from envs.kare.corpus import KareCorpus, Names, PatientGraphs, equations
 from envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
 from envs.kare.learner import Learner
 from envs.kare.lessons import School, look_up_all
-from envs.kare.methods import LABELS, LISTED, RULE, Player, look_up, variants_of
+from envs.kare.methods import LABELS, LISTED, RULE, TUNED_RAG, LooksUp, Player, look_up, variants_of
 from envs.kare.practice import practice
 from envs.kare.rows import Rows
 from envs.kare.rule import belief, rule_of
@@ -83,7 +83,7 @@ class Kare:
             texts=self.texts,
             practice=self.practice,
             pairs=self.pairs,
-            stages={LABELS: self.label_pairs},
+            stages={LABELS: self.label_pairs, TUNED_RAG: partial(self.label_pairs, looks_up="abstracts")},
             row=rows.row,
             numbers=rows.numbers,
             summary=partial(self._summary, learner),
@@ -120,9 +120,9 @@ class Kare:
         """What a model is distilled on."""
         return self._school(reader, self.own).pairs()
 
-    def label_pairs(self, reader: Reader) -> Pairs:
-        """What the model that learns labels alone is trained on, from the same contexts."""
-        return self._school(reader, replace(self.own, tasks="label_only")).pairs()
+    def label_pairs(self, reader: Reader, looks_up: LooksUp = "communities") -> Pairs:
+        """What the model that learns labels alone is trained on, from the same contexts, or from those of classic RAG."""
+        return self._school(reader, replace(self.own, tasks="label_only"), looks_up).pairs()
 
     def ceilings(self, cases: Sequence[KareCase]) -> dict[str, float] | None:
         """What the communities of these cases allow at best, all of those that are found: who counts more tokens is
@@ -134,9 +134,9 @@ class Kare:
         shown = look_up_all(cases, request, self.corpus, UNCUT, words)
         return kare_ceilings(law, belief(self.records).knowledge, cases, shown)
 
-    def _school(self, reader: Reader, own: Settings) -> School:
+    def _school(self, reader: Reader, own: Settings, looks_up: LooksUp = "communities") -> School:
         cases = CutSplits(self.records.splits, Writer(self.near, self.records.config.env, reader.count))
-        return School(self.records, own, cases, self._player(reader), self.corpus)
+        return School(self.records, own, cases, self._player(reader), self.corpus, looks_up)
 
     def _player(self, reader: Reader) -> Player:
         config = self.records.config
@@ -170,8 +170,9 @@ def build(records: Records, settings: Settings) -> System[KareCase]:
     config = records.config
     theme_of(records.task.name)
     papers = abstracts_of(records, settings)
-    if papers is None and "rag" in (config.eval.variants or ()):
-        raise BadInput("Variant rag looks abstracts up: set system.abstracts to their folder, or leave rag out.")
+    for name in {"rag", TUNED_RAG}.intersection(config.eval.variants or ()):
+        if papers is None:
+            raise BadInput(f"Variant {name} looks abstracts up: set system.abstracts to their folder, or leave it out.")
     for sentence in contradictions(config, settings):  # of another system's configuration, which asks these communities
         raise BadInput(sentence)
     encoder = load_encoder(config.retriever.kind, ENCODED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,7 @@ def construct(
     engine: Engine,
     folder: Path,
     seed: int,
+    sources: Collection[str] = SOURCES,
 ) -> tuple[ConceptGraphs, ConstructionReport]:
     """Every concept's graph G_c, their union G' (Eq. 1), and a report of what is missing.
 
@@ -77,20 +78,21 @@ def construct(
 
     nodes: code -> node of `graph`. corpus: None leaves source (b) out, and the report shows that it did. folder: where
     each answer of the engine is stored the moment it comes, so that a job that was stopped goes on; it belongs to one
-    engine, so its path should name the model. The same seed gives the same graphs.
+    engine, so its path should name the model. sources: the others are left out. The same seed gives the same graphs.
     """
     with progress(len(sets), "Filter concept sets") as advance:
         kept = keep_different(sets, SIMILAR)
         advance(len(sets))
     search = PathSearch(graph, max_length=spec.max_length, max_paths=spec.max_paths, max_nodes=spec.max_nodes)
-    known = graph_part(sets, search, nodes, spec.co_concepts)
+    known = graph_part(sets, search, nodes, spec.co_concepts if "graph" in sources else 0)
     covered = set(np.concatenate([sets[i] for i in kept.tolist()]).tolist())
     alone = [[name] for i, name in enumerate(sets.names) if i not in covered]
     about = [sets.names_of(i) for i in kept.tolist()] + alone
     parts: dict[str, EnginePart] = {}
-    if corpus is not None:
+    if corpus is not None and "corpus" in sources:
         parts["corpus"] = corpus_part(sets, about, corpus, engine, folder / "abstracts.jsonl", seed)
-    parts["model"] = model_part(about, engine, folder / "concepts.jsonl", seed)
+    if "model" in sources:
+        parts["model"] = model_part(about, engine, folder / "concepts.jsonl", seed)
     every = {name: set() for name in sets.names}  # a concept that no source knows has an empty graph, too
     graphs = union({"graph": every | known.of} | {source: part.of for source, part in parts.items()})
     counts = {source: sum(source in sources for sources in graphs.sources) for source in SOURCES}

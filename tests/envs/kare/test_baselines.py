@@ -74,6 +74,27 @@ def test_few_shot_sees_training_patients_of_each_label(system: System[KareCase])
     assert max(longer) == 4
 
 
+def test_few_shot_in_kares_context_sees_communities_and_patients_of_each_label(system: System[KareCase]) -> None:
+    acts, _ = asked(system, "kare_few_shot")
+    for act in acts:
+        case = act.facts["case"]
+        assert case.similar in act.prompt and case.similar.count("outcome: ") == len(system.task.labels)
+        assert considerations_of(system.task.name)[0] in act.prompt
+        assert {passage.kind for passage in act.facts["evidence"].passages} <= {"community"}
+        assert act.facts["knowledge"] in act.prompt
+    assert any(act.facts["knowledge"] for act in acts)
+
+
+def test_the_tuned_rag_learns_labels_from_contexts_with_abstracts(system: System[KareCase]) -> None:
+    pairs = system.stages["rag_tuned"](WORDS)
+    assert [reply for _, reply, _, _ in pairs.train] == [c.task.labels[c.label] for c in system.cases.train]
+    assert all("GENERATED ABSTRACT." in prompt for prompt, *_ in pairs.train)
+    prompts = {prompt for prompt, *_ in system.stages["label_only"](WORDS).train}
+    assert prompts.isdisjoint(prompt for prompt, *_ in pairs.train)
+    acts, _ = asked(system, "rag_tuned")
+    assert all("GENERATED ABSTRACT." in act.prompt and act.role == "predict" for act in acts)
+
+
 def test_classic_rag_sees_abstracts_within_the_budget(system: System[KareCase]) -> None:
     acts, episodes = asked(system, "rag")
     for act, episode in zip(acts, episodes, strict=True):

@@ -95,6 +95,20 @@ def test_an_extractor_that_answers_prose_is_counted(cache: Path, monkeypatch: py
     assert report["triples"]["graph"] == report["triples"]["all"] > 0
 
 
+def test_each_source_of_the_graph_can_be_left_out(cache: Path) -> None:
+    whole = report_of(configured(cache))["graphs"]["triples"]
+    assert all(whole.values())
+    for left in ("graph", "corpus", "model"):
+        some = [source for source in ("graph", "corpus", "model") if source != left]
+        report = report_of(configured(cache, f"system.sources=[{','.join(some)}]"))["graphs"]
+        assert report["triples"] == {**whole, left: 0, "all": report["triples"]["all"]}
+        assert set(report["asked"]) == {"corpus", "model"} - {left} and report["triples"]["all"] < whole["all"]
+    assert report_of(configured(cache, "system.sources=[model,corpus,graph]"))["graphs"]["triples"] == whole
+    for wrong in ("[]", "[graph,graph]"):
+        with pytest.raises(BadInput, match="at least one source, each once"):
+            configured(cache, f"system.sources={wrong}")
+
+
 def test_no_triple_at_all_is_bad_input(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kare_build, "named_engine", engine_of(lambda prompt: "[]"))
     (tmp_path / "MRCONSO.RRF").write_text(name("C1", "nothing of ours"))

@@ -84,8 +84,8 @@ def test_the_rules_rows_say_what_was_found_and_why(system: System[KareCase]) -> 
 
 def test_what_stands_in_the_system(system: System[KareCase]) -> None:
     assert system.main in system.variants and set(system.listed) < system.variants.keys()
-    assert {v.who for v in system.variants.values()} == {"trained", "base", "rule", "label_only"}
-    assert system.teacher == "rule" and set(system.stages) == {"label_only"}
+    assert {v.who for v in system.variants.values()} == {"trained", "sft", "base", "rule", *system.stages}
+    assert system.teacher == "rule" and set(system.stages) == {"label_only", "rag_tuned"}
     assert system.partitions and system.generated and not system.credentialed
     assert len(system.texts()) == min(50, len(system.cases.train))
     assert "test samples with a concept that has no node" in system.counts and "graph nodes" in system.counts
@@ -275,7 +275,8 @@ def test_credentialed_text_goes_nowhere_unasked() -> None:
 def test_without_abstracts_there_is_no_rag(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("envs.kare.system.abstracts_of", lambda records, own: None)
     found = built(*TINY, f"data.cache={cache}")
-    assert "rag" not in found.variants and "rag" not in found.listed
+    assert not {"rag", "rag_tuned"}.intersection(found.variants) and "rag" not in found.listed
     assert isinstance(found.corpus, KareCorpus)
-    with pytest.raises(BadInput, match=r"set system\.abstracts"):
-        built(*TINY, f"data.cache={cache}", "eval.variants=[rag]")
+    for name in ("rag", "rag_tuned"):
+        with pytest.raises(BadInput, match=rf"{name} looks abstracts up: set system\.abstracts"):
+            built(*TINY, f"data.cache={cache}", f"eval.variants=[{name}]")
