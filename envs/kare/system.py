@@ -121,7 +121,7 @@ class Kare:
         return self._school(reader, self.own).pairs()
 
     def label_pairs(self, reader: Reader, looks_up: LooksUp = "communities") -> Pairs:
-        """What the model that learns labels alone is trained on, from the same contexts, or from those of classic RAG."""
+        """What a model that learns labels alone is trained on, in the same contexts or in those of classic RAG."""
         return self._school(reader, replace(self.own, tasks="label_only"), looks_up).pairs()
 
     def ceilings(self, cases: Sequence[KareCase]) -> dict[str, float] | None:

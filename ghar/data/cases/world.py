@@ -52,7 +52,8 @@ class CasesTruth:
         self, asked: Iterable[int], pool: Iterable[int], trained: Iterable[int], k: int
     ) -> dict[str, float]:
         """`story.ceilings` of patients by their ids."""
-        return story.ceilings(*([self.people[i] for i in some] for some in (asked, pool, trained)), k)
+        first, shown, learned = ([self.people[i] for i in some] for some in (asked, pool, trained))
+        return story.ceilings(first, shown, learned, k)
 
 
 def cases_folder(cache: Path, seed: int, patients: int) -> Path:
