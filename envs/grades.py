@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from ghar.data.demo import story
 from ghar.data.demo.graph import DISPLAY, QUALIFIERS, TARGET
-from ghar.data.demo.sources import ASKS, PAST, POINTERS
+from ghar.data.demo.sources import ASKS, FAILING, PAST
 from ghar.data.demo.world import World
 from ghar.kg.names import plain
 from ghar.retrieval import like_stays, own_past
@@ -33,7 +33,11 @@ RELATIONS = {
     "gene": "phenotype_protein",
     "known drug": "drug_effect",
 }
-FURTHER = {PAST: own_past.EARLY, ASKS: like_stays.PARTS[0]}  # pointer of a further source -> the partition that answers
+FURTHER = {  # pointer of a further source -> the partition that answers
+    PAST: own_past.EARLY,
+    ASKS: like_stays.PARTS[0],
+    FAILING: own_past.NUMBERS,
+}
 ICD = "ICD10CM"
 ABSENT = plain(DISPLAY["disease_phenotype_negative"])
 NAMED_TARGET = re.compile(rf"\b{TARGET} (?:- )?([a-z]+ [a-z]+)")
@@ -144,7 +148,7 @@ def pointers(world: World, names: Mapping[str, str]) -> dict[str, str]:
 
 def pointer_codes(world: World) -> dict[str, str]:
     """The same by code."""
-    return {f"{ICD}/{code}": FURTHER.get(code, "") for code in POINTERS} if world.further.any else {}
+    return {f"{ICD}/{code}": FURTHER.get(code, "") for code in world.further.pointers} if world.further.any else {}
 
 
 def with_pointers(knowledge: Knowledge, world: World | None, names: Mapping[str, str]) -> Knowledge:

@@ -50,6 +50,7 @@ class Data:
     past: Fraction  # of the demo world's patients whose own distant past counts in every visit
     reports: Fraction  # of its visits whose outcome other patients' reports alone tell; at most a third
     chained: Fraction  # of those pasts: they name what only the graph grades
+    slopes: Fraction  # of those pasts: numbers over time tell them and no words do; with chained at most 1
     leakage: Literal["paper", "strict"]  # strict shows only what was knowable at prediction time
     codes: str | None  # folder of code tables (ghar/data/codes.py lists them); null maps nothing
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone
@@ -61,9 +62,9 @@ class Data:
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
 
     @property
-    def further(self) -> tuple[float, float, float]:
-        """past, reports and chained: what a world has beside training and the graph."""
-        return self.past, self.reports, self.chained
+    def further(self) -> tuple[float, float, float, float]:
+        """past, reports, chained and slopes: what a world has beside training and the graph."""
+        return self.past, self.reports, self.chained, self.slopes
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,12 @@ from ghar.data.demo.vocabulary import tail_words
 from ghar.episode import Episode, Evidence, Passage, Retrieve, RetrieveFor
 from ghar.kg.graph import KnowledgeGraph
 
-TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03, pain=0.9)
-UNDECIDED = Habits(flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0, pain=0.5)
+TEACHER = Habits(
+    flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03, pain=0.9, misplaced=0.9
+)
+UNDECIDED = Habits(
+    flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0, pain=0.5, misplaced=0.5
+)
 WRONG, DOUBTED = 0.03, 0.3  # shares of common topics: the teacher has the grade wrong; looked up needlessly
 SHARES = {  # of the base exercises, by decision: combining and copying names need the most practice
     "predict": 0.36, "rewrite": 0.24, "summarise": 0.13, "answer": 0.08, "retrieve": 0.05, "metapaths": 0.04,
@@ -46,7 +50,7 @@ POINTED = 0.3  # of made-up patients with each pointer to a further source
 REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
 BASE_FORMAT = 6  # raise it when the exercises or their training change
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
-GRADE = re.compile(r"grade \d (course|pain)")
+GRADE = re.compile(r"(grade|falling) \d (course|pain|a year)")
 
 
 def teacher_knowledge(records: Records) -> Knowledge:
@@ -113,8 +117,8 @@ class RedrawnGrades:
 
     def _redraw(self, passage: Passage, query: str) -> str:
         whose = (passage.ident,) if passage.kind in TOLD else ()  # rows and reports word alike what is not alike
-        parts = (*sorted(GRADE.sub(r"\1", passage.text).split(" - ")), *whose)
-        return GRADE.sub(rf"grade {derive_seed(self.seed, query, *parts) % story.GRADES} \1", passage.text)
+        parts = (*sorted(GRADE.sub(r"\2", passage.text).split(" - ")), *whose)
+        return GRADE.sub(rf"\1 {derive_seed(self.seed, query, *parts) % story.GRADES} \2", passage.text)
 
 
 @dataclass(frozen=True)

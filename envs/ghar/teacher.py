@@ -18,13 +18,15 @@ from envs.grades import Knowledge, finding, grade_in, grades_in, hop, targets_in
 from ghar.data.demo.graph import DISPLAY, TARGET
 from ghar.episode import Act, Completion, Evidence, Step
 from ghar.kg.names import plain
+from ghar.retrieval import own_past
 
 
 @dataclass(frozen=True)
 class Habits:
     """How often (probabilities) the teacher errs: flips a retrieval, names stray or repeated meta-paths, misses the
     right one, goes on although it knows enough, puts known topics first, guesses. pain: hands on of a protein the grade
-    of a pain, of which Agent-Top can make nothing, although that of the course stands beside it."""
+    of a pain, of which Agent-Top can make nothing, although that of the course stands beside it. misplaced: asks the
+    rows of years ago where only the numbers over time tell."""
 
     flip: float
     stray_path: float
@@ -33,11 +35,13 @@ class Habits:
     disorder: float
     guess: float
     pain: float = 0.0
+    misplaced: float = 0.0
 
 
 TOLD = ("row", "report")  # passages that are no facts of a graph
 PAIN = re.compile(r"grade \d pain")
 SAID = re.compile(rf"grade \d course|{TARGET} [a-z]+ [a-z]+")
+FALLING = re.compile(r"falling (\d) a year")  # the grade of what numbers tell
 
 
 class ScriptedTeacher:
@@ -90,6 +94,8 @@ class ScriptedTeacher:
         relation = relations.get(topic, relations.get(kind, ""))
         if not self._unknown(topic):
             relation = relations.get(f"known {kind}", relation)
+        if relation == own_past.NUMBERS and rng.random() < self.habits.misplaced:
+            relation = own_past.EARLY
         # communities go by the relations' names as texts show them
         wanted, menu = (relation, plain(DISPLAY.get(relation, ""))), act.facts["metapaths"]
         ids = [path.index for path in menu if path.relation in wanted]
@@ -141,12 +147,13 @@ class ScriptedTeacher:
 
 
 def _said(name: str, texts: Sequence[str]) -> str | None:
-    """What the first row or sentence that says anything of a name says: a grade of a course, or a target."""
+    """What the first row or sentence that says anything of a name says: a grade of a course, or a target; numbers that
+    fall by so much a year say as high a grade."""
     for text in texts:
         if name in text.lower():
-            found = SAID.search(text)
-            if found:
-                return found[0]
+            found, falls = SAID.search(text), FALLING.search(text)
+            if found or falls:
+                return found[0] if found else f"grade {falls[1]} course"
     return None
 
 

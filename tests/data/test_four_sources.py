@@ -13,7 +13,7 @@ from ghar.data.demo import sources, story
 from ghar.data.demo.ceilings import FURTHER, acuity_law, label_law, rare_numbers
 from ghar.data.demo.notes import write_notes
 from ghar.data.demo.source_ceilings import SOURCES, known_from, source_ceilings, told_in
-from ghar.data.demo.sources import POINTERS, Shares, draw_phenotypes
+from ghar.data.demo.sources import MEASURE, POINTERS, Shares, draw_phenotypes
 from ghar.data.demo.world import World, generate_world, world_folder
 from ghar.errors import BadInput
 
@@ -23,7 +23,7 @@ PATIENTS = 400
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("four") / "world"
-    return generate_world(root, seed=3, patients=PATIENTS, two_steps=0.25, further=(0.25, 0.2, 0.4))
+    return generate_world(root, seed=3, patients=PATIENTS, two_steps=0.25, further=(0.3, 0.2, 0.35, 0.35))
 
 
 def test_without_further_sources_the_world_is_the_one_it_was(tmp_path: Path) -> None:
@@ -75,7 +75,8 @@ def test_the_past_lies_years_before_and_belongs_to_one_patient(world: World) -> 
     rows = pl.read_csv(world.root / "hosp/omr.csv.gz", try_parse_dates=True)
     first = pl.read_csv(world.root / "hosp/admissions.csv.gz", try_parse_dates=True)
     first = first.group_by("subject_id").agg(pl.col("admittime").min())
-    course = rows.filter(~pl.col("result_value").str.contains("pain")).join(first, on="subject_id")
+    graft = rows.filter(pl.col("result_name") == "Earlier graft")
+    course = graft.filter(~pl.col("result_value").str.contains("pain")).join(first, on="subject_id")
     years = (course["admittime"].dt.date() - course["chartdate"]).dt.total_days() / 365
     assert course["subject_id"].is_unique().all() and years.is_between(4, 13).all()
     past = dict(world.truth.filter(pl.col("past").is_not_null()).select("subject_id", "past").iter_rows())
@@ -89,6 +90,37 @@ def test_the_past_lies_years_before_and_belongs_to_one_patient(world: World) -> 
         own = graph.filter((pl.col("x_name") == targets[number]) | (pl.col("y_name") == targets[number]))
         named = set(own["x_name"]) | set(own["y_name"])
         assert f"grade {past[subject]} course" in named
+
+
+def test_the_last_values_of_a_failing_graft_alone_tell_its_grade(world: World) -> None:
+    rows = _omr(world).filter(pl.col("result_name") == MEASURE)
+    told = {p: g for p, g, s in world.truth.select("subject_id", "past", "slope").iter_rows() if s}
+    assert set(rows["subject_id"]) == set(told) and len(told) > 20
+    assert _omr(world).filter(pl.col("subject_id").is_in(list(told)))["result_name"].unique().to_list() == [MEASURE]
+    whole = []
+    for subject, grade in told.items():
+        own = rows.filter(pl.col("subject_id") == subject).sort("chartdate")
+        days = own["chartdate"].cast(pl.Int32).to_numpy()
+        values = own["result_value"].cast(pl.Float64).to_numpy()
+        assert len(own) == sources.MEASURED and values.min() > 15
+        parts = slice(4, 8), slice(4), slice(8)
+        slope, before, ever = (-np.polyfit(days[part] / 365, values[part], 1)[0] for part in parts)
+        assert round(slope) == grade and round(before) != grade
+        whole.append(round(ever) == grade)
+    assert np.mean(whole) < 0.3
+    shown = pl.read_csv(world.root / "hosp/diagnoses_icd.csv.gz", infer_schema=False)
+    failing = set(shown.filter(pl.col("icd_code") == sources.FAILING)["subject_id"].cast(pl.Int64))
+    assert failing == set(told)
+
+
+def _omr(world: World) -> pl.DataFrame:
+    return pl.read_csv(world.root / "hosp/omr.csv.gz", try_parse_dates=True)
+
+
+def test_without_slopes_no_record_shows_a_failing_graft(tmp_path: Path) -> None:
+    plain = generate_world(tmp_path / "w", seed=3, patients=60, further=(0.5, 0.2, 0.3))
+    assert sources.FAILING not in plain.further.pointers and not plain.truth["slope"].any()
+    assert set(_omr(plain)["result_name"]) == {"Earlier graft"}
 
 
 def test_no_visit_has_what_a_chained_past_names(world: World) -> None:
@@ -175,8 +207,8 @@ def test_known_from_a_chain_takes_both_sources(world: World) -> None:
         assert (known_from(world, chained, names, [])[:, 2] == knows).all()
 
 
-@pytest.mark.parametrize("shares", [(1.5, 0.1, 0.1), (0.1, 0.4, 0.1), (-0.1, 0.1, 0.1)])
-def test_impossible_shares_are_refused(tmp_path: Path, shares: tuple[float, float, float]) -> None:
+@pytest.mark.parametrize("shares", [(1.5, 0.1, 0.1), (0.1, 0.4, 0.1), (-0.1, 0.1, 0.1), (0.1, 0.1, 0.6, 0.6)])
+def test_impossible_shares_are_refused(tmp_path: Path, shares: tuple[float, ...]) -> None:
     with pytest.raises(BadInput, match="must be shares"):
         generate_world(tmp_path / "w", seed=0, patients=10, further=shares)
 
@@ -187,7 +219,7 @@ def test_phenotypes_are_distinct_and_their_grades_even() -> None:
     counts = np.bincount(drawn.grade, minlength=10)
     assert counts[0] == 0 and np.ptp(counts[1:]) <= 1
     assert drawn.shows(np.array([-1, 4])).sum(axis=1).tolist() == [0, 3]
-    assert Shares(*sources.NONE).any is False and len(POINTERS) == 3
+    assert Shares(*sources.NONE).any is False and len(POINTERS) == 4
 
 
 def test_acuity_law_of_nothing_unknown() -> None:

@@ -11,7 +11,9 @@ from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, believed, find
 from ghar.data.demo.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, Step
 from ghar.kg.metapaths import MetaPath
+from ghar.retrieval import own_past
 from ghar.retrieval.community_index import CommunityPart
+from ghar.retrieval.sources import Part
 from tests.envs.parts import make_case
 
 NEVER = Habits(**{f.name: 0.0 for f in fields(Habits)})
@@ -132,6 +134,25 @@ def test_of_a_protein_it_may_hand_on_the_grade_of_a_pain():
     case, hop = replace(CASE, topics=("drug novelty",)), step("drug novelty", "drug novelty target some receptor")
     assert max(believed(KNOWN, case, (hop, step(protein, f"{protein} grade 3 pain")))) == 0
     assert max(believed(KNOWN, case, (hop, step(protein, finding(protein, 8))))) == 8
+
+
+def test_where_numbers_tell_it_may_ask_the_rows_of_years_ago():
+    """And reads what a number fell by as a grade, where it finds it."""
+    menu = tuple(Part(i, part, part, "past") for i, part in enumerate(own_past.PARTS))
+    knowledge = replace(KNOWN, relations={"disease failing graft": own_past.NUMBERS, "disease": own_past.EARLY})
+
+    def asked(topic: str, seed: int) -> str:
+        facts = {"case": CASE, "query": topic, "history": (), "evidence": Evidence(), "metapaths": menu}
+        teacher = ScriptedTeacher(knowledge, replace(NEVER, misplaced=0.7))
+        return teacher.answer([Act("top", "metapaths", "", facts=facts)], [seed])[0].text
+
+    found = [asked("disease failing graft", seed) for seed in range(400)]
+    assert set(found) == {"0", "2"} and share([reply == "0" for reply in found], 0.7)
+    assert {asked("disease rarity", seed) for seed in range(50)} == {"0"}
+    told = Passage("failing graft clearance - 8 values, the last 40.1 - lately falling 6 a year", "row", 2, 1.0, 9)
+    raw = Passage("failing graft clearance - 7 years before - 84.2", "row", 0, 1.0, 1)
+    assert say("summarise", query="disease failing graft", passages=[told]) == finding("disease failing graft", 6)
+    assert say("summarise", query="disease failing graft", passages=[raw]) == "disease failing graft unknown"
 
 
 def test_answers_are_what_it_knows():

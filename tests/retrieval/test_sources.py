@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ghar.data.cohort import Cohort, Sample, Visit
 from ghar.episode import Evidence, Passage, Retrieve, RetrieveFor
@@ -17,10 +20,11 @@ from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout
 from ghar.retrieval.folder_corpus import FolderCorpus
 from ghar.retrieval.like_stays import LikeStays, index_stays, weight_of
-from ghar.retrieval.own_past import OwnPast
+from ghar.retrieval.own_past import OwnPast, movement
 from ghar.retrieval.sources import Joined, Part, Source
 
 START = datetime(2140, 1, 1)
+FAILING = "OMR/failing kidney clearance"
 
 
 @dataclass(frozen=True)
@@ -99,9 +103,12 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> OwnPast:
         (1, START - timedelta(days=30), "LAB/1", 4.5, None),
         (1, START, "OMR/earlier graft", None, "grade 9 course"),
         (2, START - timedelta(days=3650), "OMR/earlier graft", None, "grade 1 course"),
+        *((1, START - timedelta(days=365 * n), FAILING, 42.5 + 6 * n, None) for n in (4, 3, 2, 1)),
+        (1, START + timedelta(days=1), FAILING, 90.0, None),
+        *((2, START - timedelta(days=365 * n), FAILING, 42.5 + 6 * n, None) for n in (2, 1)),
     ]
     events = pl.DataFrame(
-        [(s, t, c, n, x, None, t) for s, t, c, n, x in rows],
+        [(s, t, c, n, x, None, t) for s, t, c, n, x in sorted(rows, key=lambda row: row[:2])],
         schema={
             "subject_id": pl.Int64, "time": pl.Datetime("us"), "code": pl.String, "numeric_value": pl.Float32,
             "text_value": pl.String, "visit_id": pl.Int64, "recorded": pl.Datetime("us"),
@@ -109,7 +116,11 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> OwnPast:
         orient="row",
     )  # fmt: skip
     codes = pl.DataFrame(
-        {"code": ["OMR/earlier graft", "LAB/1"], "description": ["Earlier graft", "Haemoglobin"], "parents": [[], []]},
+        {
+            "code": ["OMR/earlier graft", "LAB/1", FAILING],
+            "description": ["Earlier graft", "Haemoglobin", "Failing kidney clearance"],
+            "parents": [[], [], []],
+        },
         schema_overrides={"parents": pl.List(pl.String)},
     )
     visits = pl.DataFrame({"subject_id": [1, 2], "visit_id": [11, 12], "start": [START, START], "end": [START, START]})
@@ -176,3 +187,40 @@ def test_a_query_is_compared_by_the_kind_of_code_it_is_about() -> None:
     assert weight_of("disease x") == (1.0, 0.0, 0.0) and weight_of("drug x") == (0.0, 1.0, 0.0)
     assert weight_of("x") == pytest.approx((1 / 3, 1 / 3, 1 / 3))
     assert not like_stays().retrieve([RetrieveFor("drug odd syndrome", None, 2, "s41")])[0].passages
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 400), st.floats(-200, 200)), min_size=0, max_size=9))
+def test_a_movement_is_the_slope_of_the_last_values(steps: list[tuple[int, float]]) -> None:
+    days = np.cumsum([step for step, _ in steps])
+    values = [round(value, 1) for _, value in steps]
+    text = movement([float(day) / 365 for day in days], values)
+    if len(values) < 3:
+        assert text is None
+        return
+    x, y = days[-4:] / 365, np.array(values[-4:])
+    slope = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()  # least squares, written out
+    assert text is not None and text.startswith(f"{len(values)} values, the last ")
+    moves = text.rsplit(" - lately ", 1)[1]
+    if moves == "steady":
+        assert abs(slope) < 1e-6
+    else:
+        word, size, *_ = moves.split()
+        assert word == ("rising" if slope > 0 else "falling")
+        digit = 1.0 if abs(slope) >= 0.95 else 10 ** np.floor(np.log10(abs(slope)))
+        assert abs(float(size) - abs(slope)) <= 0.5 * digit + 1e-6
+
+
+def test_values_of_one_day_move_nowhere() -> None:
+    assert movement([1.0, 1.0, 1.0], [3.0, 4.0, 5.0]) is None
+    assert movement([0.0, 1.0, 2.0], [3.0, 3.0, 3.0]) == "3 values, the last 3 - lately steady"
+    fallen = movement([0.0, 1.0, 2.0, 3.0, 4.0], [99.0, 9.0, 6.0, 3.0, 0.0])
+    assert fallen == "5 values, the last 0 - lately falling 3 a year"
+
+
+def test_numbers_of_the_past_are_those_before_the_newest_visit(past: OwnPast) -> None:
+    [own] = past.retrieve([RetrieveFor("disease failing kidney", (2,), 3, "one")])
+    told = "failing kidney clearance - 4 values, the last 48.5 - lately falling 6 a year"
+    assert [p.text for p in own.passages] == [told] and own.passages[0].partition == 2
+    assert not past.retrieve([RetrieveFor("disease failing kidney", (2,), 3, "two")])[0].passages  # two values
+    assert not past.retrieve([RetrieveFor("haemoglobin", (2,), 3, "one")])[0].passages  # one value

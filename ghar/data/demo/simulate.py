@@ -27,7 +27,7 @@ class Visits:
     rare: int64 [n, 2], the rare condition and the rare drug, as numbers of the tail's entities (conditions first, then
         drugs), NOBODY where none.
     common_acuity: highest severity of the common entities; acuity: of all.
-    past, chain, asks, tells: what the visit has of further sources (`sources.Drawn`).
+    past, chain, slope, asks, tells: what the visit has of further sources (`sources.Drawn`).
     los: class 0..9; read: 1, 0, or NOBODY where there is no next visit.
     """
 
@@ -42,6 +42,7 @@ class Visits:
     rare: np.ndarray
     past: np.ndarray
     chain: np.ndarray
+    slope: np.ndarray
     asks: np.ndarray
     tells: np.ndarray
     common_acuity: np.ndarray
@@ -56,7 +57,7 @@ class Visits:
     @property
     def drawn(self) -> Drawn:
         """Of further sources."""
-        return Drawn(self.past, self.chain, self.asks, self.tells)
+        return Drawn(self.past, self.chain, self.slope, self.asks, self.tells)
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ def _one_round(
     conditions = _draw_common(rng, carried, n_conditions)
     drugs = _draw_common(rng, np.zeros((n, story.N_COMMON_DRUGS), dtype=bool), n_drugs)
     empty = np.full(n, NOBODY)
-    drawn, more = Drawn(np.zeros(n, dtype=np.int64), empty, empty, empty), np.zeros(n, dtype=np.int64)
+    none = np.zeros(n, dtype=np.int64)
+    drawn, more = Drawn(none, empty, none, empty, empty), none
     if further is not None:
         chunk, phenotypes = further
         drawn = chunk.draw(active)
@@ -173,6 +175,7 @@ def _one_round(
         rare=rare,
         past=drawn.past,
         chain=drawn.chain,
+        slope=drawn.slope,
         asks=drawn.asks,
         tells=drawn.tells,
         common_acuity=common_acuity,

@@ -1,13 +1,16 @@
 """Two further sources of knowledge in the demo world: the patient's own distant past, and other patients' reports.
 
-A third and a fourth part of the story (ghar/data/demo/story.py), for the shares `data.past`, `data.reports` and
-`data.chained`; without them the world is the same to the byte. Each has a code of its own in the record, which says
-where to ask and nothing about the grade, so that no source can stand in for another:
+A third and a fourth part of the story (ghar/data/demo/story.py), for the shares `data.past`, `data.reports`,
+`data.chained` and `data.slopes`; without them the world is the same to the byte. Each has a code of its own in the
+record, which says where to ask and nothing about the grade, so that no source can stand in for another:
 
     own past    "earlier graft": years before the first visit an outpatient row (hosp/omr) gave the grade of its course,
                 uniform over 1..9, a patient's own and no one else's. For the share `chained` of patients the row names
                 a protein instead, and only the graph, asked for that protein, states its grade. A later row gives a
                 grade of pain, which says nothing.
+                "failing graft" for the share `slopes`, in its place: no row states a grade. A number was measured once
+                in about ten months for six years (hosp/omr); the grade is by how much a year it fell over the last
+                four values. It fell otherwise before.
     reports     "unnamed syndrome": it runs as the three common conditions beside it have it, a phenotype that is met
                 unrecognised once in the whole world. Two other patients (on average) had the same three and were
                 treated in time ("early syndrome"): nothing in their stay shows it, but the summary of their stay says
@@ -28,33 +31,44 @@ import polars as pl
 
 from ghar.data.demo import story
 
-NONE = (0.0, 0.0, 0.0)
+NONE = (0.0, 0.0, 0.0, 0.0)
 NOBODY = -1
 DAY = 24 * 60
 TOLD_BY = 2  # stays in time for each unrecognised one
 YEARS_BEFORE = (4, 13)  # the first visit: when the past that counts was written down
 PAIN_YEARS = (1, 3)
+MEASURED, LATELY = 8, 4  # values of a failing graft's number; the last ones, whose slope is its grade
+SPACED = 300  # days between two of them, and the last one before the first visit; give or take `JITTER`
+JITTER, LOWEST, SCATTER = 40, (20, 60), 0.02  # days; range of the last value; standard deviation about the line
 POINTERS = {  # code -> name; U49 is left free by ICD-10
     "U490000": "earlier graft",
     "U490001": "unnamed syndrome",
     "U490002": "early syndrome",
+    "U490003": "failing graft",
 }
-PAST, ASKS, TELLS = POINTERS
+PAST, ASKS, TELLS, FAILING = POINTERS
+MEASURE = f"{POINTERS[FAILING].capitalize()} clearance"
 SENTENCE = "The unnamed syndrome was on its way to a grade {grade} course and was treated in time."
 
 
 @dataclass(frozen=True)
 class Shares:
-    """past: of patients with an earlier graft, in every visit of theirs. reports: of visits whose syndrome no one
-    recognised. chained: of the earlier grafts whose row names what only the graph grades."""
+    """past: of patients with a graft, in every visit of theirs. reports: of visits whose syndrome no one recognised.
+    Of the grafts, chained: a row names what only the graph grades; slopes: numbers alone tell."""
 
     past: float
     reports: float
     chained: float
+    slopes: float = 0.0
 
     @property
     def any(self) -> bool:
         return self.past > 0 or self.reports > 0
+
+    @property
+    def pointers(self) -> dict[str, str]:
+        """Those of POINTERS that a record can show."""
+        return {code: name for code, name in POINTERS.items() if code != FAILING or self.slopes > 0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +96,11 @@ def draw_phenotypes(rng: np.random.Generator) -> Phenotypes:
 @dataclass(frozen=True)
 class Drawn:
     """What some visits have of it, int64 [visits]: grade of the past (0: none), its tail number where it is chained,
-    the phenotype that asks, the phenotype that tells; NOBODY where none."""
+    whether numbers alone tell it (0, 1), the phenotype that asks, the phenotype that tells; NOBODY where none."""
 
     past: np.ndarray
     chain: np.ndarray
+    slope: np.ndarray
     asks: np.ndarray
     tells: np.ndarray
 
@@ -94,13 +109,14 @@ class Drawn:
 class Chunk:
     """Whom a chunk of patients gives what to, and how many phenotypes it has used.
 
-    past, chain: by patient of the chunk. phenotypes: its own numbers, as many as it may need.
+    past, chain, slope: by patient of the chunk. phenotypes: its own numbers, as many as it may need.
     """
 
     rng: np.random.Generator
     shares: Shares
     past: np.ndarray
     chain: np.ndarray
+    slope: np.ndarray
     phenotypes: np.ndarray
     used: dict[str, int] = field(default_factory=lambda: {"asks": 0, "tells": 0})
 
@@ -109,7 +125,8 @@ class Chunk:
         kind = self.rng.random(len(patients))
         asks = kind < self.shares.reports
         tells = ~asks & (kind < self.shares.reports * (1 + TOLD_BY))
-        return Drawn(self.past[patients], self.chain[patients], self._next("asks", asks), self._next("tells", tells))
+        own = (values[patients] for values in (self.past, self.chain, self.slope))
+        return Drawn(*own, self._next("asks", asks), self._next("tells", tells))
 
     def _next(self, name: str, has: np.ndarray) -> np.ndarray:
         turn = self.used[name] + has.cumsum() - 1
@@ -129,16 +146,19 @@ def chunk_of(
     wanted = min(total, max(8, math.ceil(of * visits * shares.reports)))  # deaths shorten lives: some to spare
     own = np.arange(wanted * first // of, max(wanted * (first + patients) // of, wanted * first // of + 1))
     has = rng.random(patients) < shares.past
-    chained = has & (rng.random(patients) < shares.chained)
+    kind = rng.random(patients)
+    chained = has & (kind < shares.chained)
+    slope = has & ~chained & (kind < shares.chained + shares.slopes)
     names = rng.integers(spare, len(tail_grades), patients)
     stated = rng.integers(1, story.GRADES, patients)
     past = np.where(has, np.where(chained, tail_grades[names], stated), 0)
-    return Chunk(rng, shares, past, np.where(chained, names, NOBODY), rng.permutation(own))
+    return Chunk(rng, shares, past, np.where(chained, names, NOBODY), slope.astype(np.int64), rng.permutation(own))
 
 
 def pointer_rows(drawn: Drawn) -> tuple[np.ndarray, np.ndarray]:
     """(visit, number of the pointer in POINTERS) of each pointer that a visit's diagnoses have."""
-    has = np.stack([drawn.past > 0, drawn.asks != NOBODY, drawn.tells != NOBODY], axis=1)
+    graft, fails = drawn.past > 0, drawn.slope > 0
+    has = np.stack([graft & ~fails, drawn.asks != NOBODY, drawn.tells != NOBODY, fails], axis=1)
     visit, pointer = np.nonzero(has)
     return visit, pointer
 
@@ -146,9 +166,10 @@ def pointer_rows(drawn: Drawn) -> tuple[np.ndarray, np.ndarray]:
 def omr_table(
     rng: np.random.Generator, drawn: Drawn, subject_id: np.ndarray, start: np.ndarray, targets: pl.Series
 ) -> pl.DataFrame:
-    """Outpatient rows of patients with an earlier graft (hosp/omr): the grade of its course or the protein it goes by,
-    and years later a grade of pain. drawn, subject_id, start (minutes since 1970): of each patient's first visit."""
-    rows = np.flatnonzero(drawn.past > 0)
+    """Outpatient rows of patients with a graft (hosp/omr): of an earlier one the grade of its course or the protein it
+    goes by, and years later a grade of pain; of a failing one its numbers. drawn, subject_id, start (minutes since
+    1970): of each patient's first visit."""
+    rows = np.flatnonzero((drawn.past > 0) & (drawn.slope == 0))
     chained = drawn.chain[rows] != NOBODY
     named = targets.gather(np.where(chained, drawn.chain[rows], 0)).to_list()
     told = [
@@ -157,18 +178,44 @@ def omr_table(
     ]
     pain = [f"grade {grade} pain" for grade in rng.integers(1, story.GRADES, len(rows))]
     day = [_days_before(rng, start[rows], years) for years in (YEARS_BEFORE, PAIN_YEARS)]
-    name = POINTERS[PAST].capitalize()
+    told_by = _omr_rows(np.tile(subject_id[rows], 2), pl.concat(day), POINTERS[PAST].capitalize(), told + pain)
+    fails = np.flatnonzero(drawn.slope > 0)
+    days, values = measurements(rng, drawn.past[fails])
+    when = (start[fails, None] - days * DAY).ravel()
+    said = [f"{value:.2f}" for value in values.ravel()]
+    measured = _omr_rows(np.repeat(subject_id[fails], MEASURED), _dates(when), MEASURE, said)
+    return pl.concat([told_by, measured]).sort("subject_id", "chartdate")
+
+
+def measurements(rng: np.random.Generator, grades: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Days before the first visit (int64 [n, MEASURED], descending) and values (float64 alike) of a number that falls
+    by the grade a year over its last LATELY values, and by another of 1..9 before."""
+    n, steps = len(grades), SPACED * np.arange(MEASURED, 0, -1)
+    days = steps + rng.integers(-JITTER, JITTER + 1, (n, MEASURED))
+    other = (grades - 1 + rng.integers(1, story.GRADES - 1, n)) % (story.GRADES - 1) + 1
+    rate = np.where(np.arange(MEASURED) < MEASURED - LATELY, other[:, None], grades[:, None])  # up to the next value
+    years = -np.diff(days, append=0) / 365
+    fallen = np.flip(np.cumsum(np.flip((rate * years)[:, :-1], axis=1), axis=1), axis=1)
+    last = rng.uniform(*LOWEST, (n, 1))
+    return days, np.hstack([last + fallen, last]) + SCATTER * rng.standard_normal((n, MEASURED))
+
+
+def _omr_rows(subject_id: np.ndarray, day: pl.Series, name: str, values: list[str]) -> pl.DataFrame:
     return pl.DataFrame(
         {
-            "subject_id": np.tile(subject_id[rows], 2),
-            "chartdate": pl.concat(day),
-            "seq_num": np.ones(2 * len(rows), dtype=np.int64),
-            "result_name": [name] * (2 * len(rows)),
-            "result_value": told + pain,
+            "subject_id": subject_id,
+            "chartdate": day,
+            "seq_num": np.ones(len(values), dtype=np.int64),
+            "result_name": pl.Series([name] * len(values), dtype=pl.String),
+            "result_value": pl.Series(values, dtype=pl.String),
         }
-    ).sort("subject_id", "chartdate")
+    )
 
 
 def _days_before(rng: np.random.Generator, start: np.ndarray, years: tuple[int, int]) -> pl.Series:
-    minutes = start - rng.integers(years[0] * 365 * DAY, years[1] * 365 * DAY, len(start))
+    return _dates(start - rng.integers(years[0] * 365 * DAY, years[1] * 365 * DAY, len(start)))
+
+
+def _dates(minutes: np.ndarray) -> pl.Series:
+    """Of minutes since 1970."""
     return pl.Series(minutes * 60_000_000, dtype=pl.Int64).cast(pl.Datetime("us")).dt.date()

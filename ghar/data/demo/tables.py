@@ -6,6 +6,8 @@ insurance and stop time, "?" as language, NDC "0", lab values "___" without a nu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
@@ -56,7 +58,7 @@ def chunk_tables(
     rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits, labs_per_visit: int
 ) -> dict[str, pl.DataFrame]:
     """The patient tables of one chunk, keyed as in COLUMNS, with exactly those columns in that order; and hosp/omr
-    where patients have an earlier graft."""
+    where patients have a graft."""
     tables = {
         "hosp/patients": _patients(rng, visits),
         "hosp/admissions": _admissions(rng, visits),
@@ -69,15 +71,16 @@ def chunk_tables(
     more: dict[str, pl.DataFrame] = {}
     if (visits.past > 0).any():
         first = visits.number == 0
-        drawn = Drawn(*(values[first] for values in (visits.past, visits.chain, visits.asks, visits.tells)))
+        drawn = Drawn(**{name: values[first] for name, values in vars(visits.drawn).items()})
         more["hosp/omr"] = omr_table(
             rng, drawn, visits.subject_id[first], visits.start[first], vocabulary.targets["name"]
         )
     return {name: _in_columns(name, table) for name, table in tables.items()} | more
 
 
-def dictionary_tables(vocabulary: Vocabulary, pointers: bool = False) -> dict[str, pl.DataFrame]:
-    """The d_* tables: codes and titles of everything a chunk can mention; `pointers` of further sources among them."""
+def dictionary_tables(vocabulary: Vocabulary, pointers: Mapping[str, str] | None = None) -> dict[str, pl.DataFrame]:
+    """The d_* tables: codes and titles of everything a chunk can mention; `pointers` (names by code) to further sources
+    among them."""
 
     def titles(table: pl.DataFrame) -> pl.DataFrame:
         return table.select(icd_code="code", icd_version=pl.lit(10), long_title="name").sort("icd_code")
@@ -85,7 +88,7 @@ def dictionary_tables(vocabulary: Vocabulary, pointers: bool = False) -> dict[st
     labs = vocabulary.labs.select(itemid="code", label="name", fluid=pl.lit("Blood"), category="category")
     named = vocabulary.conditions.select("code", "name")
     if pointers:
-        named = pl.concat([named, pl.DataFrame({"code": list(POINTERS), "name": list(POINTERS.values())})])
+        named = pl.concat([named, pl.DataFrame({"code": list(pointers), "name": list(pointers.values())})])
     tables = {
         "hosp/d_icd_diagnoses": titles(named),
         "hosp/d_icd_procedures": titles(vocabulary.procedures),

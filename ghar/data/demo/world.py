@@ -56,7 +56,7 @@ class World:
     truth: one row per visit: visit_id (= hadm_id), subject_id, acuity, common_acuity, needs_retrieval, look_ups (how
         many it needs: one for a rare condition, two for a rare drug), rare_1, rare_2 (the rare condition and the rare
         drug, as numbers of the tail's entities, null where none), los, read (null where censored), dec; in a world of
-        further sources also past, chain, asks, tells (`sources.Drawn`, null where none) and asks_grade.
+        further sources also past, chain, slope, asks, tells (`sources.Drawn`, null where none) and asks_grade.
     """
 
     root: Path
@@ -111,11 +111,12 @@ def generate_world(
             f"patients={patients}, labs_per_visit={labs_per_visit}, seed={seed}, two_steps={two_steps}."
         )
     shares = Shares(*further)
-    if not all(0 <= share <= 1 for share in further) or shares.reports * (1 + sources.TOLD_BY) > 1:
+    possible = shares.reports * (1 + sources.TOLD_BY) <= 1 and shares.chained + shares.slopes <= 1
+    if not possible or not all(0 <= share <= 1 for share in further):
         raise BadInput(
-            f"data.past, data.reports and data.chained are {list(further)} and must be shares between 0 and 1, "
-            "data.reports at most 1/3: for each visit whose syndrome no one recognised there are two in which it was "
-            "treated in time."
+            f"data.past, data.reports, data.chained and data.slopes are {list(further)} and must be shares between 0 "
+            "and 1, data.reports at most 1/3 (for each visit whose syndrome no one recognised there are two in which "
+            "it was treated in time), data.chained and data.slopes together at most 1 (shares of the same pasts)."
         )
     root = Path(root)
     vocabulary = load_vocabulary(story.whole_tail(patients, two_steps))
@@ -211,7 +212,7 @@ def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, 
     _append(folder / "kg/mondo_references.csv.gz", references)
     shares = Shares(*parameters.get("sources", sources.NONE))
     phenotypes = draw_phenotypes(_stream(seed, 3)) if shares.any else None
-    for name, table in dictionary_tables(vocabulary, shares.any).items():
+    for name, table in dictionary_tables(vocabulary, shares.pointers if shares.any else None).items():
         sizes[name] = _append(folder / f"{name}.csv.gz", table)
     truths = []
     starts = range(0, patients, CHUNK)
@@ -260,6 +261,7 @@ def _truth(visits: Visits, phenotypes: Phenotypes | None = None) -> pl.DataFrame
         further["past"] = pl.Series(visits.past).replace(0, None)
         grades = pl.Series(phenotypes.grade)
         further["asks_grade"], further["tells_grade"] = (grades.gather(further[name]) for name in ("asks", "tells"))
+        further["slope"] = pl.Series(visits.slope > 0)
         look_ups = look_ups + (visits.past > 0) + (visits.chain != NOBODY) + (visits.asks != NOBODY)
     return pl.DataFrame(
         {
