@@ -151,9 +151,10 @@ def _said(name: str, texts: Sequence[str]) -> str | None:
     fall by so much a year say as high a grade."""
     for text in texts:
         if name in text.lower():
-            found, falls = SAID.search(text), FALLING.search(text)
-            if found or falls:
-                return found[0] if found else f"grade {falls[1]} course"
+            if found := SAID.search(text):
+                return found[0]
+            if falls := FALLING.search(text):
+                return f"grade {falls[1]} course"
     return None
 
 

@@ -125,8 +125,8 @@ class Chunk:
         kind = self.rng.random(len(patients))
         asks = kind < self.shares.reports
         tells = ~asks & (kind < self.shares.reports * (1 + TOLD_BY))
-        own = (values[patients] for values in (self.past, self.chain, self.slope))
-        return Drawn(*own, self._next("asks", asks), self._next("tells", tells))
+        past, chain, slope = (values[patients] for values in (self.past, self.chain, self.slope))
+        return Drawn(past, chain, slope, self._next("asks", asks), self._next("tells", tells))
 
     def _next(self, name: str, has: np.ndarray) -> np.ndarray:
         turn = self.used[name] + has.cumsum() - 1
