@@ -11,6 +11,7 @@ import polars as pl
 
 from envs.case import Case
 from envs.ghar.asked import AskedSources, needed_sources, source_of
+from envs.ghar.budget import budget_summary
 from envs.ghar.ceilings import ghar_ceilings
 from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, play_ghar
 from envs.ghar.grounding import Names, counted, names_of
@@ -76,6 +77,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
         shaping=shaping(rewards),
         row=rows.row,
         numbers=rows.numbers,
+        summary=lambda found: budget_summary(records, settings, made.cases.test, found),
         needs=partial(_needs, _truth(records)),
         ceilings=partial(_ceilings, records, episodes, corpus),
         decisions=lambda: decisions(records, made),
