@@ -1,12 +1,13 @@
 """What accuracy can be had for what cost: the best of all policies that pay for each look-up, by enumeration.
 
-A record shows which rare condition, rare drug, graft and syndrome a visit has, and nothing of their grades. A policy buys
-look-ups one after another, sees what each found, and stops when it likes; then it gives the most probable label. For a
-rate (accuracy that a unit of cost must be worth) the best policy follows from the last look-up backwards, since the
-highest grade found so far and what is still open say all that matters. The best accuracy at a mean cost is the upper
-hull of these policies: look-ups are bought visit by visit, the ones of the highest worth for their price first, the last
-kind for a part of the visits (a fractional knapsack). The policies know the story and not the draw; what they pay and
-reach is computed on exactly the visits, as in source_ceilings.py, whose numbers are both ends of the curve.
+A record shows which rare condition, rare drug, graft and syndrome a visit has, and nothing of their grades. A policy
+buys look-ups one after another, sees what each found, and stops when it likes; then it gives the most probable label.
+For a rate (accuracy that a unit of cost must be worth) the best policy follows from the last look-up backwards, since
+the highest grade found so far and what is still open say all that matters. The best accuracy at a mean cost is the
+upper hull of these policies: look-ups are bought visit by visit, the ones of the highest worth for their price first,
+the last kind for a part of the visits (a fractional knapsack). The policies know the story and not the draw; what
+they pay and reach is computed on exactly the visits, as in source_ceilings.py, whose numbers are both ends of the
+curve.
 """
 
 from __future__ import annotations
