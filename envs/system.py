@@ -164,7 +164,8 @@ class System(Generic[C]):
     listed: names of those that an evaluation plays unless it is told others.
     decides: roles whose reply is the prediction.
     fixed: policies by name that are no language model; teacher: the one that the warm-up imitates, None where none is.
-    taught: how the teacher plays, where not as `main`.
+    taught: how the teacher plays, where not as `main`. rehearsed: further variants that it plays, each with this share
+        of the samples, so that imitating one way to play does not unlearn another.
     read_by: the same system for another reader: its texts cut to a budget, its corpus with an engine to ask.
     texts: of prompts, for the tokenizer of a demo model that no one has trained.
     practice: of the demo's base model: None leaves it untrained; a name takes that of another system.
@@ -197,6 +198,7 @@ class System(Generic[C]):
     decides: tuple[str, ...] = ("predict",)
     teacher: str | None = None
     taught: Variant | None = None
+    rehearsed: Mapping[str, float] = field(default_factory=dict)
     texts: Callable[[], Sequence[str]] = lambda: ()
     practice: Practice | str | None = None
     pairs: Callable[[Reader], Pairs] | None = None

@@ -59,24 +59,27 @@ def _rows(
     return [
         {
             "attempt": episode.attempt,
+            "rehearsed": beside,  # 0: what is trained, 1: the first variant that is rehearsed
             "sample_id": episode.sample_id,
             "pairs": [[list(map(int, p.prompt_ids)), list(map(int, p.completion_ids))] for _, p in
                       tokenised(tokenizer, [episode])],
-            "reference": asdict(found.references[episode.sample_id]) if episode.sample_id in found.references else None,
+            "reference": None if beside or episode.sample_id not in found.references
+                         else asdict(found.references[episode.sample_id]),
         }
-        for episode in found.accepted
+        for beside, episodes in enumerate((found.accepted, *found.rehearsed)) for episode in episodes
     ]  # fmt: skip
 
 
 def _write(kept: Path, config: Config, asked: int, rows: Iterator[dict[str, Any]]) -> None:
     # as if all had been asked at once: first attempts first
-    accepted = sorted(rows, key=lambda row: row["attempt"])
+    lessons = sorted(rows, key=lambda row: (row["rehearsed"], row["attempt"]))
+    accepted = [row for row in lessons if not row["rehearsed"]]
     if not accepted:
         raise BadInput(
             f"trainer.warmup.teacher={config.trainer.warmup.teacher} answered none of {asked} samples correctly: "
             "raise trainer.warmup.attempts or samples, or choose another teacher."
         )
-    pairs = [Pair(prompt, reply) for row in accepted for prompt, reply in row["pairs"]]
+    pairs = [Pair(prompt, reply) for row in lessons for prompt, reply in row["pairs"]]
     references = {row["sample_id"]: Reference(**row["reference"]) for row in accepted if row["reference"] is not None}
     about = {"samples answered rightly by the teacher": f"{len(accepted) / asked:.1%}"}
     write_lessons(kept, Lessons(pairs, (), references, about))

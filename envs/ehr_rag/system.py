@@ -40,6 +40,7 @@ TITLES: Mapping[Method, str] = {
 MAIN = "ehr_rag"
 READER = "reader"  # the fixed rule
 SEARCHING = ("rag", "no_ether", "react")  # methods that look for chunks of all events
+REHEARSED = {"direct": 0.2, "rag": 0.2, "no_der": 0.2}  # they predict, which `MAIN` never does: small models unlearn it
 EXAMPLES = 50  # patients whose records the demo's tokenizer is made from
 
 
@@ -49,7 +50,9 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
     cases = event_cases(records, clock_for(config.data.leakage, config.task.name))
     listed = ("ehr_rag", "direct", "rag", "uniform", "rule", "react", *_linear(settings))
     names = config.eval.variants or listed
-    stores = open_stores(records, settings, any(name.removeprefix("scripted_") in SEARCHING for name in names))
+    rehearsed = REHEARSED if config.env.prompts == "compact" else {}
+    asked = (*names, *rehearsed)
+    stores = open_stores(records, settings, any(name.removeprefix("scripted_") in SEARCHING for name in asked))
     room = Room(config, settings, cases, stores, records.charted.names())
     keys = {case.place: (case.subject_id, case.prediction_time) for case in cases.all}
     windows = settings.recent_days, settings.early_days
@@ -76,6 +79,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
         decides=("weigh", "predict"),
         fixed={READER: lambda: room.reader},
         teacher=READER,
+        rehearsed=rehearsed,
         practice=practice(records, (settings, spec)),
         texts=room.texts,
         row=event_row,

@@ -95,6 +95,26 @@ def test_same_seed_same_warm_up(small_system, config, teacher, warmup):
     assert timeless(sample_references(small_system, config, teacher, chosen(small_system, config))) == timeless(warmup)
 
 
+def test_what_is_rehearsed_stands_behind_the_lessons_and_counts_as_no_sample(
+    small_system, config, teacher, warmup, tmp_path
+):
+    never, always = [v for v in small_system.variants.values() if v.who == "trained"][1:3]
+    system = replace(small_system, rehearsed={never.name: 0.5, always.name: 1.0})
+    found = sample_references(system, config, teacher, chosen(system, config))
+    assert timeless(replace(found, rehearsed=())) == timeless(warmup)
+    labels = {case.sample_id: case.label for case in chosen(system, config)}
+    first, second = found.rehearsed
+    assert all(e.prediction.label == labels[e.sample_id] for e in (*first, *second)) and 0 < len(first) < len(second)
+    tokenizer = build_tokenizer(texts_of(warmup.accepted[:9]), [], 600)
+    taught(system, config, tokenizer, tmp_path / "a" / "lessons.npz")
+    few = replace(config, env=replace(config.env, in_flight=16))
+    taught(system, few, tokenizer, tmp_path / "b" / "lessons.npz")
+    whole, parts = (read_lessons(tmp_path / name / "lessons.npz") for name in "ab")
+    pairs = [pair for _, pair in tokenised(tokenizer, [*found.accepted, *first, *second])]
+    assert whole == parts and whole.pairs == pairs and whole.references == warmup.references
+    assert whole.about["samples answered rightly by the teacher"] == f"{warmup.rate:.1%}"
+
+
 def test_the_samples_are_a_draw_of_the_seed_in_the_order_of_the_cases(cases, warmup):
     numbers = {case.sample_id: i for i, case in enumerate(cases)}
     for attempt in (0, 1):

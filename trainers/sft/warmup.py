@@ -41,11 +41,13 @@ def imitation(config: Config, pairs: int, epochs: int | None = None) -> SFTSetti
 
 @dataclass(frozen=True)
 class Warmup:
-    """accepted: one correct teacher episode per sample that had one; references by sample id; rate: share accepted."""
+    """accepted: one correct teacher episode per sample that had one; references by sample id; rate: share accepted;
+    rehearsed: correct episodes of each of `System.rehearsed`."""
 
     accepted: tuple[Episode, ...]
     references: dict[str, Any]
     rate: float
+    rehearsed: tuple[tuple[Episode, ...], ...] = ()
 
 
 def chosen(system: System[Any], config: Config) -> list[Any]:
@@ -64,14 +66,32 @@ def sample_references(system: System[Any], config: Config, teacher: Policy, case
         left = [case for case in cases if case.sample_id not in accepted]
         title = f"Teacher, attempt {attempt + 1}"
         episodes = play(stage, left, teacher, seed=config.seed, title=title, attempt=attempt)
-        right = [
-            (case, episode)
-            for case, episode in zip(left, episodes, strict=True)
-            if episode.failure is None and episode.prediction.label == case.label
-        ]
+        right = _right(left, episodes)
         accepted |= {case.sample_id: episode for case, episode in right}
         references |= _references(system, stage, right, teacher, attempt)
-    return Warmup(tuple(accepted.values()), references, len(accepted) / len(cases))
+    rehearsed = _rehearsed(system, config, teacher, cases)
+    return Warmup(tuple(accepted.values()), references, len(accepted) / len(cases), rehearsed)
+
+
+def _rehearsed(
+    system: System[Any], config: Config, teacher: Policy, cases: Sequence[Any]
+) -> tuple[tuple[Episode, ...], ...]:
+    """Right episodes of the other variants; which samples they are tried with depends on nothing but their names."""
+    found: list[tuple[Episode, ...]] = []
+    for name, share in system.rehearsed.items():
+        some = [c for c in cases if derive_seed(config.seed, "rehearsed", name, c.sample_id) % 1000 < 1000 * share]
+        stage = stage_of(system, system.variants[name], config)
+        episodes = play(stage, some, teacher, seed=config.seed, title=f"Teacher, {name}")
+        found.append(tuple(episode for _, episode in _right(some, episodes)))
+    return tuple(found)
+
+
+def _right(cases: Sequence[Any], episodes: Sequence[Episode]) -> list[tuple[Any, Episode]]:
+    return [
+        (case, episode)
+        for case, episode in zip(cases, episodes, strict=True)
+        if episode.failure is None and episode.prediction.label == case.label
+    ]
 
 
 def _references(
