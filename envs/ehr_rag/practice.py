@@ -17,7 +17,7 @@ import numpy as np
 
 from envs.ehr_rag.context import APART
 from envs.ehr_rag.rule import RuleReader, filled, query_of
-from envs.ehr_rag.rule_fit import EventRules
+from envs.ehr_rag.rule_fit import EventRules, fit_rules
 from envs.play import play, stage_of
 from envs.records import Records
 from envs.rollout import derive_seed
@@ -25,7 +25,7 @@ from envs.system import Exercises, Practice, System, build
 from ghar.config import Task
 from ghar.episode import Act, Completion, Episode
 
-BASE_FORMAT = 2  # raise it when the exercises change
+BASE_FORMAT = 3  # raise it when the exercises change
 MADE_UP, FEWEST = 1000, 64  # made-up patients at most and at least
 STOPS, LED = 0.2, 0.8  # shares of its searches that the teacher leaves; of the others that follow a shown row
 BLIND = 0.5  # share of its choices of measurements that are drawn; of eight, two by chance would show little to read
@@ -88,7 +88,7 @@ def practice(records: Records, spec: object) -> Practice | None:
 def _exercises(records: Records, total: int, seed: int) -> Exercises:
     wanted = max(FEWEST, int(total * SHARES["weigh"] / PASSES))
     made, rules, names = made_up(records, min(wanted, MADE_UP))
-    cases = [*made.cases.train, *made.cases.valid, *made.cases.test]
+    cases = cases_of(made)
     teacher, played = Undecided(rules), list[Episode]()
     for attempt in range(-(-wanted // len(cases))):
         for method, share in PLAYED.items():
@@ -105,9 +105,16 @@ def made_up(records: Records, patients: int) -> tuple[System[Any], EventRules, M
     seed = derive_seed(config.data.world_seed, "made-up") % 2**31
     data = replace(config.data, world_seed=seed, patients=patients)
     other = Records(replace(config, data=data, task=_whole(config.task)))
-    made = build(other)
-    reader: Any = made.fixed[made.teacher or ""]()
-    return made, reader.rules, other.charted.names()
+    made, names = build(other), other.charted.names()
+    corpus: Any = made.corpus
+    cases = cases_of(made)
+    found, labels = corpus.stores.records(cases, apart=True), [case.label for case in cases]
+    return made, fit_rules(found, labels, len(made.task.labels), names, corpus.spec.values), names
+
+
+def cases_of(made: System[Any]) -> list[Any]:
+    """All of them: on made-up patients no one is tested, and half of them show too few of a link."""
+    return [*made.cases.train, *made.cases.valid, *made.cases.test]
 
 
 def _whole(task: Task) -> Task:
