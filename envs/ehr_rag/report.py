@@ -1,4 +1,5 @@
-"""EHR-RAG's part of the report: for one patient what was retrieved, from when, and how each argument used it."""
+"""EHR-RAG's part of the report: for one patient what was retrieved, from when, what of it fitted into the prompt that
+decided, and how each argument used it. Rows stand there whole."""
 
 from __future__ import annotations
 
@@ -13,7 +14,6 @@ from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]
 TITLES = {"ehr_rag": "EHR-RAG"}
-LONGEST = 1_500  # characters of a passage that are shown
 PATHS = {"numbers": "measurements", "support": "for the outcome", "oppose": "against the outcome", "": "the question"}
 TICKS = {-3650: "10 years", -1095: "3 years", -365: "1 year", -90: "90 days", -30: "30 days", -7: "7 days",
          -1: "1 day", 0: "0"}  # fmt: skip
@@ -70,11 +70,17 @@ def _worth(row: Row) -> int:
 
 def _shown(lookup: Row) -> dict[str, Any]:
     passages = [
-        {**passage, "text": shorten(passage["text"], LONGEST),
+        {**passage, "lines": _lines(passage),
          "used": {PATHS[side]: lines for side, lines in passage["used"].items()}}
         for passage in lookup["passages"]
     ]  # fmt: skip
     return {**lookup, "path": PATHS[lookup["path"]], "color": COLORS[lookup["path"]], "passages": passages}
+
+
+def _lines(passage: Row) -> list[tuple[str, bool]]:
+    """Each line of a passage, whole, and whether the prompt that decided showed it."""
+    fitted = set(passage.get("fitted", ()))
+    return [(line, i in fitted) for i, line in enumerate(passage["text"].split("\n"))]
 
 
 def _timeline(row: Row) -> str:

@@ -1,4 +1,5 @@
-"""What EHR-RAG adds to rows of episodes and to a variant's numbers: when what was found, and how arguments used it."""
+"""What EHR-RAG adds to rows of episodes and to a variant's numbers: when what was found, what of it fitted into the
+prompt that decided, and how arguments used it."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envs.ehr_rag.context import Shown
 from envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
 from envs.ehr_rag.gold import by_step, recall_numbers, recalls
 from envs.system import Variant
-from ghar.episode import Episode
+from ghar.episode import Act, Episode
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of
 from ghar.metrics.scores import class_f1
@@ -27,22 +29,36 @@ def event_row(episode: Episode, case: EventCase, variant: Variant) -> dict[str, 
     each look-up."""
     found = episode.prediction if isinstance(episode.prediction, EventPrediction) else EventPrediction(None)
     gold = {"evidence": recalls(case.gold, found.lookups), "evidence_by_step": by_step(case.gold, found.lookups)}
+    shown = _last_shown(episode)
     return {
         **(gold if case.gold else {}),
         "prediction_time": f"{case.prediction_time:{SECOND}}",
         "retrieved": bool(found.lookups),
         "iterations": len(found.lookups),
-        "found": [_lookup(lookup, found.arguments) for lookup in found.lookups],
+        "found": [_lookup(lookup, found.arguments, shown) for lookup in found.lookups],
         "arguments": dict(found.arguments),
     }
 
 
-def _lookup(lookup: Lookup, arguments: Mapping[str, str]) -> dict[str, Any]:
-    passages = [_passage(passage, arguments) for passage in lookup.passages]
+def _last_shown(episode: Episode) -> Shown:
+    """What the last prompt showed, which decides."""
+    acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
+    return acts[-1].facts["shown"] if acts else Shown({})
+
+
+def fitted(passage: EventPassage, shown: Shown) -> list[int]:
+    """The places of a passage's lines that a prompt shows; the others did not fit into its budget."""
+    if not passage.numbers:  # a trajectory
+        return [0] if (passage.codes[0], passage.text) in shown.indicators else []
+    return [i for i, number in enumerate(passage.numbers) if number in shown.rows]
+
+
+def _lookup(lookup: Lookup, arguments: Mapping[str, str], shown: Shown) -> dict[str, Any]:
+    passages = [_passage(passage, arguments, shown) for passage in lookup.passages]
     return {"path": lookup.path, "step": lookup.step, "query": lookup.query, "passages": passages}
 
 
-def _passage(passage: EventPassage, arguments: Mapping[str, str]) -> dict[str, Any]:
+def _passage(passage: EventPassage, arguments: Mapping[str, str], shown: Shown) -> dict[str, Any]:
     used = {side: used_lines(passage, said) for side, said in arguments.items()}
     return {
         "kind": passage.kind,
@@ -51,6 +67,7 @@ def _passage(passage: EventPassage, arguments: Mapping[str, str]) -> dict[str, A
         "first": f"{passage.first:{SECOND}}",
         "last": f"{passage.last:{SECOND}}",
         "text": passage.text,
+        "fitted": fitted(passage, shown),
         "used": {side: lines for side, lines in used.items() if lines},
     }
 

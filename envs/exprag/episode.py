@@ -101,16 +101,17 @@ class ExpragEpisodes:
     ) -> Act:
         template = self.templates[role]
         quotes = quotable(question) if role == "predict" and self.spec.prompts == "compact" else ()
+        experience = self._experience(question, ranked, evidence)
         prompt = template.render(
             rule=QUOTED if quotes else SINGLE if question.single else SEVERAL,
             background=question.background or NOTHING,
-            experience=self._experience(question, ranked, evidence),
+            experience=experience,
             question=question.asked,
             options=question.menu if self.spec.prompts == "full" else short_menu(question),
             example="B" if question.single else "A, C",
             draft=draft,
         )
-        facts = {"case": question, "ranked": ranked, "evidence": evidence}
+        facts = {"case": question, "ranked": ranked, "evidence": evidence, "experience": experience}
         return Act("top", role, prompt, quotes, template.max_tokens, step, parse, facts)
 
     def _experience(self, question: Question, ranked: Evidence, evidence: Evidence) -> str:

@@ -58,16 +58,16 @@ class LabelEpisodes:
         return Prediction(reply.value, (step,))
 
     def _predict(self, case: LabelCase, ranked: Evidence, evidence: Evidence) -> Act:
-        task = case.task
+        task, experience = case.task, outcomes_text(ranked, evidence, case.task.labels, self.spec.words)
         prompt = self.template.render(
             task=task.name,
             question=task.question,
             patient=case.text,
-            experience=outcomes_text(ranked, evidence, task.labels, self.spec.words),
+            experience=experience,
             labels=", ".join(task.labels),
         )
         parse = partial(parse_label, labels=task.labels)
-        facts = {"case": case, "ranked": ranked, "evidence": evidence}
+        facts = {"case": case, "ranked": ranked, "evidence": evidence, "experience": experience}
         return Act("top", "predict", prompt, (), self.template.max_tokens, 0, parse, facts)
 
 

@@ -1,4 +1,5 @@
-"""EXPRAG's part of the report: for one patient which stays were ranked, what their reports said, how it was used."""
+"""EXPRAG's part of the report: for one patient which stays were ranked, what their reports said, what of it
+fitted into the prompt, how it was used."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]
 TITLES = {"scripted": "Scripted teacher"}
-LONGEST = 1_500  # characters of a piece that are shown
 
 
 def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
@@ -53,7 +53,8 @@ def _content(episodes: Mapping[str, Iterable[Row]]) -> dict[str, Any] | None:
         "label": row["label"],
         "ranked": experience["ranked"],
         "queries": experience["queries"],
-        "found": [{**p, "rank": rank.get(p["stay"]), "text": shorten(p["text"], LONGEST)} for p in experience["found"]],
+        "found": [{**p, "rank": rank.get(p["stay"])} for p in experience["found"]],
+        "said": experience.get("said", ""),
         "options": experience["options"],
         "answers": answers,
     }

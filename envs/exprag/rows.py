@@ -55,21 +55,25 @@ def label_row(episode: Episode, case: LabelCase, variant: Variant) -> dict[str, 
 
 
 class _LookedUp:
-    """What an episode looked up: the ranked stays, the queries, and the pieces that its answer rests on."""
+    """What an episode looked up: the ranked stays, the queries, and the pieces that its answer rests on; and what of
+    them the last prompt said."""
 
     def __init__(self) -> None:
         self.ranked, self.last = Evidence(), Evidence()
         self.queries: list[str] = []
+        self.said = ""
 
     def shown(self) -> dict[str, Any]:
         ranked = [{"stay": p.ident, "score": p.score, "text": p.text} for p in self.ranked.passages]
         found = [{"stay": p.partition, "score": p.score, "text": p.text} for p in self.last.passages]
-        return {"ranked": ranked, "found": found, "queries": self.queries}
+        return {"ranked": ranked, "found": found, "queries": self.queries, "said": self.said}
 
 
 def _looked_up(episode: Episode) -> _LookedUp:
     looked = _LookedUp()
     for record in episode.trace:
+        if isinstance(record.effect, Act):
+            looked.said = record.effect.facts["experience"]
         if isinstance(record.effect, Act) or not isinstance(record.result, Evidence):
             continue
         if isinstance(record.effect, RankReports):

@@ -96,7 +96,7 @@ def asked(sample_id: str, right: bool, experience: Row | None = None) -> Row:
 def test_the_experience_shown_is_of_a_patient_who_was_answered_rightly(tmp_path: Path) -> None:
     found = {
         "ranked": [{"stay": 7, "score": 0.9, "text": "gout"}], "queries": ["q", "more"],
-        "found": [{"stay": 7, "score": 0.5, "text": f"x: {EVIL}"}],
+        "found": [{"stay": 7, "score": 0.5, "text": f"x: {EVIL} " + "long " * 999 + "end"}], "said": "1: colchicine",
         "options": [{"letter": "A", "text": "colchicine", "right": True, "chosen": True, "listed": 0.25}],
     }  # fmt: skip
     rows = [asked("a", False, found), asked("b", True, found)]
@@ -108,6 +108,8 @@ def test_the_experience_shown_is_of_a_patient_who_was_answered_rightly(tmp_path:
         and "Looked up again: more" in text
         and "A. colchicine yes yes 25%" in text
     )
+    assert "What of it fitted into the prompt 1: colchicine How it was used" in text
+    assert "end" in text and "left out" not in text  # whole
     assert "Scripted teacher answered A (right), direct answered B (wrong)." in text
     assert "<script>" not in part.html
     assert exprag.sections(run_of(tmp_path / "none", {"direct": [asked("a", True)]}), {}) == []
@@ -117,9 +119,9 @@ def test_the_experience_shown_is_of_a_patient_who_was_answered_rightly(tmp_path:
 
 
 def argued(sample_id: str, correct: bool, used: dict[str, list[str]], found: bool = True) -> Row:
-    text = f"[2150-01-01 00:00:00] drug - heparin {EVIL}"
+    text = f"[2150-01-01 00:00:00] drug - heparin {EVIL}\n[2150-01-01 00:00:00] drug - {'very ' * 999}rare"
     passage = {"kind": "chunks", "ident": 0, "score": 0.5, "first": "2140-01-01 00:00:00",
-               "last": "2150-01-01 00:00:00", "text": text, "used": used}  # fmt: skip
+               "last": "2150-01-01 00:00:00", "text": text, "fitted": [1], "used": used}  # fmt: skip
     lookups = [{"path": side, "step": 0, "query": f"query {side}", "passages": [passage] if found else []}
                for side in ("numbers", "support", "oppose")]  # fmt: skip
     return {
@@ -142,6 +144,8 @@ def test_the_events_shown_are_of_a_patient_whose_arguments_used_them(tmp_path: P
     (part,) = ehr_rag.sections(run_of(tmp_path, {"ehr_rag": rows}), EVENTS)
     text = words(part.html)
     assert part.title == "Events looked up" and "One patient, c, as method EHR-RAG saw it at 2150-02-01" in text
+    assert "1 of 2 rows in the prompt" in text and "left out" not in text  # whole
+    assert "\u25a1 [2150-01-01 00:00:00] drug - heparin" in text and "\u25a0 [2150-01-01 00:00:00] drug - very" in text
     for side in ("Measurements", "For the outcome", "Against the outcome"):
         assert f"{side}, search 1" in text
     assert "used for the outcome: 1 row; used against the outcome: 1 row" in text

@@ -83,6 +83,19 @@ def rows(system: System[Any], name: str, played: list[Episode]) -> list[dict[str
     return found
 
 
+@pytest.mark.parametrize("name", ["scripted", "scripted_rag", "scripted_react"])
+def test_a_row_tells_what_fitted_into_the_prompt_that_decided(cache: Path, name: str) -> None:
+    """Against the prompt itself: in full prompts a row stands as it was found."""
+    system, missed = made(cache, "env.prompts=full"), 0
+    for episode, row in zip(played := play(system, name), rows(system, name, played), strict=True):
+        said = [record.effect.prompt for record in episode.trace if isinstance(record.effect, Act)][-1].split("\n")
+        for passage in (passage for lookup in row["found"] for passage in lookup["passages"]):
+            lines = passage["text"].split("\n")
+            assert [i for i, line in enumerate(lines) if line in said] == passage["fitted"]
+            missed += len(lines) - len(passage["fitted"])
+    assert missed or name != "scripted"
+
+
 def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
     scripted = ["scripted" if name == "ehr_rag" else f"scripted_{name}" for name in METHODS]
     assert list(system.variants) == [*METHODS, "ehr_rag_sft", "ehr_rag_base", *scripted, "counts"]

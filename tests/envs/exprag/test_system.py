@@ -92,6 +92,8 @@ def test_what_a_floor_above_reads(system: System[Question]) -> None:
 def test_a_row_tells_what_was_ranked_found_and_chosen(system: System[Question]) -> None:
     row = rows_of(system, "scripted")[0]
     case = system.cases.test[0]
+    [prompt] = [r.effect.prompt for r in play(system, "scripted")[0].trace if isinstance(r.effect, Act)]
+    assert row["experience"]["said"] in prompt and row["experience"]["said"].strip()
     assert len(row["experience"]["ranked"]) == 15 and row["experience"]["found"]
     assert {o["letter"] for o in row["experience"]["options"] if o["right"]} == set(letters(case.answer))
     assert [o["letter"] for o in row["experience"]["options"]] == list(LETTERS[: len(case.options)])
