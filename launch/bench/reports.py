@@ -45,14 +45,15 @@ def reports(folder: Path, *, share: float, seed: int, timeout: float = LIMIT) ->
     weight = weights("uniform", "diagnoses")
     rank(index, queries[0], weight, TOP_K)  # the first one reads the files
     for number, query in enumerate(track(queries, "Rank admissions")):
-        start = time.perf_counter()
+        start, worked = time.perf_counter(), time.process_time()
         rows, scores = rank(index, query, weight, TOP_K)
-        times.append(1000 * (time.perf_counter() - start))
+        times.append((1000 * (time.perf_counter() - start), 1000 * (time.process_time() - worked)))
         if number < CHECKED:
             sample = rng.choice(len(index), min(SAMPLE, len(index)), replace=False)
             wrong += wrong_places(index, sets, query, rows, scores, sample)
-    for q in (50, 90, 99):
-        result[f"one ranking, p{q} ms"] = float(np.percentile(times, q))
+    for q in (50, 90, 99):  # by the clock, which others slow down, and of the processor
+        clock, processor = np.percentile(times, q, axis=0).tolist()
+        result |= {f"one ranking, p{q} ms": clock, f"one ranking, p{q} ms of processor": processor}
     result["places that differ from a direct evaluation"] = wrong
     result |= {"admissions": len(index), "queries": len(queries), "seed": seed, "load average": os.getloadavg()[0]}
     return result
