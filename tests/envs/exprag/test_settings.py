@@ -24,6 +24,7 @@ def test_the_papers_numbers_and_the_released_ranker() -> None:
     assert (paper.top_k, paper.ranker, paper.retriever) == (15, "uniform", "auto_merging")
     assert released.ranker == "released" and released.top_k == 15
     own = settings("+experiment=mimic4_dischargeqa", "data.root=tables", "system.notes=notes")
+    assert own.words == 3000
     assert (own.fewest_rows, own.most_rows) == (3, 40)
     assert load(["system=exprag"]).task.name == "dischargeqa_diagnosis"
     assert load(["system=exprag", "task=dischargeqa_medication"]).task.name == "dischargeqa_medication"
