@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from envs.baselines.notes import EarlierNotes
 from envs.baselines.settings import Settings
 from ghar.data.cohort import Sample, Visit
 
@@ -31,13 +32,16 @@ class Model(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """All that a baseline may learn from: it is fitted to `train`, and `valid` chooses between fits."""
+    """All that a baseline may learn from: it is fitted to `train`, and `valid` chooses between fits.
+
+    notes: the summaries of earlier stays, read when a baseline wants them; None where there are none."""
 
     train: Sequence[Sample]
     valid: Sequence[Sample]
     classes: int
     seed: int
     settings: Settings = field(default_factory=Settings)
+    notes: Callable[[], EarlierNotes | None] = lambda: None
 
     @property
     def labels(self) -> np.ndarray:

@@ -9,7 +9,14 @@ import numpy as np
 
 from envs.baselines.features import Known, Model
 from envs.baselines.severities import fit_severities
-from envs.baselines.tables import fit_boosting, fit_memory, fit_regression, fit_usual
+from envs.baselines.tables import (
+    fit_boosting,
+    fit_boosting_notes,
+    fit_memory,
+    fit_regression,
+    fit_regression_notes,
+    fit_usual,
+)
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Prediction
@@ -41,7 +48,11 @@ FITS: Mapping[str, Callable[[Known], Model]] = {
     "memory": fit_memory,
     "gru": _gru,
 }
-EVERY: Mapping[str, Callable[[Known], Model]] = {**FITS, "retain": _retain, "transformer": _transformer}
+NOTED: Mapping[str, Callable[[Known], Model]] = {
+    "counts_lr_notes": fit_regression_notes,
+    "boosting_notes": fit_boosting_notes,
+}
+EVERY: Mapping[str, Callable[[Known], Model]] = {**FITS, **NOTED, "retain": _retain, "transformer": _transformer}
 
 
 @dataclass(frozen=True, eq=False)

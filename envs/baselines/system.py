@@ -9,6 +9,7 @@ from typing import Any
 
 from envs.baselines.features import Known
 from envs.baselines.fitted import EVERY, FITS, Fitted
+from envs.baselines.notes import EarlierNotes
 from envs.baselines.settings import Settings
 from envs.records import Records
 from envs.system import System, Variant, words
@@ -23,6 +24,8 @@ from rewards.outcome import score_outcome
 TITLES = {
     "usual": "Usual label", "severities": "Table of severities", "counts_lr": "Regression on counts",
     "boosting": "Boosting on counts", "memory": "Nearest training patients", "gru": "GRU over visits",
+    "counts_lr_notes": "Regression on counts and earlier notes",
+    "boosting_notes": "Boosting on counts and earlier notes",
     "retain": "RETAIN over visits", "transformer": "Transformer over visits",
 }  # fmt: skip
 MAIN = "counts_lr"
@@ -63,7 +66,8 @@ class NoCorpus:
 def build(records: Records, settings: Settings) -> System[Case]:
     """All baselines on the task of `records`; none is fitted before it is played."""
     config, splits = records.config, records.splits
-    fitted = Fitted(Known(splits.train, splits.valid, len(records.task.labels), config.seed, settings), splits)
+    notes = partial(_notes, records, settings)
+    fitted = Fitted(Known(splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes), splits)
     made: System[Case] = System(
         name="baselines",
         task=records.task,
@@ -84,6 +88,12 @@ def build(records: Records, settings: Settings) -> System[Case]:
         credentialed=records.credentialed(records.cohort),
     )
     return made
+
+
+def _notes(records: Records, settings: Settings) -> EarlierNotes | None:
+    """Read when a baseline asks for them; `Records.credentialed` knows of the folder by `Settings.patient_text`."""
+    notes = records.notes(settings.notes)
+    return None if notes is None else EarlierNotes(notes)
 
 
 def _cases(records: Records) -> Splits[Case]:

@@ -20,7 +20,9 @@ from envs.baselines.features import (
     shown,
     vocabulary,
 )
+from envs.baselines.notes import Words, fit_words
 from ghar.data.cohort import Sample
+from ghar.errors import BadInput
 
 STRENGTHS = tuple(10.0**power for power in range(-3, 4))  # C of scikit-learn
 STEPS, TOLERANCE = 1_000, 1e-3  # of its solver
@@ -48,40 +50,59 @@ def fit_usual(known: Known) -> Usual:
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """Logistic regression on the codes of the newest visit and on how many visits show each code."""
+    """Logistic regression on the codes of the newest visit and on how many visits show each code, and where `words` is
+    given on the words of earlier summaries."""
 
     place: Mapping[str, int]
+    words: Words | None
     scaler: Any
     fitted: Any
     classes: int
     about: Mapping[str, Any]
 
     def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
-        return all_shares(self.fitted, self.scaler.transform(_counted(samples, self.place)), self.classes)
+        return all_shares(self.fitted, self.scaler.transform(_counted(samples, self.place, self.words)), self.classes)
 
 
-def fit_regression(known: Known) -> Regression:
+def fit_regression(known: Known, words: Words | None = None) -> Regression:
     """The penalty that makes the validation labels most likely."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import MaxAbsScaler
 
     place = vocabulary(known.train)
-    inputs = _counted(known.train, place)
+    inputs = _counted(known.train, place, words)
     scaler = MaxAbsScaler().fit(inputs)
-    inputs, judged = scaler.transform(inputs), scaler.transform(_counted(known.valid, place))
+    inputs, judged = scaler.transform(inputs), scaler.transform(_counted(known.valid, place, words))
     best, reached = None, -np.inf
     for strength in STRENGTHS:
         fitted = LogisticRegression(C=strength, max_iter=STEPS, tol=TOLERANCE).fit(inputs, known.labels)
         found = likelihood(all_shares(fitted, judged, known.classes), labels_of(known.valid))
         if found <= reached:
             break  # weaker penalties fit the training samples only closer
-        best, reached = Regression(place, scaler, fitted, known.classes, {"C": strength}), found
+        about = {"C": strength, **(words.about if words else {})}
+        best, reached = Regression(place, words, scaler, fitted, known.classes, about), found
     assert best is not None
     return best
 
 
-def _counted(samples: Sequence[Sample], place: Mapping[str, int]) -> csr_array:
-    return csr_array(hstack([counts(samples, place, scope) for scope in SCOPES]))
+def fit_regression_notes(known: Known) -> Regression:
+    """The same with the words of earlier summaries. BadInput where there are none."""
+    return fit_regression(known, _words(known))
+
+
+def _words(known: Known) -> Words:
+    told = known.notes()
+    if told is None:
+        raise BadInput(
+            "counts_lr_notes and boosting_notes read discharge summaries, and these patients come with none: set "
+            "system.notes to a folder in MIMIC-IV-Note's layout, or leave them out of eval.variants."
+        )
+    return fit_words(told, known.train, known.settings.words)
+
+
+def _counted(samples: Sequence[Sample], place: Mapping[str, int], words: Words | None) -> csr_array:
+    own = [] if words is None else [words(samples)]
+    return csr_array(hstack([*(counts(samples, place, scope) for scope in SCOPES), *own]))
 
 
 def all_shares(fitted: Any, inputs: Any, classes: int) -> np.ndarray:
@@ -93,33 +114,36 @@ def all_shares(fitted: Any, inputs: Any, classes: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Boosting:
-    """Gradient boosting of trees on the most frequent codes, the number of visits and the days between the last two."""
+    """Gradient boosting of trees on the most frequent codes, the number of visits, the days between the last two, and
+    where `words` is given the words of earlier summaries."""
 
     place: Mapping[str, int]
+    words: Words | None
     fitted: Any
     classes: int
     about: Mapping[str, Any]
 
     def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
-        return all_shares(self.fitted, _dense(samples, self.place), self.classes)
+        return all_shares(self.fitted, _dense(samples, self.place, self.words), self.classes)
 
 
-def fit_boosting(known: Known) -> Boosting:
+def fit_boosting(known: Known, words: Words | None = None) -> Boosting:
     """Stopped when the validation loss no longer falls, with the leaves that make the validation labels most likely."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     own, seen = known.settings, set(known.labels.tolist())
     place = vocabulary(known.train, own.codes)
     judged = [sample for sample in known.valid if sample.label in seen]  # scikit-learn takes no label it has not seen
-    held_out = {"X_val": _dense(judged, place), "y_val": labels_of(judged)} if judged else {}
-    inputs, best, reached = _dense(known.train, place), None, -np.inf
+    held_out = {"X_val": _dense(judged, place, words), "y_val": labels_of(judged)} if judged else {}
+    inputs, best, reached = _dense(known.train, place, words), None, -np.inf
     for leaf in LEAVES:
         stop = {"early_stopping": bool(judged), "n_iter_no_change": own.patience}
         fitted = HistGradientBoostingClassifier(
             max_iter=own.rounds, min_samples_leaf=leaf, random_state=known.seed, **stop
         )
         fitted.fit(inputs, known.labels, **held_out)
-        model = Boosting(place, fitted, known.classes, {"rounds": int(fitted.n_iter_), "leaf": leaf})
+        about = {"rounds": int(fitted.n_iter_), "leaf": leaf, **(words.about if words else {})}
+        model = Boosting(place, words, fitted, known.classes, about)
         found = known.likelihood(model)
         if found > reached:
             best, reached = model, found
@@ -127,9 +151,15 @@ def fit_boosting(known: Known) -> Boosting:
     return best
 
 
-def _dense(samples: Sequence[Sample], place: Mapping[str, int]) -> np.ndarray:
+def fit_boosting_notes(known: Known) -> Boosting:
+    """The same with the words of earlier summaries. BadInput where there are none."""
+    return fit_boosting(known, _words(known))
+
+
+def _dense(samples: Sequence[Sample], place: Mapping[str, int], words: Words | None) -> np.ndarray:
     tables = [counts(samples, place, scope).toarray() for scope in SCOPES]
-    return np.hstack([*tables, rhythm(samples)]).astype(np.float32)
+    own = [] if words is None else [words(samples).toarray()]
+    return np.hstack([*tables, rhythm(samples), *own]).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
