@@ -170,6 +170,25 @@ def test_only_training_patients_are_shown_and_never_oneself(system: System[KareC
         assert all(len({other.label for other in group}) == 1 for group in groups)
 
 
+def test_by_switch_a_similar_patient_is_one_whose_outcome_was_known(system: System[KareCase], cache: Path) -> None:
+    """In the prompts, too: each shown record is one of those patients'."""
+    late, told = {}, {}
+    for earlier, built_ in (("false", system), ("true", build(Records(configured(cache, "data.earlier=true"))))):
+        kare = shared(built_)
+        asked, cases = kare.records.splits.train, built_.cases.train
+        groups = kare.near.of(asked)
+        shown = [
+            other.outcome_time is not None and other.outcome_time <= sample.prediction_time
+            for sample, own in zip(asked, groups, strict=True)
+            for group in own
+            for other in group
+        ]
+        late[earlier] = shown.count(False)
+        told[earlier] = sum(case.showing(2).similar.count("outcome: ") for case in cases)
+        assert told[earlier] == len(shown) and shown.count(True) > 10
+    assert late["true"] == 0 < late["false"] and told["true"] < told["false"]
+
+
 def test_the_nearest_of_two_is_the_nearest_of_one(system: System[KareCase]) -> None:
     near, test = shared(system).near, shared(system).records.splits.test
     for sample, vector, groups in zip(test, near.vectors(test), near.of(test), strict=True):
