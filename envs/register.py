@@ -25,6 +25,7 @@ from envs.ehr_rag.demo import demo_events
 from envs.exprag.demo import demo_questions
 from envs.ghar.demo import SPEC, demo_scene
 from envs.ghar.navigation import Chart, NavigationGame, navigation
+from envs.graphwalker.frugal import FrugalGame, demo_frugal
 from envs.graphwalker.selection_game import SPEC as WALK
 from envs.graphwalker.selection_game import WalkGame, demo_walks
 from envs.kare.demo import demo_communities
@@ -59,11 +60,13 @@ def walk_game(
     budget: int = WALK.budget,
     measured: bool = WALK.measured,
     slots: int = 64,
+    prompts: int | None = None,
 ) -> Game:
-    """GraphWalker's search; `budget`, `measured`: as for WalkSpec, `slots`: as for WalkGame."""
-    scene = scene or demo_walks(budget, measured)
+    """GraphWalker's search; `budget`, `measured`: as for WalkSpec, `slots`: as for WalkGame. prompts: that a walk may
+    have scored, where the agent chooses what is measured as well (envs/graphwalker/frugal.py)."""
+    scene = scene or (demo_walks(budget, measured) if prompts is None else demo_frugal(budget, prompts))
     if view == "numbers":
-        return WalkGame(scene, budget, slots)
+        return WalkGame(scene, budget, slots) if prompts is None else FrugalGame(scene)
     return TextGame(scene) if view == "text" else TokenGame(scene, codec, context)
 
 

@@ -1,7 +1,9 @@
 """What GraphWalker's greedy rule leaves to gain on the generated walks of ghar/GraphWalker-v0.
 
 Information gain in nats, means over the walks of each seed: of random picks, of the candidate most like the patient, of
-the greedy rule, and of the best walk there is, found by trying all. And steps per second of one core's time.
+the greedy rule, and of the best walk there is, found by trying all. And steps per second of one core's time. With half
+of greedy's prompts to spend (envs/graphwalker/frugal.py): Appendix J's rule, a selector that has learned to imitate it,
+and the same after PPO (walk_learner.py), paired with greedy.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from ghar.selectors.protocol import Shots
 Seen = dict[str, np.ndarray]
 
 
-def walks(seeds: int) -> dict[str, Any]:
-    """Mean gain of each rule over the walks of seeds 0..seeds-1."""
+STEPS = 200_000  # of PPO
+
+
+def walks(seeds: int, steps: int = STEPS) -> dict[str, Any]:
+    """Mean gain of each rule over the walks of seeds 0..seeds-1. steps: that the selector learns for."""
     from envs.graphwalker.selection_game import demo_walks
 
     runs = [_gains(demo_walks(seed=seed), seed) for seed in range(seeds)]
@@ -28,6 +33,39 @@ def walks(seeds: int) -> dict[str, Any]:
     for name in ("walks", "walks where greedy is beaten"):
         result[name] = sum(run[name] for run in runs)
     result["steps per second and core"] = float(np.median([run["steps"] for run in runs]))
+    return result | _with_half(seeds, steps)
+
+
+def _with_half(seeds: int, steps: int) -> dict[str, Any]:
+    """Nats and prompts of those who may have half of greedy's prompts scored, and what that is above greedy, paired."""
+    from envs.graphwalker.frugal import PROMPTS, FrugalGame, demo_frugal, frugal
+    from envs.graphwalker.selection_game import SPEC, demo_walks
+    from envs.views.gym_view import GymView
+    from ghar.metrics.bootstrap import mean_interval, paired_difference
+    from ghar.selectors.generated import play as searched
+    from ghar.selectors.search import greedy
+    from launch.bench.walk_learner import learner
+
+    scenes: list[Any] = [demo_walks(seed=seed) for seed in range(seeds)]
+    plain = [(case, scene.corpus.entropies[case.sample_id]) for scene in scenes for case in scene.cases]
+    selections = [searched(greedy(case.anchors, case.near, SPEC.budget), entropy) for case, entropy in plain]
+    whole = [sum(found.gains) for found in selections]
+    result: dict[str, Any] = {"prompts, greedy": float(np.mean([found.scored for found in selections]))}
+    envs: list[Any] = [GymView(FrugalGame(demo_frugal(prompts=PROMPTS, seed=seed))) for seed in range(seeds)]
+
+    def judge(name: str, decide: Callable[[Seen], int]) -> None:
+        gains, spent = [], []
+        for env in envs:
+            for number in range(len(env.game.scene.cases)):
+                gains.append(play(env, number, decide)[0])
+                spent.append(env.play.paused.episode.prediction.scored)
+        result[f"{name} with half"] = mean_interval(gains, patients=None).as_list()
+        result[f"{name} with half, less greedy"] = paired_difference(gains, whole, patients=None).as_list()
+        result[f"prompts, {name} with half"] = float(np.mean(spent))
+
+    judge("lazy", frugal)
+    for name, decide in learner(PROMPTS, steps, seed=0):
+        judge(name, decide)
     return result
 
 
