@@ -1,7 +1,7 @@
 """GraphWalker's search with prompts to spend: Agent-Selector also decides what is measured, and may not measure all.
 
-Algorithm 1 has the gain of every candidate measured before each pick, a scored prompt each. Here a walk may have a given
-number of prompts scored. A candidate that is named is measured for the examples chosen so far; one whose gain is
+Algorithm 1 has the gain of every candidate measured before each pick, a scored prompt each. Here a walk may have a
+given number of prompts scored. A candidate that is named is measured for the examples chosen so far; one whose gain is
 known for just these is taken. A gain of an earlier step stays in sight: under diminishing gains it is an upper bound.
 What is learned is what to look at; the fixed policy to beat is Appendix J's lazy search within the same prompts
 (`frugal`, ghar/selectors/search.py), and Algorithm 1 itself, which spends twice as many.
