@@ -16,8 +16,8 @@ memory: peak memory of an optimisation step with actor, critic and reference on 
 patient_graph: k-NN graph and Leiden over 100,000 patients (`--share` of them).
 selection: GraphWalker's scored prompts, prompt tokens and prompts per second (`--share` of 100 patients).
 effort: demonstration selectors at an equal number of scored prompts, with an exact reader, on `--seeds` worlds.
-walks: information gain of GraphWalker's greedy rule against the best walk there is, and of a rule and a learned selector
-    with half of its scored prompts, on generated patients.
+walks: information gain of GraphWalker's greedy rule against the best walk there is, and of a rule and a learned
+    selector with half of its scored prompts, on generated patients.
 reports: EXPRAG's ranking of one stay against `--share` of 430,000 admissions, and its index.
 kare_dgra: KARE's selection for one patient among `--share` of 60,000 communities.
 events: EHR-RAG's event store of `--share` of 10,000 patients with 5,000 events each, and one ETHER query.
