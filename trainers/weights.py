@@ -59,7 +59,7 @@ def find(config: Config) -> Found:
     if config.eval.checkpoint is None:
         return Found(checkpoints, checkpoint.find(checkpoints, "best"))
     step = Path(config.eval.checkpoint)
-    if (step / "manifest.json").is_file() and (step.parent / SFT).is_dir():
+    if (step / "model.json").is_file() and (step.parent / SFT).is_dir():
         return Found(step.parent, step)
     if (step / "config.json").is_file():
         return Found(checkpoints, None)  # a saved model, which stands in the base's place

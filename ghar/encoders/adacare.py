@@ -37,13 +37,14 @@ class AdaCare(nn.Module):
         changes = torch.cat(scales, 1).transpose(1, 2).relu()
         changes, x = changes * self.gate_scales(mean_so_far(changes)), x * self.gate_input(mean_so_far(x))
         states, _ = self.gru(torch.cat([changes, x], dim=-1))
-        embedding = states[torch.arange(len(states)), batch.last]  # steps of the padding come after it
+        rows = torch.arange(len(states), device=states.device)
+        embedding = states[rows, batch.last]  # steps of the padding come after it
         return Output(embedding, self.classifier(embedding))
 
 
 def mean_so_far(x: Tensor) -> Tensor:
     """[b, T, c] -> mean over steps 0..t at each step t."""
-    return x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[None, :, None]
+    return x.cumsum(1) / torch.arange(1, x.shape[1] + 1, device=x.device)[None, :, None]
 
 
 def _gate(width: int) -> nn.Sequential:

@@ -9,7 +9,7 @@ copies of what it hides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,10 @@ class Batch:
     hours: Tensor
     real: Tensor
     labels: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on another device."""
+        return Batch(*(getattr(self, one.name).to(device) for one in fields(self)))
 
     @property
     def last(self) -> Tensor:

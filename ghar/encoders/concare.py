@@ -47,7 +47,7 @@ class ConCare(nn.Module):
     def contexts(self, batch: Batch) -> Tensor:
         """[b, F, hidden]: what each variable's own history says."""
         states = self.channels(batch)  # [b, T, F, hidden]
-        at_end = states[torch.arange(len(states)), batch.last]
+        at_end = states[torch.arange(len(states), device=states.device), batch.last]
         query = torch.einsum("bfh,fhk->bfk", at_end, self.query)
         likeness = torch.einsum("bfk,btfh,fhk->btf", query, states, self.key) / math.sqrt(states.shape[-1])
         passed = (batch.hours.gather(1, batch.last[:, None]) - batch.hours).clamp(min=0)[..., None]

@@ -136,11 +136,11 @@ def hide(batch: Batch, hidden: Tensor) -> Batch:
 def draw_hidden(batch: Batch) -> Tensor:
     """Cells to hide, bool [b, T, F]: a share drawn for each sample, from torch's generator."""
     share = HIDE_AT_MOST * torch.rand(len(batch.values), 1, 1)
-    return torch.rand(batch.values.shape) < share
+    return (torch.rand(batch.values.shape) < share).to(batch.values.device)  # drawn alike for every device
 
 
 def sinusoids(hours: Tensor, width: int) -> Tensor:
     """[..., width] sines and cosines of hours, of periods from about 6 hours to a year."""
-    rates = torch.exp(torch.linspace(0.0, -math.log(1500.0), width // 2))
+    rates = torch.exp(torch.linspace(0.0, -math.log(1500.0), width // 2, device=hours.device))
     angles = hours[..., None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=-1)

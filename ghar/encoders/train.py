@@ -68,9 +68,10 @@ class Encoder:
         vectors, shares = [], []
         with torch.inference_mode():
             for start in range(0, len(samples), self.training.batch):
-                said: Output = self.model(make_batch(samples[start : start + self.training.batch], self.scale))
-                vectors.append(said.embedding)
-                shares.append(said.logits.softmax(-1))
+                batch = make_batch(samples[start : start + self.training.batch], self.scale)
+                said: Output = self.model(batch.to(_device_of(self.model)))
+                vectors.append(said.embedding.cpu())
+                shares.append(said.logits.softmax(-1).cpu())
         return torch.cat(vectors).numpy(), torch.cat(shares).numpy()
 
     def save(self, path: Path) -> None:
@@ -79,13 +80,13 @@ class Encoder:
         scale |= {"deviation": self.scale.deviation.tolist()}
         about = {"name": self.name, "classes": self.classes, "training": asdict(self.training), "scale": scale}
         with whole(path) as half:
-            torch.save({**about, "weights": self.model.state_dict()}, half)
+            torch.save({**about, "weights": {n: w.cpu() for n, w in self.model.state_dict().items()}}, half)
 
     @classmethod
     def load(cls, path: Path) -> Encoder:
         """Read what `save` wrote. Raises BadInput for a damaged file."""
         try:
-            found = torch.load(path, weights_only=True)
+            found = torch.load(path, weights_only=True, map_location="cpu")
             scale = found["scale"]
             scale = Scale(tuple(scale["features"]), np.array(scale["mean"]), np.array(scale["deviation"]))
             training = Training(**found["training"])
@@ -93,7 +94,16 @@ class Encoder:
             model.load_state_dict(found["weights"])
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise BadInput(f"{path} is no trained encoder ({error}): delete it, it is trained again.") from error
-        return cls(found["name"], model.eval(), scale, found["classes"], training)
+        return cls(found["name"], model.eval().to(usual_device()), scale, found["classes"], training)
+
+
+def usual_device() -> torch.device:
+    """A GPU where torch sees one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
 
 def train_encoder(
@@ -104,19 +114,21 @@ def train_encoder(
     *,
     seed: int,
     training: Training | None = None,
+    device: torch.device | None = None,
 ) -> Encoder:
-    """Train on `train`, keep the epoch that is best on `valid`. The same seed, the same weights; torch's own generator
-    is left as it was. training: by default what the encoder's authors published.
+    """Train on `train`, keep the epoch that is best on `valid`. The same seed, the same weights on a CPU; torch's own
+    generators are left as they were. training: by default what the encoder's authors published. device: by default
+    `usual_device`.
 
     Raises BadInput when the training samples all have one label, and as `ghar.encoders.batches.known_of`.
     """
     check_labels([sample.label for sample in train])
     settings = training or PUBLISHED[name]
-    scale = fit_scale(train)
-    with torch.random.fork_rng(devices=[]):
+    scale, device = fit_scale(train), device or usual_device()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        model = MODELS[name](len(scale.features), classes, settings.hidden)
-        data = _Data(train, valid, scale, settings, np.random.default_rng(seed))
+        model = MODELS[name](len(scale.features), classes, settings.hidden).to(device)  # the same beginning everywhere
+        data = _Data(train, valid, scale, settings, np.random.default_rng(seed), device)
         if isinstance(model, Smart) and settings.pretrain:
             _pretrain(model, data)
         _fit(name, model, data)
@@ -130,20 +142,21 @@ class _Data:
     scale: Scale
     settings: Training
     rng: np.random.Generator
+    device: torch.device
 
     def epoch(self) -> Iterator[Batch]:
         """Training batches, shuffled afresh."""
         order, size = self.rng.permutation(len(self.train)), self.settings.batch
         for start in range(0, len(order), size):
-            yield make_batch([self.train[i] for i in order[start : start + size]], self.scale)
+            yield make_batch([self.train[i] for i in order[start : start + size]], self.scale).to(self.device)
 
     def validation(self) -> Iterator[Batch]:
         for start in range(0, len(self.valid), self.settings.batch):
-            yield make_batch(self.valid[start : start + self.settings.batch], self.scale)
+            yield make_batch(self.valid[start : start + self.settings.batch], self.scale).to(self.device)
 
 
 def _pretrain(model: Smart, data: _Data) -> None:
-    stage = Pretraining(model.encoder, data.settings.hidden).train()
+    stage = Pretraining(model.encoder, data.settings.hidden).to(data.device).train()
     learned = [weight for weight in stage.parameters() if weight.requires_grad]
     optimiser = torch.optim.Adam(learned, lr=data.settings.lr)
     steps = data.settings.pretrain * -(-len(data.train) // data.settings.batch)

@@ -19,7 +19,7 @@ from ghar.selectors.protocol import Shots
 Seen = dict[str, np.ndarray]
 
 
-STEPS = 200_000  # of PPO
+STEPS = 60_000  # of PPO
 
 
 def walks(seeds: int, steps: int = STEPS) -> dict[str, Any]:

@@ -40,6 +40,17 @@ def test_padding_and_company_change_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(MODELS))
+def test_nothing_is_left_on_the_cpu(name: str) -> None:
+    """torch refuses to mix a device without numbers ("meta") with the CPU, as it would a GPU."""
+    samples, away = series(0, 6), torch.device("meta")
+    batch, model = make_batch(samples, fit_scale(samples)).to(away), model_of(name).to(away)
+    said = model(batch)
+    assert said.logits.device == said.embedding.device == away and said.logits.shape == (6, 2)
+    if isinstance(model, Smart):
+        assert Pretraining(model.encoder, 16).to(away).loss(batch, draw_hidden(batch)).device == away
+
+
+@pytest.mark.parametrize("name", list(MODELS))
 def test_every_measured_value_counts(name: str) -> None:
     [one] = series(1, 1)
     scale, model = fit_scale(series(0, 30)), model_of(name)

@@ -53,6 +53,25 @@ def test_it_learns(name: Neural) -> None:
     assert roc_auc_score([s.label for s in samples[200:]], shares[:, 1]) > 0.75
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ALL[:3])
+def test_a_gpu_gives_what_the_cpu_gives(name: Neural, tmp_path: Path) -> None:
+    """One epoch, kept on the GPU, read again wherever there is one."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    parts, found = splits(), {}
+    for device in ("cpu", "cuda"):
+        encoder = train_encoder(
+            name, parts.train, parts.valid, 2, seed=5, training=replace(TINY, epochs=1), device=torch.device(device)
+        )
+        assert next(encoder.model.parameters()).device.type == device
+        found[device] = encoder.encode(parts.test)[1]
+        encoder.save(tmp_path / f"{device}.pt")
+        again = Encoder.load(tmp_path / f"{device}.pt").encode(parts.test)[1]
+        assert np.allclose(again, found[device], atol=1e-3)
+    assert np.allclose(found["cpu"], found["cuda"], atol=0.1)
+
+
 @pytest.mark.parametrize("name", ALL[:3])
 def test_the_same_seed_gives_the_same_vectors(name: Neural, tmp_path: Path) -> None:
     parts = splits()
