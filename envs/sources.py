@@ -47,6 +47,15 @@ def open_sources(records: Records, names: Sequence[str]) -> tuple[Corpus, Sequen
     return joined, joined.partitions
 
 
+def lacking(corpus: Corpus) -> dict[str, int]:
+    """What sources do without, for the counts of a report: stays without a discharge summary, whose codes in words
+    stand for it."""
+    sources = corpus.sources if isinstance(corpus, Joined) else ()
+    told = [source.corpus.notes.counts for source in sources if isinstance(source.corpus, LikeStays)]
+    missing = sum(counts.get("plain_records", 0) for counts in told)
+    return {"stays without a discharge summary, told by their codes": missing} if missing else {}
+
+
 def _source(records: Records, name: str) -> Source:
     if name == GRAPH:
         corpus, paths = graph_corpus(records)

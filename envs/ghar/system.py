@@ -28,7 +28,7 @@ from envs.over_graph import CutCases
 from envs.records import Records
 from envs.rollout import Corpus
 from envs.scene import Scene
-from envs.sources import open_sources
+from envs.sources import lacking, open_sources
 from envs.system import WORDS, Decisions, Shaping, System, Variant
 from ghar.config import Config
 from ghar.data.demo.world import World
@@ -82,7 +82,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
         ceilings=partial(_ceilings, records, episodes, corpus),
         decisions=lambda: decisions(records, made),
         partitions=partitions,
-        counts=records.counts() | records.graph_counts(),
+        counts=records.counts() | records.graph_counts() | lacking(corpus),
         generated=records.cohort.generated,
         credentialed=records.credentialed(records.cohort),
     )

@@ -35,3 +35,17 @@ def test_the_budget_of_each_variant_stands_beside_the_ceilings(tmp_path: Path) -
     assert "other" not in found["at_cost"]
     free = replace(config, system=replace(config.system, prices=()))  # pyright: ignore[reportCallIssue, reportArgumentType]
     assert build(Records(free)).summary(rows) == {}
+
+
+def test_real_patients_without_summaries_are_played_and_the_report_says_what_stands_for_them(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    tables, graph = shared_data / "mimic-iv-demo-2.2", shared_data / "kg/primekg-subset/merged_kg_12col.csv.gz"
+    if not tables.is_dir() or not graph.is_file():
+        pytest.skip("the open MIMIC-IV demo or the subset of PrimeKG is not there")
+    real = ("system=ghar_all", "data=mimic4", f"data.root={tables}", f"kg.path={graph}", "data.more=[omr]", "threads=1")
+    made = build(Records(load([*real, f"data.cache={tmp_path}", "system.prices=[0.1,0.1,1.0]"])))
+    stays = made.counts["visits"]
+    assert made.counts["stays without a discharge summary, told by their codes"] == stays > 0
+    assert made.ceilings(made.cases.test) is None
+    assert made.summary({"scripted": [{"asked": {"graph": 1, "past": 0, "reports": 0}}]}) == {}
