@@ -53,7 +53,7 @@ def lacking(corpus: Corpus) -> dict[str, int]:
     sources = corpus.sources if isinstance(corpus, Joined) else ()
     told = [source.corpus.notes.counts for source in sources if isinstance(source.corpus, LikeStays)]
     missing = sum(counts.get("plain_records", 0) for counts in told)
-    return {"stays without a discharge summary, told by their codes": missing} if missing else {}
+    return {"stays without a discharge summary, shown by their codes": missing} if missing else {}
 
 
 def _source(records: Records, name: str) -> Source:

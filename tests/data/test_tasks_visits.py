@@ -44,6 +44,7 @@ def data_in(root, name="meds", leakage="paper") -> Data:
         past=0.0,
         reports=0.0,
         chained=0.0,
+        slopes=0.0,
         leakage=leakage,
         codes=None,
         mapping="all",

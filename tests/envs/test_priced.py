@@ -46,6 +46,6 @@ def test_real_patients_without_summaries_are_played_and_the_report_says_what_sta
     real = ("system=ghar_all", "data=mimic4", f"data.root={tables}", f"kg.path={graph}", "data.more=[omr]", "threads=1")
     made = build(Records(load([*real, f"data.cache={tmp_path}", "system.prices=[0.1,0.1,1.0]"])))
     stays = made.counts["visits"]
-    assert made.counts["stays without a discharge summary, told by their codes"] == stays > 0
+    assert made.counts["stays without a discharge summary, shown by their codes"] == stays > 0
     assert made.ceilings(made.cases.test) is None
     assert made.summary({"scripted": [{"asked": {"graph": 1, "past": 0, "reports": 0}}]}) == {}
