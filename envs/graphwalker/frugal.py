@@ -21,11 +21,10 @@ import numpy as np
 from gymnasium import spaces
 
 from envs.graphwalker.selection import AGENTS, STOP, MeasureSets, WalkCase
-from envs.graphwalker.selection_game import SPEC, demo_walks
+from envs.graphwalker.selection_game import SPEC, WalkPlay, demo_walks
 from envs.scene import Paused, Scene
-from envs.views.games import only_waiting, within
 from envs.views.spaces import Allowed, masked
-from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Parsed, Prediction, Reply
+from ghar.episode import Act, Episode, EpisodeGenerator, Parsed, Prediction, Reply
 from ghar.errors import BadInput
 from ghar.llm.prompts import load_prompts
 from ghar.selectors.protocol import Shots
@@ -162,31 +161,17 @@ class FrugalGame:
     def spaces(self) -> tuple[spaces.Dict, Allowed]:
         return masked(spaces.Box(-10, 10, (self.width,), np.float32), self.actions), Allowed(self.actions)
 
-    def start(self, case: Any, seed: int) -> FrugalPlay:
-        return FrugalPlay(self, Paused(self.scene, case, seed=seed))
+    def start(self, case: Any, seed: int) -> WalkPlay:
+        return WalkPlay(self, Paused(self.scene, case, seed=seed))
 
+    def observe(self, act: Act) -> np.ndarray:
+        return seen(act)
 
-@dataclass(eq=False)
-class FrugalPlay:
-    game: FrugalGame
-    paused: Paused
+    def mask(self, act: Act) -> np.ndarray:
+        return np.array([1, *(row is not None for row in ranked(act))], np.int8)
 
-    def observe(self, place: int | None) -> dict[str, np.ndarray]:
-        if place is None:
-            return {"observation": np.zeros(self.game.width, np.float32),
-                    "action_mask": only_waiting(self.game.actions)}  # fmt: skip
-        act = self.paused.acts[place]
-        return {"observation": seen(act), "action_mask": _mask(act)}
-
-    def act(self, place: int, action: object) -> None:
-        act = self.paused.acts[place]
-        number = within(action, _mask(act))
-        row = None if number == 0 else ranked(act)[number - 1]
-        self.paused.answer(place, Completion(STOP if row is None else str(row)))
-
-
-def _mask(act: Act) -> np.ndarray:
-    return np.array([1, *(row is not None for row in ranked(act))], np.int8)
+    def reply(self, act: Act, action: int) -> str:
+        return STOP if action == 0 else str(ranked(act)[action - 1])
 
 
 def seen(act: Act) -> np.ndarray:

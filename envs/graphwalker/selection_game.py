@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -47,9 +47,13 @@ class WalkGame:
     def width(self) -> int:
         return len(WALK) + self.slots * len(CANDIDATE)
 
+    @property
+    def actions(self) -> int:
+        return 1 + self.slots
+
     def spaces(self) -> tuple[spaces.Dict, Allowed]:
         box = spaces.Box(-LIMIT, LIMIT, (self.width,), np.float32)
-        return masked(box, 1 + self.slots), Allowed(1 + self.slots)
+        return masked(box, self.actions), Allowed(self.actions)
 
     def start(self, case: Any, seed: int) -> WalkPlay:
         return WalkPlay(self, Paused(self.scene, case, seed=seed))
@@ -82,26 +86,45 @@ class WalkGame:
         return np.clip(np.concatenate([walk, table.ravel()]), -LIMIT, LIMIT)
 
     def mask(self, act: Act) -> np.ndarray:
-        mask = np.zeros(1 + self.slots, np.int8)
+        mask = np.zeros(self.actions, np.int8)
         mask[: len(act.choices)] = 1
         return mask
+
+    def reply(self, act: Act, action: int) -> str:
+        return act.choices[action]
+
+
+class Numbers(Protocol):
+    """A walk as numbers: what an act looks like, which actions it allows, and what each of them says."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def actions(self) -> int: ...
+
+    def observe(self, act: Act) -> np.ndarray: ...
+
+    def mask(self, act: Act) -> np.ndarray: ...
+
+    def reply(self, act: Act, action: int) -> str: ...
 
 
 @dataclass(eq=False)
 class WalkPlay:
-    game: WalkGame
+    game: Numbers
     paused: Paused
 
     def observe(self, place: int | None) -> dict[str, np.ndarray]:
         if place is None:
             nothing = np.zeros(self.game.width, np.float32)
-            return {"observation": nothing, "action_mask": only_waiting(1 + self.game.slots)}
+            return {"observation": nothing, "action_mask": only_waiting(self.game.actions)}
         act = self.paused.acts[place]
         return {"observation": self.game.observe(act), "action_mask": self.game.mask(act)}
 
     def act(self, place: int, action: object) -> None:
         act = self.paused.acts[place]
-        self.paused.answer(place, Completion(act.choices[within(action, self.game.mask(act))]))
+        self.paused.answer(place, Completion(self.game.reply(act, within(action, self.game.mask(act)))))
 
 
 def greedy_action(observation: dict[str, np.ndarray]) -> int:

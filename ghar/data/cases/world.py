@@ -1,10 +1,9 @@
 """Write the world of cases as a MEDS folder with a label file, and its truth beside it.
 
-data/0.parquet, metadata/codes.parquet, metadata/subject_splits.parquet (train, pool, tuning
-and held_out, 3:3:1:3), visits.parquet, ghar.json as the reader
-of MEDS takes them; labels/course.parquet and labels/course.json, the question in words; truth.parquet (one row a
-patient: subject_id, phenotypes, outcome), courses.parquet (code, course), and manifest.json, which says that every
-patient is generated. The story: story.py.
+data/0.parquet, metadata/codes.parquet, metadata/subject_splits.parquet (train, pool, tuning and held_out, 3:3:1:3),
+visits.parquet, ghar.json as the reader of MEDS takes them; labels/course.parquet and labels/course.json, the question
+in words; truth.parquet (one row a patient: subject_id, phenotypes, outcome), courses.parquet (code, course), and
+manifest.json, which says that every patient is generated. The story: story.py.
 """
 
 from __future__ import annotations
