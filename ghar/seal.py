@@ -78,6 +78,16 @@ def fault(folder: Path) -> str | None:
     return None
 
 
+def looks_sealed(folder: Path) -> tuple[Any, ...]:
+    """What the files of a folder that this process has just sealed look like, for `remember`."""
+    return _looks(folder, sorted(files_below(folder)))
+
+
+def remember(folder: Path, looks: tuple[Any, ...]) -> None:
+    """The files of `folder` with these `looks` need not be read again: their sums have just been taken, elsewhere."""
+    _whole[str(folder.resolve())] = looks
+
+
 def sound(folder: Path) -> bool:
     """Whether a cache folder is there and whole. A damaged one is named, on stderr, and removed to be built again."""
     there = identity(folder)

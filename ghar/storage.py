@@ -101,10 +101,11 @@ def sweep(place: Path) -> None:
 
 
 def _move(temporary: Path, target: Path, mark: Mark | None, keep: bool) -> None:
+    looks = seal.looks_sealed(temporary)
     while True:
         try:
             os.replace(temporary, target)
-            return
+            return seal.remember(target, looks)  # under its new name they are what was just summed
         except OSError:
             # A folder can only be replaced when it is empty, so the old one steps aside first.
             if not target.is_dir():

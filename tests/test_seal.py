@@ -136,3 +136,14 @@ def test_a_damaged_folder_that_another_process_has_replaced_stays(tmp_path: Path
     assert seal.fault(folder) is None
     seal.remove(folder, seal.identity(folder))
     assert seal.identity(folder) is None
+
+
+def test_what_was_just_sealed_is_not_summed_again_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sums, summed = seal._sums, list[Path]()
+    monkeypatch.setattr(seal, "_sums", lambda folder, names: summed.append(folder) or sums(folder, names))
+    folder = build(tmp_path / "cache")
+    summed.clear()
+    assert seal.fault(folder) is None and not summed
+    path = folder / "part" / "text.txt"
+    path.write_text("same sizes")  # as long as what was there
+    assert str(path) in str(seal.fault(folder)) and summed == [folder]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import polars as pl
 
@@ -88,14 +89,30 @@ def kinds_of(codes: pl.DataFrame) -> pl.Series:
 @contextmanager
 def without_collector() -> Iterator[None]:
     """Pause Python's search for cycles: while many small objects are made it walks through all of them over and over,
-    a third of the time of making them."""
+    a third of the time of making them. Afterwards they count as old, or its next step would walk through them all."""
     running = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if running and not gc.get_freeze_count():  # what others have frozen stays frozen
+            gc.freeze()
+            gc.unfreeze()  # to the oldest of its generations
         if running:
             gc.enable()
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+@overload
+def picked(source: Sequence[Value], keys: Sequence[int]) -> tuple[Value, ...]: ...
+@overload
+def picked(source: Mapping[Key, Value], keys: Sequence[Key]) -> tuple[Value, ...]: ...
+def picked(source, keys):
+    """What `source` has at each of `keys`, in half the time of a loop or `map`."""
+    return itemgetter(*keys)(source) if len(keys) > 1 else tuple(source[key] for key in keys)
 
 
 @without_collector()
@@ -104,7 +121,7 @@ def collect_visit_codes(rows: pl.DataFrame, codes: pl.DataFrame, visits: pl.Data
 
     rows: what `ghar.data.visit_rows.visit_rows` makes of the cohort that `codes` and `visits` are of.
     """
-    named = tuple(map(codes["code"].to_list().__getitem__, rows["code"].to_list()))  # a slice of a tuple is a tuple
+    named = picked(codes["code"].to_list(), rows["code"].to_list())  # a slice of a tuple is a tuple
     bounds = rows["slot"].search_sorted(pl.int_range(3 * visits.height + 1, eager=True)).to_list()
     cuts = zip(bounds[0:-1:3], bounds[1::3], bounds[2::3], bounds[3::3], strict=True)
     shown, begins = {}, {}

@@ -43,7 +43,7 @@ def visit_rows(cohort: Coded) -> pl.DataFrame:
         .agg(pl.min("at"), pl.col("recorded").to_physical().fill_null(NEVER).min())
         .collect(engine="streaming")
     )
-    found = rows.sort("at").select(
-        slot=pl.col("key") // n, code=(pl.col("key") % n).cast(pl.UInt32), recorded="recorded"
-    )
-    return found.sort("slot", maintain_order=True)
+    slot = pl.col("key") // n
+    # By slot and place, as one number again: `at` is below 2**32.
+    found = rows.sort(slot * 2**32 + pl.col("at"))
+    return found.select(slot=slot, code=(pl.col("key") % n).cast(pl.UInt32), recorded="recorded")

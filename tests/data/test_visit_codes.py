@@ -1,11 +1,13 @@
 """The codes of each visit, against a direct walk through the events."""
 
+import gc
+import weakref
 from datetime import datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.data.visit_codes import KIND_NAMES, KINDS
+from ghar.data.visit_codes import KIND_NAMES, KINDS, picked, without_collector
 from tests.data.small import DAY, HOUR, START, small_cohort
 
 CODES = ("ICD9CM/1", "ICD10CM/1", "ICD10PCS/1", "DRUG/a", "DRUG/b", "LAB/1", "AGE")
@@ -39,3 +41,24 @@ def test_every_code_of_a_visit_once_in_order_with_its_earliest_time(rows):
             until = START + hours * HOUR
             at = (until - EPOCH) // MICROSECOND
             assert getattr(shown.until(visit, at), kind) == tuple(code for code, time in seen.items() if time <= until)
+
+
+@given(st.lists(st.integers(0, 4)))
+def test_picked_is_a_loop(keys):
+    for source in ("abcde", dict(enumerate("abcde"))):
+        assert picked(source, keys) == tuple(source[key] for key in keys)
+
+
+def test_the_collector_goes_on_and_takes_what_was_made_without_it():
+    class Link:
+        other: object = None
+
+    with without_collector():
+        assert not gc.isenabled()
+        link = Link()
+        link.other = link
+        gone = weakref.ref(link)
+        del link
+    assert gc.isenabled() and gc.get_freeze_count() == 0
+    gc.collect()
+    assert gone() is None

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal
 
 from ghar.data.cohort import Sample, Visit
-from ghar.data.visit_codes import KIND_NAMES
+from ghar.data.visit_codes import KIND_NAMES, picked
 from ghar.errors import BadInput
 
 Style = Literal["full", "compact"]
@@ -150,5 +150,5 @@ class _Names(dict[str, str]):
     def listed(self, codes: Sequence[str]) -> str:
         """The different names of different codes. Looking for equal ones takes half of the time, and most cohorts'
         drugs have none."""
-        names = list(map(self.__getitem__, codes))
+        names = picked(self, codes)
         return "; ".join(dict.fromkeys(names) if self._shared else names)
