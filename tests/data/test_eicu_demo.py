@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from ghar.data.audit import audit
+from ghar.data.readers import events, tables
 from ghar.data.readers.eicu import read_eicu
 from ghar.data.tasks.stays import make_samples
 from tests.data.eicu_tables import assert_conserved, write
@@ -36,6 +37,16 @@ def test_real_demo_keeps_every_row(cohort, demo_eicu):
     assert counts["repaired.patient.age_over_89"] == 98
     # 17,282 rows repeat a (stay, code) of EHR.md; a visit shows each code once all the same
     assert all(len(v.diagnoses) == len(set(v.diagnoses)) for s in make_samples(cohort, "los")[1] for v in s.history)
+
+
+def test_read_in_parts_is_read_at_once(cohort, eicu_folder, tmp_path, monkeypatch):
+    """Laboratory, medication and chart rows in the real format, through files of 20,000 rows and ranges of patients."""
+    monkeypatch.setattr(tables, "HELD", 20_000)
+    monkeypatch.setattr(events, "SORTED", 200_000)
+    parts = read_eicu(eicu_folder, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert len(list(folder.glob("events-*.parquet"))) > 3
+    assert parts.events.equals(cohort.events) and parts.counts == cohort.counts
 
 
 def test_a_part_of_the_demo_counts_as_credentialed(tmp_path, demo_eicu):
