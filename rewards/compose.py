@@ -76,14 +76,14 @@ class EpisodeReward:
 
 
 def costs(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]]:
-    """(turn index, term, raw value) of every cost: path at its "metapaths" turn, relevance at its "summarise" turn,
-    reason at the closing turn. A turn that did not happen (no retrieval, ablations NM and NL) costs nothing, nor does
-    what a cut episode had not finished."""
-    history = episode.prediction.history
+    """(turn index, term, raw value) of every cost: path at its step's first "metapaths" turn, relevance at its
+    "summarise" turn, reason at the closing turn. A turn that did not happen (no retrieval, ablations NM and NL) costs
+    nothing, nor does what a cut episode had not finished."""
+    history, naming = episode.prediction.history, _naming(episode)
     for index, turn in enumerate(episode.turns):
         if episode.cut and turn.step >= len(history):
             continue
-        if turn.role == "metapaths":
+        if index in naming:
             yield index, "path", terms.path(history[turn.step])
         elif turn.role == "summarise":
             step = history[turn.step]
@@ -94,18 +94,28 @@ def costs(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]
 
 def charges(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]]:
     """(turn index, term, value) of what is charged besides the paper's costs: grounding at the turn that wrote the
-    sub-queries, repeats and price at its "metapaths" turn. The first two lie in [-1, 0] as they are."""
+    sub-queries, repeats and price at its step's first "metapaths" turn. The first two lie in [-1, 0] as they are."""
     history, asked = episode.prediction.history, (r for r in episode.trace if isinstance(r.effect, Act))
     # a failed episode has answered acts whose effects were never completed: they have no record
     for index, (turn, record) in enumerate(zip(episode.turns, asked, strict=False)):
         assert isinstance(record.effect, Act) and isinstance(record.result, Reply)
         if turn.role in WRITING and spec.ungrounded is not None:
             yield index, "grounding", terms.grounding(*spec.ungrounded(record.effect, record.result))
-    for index, turn in enumerate(episode.turns):
-        if turn.role == "metapaths" and turn.step < len(history):
+    for index in _naming(episode):
+        turn = episode.turns[index]
+        if turn.step < len(history):
             yield index, "repeats", terms.repeats(history[turn.step])
             if spec.prices:
                 yield index, "price", -sum(spec.prices[partition] for partition in history[turn.step].paths)
+
+
+def _naming(episode: Episode) -> list[int]:
+    """Of each step that retrieves the first turn that names partitions: a step may name them one by one."""
+    first: dict[int, int] = {}
+    for index, turn in enumerate(episode.turns):
+        if turn.role == "metapaths":
+            first.setdefault(turn.step, index)
+    return list(first.values())
 
 
 def closing_turn(episode: Episode, spec: RewardSpec) -> int:

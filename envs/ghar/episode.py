@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -27,7 +27,7 @@ from ghar.retrieval.sources import Part
 AGENTS = ("top", "low")
 ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
 Ablation = Literal["none", "ni", "nt", "nl", "nm"]
-Decision = Literal["learned", "always", "never"]
+Decision = Literal["learned", "always", "never", "everyone"]
 
 
 class Partition(Protocol):
@@ -41,13 +41,15 @@ class Partition(Protocol):
 
 
 P = TypeVar("P", bound=Partition)
+Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class GharSpec:
     """The paper sets K=3 rewrites, at most 3 meta-paths and N=1 per partition, and leaves the iterations I open.
 
-    decision: whether to retrieve is asked of Agent-Top, or fixed, in training too: baselines of "when to retrieve"."""
+    decision: whether to retrieve is asked of Agent-Top, or fixed, in training too: baselines of "when to retrieve".
+        "everyone": always, and of every source a line."""
 
     prompts: Literal["full", "compact"]
     rewrites: int
@@ -59,10 +61,14 @@ class GharSpec:
 
 
 class GharEpisodes(Generic[P]):
-    """Makes episodes over one set of meta-paths (O_meta), or of other partitions of a corpus."""
+    """Makes episodes over one set of meta-paths (O_meta), or of other partitions of a corpus.
 
-    def __init__(self, spec: GharSpec, metapaths: Sequence[P]):
+    whom: in place of the decision to retrieve and of a free choice of partitions, groups of ids for a case: of each
+    group Agent-Top chooses one (envs/ghar/routing.py). No groups: nothing is retrieved."""
+
+    def __init__(self, spec: GharSpec, metapaths: Sequence[P], whom: Callable[[Case], Groups] | None = None):
         self.spec = spec
+        self.whom = whom
         self.metapaths = tuple(metapaths)
         self.personal = any(isinstance(part, Part) for part in self.metapaths)
         self.templates = load_prompts("envs.ghar", spec.prompts, ROLES)
@@ -109,6 +115,8 @@ class GharEpisodes(Generic[P]):
         return reply.value or (case.text,)  # unreadable: the original query q^0 stands alone
 
     def _wants_retrieval(self, case: Case, query: str, history: tuple[Step, ...]):
+        if self.whom is not None:
+            return bool(self.whom(case))
         if self.spec.ablation == "nt" or self.spec.decision != "learned":
             return self.spec.decision != "never"
         choices = ("yes", "no")
@@ -119,6 +127,9 @@ class GharEpisodes(Generic[P]):
         spec = self.spec
         if spec.ablation in ("nt", "nm"):
             chosen, partitions = PathChoice(()), None
+        elif self.whom is not None:
+            chosen = yield from self._one_of_each(case, query, history, self.whom(case))
+            partitions = chosen.ids
         else:
             n, most = len(self.metapaths), spec.max_paths
             reply = yield self._act(
@@ -140,6 +151,16 @@ class GharEpisodes(Generic[P]):
             summary = yield self._act(case, "low", "summarise", history, query=query, evidence=evidence)  # Eq. 11
             answer = summary.value
         return Step(query, answer, True, chosen.ids, chosen.errors, chosen.duplicates, evidence.text)
+
+    def _one_of_each(self, case: Case, query: str, history: tuple[Step, ...], groups: Groups):
+        """One id of each group, as engines choose among given replies; what is none of them is an error."""
+        ids, errors = [], 0
+        for group in groups:
+            choices = tuple(map(str, group))
+            reply = yield self._act(case, "top", "metapaths", history, query=query, choices=choices)
+            errors += reply.value is None
+            ids += [] if reply.value is None else [int(reply.value)]
+        return PathChoice(tuple(ids), errors)
 
     def _enough(self, case: Case, query: str, history: tuple[Step, ...]):
         if self.spec.ablation == "ni":

@@ -22,7 +22,8 @@ class Settings:
     sources: tuple[str, ...] = ("graph",)
     prices: tuple[NotNegative, ...] = ()  # of asking each of them once, in units of the reward; empty: all are free
     ablation: Literal["none", "ni", "nt", "nl", "nm"] = "none"  # Table VII; NS is composition=separate
-    decision: Literal["learned", "always", "never"] = "learned"  # whether to retrieve; fixed, it is so in training too
+    # whether to retrieve; fixed, it is so in training too, and everyone asks a line of every source each time
+    decision: Literal["learned", "always", "never", "everyone"] = "learned"
     label_epochs: Count = 8  # over the training samples at most, of label-only fine-tuning (variant label_sft)
     alpha: float = 0.2  # distance of Eq. 15
     length: Count = 3  # L of Eq. 8
@@ -40,3 +41,7 @@ def contradictions(config: Config, own: Settings) -> Iterator[str]:
         yield f"system.prices={list(own.prices)} must have a price for each of system.sources={list(own.sources)}."
     if own.ablation == "nt" and own.decision != "learned":
         yield f"system.ablation=nt always retrieves: leave system.decision={own.decision} out."
+    if own.decision == "everyone" and len(own.sources) < 2:
+        yield f"system.decision=everyone asks several sources: system.sources={list(own.sources)} names one."
+    if own.decision == "everyone" and own.ablation == "nm":
+        yield "system.ablation=nm asks the whole corpus: leave system.decision=everyone out."

@@ -20,6 +20,7 @@ from envs.ghar.label_only import STAGE, Direct, label_pairs
 from envs.ghar.navigation import Chart, Words, navigation
 from envs.ghar.navigator import Navigator, rules
 from envs.ghar.practice import TEACHER, practice, teacher_knowledge
+from envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
 from envs.ghar.rows import Rows
 from envs.ghar.settings import Settings
 from envs.ghar.teacher import ScriptedTeacher
@@ -41,21 +42,26 @@ ABLATIONS = ("ni", "nt", "nl", "nm")  # Table VII; NS is system.composition=sepa
 FORCED = ("llm_only", "always_rag")  # the trained agent's weights, their decision to retrieve replaced
 DECIDED = {  # what the trained agent is called
     "learned": "GHAR after RL", "always": "Trained to always retrieve", "never": "Trained to never retrieve",
+    "everyone": "Trained to ask every source",
 }  # fmt: skip
 ITERATIONS = {"full": 6, "demo": 4}  # where system.max_iterations is null; the paper leaves it open
 
 
 def build(records: Records, settings: Settings) -> System[Case]:
     """GHAR over the partitions of `settings.sources`: the meta-paths of a graph, and whatever else is named."""
-    corpus, partitions = open_sources(records, settings.sources)
-    spec = spec_of(records.config, settings)
-    episodes = GharEpisodes(spec, partitions)
+    config, (corpus, partitions) = records.config, open_sources(records, settings.sources)
+    spec = spec_of(config, settings)
+    every = EverySource(tuple(by_source(partitions).values()))
+    episodes = GharEpisodes(spec, partitions, every if spec.decision == "everyone" else None)
+    needed = needed_sources(records.world)
     whole = replace(spec, ablation="none", decision="learned")  # one base model, whatever is left out after it
     cut = CutCases(records)
     names = names_of(records)
     rewards = rewards_of(records, settings, names, partitions)
-    asked = AskedSources(tuple(settings.sources), tuple(map(source_of, partitions)), needed_sources(records.world))
+    asked = AskedSources(tuple(settings.sources), tuple(map(source_of, partitions)), needed)
     rows = Rows(names, records.task.labels, _tail(records.world, records.names), asked)
+    several = len(settings.sources) > 1
+    forced = (*FORCED, *(ASKING if several else ())) if spec.decision == "learned" else ()
     made = System(
         name="ghar",
         task=records.task,
@@ -65,9 +71,9 @@ def build(records: Records, settings: Settings) -> System[Case]:
         episode=play_ghar,
         corpus=corpus,
         reward=partial(_reward, rewards),
-        variants=variants(episodes),
+        variants=variants(episodes) | (asking(episodes, every, needed is not None) if several else {}),
         main="ghar_rl",
-        listed=(*(FORCED if spec.decision == "learned" else ()), "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
+        listed=(*forced, "scripted", "ghar_base", STAGE, "ghar_sft", "ghar_rl"),
         beside="baselines",
         stages={STAGE: lambda reader: label_pairs(episodes, cut(reader), settings.label_epochs)},
         read_by=lambda reader: replace(made, cases=cut(reader)),
@@ -80,7 +86,8 @@ def build(records: Records, settings: Settings) -> System[Case]:
         summary=lambda found: budget_summary(records, settings, made.cases.test, found),
         needs=partial(_needs, _truth(records)),
         ceilings=partial(_ceilings, records, episodes, corpus),
-        decisions=lambda: decisions(records, made),
+        decisions=None if spec.decision == "everyone" else lambda: decisions(records, made),
+        prepare=lambda variant, policy: routed(made, config, episodes, needed, variant),
         partitions=partitions,
         counts=records.counts() | records.graph_counts() | lacking(corpus),
         generated=records.cohort.generated,

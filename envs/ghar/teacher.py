@@ -99,6 +99,9 @@ class ScriptedTeacher:
         # communities go by the relations' names as texts show them
         wanted, menu = (relation, plain(DISPLAY.get(relation, ""))), act.facts["metapaths"]
         ids = [path.index for path in menu if path.relation in wanted]
+        if act.choices:  # one line of a source that is asked anyhow
+            own = [str(i) for i in ids if str(i) in act.choices]
+            return own[0] if own else act.choices[int(rng.integers(len(act.choices)))]
         if rng.random() < self.habits.missed_path:
             ids = []
         while not ids or (len(ids) < 4 and rng.random() < self.habits.stray_path):

@@ -123,6 +123,18 @@ def test_a_fixed_decision_is_fixed_in_training_and_in_the_table(cache: Path, tmp
     assert [table["policies"][name]["retrieval_rate"][0] for name in table["policies"]] == [0.0, 1.0]
 
 
+def test_every_source_is_asked_in_training_too(cache: Path, tmp_path: Path) -> None:
+    run = tmp_path / "everyone"
+    own = ("data=demo_four", "system.sources=[graph,past,reports]", "system.decision=everyone")
+    train(short(run, cache, *own, "eval.variants=[ghar_rl,scripted]"))
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["titles"]["ghar_rl"] == "Trained to ask every source"
+    for row in RunFolder(run).episodes("ghar_rl"):
+        asked = [step for step in row["turns"] if step["role"] == "metapaths"]
+        assert asked and len(asked) % 3 == 0 and len(set(row["asked"].values())) == 1
+        assert all(turn["role"] != "retrieve" for turn in row["turns"])
+
+
 def test_a_variant_that_does_not_exist_stops_a_training_before_it_starts(cache: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no variant ghar_lr"):
         train(short(tmp_path / "run", cache, "eval.variants=[ghar_lr]"))
