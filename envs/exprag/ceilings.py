@@ -2,7 +2,8 @@
 
 Eq. 7 brings some reports whose habits are the patient's own and some whose are not. A reader who is told which they are
 chooses what most of the former list. "experience": of the reports that were ranked; "gold reports": of as many, all of
-which follow the patient's habits. A question about which no such report says anything is answered by chance, or an
+which follow the patient's habits. "experience only": what one comes to who is not told, to
+whom every ranked report counts alike. A question about which no such report says anything is answered by chance, or an
 option of many by whether most are right.
 """
 
@@ -28,13 +29,18 @@ def experience_ceilings(
     train: Sequence[Question],
     questions: Sequence[Question],
 ) -> dict[str, float]:
-    """{"experience": accuracy, "gold reports": accuracy} of that reader on `questions`. habits: stay -> phenotype."""
+    """Accuracy of these readers on `questions`: {"experience only": ..., "experience": ..., "gold reports": ...}.
+
+    habits: stay -> phenotype.
+    """
     usual = _share_right(train) > HALF
-    found: dict[str, list[float]] = {"experience": [], "gold reports": []}
+    found: dict[str, list[float]] = {"experience only": [], "experience": [], "gold reports": []}
     for question in track(questions, "What experience could tell"):
         own = habits[question.visit_id]
         ranked = corpus.retrieve([RankReports(question.text, None, top_k, question.visit_id)])[0]
-        stays = [passage.ident for passage in ranked.passages if habits[passage.ident] == own]
+        every = [passage.ident for passage in ranked.passages]
+        found["experience only"].append(readable(question, whole_reports(corpus, every), usual))
+        stays = [stay for stay in every if habits[stay] == own]
         found["experience"].append(readable(question, whole_reports(corpus, stays), usual))
         allowed = np.flatnonzero(allowed_stays(corpus.index, corpus.queries[question.visit_id]))
         gold = [stay for stay in corpus.index.visit_id[allowed].tolist() if habits[stay] == own][:top_k]

@@ -35,13 +35,15 @@ QUOTED = "One set is right: quote from it."
 @dataclass(frozen=True)
 class ExpragSpec:
     """The paper ranks 15 stays (top_k); 0 looks nothing up. excerpts: pieces that are asked for; words: budget of the
-    pieces in a prompt. flare: look up again while the answer is written."""
+    pieces in a prompt. flare: look up again while the answer is written. background: whether prompts tell what is known
+    of the patient who asks; the ranking has read it either way."""
 
     prompts: Literal["full", "compact"]
     top_k: int
     excerpts: int
     words: int
     flare: bool = False
+    background: bool = True
 
 
 class ExpragEpisodes:
@@ -104,7 +106,7 @@ class ExpragEpisodes:
         experience = self._experience(question, ranked, evidence)
         prompt = template.render(
             rule=QUOTED if quotes else SINGLE if question.single else SEVERAL,
-            background=question.background or NOTHING,
+            background=(question.background if self.spec.background else "") or NOTHING,
             experience=experience,
             question=question.asked,
             options=question.menu if self.spec.prompts == "full" else short_menu(question),

@@ -27,10 +27,10 @@ from envs.exprag.variants import (
     MAIN,
     PAIRS,
     RULE,
+    of_questions,
     prompts_of,
     spec_of,
     variants,
-    without_experience,
 )
 from envs.records import Records
 from envs.system import WORDS, Reader, System, Variant
@@ -159,7 +159,7 @@ def _corpus(
 def _variants(config: Config, settings: Settings, reader: Reader) -> dict[str, Variant]:
     pieces = partial(token_pieces, reader.tokenizer)
     episodes = partial(ExpragEpisodes, pieces=pieces)
-    return variants(spec_of(config, settings), episodes) | without_experience(spec_of(config, settings), episodes)
+    return variants(spec_of(config, settings), episodes) | of_questions(spec_of(config, settings), episodes)
 
 
 def _ceilings(

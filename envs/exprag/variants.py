@@ -6,7 +6,9 @@ exprag_base       the same before any training, exprag_sft after the warm-up
 scripted_direct   a fixed rule without experience
 scripted          the same rule with experience, which reads nothing else
 
-Of questions also usual, options_only and background_only (baselines.py).
+Of questions also usual, options_only and background_only (baselines.py), and
+
+experience_only   the same as exprag, from prompts that say nothing of the patient who asks
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from ghar.config import Config
 from ghar.episode import Act
 from ghar.llm.policy import Policy
 
-MAIN, RULE = "exprag", "rule"
+MAIN, RULE, ALONE = "exprag", "rule", "experience_only"
 LISTED = ("direct", "exprag", "scripted_direct", "scripted")
 PAIRS = (("scripted", "scripted_direct"),)
 WITHOUT = {  # of questions: baselines that look nothing up
     "usual": "Usual answer", "options_only": "Options only", "background_only": "Options and codes of the stay",
 }  # fmt: skip
-LISTED_QUESTIONS = (*WITHOUT, "direct", "exprag_base", "exprag_sft", MAIN, "scripted_direct", "scripted")
+LISTED_QUESTIONS = (
+    *WITHOUT, "direct", ALONE, "exprag_base", "exprag_sft", MAIN, "scripted_direct", "scripted",
+)  # fmt: skip
 EXAMPLES = 200  # cases whose prompts the demo's tokenizer is made from
 
 
@@ -54,10 +58,11 @@ def variants(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[st
     return {variant.name: variant for variant in found}
 
 
-def without_experience(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[str, Variant]:
-    """The baselines of questions, by name: each is a policy of its own."""
-    alone = episodes(replace(spec, top_k=0, flare=False))
-    return {name: Variant(name, title, alone, name) for name, title in WITHOUT.items()}
+def of_questions(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dict[str, Variant]:
+    """What only questions have, by name: baselines, each a policy of its own, and experience without the patient."""
+    alone, unknown = episodes(replace(spec, top_k=0, flare=False)), episodes(replace(spec, background=False))
+    found = {name: Variant(name, title, alone, name) for name, title in WITHOUT.items()}
+    return {**found, ALONE: Variant(ALONE, "Experience only", unknown)}
 
 
 def prompts_of(cases: Sequence[Any], variant: Variant, corpus: Corpus, rule: Policy, config: Config) -> list[str]:

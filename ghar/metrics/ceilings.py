@@ -14,6 +14,7 @@ MEANS = {
     "pool": "with every case that may be shown",
     "truth": "with all that is true",
     "communities": "with all that the communities found tell",
+    "experience only": "counting all reports that were ranked alike, of the patient who asks nothing known",
     "experience": "with the reports that were ranked, knowing which of them follow the patient's own habits",
     "gold reports": "with reports alone that follow the patient's own habits",
     "ni": "one round that asks with the whole record",

@@ -34,7 +34,8 @@ def test_the_options_tell_nothing_and_the_reports_that_count_all(built: tuple[Sy
     fitted = Fitted(system.cases.train, of_option)
     assert np.mean([fitted.chosen(case) == case.answer for case in cases]) <= 0.30
     found = system.ceilings(system.cases.test)
-    assert found is not None and 0.5 < found["experience"] <= found["gold reports"] and found["gold reports"] > 0.9
+    assert found is not None and 0.3 < found["experience only"] <= found["experience"]
+    assert 0.5 < found["experience"] <= found["gold reports"] and found["gold reports"] > 0.9
 
 
 def test_eq_7_finds_a_phenotype_that_no_single_code_tells(built: tuple[System[Question], Records]) -> None:

@@ -80,7 +80,8 @@ def test_what_a_floor_above_reads(system: System[Question]) -> None:
     assert system.main == "exprag" and system.generated and not system.credentialed
     assert {name: system.variants[name].who for name in system.listed} == {
         "usual": "usual", "options_only": "options_only", "background_only": "background_only", "direct": "trained",
-        "exprag_base": "base", "exprag_sft": "sft", "exprag": "trained", "scripted_direct": "rule", "scripted": "rule",
+        "experience_only": "trained", "exprag_base": "base", "exprag_sft": "sft", "exprag": "trained",
+        "scripted_direct": "rule", "scripted": "rule",
     }  # fmt: skip
     case = system.cases.test[0]
     assert system.in_words(case, 0b101) == "AC" and case.menu in case.text and case.background in case.text
@@ -98,6 +99,14 @@ def test_a_row_tells_what_was_ranked_found_and_chosen(system: System[Question]) 
     assert {o["letter"] for o in row["experience"]["options"] if o["right"]} == set(letters(case.answer))
     assert [o["letter"] for o in row["experience"]["options"]] == list(LETTERS[: len(case.options)])
     assert rows_of(system, "scripted_direct")[0]["experience"]["ranked"] == []
+
+
+def test_experience_only_tells_nothing_of_the_patient_who_asks(system: System[Question]) -> None:
+    both = [play(system, name, Says("A"))[0] for name in ("exprag", "experience_only")]
+    case = system.cases.test[0]
+    [known], [unknown] = [[r.effect for r in e.trace if isinstance(r.effect, Act)] for e in both]
+    assert case.background and case.background in known.prompt and case.background not in unknown.prompt
+    assert known.facts["experience"] == unknown.facts["experience"] and unknown.facts["experience"] in unknown.prompt
 
 
 def test_only_variants_with_experience_look_up(system: System[Question]) -> None:
