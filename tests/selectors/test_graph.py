@@ -110,6 +110,21 @@ def test_planted_cohorts_are_found(method: str) -> None:
     assert np.array_equal(again.cohorts, graph.cohorts)
 
 
+@pytest.mark.parametrize("method", ["leiden", "louvain", "released"])
+def test_another_seed_finds_other_cohorts_only_where_nothing_is_planted(method: str) -> None:
+    """As the paper repeats its runs with other seeds (Appendix G, GraphWalker): a run's seed is that of its cohorts."""
+    vague = np.random.default_rng(5).standard_normal((200, 8)).astype(np.float32)
+
+    def cohorts(vectors: np.ndarray, seed: int) -> np.ndarray:
+        return build_graph(vectors, names(len(vectors)), method=method, seed=seed).cohorts  # pyright: ignore[reportArgumentType]
+
+    seeds = [cohorts(vague, seed) for seed in range(6)]
+    assert any(not np.array_equal(seeds[0], other) for other in seeds[1:])
+    assert all(np.array_equal(cohorts(vague, seed), seeds[seed]) for seed in (0, 5))
+    vectors, clusters = planted()
+    assert all(adjusted_rand_score(clusters, cohorts(vectors, seed)) == 1 for seed in range(6))
+
+
 def test_new_patients_who_are_like_nobody_get_a_cohort_of_their_own() -> None:
     vectors, _ = planted()
     others = -vectors.sum(0) + np.random.default_rng(0).standard_normal((12, 12)).astype(np.float32)
