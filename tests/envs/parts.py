@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from envs.case import Case
 from envs.ghar.episode import Ablation, GharEpisodes, GharSpec
 from ghar.data.cohort import Task
-from ghar.episode import Act, Completion, Evidence, Passage, Retrieve
+from ghar.episode import Act, Completion, Evidence, Passage, Prediction, Reply, Retrieve
 from ghar.kg.metapaths import MetaPath
 
 LABELS = ("lowish", "midway", "topmost")
@@ -35,6 +36,23 @@ def evidence_for(request: Retrieve) -> Evidence:
     where = "all" if request.partitions is None else "+".join(map(str, request.partitions))
     texts = (f"<found node {request.query} in {where}>", f"<found edge {request.query} in {where}>")
     return Evidence((Passage(texts[0], "node", -1, 1.0, 0), Passage(texts[1], "edge", -1, 1.0, 1)))
+
+
+def drive(generator: Any, say: Callable[[Act], str]) -> tuple[list[Any], Prediction]:
+    """Drive an episode by hand: its effects in order, and what it returns. say: the reply to an act."""
+    effects, value = [], None
+    while True:
+        try:
+            effect = generator.send(value)
+        except StopIteration as stop:
+            return effects, stop.value
+        effects.append(effect)
+        if isinstance(effect, Act):
+            text = say(effect)
+            parsed = effect.parse(text)
+            value = Reply(Completion(text), parsed.value, parsed.error)
+        else:
+            value = evidence_for(effect)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.episode import Act, Completion, Prediction, Reply, Retrieve
-from tests.envs.parts import LABELS, METAPATHS, TASK, evidence_for, make_case, make_episodes
+from ghar.episode import Act, Prediction, Retrieve
+from tests.envs.parts import LABELS, METAPATHS, TASK, drive, evidence_for, make_case, make_episodes
 
 ABLATIONS = ("none", "ni", "nt", "nl", "nm")
 QUERIES = st.sampled_from(["alpha", "beta", "gamma", "delta"])
@@ -63,21 +64,14 @@ SCRIPTS = st.builds(
 
 
 def run(generator: Any, script: Script) -> tuple[list[Act | Retrieve], Prediction]:
-    """Drive the episode by hand: its effects in order, and what it returns."""
-    effects, asked, value = [], dict.fromkeys(("rewrite",), 0), None
-    while True:
-        try:
-            effect = generator.send(value)
-        except StopIteration as stop:
-            return effects, stop.value
-        effects.append(effect)
-        if isinstance(effect, Retrieve):
-            value = evidence_for(effect)
-        else:
-            text = script.say(effect.role, asked.get(effect.role, 0))
-            asked[effect.role] = asked.get(effect.role, 0) + 1
-            parsed = effect.parse(text)
-            value = Reply(Completion(text), parsed.value, parsed.error)
+    """The episode as a script answers it."""
+    asked: Counter[str] = Counter()
+
+    def say(act: Act) -> str:
+        asked[act.role] += 1
+        return script.say(act.role, asked[act.role] - 1)
+
+    return drive(generator, say)
 
 
 @dataclass

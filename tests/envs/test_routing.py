@@ -16,12 +16,12 @@ from envs.ghar.episode import GharEpisodes, Groups
 from envs.ghar.routing import EverySource, asked_rightly, by_source, fit_router
 from envs.records import Records
 from envs.system import build
-from ghar.episode import Act, Completion, Episode, Prediction, Reply, RetrieveFor, Step, Turn
+from ghar.episode import Act, Completion, Episode, Prediction, RetrieveFor, Step, Turn
 from ghar.errors import BadInput
 from ghar.retrieval.sources import Part
 from launch.entry import load
 from rewards.compose import RewardSpec, score_episode
-from tests.envs.parts import TASK, evidence_for, make_case, make_episodes
+from tests.envs.parts import TASK, drive, make_case, make_episodes
 from trainers.evaluate import evaluate
 
 SOURCES = ("graph", "graph", "past", "reports")
@@ -33,27 +33,19 @@ def episodes(groups: Groups) -> GharEpisodes[Part]:
     return GharEpisodes(make_episodes().spec, MENU, EverySource(groups))
 
 
-def drive(generator: Any, metapaths: list[str]) -> tuple[list[Any], Prediction]:
+def run(generator: Any, metapaths: list[str]) -> tuple[list[Any], Prediction]:
     """Two sub-queries, then enough; the n-th choice of a line is answered as listed."""
     said = iter(metapaths)
-    effects, value = [], None
-    while True:
-        try:
-            effect = generator.send(value)
-        except StopIteration as stop:
-            return effects, stop.value
-        effects.append(effect)
-        if not isinstance(effect, Act):
-            value = evidence_for(effect)
-            continue
-        others = {"rewrite": "alpha; beta", "continue": "continue" if effect.step < 2 else "terminate"}
-        text = next(said) if effect.role == "metapaths" else others.get(effect.role, TASK.labels[0])
-        parsed = effect.parse(text)
-        value = Reply(text, parsed.value, parsed.error)
+
+    def say(act: Act) -> str:
+        others = {"rewrite": "alpha; beta", "continue": "continue" if act.step < 2 else "terminate"}
+        return next(said) if act.role == "metapaths" else others.get(act.role, TASK.labels[0])
+
+    return drive(generator, say)
 
 
 def test_of_each_group_one_line_is_asked_and_nobody_decides_whether() -> None:
-    effects, found = drive(episodes(((0, 1), (2,), (3,))).episode(make_case()), ["1", "2", "3", "0", "2", "9"])
+    effects, found = run(episodes(((0, 1), (2,), (3,))).episode(make_case()), ["1", "2", "3", "0", "2", "9"])
     roles = [effect.role for effect in effects if isinstance(effect, Act)]
     assert "retrieve" not in roles and "answer" not in roles and roles.count("metapaths") == 6
     offered = [effect.choices for effect in effects if isinstance(effect, Act) and effect.role == "metapaths"]
@@ -64,7 +56,7 @@ def test_of_each_group_one_line_is_asked_and_nobody_decides_whether() -> None:
 
 
 def test_without_groups_nothing_is_looked_up() -> None:
-    effects, found = drive(episodes(()).episode(make_case()), [])
+    effects, found = run(episodes(()).episode(make_case()), [])
     assert not any(step.retrieved for step in found.history) and len(found.history) == 2
     assert not any(isinstance(effect, RetrieveFor) for effect in effects)
 
