@@ -18,9 +18,34 @@ LINKS = $${places:+$$(printf -- '--find-links %s ' $$places)}
 demo: $(READY)
 	$(BIN)/torchrun --standalone --nproc-per-node 1 launch/train_ghar.py +experiment=mimic4_los
 
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=25
+PARALLEL = -n 2 --dist loadfile
+# One line a tree that passed `make test`; shared by all clones on this machine.
+GREEN = "$${GHAR_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/ghar}/green"
+
+# The fast part first, alone in `make check`; then what trains or starts commands; what starts several processes last, one
+# after the other. A clean checkout that passes is written down for `make green`.
 .PHONY: test
-test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+test: TREE := $(shell git rev-parse 'HEAD^{tree}' 2> /dev/null)
+test: check
+	$(PYTEST) $(PARALLEL) -m 'slow and not heavy and not gpu'
+	$(PYTEST) -m 'heavy and not gpu'
+	@if [ -n "$(TREE)" ] && [ -z "$$(git status --porcelain)" ] && [ "$$(git rev-parse 'HEAD^{tree}')" = "$(TREE)" ]; then \
+		mkdir -p "$$(dirname $(GREEN))" && echo "$(TREE)" >> $(GREEN); fi
+
+.PHONY: check
+check: lint
+	$(PYTEST) $(PARALLEL) -m 'not slow and not heavy and not gpu'
+
+.PHONY: green
+green:
+	@grep -qsx "$$(git rev-parse 'HEAD^{tree}')" $(GREEN) && echo "HEAD has passed make test." \
+		|| { echo "HEAD is not known to be green: run make test in a clean checkout." >&2; exit 1; }
+
+# Property tests with examples that no one has seen.
+.PHONY: explore
+explore: $(CHECKED)
+	$(PYTEST) $(PARALLEL) -m 'hypothesis and not heavy and not gpu' --hypothesis-profile explore
 
 .PHONY: lint
 lint: $(CHECKED)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:  # the fixtures import what they need: most tests need none of it
     from envs.records import Records
@@ -20,6 +21,12 @@ os.environ.setdefault("WANDB_MODE", "offline")
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("GHAR_CACHE", str(ROOT / ".cache" / "ghar"))  # tests leave nothing in the user's own
+
+# The same examples everywhere, judged by what they show and not by how fast; `make explore` draws others.
+settings.register_profile("suite", derandomize=True, deadline=None, database=None,
+                          suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+settings.register_profile("explore", parent=settings.get_profile("suite"), derandomize=False, print_blob=True)
+settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)

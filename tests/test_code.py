@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -34,14 +36,15 @@ def lines(node: Function) -> int:
     return (node.end_lineno or 0) - node.lineno + 1 - words
 
 
+@pytest.mark.slow
 def test_functions_fit_a_screen() -> None:
     found = sorted((lines(node), name) for name, node in functions())
     assert found[int(len(found) * 0.95)][0] <= 30, f"the longest: {found[-5:]}"
 
 
 def test_files_are_short() -> None:
-    long = {str(path.relative_to(ROOT)): n for path in modules() if (n := len(path.read_text().splitlines())) > 350}
-    assert not long, f"longer than 350 lines: {long}"
+    long = {str(path.relative_to(ROOT)): n for path in modules() if (n := len(path.read_text().splitlines())) > 600}
+    assert not long, f"look again above 600 lines: {long}"
 
 
 def test_public_things_have_docstrings() -> None:

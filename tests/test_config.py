@@ -231,6 +231,7 @@ def _reads() -> str:
     return "\n".join(f.read_text() for f in files if f.name not in ("config.py", "configure.py"))
 
 
+@pytest.mark.slow
 def test_every_key_is_used() -> None:
     """A key that no one reads is an option that does nothing: it must be read as <section>.<name> somewhere."""
     source = _reads()

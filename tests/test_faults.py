@@ -17,6 +17,7 @@ from ghar.disk import REASONS, told
 from ghar.errors import BadInput, fate
 from ghar.interrupt import finishing
 from launch.entry import check
+from tests.running import run_python
 from trainers.runs.resume import occupied
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,8 +61,7 @@ def test_a_launcher_that_cannot_write_says_so(tmp_path: Path):
         "def job(config): raise OSError(30, 'Read-only file system', '/runs/x')\n"
         "entry.launch(job)"
     )
-    done = subprocess.run([sys.executable, "-c", code, f"run_dir={tmp_path}"], cwd=ROOT, capture_output=True, text=True,
-                          timeout=120)  # fmt: skip
+    done = run_python("-c", code, f"run_dir={tmp_path}")
     assert done.returncode == 2 and "/runs/x cannot be written, its disk is read-only" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -102,14 +102,14 @@ def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals
     code = (
         "import sys, time; sys.path.insert(0, '.')\n"
         "import launch.entry as entry\n"
-        "def job(config): print('in', flush=True); time.sleep(60)\n"
+        "def job(config): print('in', flush=True); time.sleep(1e6)\n"
         "entry.launch(job)"
     )
     going = subprocess.Popen([sys.executable, "-c", code, f"run_dir={tmp_path}"], cwd=ROOT, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True)  # fmt: skip
     assert going.stdout is not None and going.stdout.readline() == "in\n"
     going.send_signal(sent)
-    _, said = going.communicate(timeout=60)
+    _, said = going.communicate()
     assert going.returncode == 130 and said.startswith("Stopped.") and "Traceback" not in said
 
 

@@ -17,6 +17,7 @@ from ghar.errors import BadInput
 from ghar.privacy import LOG, Log, ask_gate, destinations, secret_in
 from launch.entry import load
 from tests.data.conftest import write_mimic4
+from tests.running import run_command, run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = "data=mimic4"
@@ -64,6 +65,7 @@ def destination(name: str, port: int) -> list[str]:
     }[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["ghar", "kare", "graphwalker", "ehr_rag", "exprag"])
 @pytest.mark.parametrize("way", ["wandb", "wandb offline", "service", "engine"])
 def test_all_systems_stop_before_any_work(
@@ -112,6 +114,7 @@ def test_what_is_allowed_or_open_passes(tables: Path, tmp_path: Path):
     assert not asked  # nothing leaves, so no one need know
 
 
+@pytest.mark.slow
 def test_the_command_itself_refuses_first(tables: Path, tmp_path: Path):
     words = [REAL, f"data.root={tables}", f"data.cache={tmp_path / 'cache'}", f"run_dir={tmp_path / 'run'}"]
     done = command("launch/train.py", *words, "logger.wandb=offline")
@@ -119,6 +122,7 @@ def test_the_command_itself_refuses_first(tables: Path, tmp_path: Path):
     assert not (tmp_path / "run").exists() and not (tmp_path / "cache").exists()
 
 
+@pytest.mark.slow
 def test_hubs_and_usage_statistics_are_off_unless_asked_for(tmp_path: Path):
     code = (
         "import sys, os; sys.path.insert(0, '.')\n"
@@ -129,8 +133,7 @@ def test_hubs_and_usage_statistics_are_off_unless_asked_for(tmp_path: Path):
     )
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "RAY_", "VLLM_"))}
     for words, said in ((["seed=1"], "1 0 1 1"), (["privacy.allow=[huggingface.co]"], "0 0 1 1")):
-        done = subprocess.run([sys.executable, "-c", code, *words, f"run_dir={tmp_path}"], cwd=ROOT, env=clean,
-                              capture_output=True, text=True, timeout=120)  # fmt: skip
+        done = run_command([sys.executable, "-c", code, *words, f"run_dir={tmp_path}"], env=clean)
         assert done.stdout.strip() == said, done.stderr
 
 
@@ -194,5 +197,4 @@ def resolving(port: int):
 
 
 def command(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(ROOT / script), *words], cwd=ROOT, capture_output=True, text=True,
-                          timeout=250)  # fmt: skip
+    return run_python(ROOT / script, *words)

@@ -74,6 +74,7 @@ def test_every_imported_library_is_declared() -> None:
     assert not unknown, f"imported but not declared in setup.cfg: {unknown}"
 
 
+@pytest.mark.slow
 def test_what_make_demo_installs_is_enough_to_import_every_system() -> None:
     """Libraries of the extras alone are hidden: a user of `pip install .` has none of them."""
     base = names(settings()["options"]["install_requires"])
@@ -150,6 +151,7 @@ def test_a_file_of_another_sum_is_not_installed(tmp_path: Path, right: bool) -> 
     assert right or "sha256" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupted_installation_is_not_built_upon(tmp_path: Path) -> None:
     """Without any index an installation ends half way; what a killed one has left is no start for the next."""
     own = "Makefile setup.cfg setup.py pyproject.toml hashes.txt constraints.txt overrides-cpu.txt"

@@ -54,7 +54,7 @@ def test_a_record_opens_no_turn(chat):
     assert special(chat, encode_reply(chat, TURNS)) == [chat.eos_token_id]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=12).map("".join))
 def test_no_text_becomes_a_special_token(chat, text):
     raw = copy.copy(chat)
@@ -130,7 +130,7 @@ OLD = (("[\ud800-\udfff]", "\ufffd"), ("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u20
        ("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]", ""))  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.characters(codec=None), st.text(max_size=3))).map("".join))
 def test_readable_is_one_substitution_after_the_other(text):
     expected, places = text, 0

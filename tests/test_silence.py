@@ -7,6 +7,8 @@ import pytest
 from ghar.errors import BadInput
 from launch.bench import silence as bench
 
+pytestmark = pytest.mark.heavy
+
 
 def test_a_system_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bench, "AWAY", {name: bench.AWAY[name] for name in ("W&B", "engine", "Ray", "expert")})

@@ -95,7 +95,7 @@ def best_of_all(visits: list[list[Point]], budget: float) -> float:
     return -found.fun / len(visits)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     items=st.lists(small_items(), min_size=1, max_size=2),
     visits=st.lists(st.tuples(st.integers(0, 9), st.lists(st.booleans(), min_size=2, max_size=2)), min_size=1,

@@ -51,14 +51,14 @@ def people(seed: int, count: int) -> list[Person]:
     return found
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(SEEDS)
 def test_what_cases_tell_is_what_counting_every_course_tells(seed: int) -> None:
     asked, *cases = people(seed, 4)
     assert told_by(asked.phenotypes, cases) == pytest.approx(directly(asked.phenotypes, cases))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(SEEDS, st.integers(1, 3))
 def test_the_ceiling_is_that_of_the_best_set_of_cases(seed: int, k: int) -> None:
     asked, pool = people(seed, 2), people(seed + 1, 7)

@@ -66,7 +66,7 @@ def test_rules_for_drugs():
 codes = st.text("01289.", min_size=1, max_size=6).filter(lambda c: plain(c))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(codes.map(plain), st.sampled_from(["CCSCM/1", "CCSCM/2"]), max_size=8), codes)
 def test_the_rules_against_their_plain_reading(table, code):
     code = plain(code)

@@ -29,7 +29,7 @@ def test_noise_laws_are_laws():
     assert matrix[0, :2] == pytest.approx([0.965, 0.035]) and matrix[9, 8:] == pytest.approx([0.035, 0.965])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 9), min_size=6, max_size=6), st.integers(0, 9), st.data())
 def test_what_is_known_of_a_visit_equals_counting_every_possible_draw(severity: list[int], common: int, data):
     """Direct evaluation: each entity that is not known is any of its kind with equal probability."""

@@ -203,7 +203,8 @@ STATUS, PATHS = st.sampled_from(["Alive", "Expired", ""]), st.sampled_from(["", 
 LABELS = st.sampled_from(["Heart Rate,Heart Rate", "Temperature,Temperature (F)", "Other,x", ","])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     patient=table(
         *(blank(STAYS), blank(IDS), blank(st.just("Male")), st.sampled_from(["> 89", "40", ""])),

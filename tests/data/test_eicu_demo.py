@@ -39,6 +39,7 @@ def test_real_demo_keeps_every_row(cohort, demo_eicu):
     assert all(len(v.diagnoses) == len(set(v.diagnoses)) for s in make_samples(cohort, "los")[1] for v in s.history)
 
 
+@pytest.mark.slow
 def test_read_in_parts_is_read_at_once(cohort, eicu_folder, tmp_path, monkeypatch):
     """Laboratory, medication and chart rows in the real format, through files of 20,000 rows and ranges of patients."""
     monkeypatch.setattr(tables, "HELD", 20_000)
@@ -92,6 +93,7 @@ def test_label_counts_of_the_demo(cohort, demo_eicu):
     assert labels(make_samples(cohort, "dec", anchor="admission")[1]) == {0: 2520 - early, 1: early} == {0: 2473, 1: 47}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["los", "read", "dec"])
 def test_strict_shows_nothing_that_was_recorded_later(cohort, task):
     assert audit(cohort, make_samples(cohort, task, leakage="strict")[1]).is_empty()

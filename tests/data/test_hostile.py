@@ -24,6 +24,8 @@ from ghar.errors import BadInput
 from tests.data import conftest, eicu_tables, hostile_meds, test_mimic3
 from tests.data.hostile import Victim, account, attack
 
+pytestmark = pytest.mark.slow
+
 SEED = int(os.environ.get("HOSTILE_SEED", "0"))
 TABLES, FOLDERS, MEDS, BLOCK = 8_000, 500, 1_500, 500  # variants, together 10,000, so many a test
 NUMBERS = ("subject_id", "hadm_id", "itemid", "valuenum", "patientunitstayid", "hospital_expire_flag", "icd_version")

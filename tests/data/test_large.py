@@ -102,6 +102,7 @@ def test_a_cache_of_an_earlier_layout_is_rebuilt_and_never_misread(world, tmp_pa
         load_cohort(old)
 
 
+@pytest.mark.slow
 def test_what_a_visit_shows_is_kept_in_the_cache_until_the_cohort_is_changed(world, tmp_path):
     whole, cohort = read_mimic4(world), read_mimic4(world, tmp_path)
     assert cohort.shown.visits == whole.shown.visits and cohort.shown.recorded.equals(whole.shown.recorded)

@@ -62,6 +62,7 @@ def test_the_demo_comes_back_whole(cohort, exported):
         assert make_samples(back, task) == make_samples(cohort, task)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["mimic3", "eicu"])
 def test_the_other_sources_come_back_whole(shared_data, tmp_path, source):
     folder = {"mimic3": "mimic-iii-demo-1.4", "eicu": "eicu-crd-demo-2.0.1"}[source]
@@ -113,7 +114,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(events, st.integers(1, 3))
 def test_every_event_comes_back(tmp_path_factory, rows, shard_size):
     columns = {"subject_id": pl.Int64, "time": US, "code": pl.String, "numeric_value": pl.Float32}
@@ -146,7 +147,7 @@ untidy = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(untidy, min_size=1, max_size=3), st.booleans(), st.booleans())
 def test_no_row_is_lost_without_a_count(tmp_path_factory, shards, keyed, old):
     """Files of any order and with holes, with and without identifiers of visits; MEDS 0.3 writes text as `string`."""

@@ -46,6 +46,7 @@ def shown(cohort: Cohort, name: str, leakage) -> tuple[list[tuple], list[str]]:
     return [(s.sample_id, s.prediction_time, s.label, s.visit_id, len(s.history)) for s in samples], texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leakage", ["paper", "strict"])
 @pytest.mark.parametrize("shape", ["new", "old"])
 def test_visits_codes_labels_and_prompts_are_those_of_the_tables(tables, request, shape, leakage):

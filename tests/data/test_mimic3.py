@@ -219,7 +219,8 @@ IDS, HADM = st.sampled_from(["1", "2", "3"]), st.sampled_from(["20", "30", "90",
 DATES = st.sampled_from(["2150-01-01", "2150-01-02 03:04:05", "2150-06-01 00:00:00"])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     admissions=table(IDS, IDS, blank(HADM), blank(DATES), blank(DATES), blank(DATES), blank(st.sampled_from("01"))),
     diagnoses=table(IDS, blank(IDS), blank(HADM), blank(IDS), blank(st.sampled_from([" 4280 ", "90", " ", "V10"]))),

@@ -183,7 +183,8 @@ def table(*cells):
     return st.lists(st.tuples(*cells).map(",".join), max_size=6)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     patients=table(
         blank(IDS), blank(st.sampled_from("FM ")), blank(st.just("60")), blank(st.just("2149")), blank(DATES)

@@ -32,6 +32,7 @@ KEYS = {  # what -> what is written on a command line, and the function that doe
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", KEYS)
 def test_a_documented_key_leads_to_it(what: str) -> None:
     line, function = KEYS[what]

@@ -72,7 +72,7 @@ def test_a_refusal_names_the_line(tmp_path: Path, bad: bytes, said: str) -> None
         read_mimic4(tmp_path)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.text("ab ,\r", max_size=6)), st.booleans(), st.booleans())
 def test_lines_against_their_plain_count(tmp_path_factory, lines: list[str], packed: bool, ended: bool) -> None:
     text = "\n".join(["a,b", *lines]) + ("\n" if ended else "")

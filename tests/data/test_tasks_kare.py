@@ -102,6 +102,7 @@ def test_the_draw_for_mimic4():
             mimic4_sample(samples, task, size=size)
 
 
+@pytest.mark.slow
 def test_every_task_on_visits_has_samples(cohort):
     """task=NAME of conf/task that shows visits of codes, and legacy_order as far as it goes."""
     for name in ("los", "read", "dec", "kare_mortality", "kare_readmission"):

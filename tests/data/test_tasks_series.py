@@ -89,7 +89,7 @@ readings = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(readings, st.integers(1, 75), st.sampled_from([1, 7, 24]), st.integers(1, 6), st.booleans())
 def test_values_against_their_plain_reading(rows, stay, step, keep, strict):
     end = START + stay * HOUR
@@ -265,6 +265,7 @@ def test_pairing_of_icu_admissions_and_discharges():
         icu_stays(small_cohort([(1, 1, START, end, None)], events[1:2]))
 
 
+@pytest.mark.slow
 def test_questions_name_the_stay(mimic4_cohort, eicu_cohort):
     heart = ("LAB/50912",), ("VITAL/mean blood pressure",)
     asked = {

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.config import Data
@@ -103,7 +103,6 @@ codes = st.tuples(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(codes), st.integers(-1, 9), st.sampled_from(["paper", "strict"]))
 def test_what_is_shown_is_what_was_there(rows, hours, leakage):
     events = [(1, visit[1], code, START + at * HOUR, START + known * HOUR) for visit, code, at, known in rows]

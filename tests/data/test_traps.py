@@ -101,6 +101,7 @@ def test_trap_4_labs_are_known_when_stored(mimic4_cohort, demo):
     assert audit(mimic4_cohort, paper).height > 0 and audit(mimic4_cohort, strict).is_empty()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["mimic3", "mimic4", "eicu"])
 def test_trap_5_no_event_carries_the_end_of_its_stay(source, request):
     cohort = request.getfixturevalue(f"{source}_cohort")

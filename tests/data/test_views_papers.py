@@ -124,7 +124,7 @@ def test_event_rows():
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 150), st.integers(4, 1500), st.none() | st.integers(1, 80))
 def test_event_text_against_its_plain_reading(count, budget, last):
     sample = events(count)

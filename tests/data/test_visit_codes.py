@@ -4,7 +4,8 @@ import gc
 import weakref
 from datetime import datetime, timedelta
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.visit_codes import KIND_NAMES, KINDS, picked, without_collector
@@ -19,7 +20,6 @@ rows = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(rows)
 def test_every_code_of_a_visit_once_in_order_with_its_earliest_time(rows):
     events = [
@@ -49,6 +49,7 @@ def test_picked_is_a_loop(keys):
         assert picked(source, keys) == tuple(source[key] for key in keys)
 
 
+@pytest.mark.slow
 def test_the_collector_goes_on_and_takes_what_was_made_without_it():
     class Link:
         other: object = None

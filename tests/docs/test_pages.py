@@ -72,7 +72,7 @@ def test_python_blocks_run(
         exec(compile("\n" * place + text, str(page), "exec", dont_inherit=True), module.__dict__)
 
 
-@pytest.mark.timeout(900)  # half a minute alone: it trains an agent
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """From MEDS to an explained prediction, cell by cell as Jupyter runs them; nothing of a run is kept in it."""
     book = json.loads((EXAMPLES / "meds_to_prediction.ipynb").read_text())
@@ -166,6 +166,7 @@ def check_launch(script: str, arguments: list[str]) -> None:
         composes(short([word for word in arguments if word != "--multirun"]), sweep)
 
 
+@pytest.mark.slow
 @named([page for page in PAGES if blocks(page, "sh")])("page")
 def test_shell_blocks_name_what_exists(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))  # where pages start commands with system=mine.searcher

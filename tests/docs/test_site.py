@@ -68,6 +68,7 @@ def test_links_of_code_and_to_folders_stay_text(hooks: ModuleType) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="the extra docs is not installed")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path / "site")]

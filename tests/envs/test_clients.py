@@ -94,6 +94,7 @@ def test_a_cleanrl_style_loop_learns(folder: str) -> None:
     assert any((old != new).any() for old, new in zip(before, network.parameters(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(GAMES))
 def test_every_environment_in_processes_of_its_own(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     """AsyncVectorEnv; texts are no arrays, so they travel by pipe (shared_memory=False)."""

@@ -64,7 +64,7 @@ def prediction(env: GymView) -> FrugalPrediction:
     return found
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(SEEDS)
 def test_with_prompts_enough_the_rule_is_the_lazy_search(seed: int) -> None:
     made, entropy, scored, anchors, near = game(seed, 3, 1000)
@@ -77,7 +77,7 @@ def test_with_prompts_enough_the_rule_is_the_lazy_search(seed: int) -> None:
     assert gain == pytest.approx(entropy(()) - entropy(mine.shots), abs=1e-5)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(SEEDS, st.integers(2, 12), st.integers(1, 4))
 def test_no_one_spends_more_than_there_is(seed: int, prompts: int, budget: int) -> None:
     made, entropy, scored, *_ = game(seed, budget, prompts)

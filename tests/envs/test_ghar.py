@@ -156,7 +156,7 @@ def noted(effect: Act | Retrieve) -> tuple:
     return (effect.agent, effect.role, query, effect.step)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SCRIPTS, st.sampled_from(ABLATIONS), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3))
 def test_the_episode_is_algorithm_1(script, ablation, limit, most, first):
     case = make_case(7)
@@ -242,7 +242,7 @@ def test_an_ablation_takes_away_what_table_vii_says_and_nothing_else(ablation, g
 
 @pytest.mark.parametrize("prompts", ["full", "compact"])
 @pytest.mark.parametrize("ablation", ABLATIONS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(SCRIPTS, st.integers(0, 2))
 def test_nothing_a_policy_reads_depends_on_the_label(prompts, ablation, script, label):
     def shown(truth: int) -> list:

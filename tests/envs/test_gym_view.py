@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from envs.views.games import codec_of
 from envs.views.gym_view import GymView
 from envs.views.spaces import Unicode
 from tests.envs.views import GAMES, text_game, token_game
+from tests.running import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("game", GAMES)
@@ -125,5 +124,5 @@ def test_unicode_takes_what_people_write_and_only_that() -> None:
 def test_importing_the_packages_stays_light() -> None:
     heavy = ("torch", "gymnasium", "pettingzoo", "ray")
     script = f"import ghar, envs, sys; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = run_python("-c", script)
     assert done.stdout == "[]\n", done.stderr

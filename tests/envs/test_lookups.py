@@ -46,7 +46,7 @@ def play(corpus: Corpus, **options) -> list[Episode]:
     return timeless(rollout(jobs, dict.fromkeys(("top", "low"), Thinking()), corpus, seed=3, **options))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(1, 5), st.integers(1, 12), st.booleans(), st.sampled_from([0.0, 0.004]))
 def test_episodes_do_not_depend_on_how_many_lookups_are_under_way(lookups, in_flight, steady, delay):
     corpus = Counted(delay)

@@ -16,6 +16,8 @@ from ghar.data.views.visits import visit_lists
 from ghar.errors import BadInput
 from launch.entry import load
 
+pytestmark = pytest.mark.slow
+
 LISTS = ("Conditions", "Procedures", "Medications")
 LIST = rf"({'|'.join(LISTS)}): (.*?)\.(?= (?:{'|'.join(LISTS)}): |\n|$)"
 

@@ -11,6 +11,8 @@ from envs.records import Records
 from envs.system import build
 from launch.entry import load
 
+pytestmark = pytest.mark.slow
+
 FOUR = ("system=ghar_all", "data.patients=120", "eval.bootstrap=20", "threads=1")
 
 

@@ -143,6 +143,7 @@ def test_a_source_without_its_tables_says_so_before_anything_is_made(small_confi
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "folder", "first"),
     [

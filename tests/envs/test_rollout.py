@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +15,7 @@ from hypothesis import strategies as st
 from envs.rollout import Job, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, Evidence, Prediction, Reply, Retrieve
 from tests.envs.parts import Corpus, Drawn, evidence_for, make_case, make_episodes
+from tests.running import run_python
 
 EPISODES = make_episodes(iterations=3)
 
@@ -65,7 +63,7 @@ def undisturbed() -> list[Episode]:
     return timeless(play(ghar_jobs(range(12)), in_flight=1))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.permutations(range(12)), st.integers(1, 12), st.integers(1, 20), st.booleans())
 def test_results_do_not_depend_on_schedule_company_or_delay(undisturbed, order, kept, in_flight, late):
     corpus = Late() if late else Corpus()
@@ -232,7 +230,7 @@ class Trickling(Drawn):
         self.waiting.clear()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.permutations(range(12)), st.integers(1, 20), st.integers(0, 99))
 def test_results_do_not_depend_on_the_order_of_answers(undisturbed, order, in_flight, seed):
     policy = Trickling(seed)
@@ -392,9 +390,7 @@ def hanging():
 
 
 def test_a_retrieval_that_hangs_once_is_tried_again_beside_it(undisturbed, hanging):
-    started = time.monotonic()
     assert timeless(play(ghar_jobs(range(12)), hanging(1), in_flight=3, timeout=0.5)) == undisturbed
-    assert time.monotonic() - started < 5
 
 
 def test_one_that_keeps_hanging_ends_its_episodes_and_the_next_retrieval_works(hanging):
@@ -412,7 +408,7 @@ from ghar.episode import Prediction, Retrieve
 
 class Hangs:
     def retrieve(self, requests):
-        time.sleep(60)
+        time.sleep(1e6)
 
 def episode():
     yield Retrieve("q")
@@ -420,8 +416,7 @@ def episode():
 
 print(rollout([Job("s", 0, episode)], {}, Hangs(), seed=0, in_flight=1, timeout=0.05)[0].failure)
 """
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=20)
+    done = run_python("-c", script)
     assert done.returncode == 0 and done.stdout.startswith("retrieval: TimeoutError"), done.stderr
 
 

@@ -114,6 +114,7 @@ def test_only_right_episodes_teach_and_only_what_was_looked_up_counts() -> None:
     assert kept == [cases[0], cases[2]] and asked == [frozenset(("graph", "reports")), frozenset()]
 
 
+@pytest.mark.slow
 def test_in_the_demo_everyone_is_asked_and_a_router_asks_whom_visits_need(tmp_path: Path) -> None:
     names = "scripted_everyone,scripted_router,scripted_router_truth"
     own = ["system=ghar_all", "data.patients=200", "eval.bootstrap=20", "threads=1", f"data.cache={tmp_path / 'cache'}"]

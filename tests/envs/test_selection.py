@@ -63,7 +63,7 @@ def found(scene, policy) -> tuple[Selection, float]:
 
 
 @MEASURED
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), budget=st.integers(1, 5), noisy=st.booleans())
 def test_greedy_is_algorithm_1(measured: bool, seed: int, budget: int, noisy: bool) -> None:
     scene, entropy, anchors, near = small(seed, budget, measured, noisy)

@@ -63,6 +63,7 @@ def test_a_table_is_written_between_its_marks_and_nothing_else_changes(tmp_path:
     assert readme.read_text() == f"{once}\n## More\n".replace("first", "second")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ghar"])
 def test_one_command_scores_them_and_writes_the_table(name: str, small_config: Any, tmp_path: Path) -> None:
     own = ["data.patients=150", f"data.cache={small_config().data.cache}", "task.max_test=30", "eval.bootstrap=50"]
@@ -90,6 +91,7 @@ def test_the_trained_agent_of_a_run_stands_beside_them_where_it_saw_the_same_sam
         trained(small_system, config)
 
 
+@pytest.mark.slow
 def test_the_walk_pays_for_no_thought_less_than_for_its_rule() -> None:
     pytest.importorskip("sb3_contrib", reason="needs the extra test")
     found = walks(steps=64, scenes=1)

@@ -34,7 +34,7 @@ def test_an_episode_through_the_tool_ends_with_its_reward(game: TextGame) -> Non
     assert isinstance(rows(game, 5), Dataset) and rows(game, 5)["case"] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_grpo_takes_one_step(game: TextGame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     if not TEMPLATE.is_file():

@@ -48,7 +48,7 @@ def as_sets(labels: np.ndarray) -> set[frozenset[int]]:
     return {frozenset(np.flatnonzero(labels == label).tolist()) for label in np.unique(labels)}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=SEEDS, n=st.integers(1, 24), groups=st.integers(1, 8), threshold=st.floats(0.01, 0.9))
 def test_average_linkage_is_the_definition(seed: int, n: int, groups: int, threshold: float):
     unit = some_vectors(seed, n, groups, 0.4)
@@ -79,7 +79,7 @@ def test_rows_that_are_equal_are_one_cluster_and_rows_of_zeros_stay_alone():
     assert labels.tolist() == [0] * 400 + [1] * 400 + [2] * 400 + [3, 4]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=SEEDS, n=st.integers(3, 25), groups=st.integers(1, 12))
 def test_threshold_is_the_smallest_of_the_best_silhouettes(seed: int, n: int, groups: int):
     unit = some_vectors(seed, n, groups, 0.3)
@@ -105,7 +105,7 @@ def test_threshold_reads_a_seeded_sample():
     assert choose_threshold(unit, seed=5, **options) == choose_threshold(unit[rows], seed=0, **options)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=SEEDS, n=st.integers(1, 30), groups=st.integers(1, 5))
 def test_representative_is_nearest_to_the_mean(seed: int, n: int, groups: int):
     unit = some_vectors(seed, n, groups, 0.5)
@@ -134,7 +134,7 @@ NAMES = tuple("abcdef")
 TRIPLES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(["p", "q", "r"]), st.sampled_from(NAMES)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(triples=TRIPLES, groups=st.lists(st.integers(0, 3), min_size=6, max_size=6), same=st.booleans())
 def test_rewrite_maps_every_triple(triples: list[tuple[str, str, str]], groups: list[int], same: bool):
     graphs = graphs_of(triples)

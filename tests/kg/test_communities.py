@@ -42,7 +42,7 @@ def components(pairs: list[tuple[int, int]], nodes: set[int]) -> int:
     return parts
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), entities=st.integers(8, 60), triples=st.integers(20, 150))
 def test_communities_are_unique_connected_and_hold_exactly_the_triples_among_their_nodes(
     seed: int, entities: int, triples: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +13,7 @@ from ghar.kg.convert import FORMS, convert
 from ghar.kg.primekg import COLUMNS, read_primekg
 from tests.kg import test_umls
 from tests.kg.test_edges import NODES, SIF, facts
+from tests.running import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 TYPES = "".join(f"{cui}|{tui}|A1.2|{kind}|AT1||\n" for cui, tui, kind in [
@@ -64,10 +64,10 @@ def test_where_it_cannot_be_written(hetionet: Path, tmp_path: Path, target: str,
         convert(source, tmp_path / target)
 
 
+@pytest.mark.slow
 def test_the_command(hetionet: Path, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        script = [sys.executable, str(ROOT / "launch/convert_graph.py"), *arguments]
-        return subprocess.run(script, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        return run_python(ROOT / "launch/convert_graph.py", *arguments, cwd=tmp_path)
 
     done = run("edges.sif", "kg.csv.gz")
     assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ def tables(draw: st.DrawFn) -> tuple[pl.DataFrame, pl.DataFrame]:
     return nodes, pl.DataFrame(edges, schema=schema, orient="row")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables())
 def test_sparse_rows_equal_a_scan_of_all_edges(pair: tuple[pl.DataFrame, pl.DataFrame]):
     nodes, edges = pair

@@ -32,7 +32,7 @@ def by_hand(edges: list[tuple[int, int, int]], a: int, b: int, length: int) -> l
     return sorted((p for p in paths if all(pair in joined for pair in pairwise(p))), key=lambda p: (len(p), p))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(EDGES, st.integers(1, 6), st.sampled_from([1, 3, 1000]), st.sampled_from([1, 2048]))
 def test_all_simple_paths_shortest_first(edges: list, length: int, number: int, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -43,7 +43,7 @@ def test_all_simple_paths_shortest_first(edges: list, length: int, number: int, 
     assert found.complete
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(EDGES, st.integers(2, 40))
 def test_a_limit_on_nodes_takes_from_the_end(edges: list, nodes: int) -> None:
     found, whole = search(graph(edges), 0, 1, 6, 1000, nodes), by_hand(edges, 0, 1, 6)
@@ -75,7 +75,7 @@ def test_as_networkx_finds_them_in_a_larger_graph(seed: int) -> None:
         assert all(nx.is_simple_path(theirs, path) for path in found)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(EDGES)
 def test_the_facts_along_paths_are_those_between_their_nodes(edges: list) -> None:
     g = graph(edges)

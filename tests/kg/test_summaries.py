@@ -69,7 +69,7 @@ def run(communities: Communities, store: Path, recorder: Recorder, theme: Theme 
     return summarise(communities, recorder.engine, store, theme, **{"seed": 0} | options)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(triples=st.integers(1, 60), small=st.integers(1, 12), seed=st.integers(0, 99))
 def test_parts_hold_every_triple_once_and_summaries_end_as_one(
     triples: int, small: int, seed: int, tmp_path_factory: pytest.TempPathFactory

@@ -7,6 +7,8 @@ import pytest
 
 from launch.bench.data import _agree, data
 
+pytestmark = pytest.mark.slow
+
 
 def test_cold_cached_and_plain_agree(tmp_path: Path) -> None:
     result = data(tmp_path, runs=1, timeout=120, patients=40, rows=4)

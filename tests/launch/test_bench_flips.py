@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from launch.bench.flips import flips
+
+pytestmark = pytest.mark.slow
 
 
 def test_no_flip_is_silent(tmp_path: Path):

@@ -28,6 +28,7 @@ class Credulous:
         return [Completion(said(act)) for act in acts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["exprag"])
 def test_whoever_obeys_is_counted(name: str, tmp_path: Path):
     given = [f"system={name}", bench.TASK, f"data.cache={tmp_path}", *SMALL]

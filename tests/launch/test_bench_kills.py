@@ -44,6 +44,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_training_that_can_be_killed_has_no_differences_and_the_campaign_goes_on(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -10,6 +10,8 @@ import torch
 
 from launch.bench.memory import SIDES, Step, compare, take
 
+pytestmark = pytest.mark.heavy
+
 TINY = Step("", "", 32, 2, 2, 64, threads=1, rows=4, prompt=8, reply=4, together=2)
 
 

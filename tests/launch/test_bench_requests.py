@@ -15,6 +15,8 @@ from launch.bench import requests as bench_requests
 from launch.bench.requests import LOOKUPS, requests_ladder
 from tests.kg.graphs import TINY, graph_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_papers_three_improvements_are_rungs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_requests, "EPISODES", 6)

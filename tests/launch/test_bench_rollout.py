@@ -34,6 +34,7 @@ def policy(tokenizer) -> EnginePolicy:
     return EnginePolicy(HFEngine(build_model(tokenizer, hidden=16, layers=1, heads=2, seed=0), tokenizer))
 
 
+@pytest.mark.slow
 def test_our_ids_reach_the_trainer_as_sampled_and_text_encoded_again_does_not(policy, tokenizer):
     result = compare(jobs(12), policy, nullcontext, Corpus(), tokenizer, 4, 2, seeds=1, delays=(0.01,))
     table = result["0.01 s a call"]

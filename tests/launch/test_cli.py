@@ -13,6 +13,9 @@ import pytest
 
 import ghar
 from launch.cli import COMMANDS, usage
+from tests.running import run_command
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +40,7 @@ def run(installed: Path, *words: str, cwd: Path) -> tuple[subprocess.CompletedPr
     """The command, and the processor time that it took."""
     environment = {**os.environ, "PYTHONPATH": str(installed), "HOME": str(installed.parent)}
     before = os.times()
-    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=1500)
+    done = run_command(words, cwd=cwd, env=environment)
     after = os.times()
     return done, after.children_user + after.children_system - before.children_user - before.children_system
 
@@ -111,7 +114,6 @@ except ghar.errors.BadInput as error:
 """
 
 
-@pytest.mark.timeout(1500)  # seconds alone; a machine that does other work beside takes its time
 def test_from_nothing_to_a_report_and_a_prediction(installed: Path, tmp_path: Path) -> None:
     """`ghar train --quick`, smaller still, then its report again, and the run as an object."""
     command = str(installed / "bin" / "ghar")

@@ -15,6 +15,7 @@ from ghar.configure import allowed, key_types
 from ghar.errors import BadInput
 from launch import help as helping
 from launch.entry import choices, groups, load, plainly
+from tests.running import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = [f"{source}_{task}" for source in ("mimic4", "mimic3", "eicu") for task in ("los", "read", "dec")]
@@ -63,14 +64,7 @@ def probe(tmp_path: Path) -> Path:
 
 
 def start(script: Path, *arguments: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(script), *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd or script.parent,
-        env={**os.environ, **env},
-        timeout=60,
-    )
+    return run_python(script, *arguments, cwd=cwd or script.parent, env=env)
 
 
 SCRIPTS = sorted(
@@ -226,6 +220,7 @@ def test_there_is_an_experiment_for_each_source_and_task() -> None:
     assert choices("experiment") == sorted([*EXPERIMENTS, *others])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [g for g in groups() if g not in ("experiment", "scale")])
 def test_every_choice_of_every_group_composes(group: str) -> None:
     for choice in choices(group):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.visits import visit_samples
 from launch.entry import load
 from launch.export_meds import run
+from tests.running import run_command
 
 WEEK = """
 predicates:
@@ -60,7 +60,7 @@ def test_aces_makes_a_task_of_it(exported, shared_data, tmp_path):
     assert len(shards) == 1
     command = [tool, "cohort_name=in_hospital_death", f"cohort_dir={tmp_path}", "data.standard=meds",
                f"data.path={shards[0]}"]  # fmt: skip
-    subprocess.run(command, check=True, timeout=400, capture_output=True, cwd=tmp_path)
+    run_command(command, cwd=tmp_path).check_returncode()
     file = tmp_path / "in_hospital_death.parquet"
     cohort = read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=False)
     base = load(["task=labels", f"task.labels={file}", "task.question='Will this patient die in this stay?'"]).task

@@ -1,21 +1,21 @@
 """prepare_data from outside: what it prints and leaves behind."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from tests.running import run_python
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def prepare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    script = [sys.executable, str(ROOT / "launch" / "prepare_data.py"), f"data.cache={folder / 'cache'}", *arguments]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(script, capture_output=True, text=True, cwd=folder, env=env, timeout=120)
+    return run_python(ROOT / "launch" / "prepare_data.py", f"data.cache={folder / 'cache'}", *arguments, cwd=folder)
 
 
 def test_the_demo_tables(shared_data: Path, tmp_path: Path) -> None:

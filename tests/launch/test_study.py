@@ -46,6 +46,7 @@ def here(script: str, overrides: Sequence[str], run: Path) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ONE))
 def test_a_shipped_study_comes_to_its_tables(name: str, cache: Path, tmp_path: Path) -> None:
     began = time.process_time()
@@ -76,6 +77,7 @@ def test_every_shipped_study_has_a_smoke() -> None:
     assert studies() == sorted(ONE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ONE))
 def test_every_cell_of_every_scale_has_a_sound_command(name: str, tmp_path: Path) -> None:
     """One cell of each run, as a trained study starts it: every key and value exists."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from ghar.configure import leaf_keys
 from ghar.metrics.logger import Logger
 from ghar.metrics.policy import eval_metrics, policy_summary
 from launch.entry import check
+from tests.running import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEPS = sorted((ROOT / "conf" / "sweeps").glob("*.yaml"))
@@ -83,6 +83,7 @@ def test_a_sweep_is_what_wandb_takes(path: Path) -> None:
             assert "values" in parameter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_every_command_line_is_a_run_of_its_own(path: Path) -> None:
     sweep = load_sweep_config(str(path))
@@ -97,10 +98,11 @@ def test_every_command_line_is_a_run_of_its_own(path: Path) -> None:
     assert len(folders) == len(command_lines(sweep))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_a_command_line_starts_offline(path: Path) -> None:
     sweep = load_sweep_config(str(path))
     assert sweep is not None
     line = [*command_lines(sweep)[0], "logger.wandb=offline", "--cfg", "job", "--resolve"]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = run_command(line)
     assert done.returncode == 0 and "run_dir: runs/sweeps/" in done.stdout, done.stderr

@@ -19,6 +19,8 @@ from launch.bench.result import tell
 from launch.entry import load
 from launch.train_encoder import run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("task, expected", [
     ("series_readmission", {"auroc", "auprc", "f1", "best_f1"}), ("series_los", {"ma_roc", "mi_roc"}),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from ghar.errors import BadInput
 from ghar.llm.asking import Answers, Question, Unreadable, ask
 from ghar.llm.engine import Engine, Request
 from ghar.llm.scripted import ScriptedEngine
+from tests.running import run_python
 
 
 def numbers(text: str) -> int:
@@ -117,7 +116,7 @@ def reply(prompt):
 ask(ScriptedEngine(reply), [Question(str(i), str(i), 8) for i in range(9)], Path({str(store)!r}), int,
     seed=0, batch=1, title="")
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+    done = run_python("-c", script)
     assert done.returncode == -9
     resumed = ask(ScriptedEngine(lambda p: p), [Question(str(i), str(i), 8) for i in range(9)], store, int,
                   seed=0, title="")
@@ -221,7 +220,7 @@ def test_keys_are_unique(tmp_path: Path):
         run(ScriptedEngine(lambda p: "1"), questions(1) * 2, tmp_path / "s.jsonl")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(good_after=st.lists(st.integers(0, 4), min_size=1, max_size=6), tries=st.integers(1, 3), batch=st.integers(1, 4),
        dies_at=st.integers(0, 20))
 def test_whenever_it_dies_the_outcome_is_that_of_asking_one_by_one(tmp_path_factory, good_after, tries, batch, dies_at):

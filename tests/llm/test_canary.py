@@ -94,6 +94,7 @@ def syncs(count: int) -> dict[str, float]:
     return {"false": false, "stale": stale / count, "flipped": flipped / count, "furthest": furthest}
 
 
+@pytest.mark.slow
 def test_no_false_alarm_and_every_stale_or_damaged_parcel_found() -> None:
     found = syncs(SYNCS)
     assert found["false"] == 0 and found["stale"] >= 0.99 and found["flipped"] >= 0.99

@@ -19,7 +19,7 @@ TEXT = st.text(max_size=40) | st.lists(
 SPECIAL = ("<|pad|>", "<|endoftext|>")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXT)
 def test_tokens_decode_to_their_text(tokenizer, text):
     """Byte-level: every plain text has ids, none is unknown; only Unicode composition (NFC, as in Qwen2) is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ def slowly(logits: torch.Tensor, temperatures: torch.Tensor, draws: torch.Tensor
     return token, logp.gather(1, token[:, None]).squeeze(1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1 << 30),
     vocabulary=st.sampled_from([2, 7, BLOCK, BLOCK + 1, 5000]),
@@ -68,6 +69,7 @@ def test_among_allowed_ids_as_among_all_with_the_others_forbidden(seed: int, voc
     assert torch.equal(token, expected) and torch.allclose(logp, expected_logp, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_draws_follow_the_distribution() -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).expand(40_000, 4)
     draws = torch.tensor(np.random.default_rng(0).random(40_000))
@@ -76,6 +78,7 @@ def test_draws_follow_the_distribution() -> None:
     assert torch.allclose(shares, logits[0].softmax(-1), atol=0.01)
 
 
+@pytest.mark.slow
 def test_ten_times_faster_at_a_vocabulary_of_152_000() -> None:
     logits, draws = 3 * torch.randn(64, 152_000), torch.rand(64, dtype=torch.float64)
     ones = torch.ones(64, dtype=torch.float64)

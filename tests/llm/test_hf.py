@@ -81,7 +81,7 @@ def test_prompts_are_encoded_once_and_replies_end_where_they_should(tokenizer, r
             assert reply.text == tokenizer.decode(reply.token_ids, skip_special_tokens=True).strip()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.permutations(range(len(REQUESTS))), st.integers(1, len(REQUESTS)), st.integers(1, 20))
 def test_a_reply_depends_on_its_request_alone(model, tokenizer, replies, order, kept, max_batch):
     again = HFEngine(model, tokenizer, max_batch).generate([REQUESTS[i] for i in order[:kept]])
@@ -134,7 +134,7 @@ def test_left_padding_changes_nothing(model, tokenizer):
     assert np.allclose(alone.logprobs, beside.logprobs, atol=1e-5)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 12)), min_size=1, max_size=6), st.integers(1, 6))
 def test_scores_are_those_of_plain_passes(model, tokenizer, sizes, max_batch):
     rng = np.random.default_rng(len(sizes))

@@ -36,7 +36,7 @@ ANYTHING = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ANYTHING, st.integers(1, 40), st.integers(1, 5))
 @example("9" * 5000, 10, 3)
 @example("\x00\ud800", 10, 3)
@@ -155,6 +155,7 @@ PIECES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_hostile_reply_takes_no_time(piece):
     """100,000 characters of one shape, in 10 ms or less on an idle machine; a quadratic reader takes minutes.
@@ -199,7 +200,7 @@ def test_meta_path_ids(reply, choice, error):
     assert (found.value, found.error) == (choice, error)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 14), max_size=8), st.integers(1, 12), st.integers(1, 4))
 def test_meta_path_ids_against_a_plain_count(numbers, n_paths, most):
     """Eq. 8's counts: every number is a correct id, an erroneous one or a repetition, and none is counted twice."""
@@ -230,7 +231,7 @@ def test_queries(reply, queries):
     assert parse_queries(reply, 3).value == queries
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.from_regex(r"[a-z][a-z ]{0,10}[a-z]", fullmatch=True), unique=True, min_size=1, max_size=5))
 def test_joined_queries_come_back_in_order(queries):
     for joined in ("; ".join(queries), "\n".join(f"{i}. {q}" for i, q in enumerate(queries, 1))):

@@ -19,7 +19,8 @@ def engine(max_batch: int = 4) -> HFEngine:
     return HFEngine(tiny_model(), tiny_tokenizer(), max_batch)
 
 
-@settings(deadline=None, max_examples=25)
+@pytest.mark.slow
+@settings(max_examples=25)
 @given(st.lists(PIECE, min_size=3, max_size=5, unique=True), st.data(), st.integers(0, 40))
 def test_scores_are_those_from_scratch(pieces: list[tuple[int, ...]], data: st.DataObject, keep: int) -> None:
     """Any tree of prompts, in two calls, with any memory between them."""

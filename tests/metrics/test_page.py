@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ghar.metrics.look import Look
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
 from tests.metrics.conftest import build_run
+from tests.running import run_command
 from trainers.audited import section
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -30,7 +30,9 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage
 
 def chromium(page: Path, *more: str) -> str:
     words = [str(BROWSER), *FLAGS, f"--user-data-dir={page.parent / 'profile'}", *more, page.as_uri()]
-    return subprocess.run(words, capture_output=True, text=True, timeout=240, check=True).stdout
+    done = run_command(words)
+    done.check_returncode()
+    return done.stdout
 
 
 def asked(page: Path, script: str, *more: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def draws_of_patients(names: list[Hashable], resamples: int, seed: int) -> list[
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clusters)
 def test_means_ratios_and_differences_equal_a_direct_loop(rows: list[tuple[int, float]]) -> None:
     names, values = [str(name) for name, _ in rows], np.array([value for _, value in rows])

@@ -57,6 +57,7 @@ def test_model_text_is_shown_and_never_run(tmp_path: Path):
     assert "alert(1)" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["summary.json", "metrics.jsonl", "config.yaml"])
 def test_a_part_that_is_missing_is_named(whole_run: RunFolder, gone: str):
     (whole_run.path / gone).unlink()
@@ -64,6 +65,7 @@ def test_a_part_that_is_missing_is_named(whole_run: RunFolder, gone: str):
     assert "not complete" in page and gone in page
 
 
+@pytest.mark.slow
 def test_credentialed_patients_are_marked(whole_run: RunFolder):
     summary = json.loads((whole_run.path / "summary.json").read_text())
     whole_run.write_summary({**summary, "generated": False})
@@ -75,6 +77,7 @@ def test_a_folder_that_is_no_run(tmp_path: Path):
         write_report(tmp_path)
 
 
+@pytest.mark.slow
 def test_it_says_how_many_stays_of_how_many_patients(whole_run: RunFolder):
     page = write_report(whole_run.path, LOOK).read_text()
     assert page.count("60 stays of 30 patients; intervals by resampling patients") == 2
@@ -86,6 +89,7 @@ def test_it_says_how_many_stays_of_how_many_patients(whole_run: RunFolder):
     assert "60 questions; intervals by resampling questions" in page and "resampling patients" not in page
 
 
+@pytest.mark.slow
 def test_variants_are_shown_as_the_look_says(whole_run: RunFolder):
     page = write_report(whole_run.path, LOOK).read_text()
     head = page[page.index('<th scope="col">Metric</th>') :].partition("</tr>")[0]
@@ -98,6 +102,7 @@ def test_variants_are_shown_as_the_look_says(whole_run: RunFolder):
     assert "not complete" not in write_report(whole_run.path, Look(main="nothing")).read_text()
 
 
+@pytest.mark.slow
 def test_sections_stand_in_the_page_as_they_are(whole_run: RunFolder):
     parts = (Section("One & two", "<table><tr><td>3</td></tr></table>"), Section("Last", "<p>end</p>"))
     page = write_report(whole_run.path, Look({}, "scripted", True, parts)).read_text()
@@ -105,6 +110,7 @@ def test_sections_stand_in_the_page_as_they_are(whole_run: RunFolder):
     assert '<a href="#section-2">Last</a>' in page
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_concluded_with_the_look_of_its_system(whole_run: RunFolder, capsys: pytest.CaptureFixture):
     def look(folder: RunFolder, summary) -> Look:
         assert summary["extra"] == 1 and folder.summary() == summary
@@ -144,6 +150,7 @@ def test_no_two_curves_of_a_diagnostic_have_one_colour():
     assert [line.label for line in lines] == ["all agents", "top", "low"] and len({line.color for line in lines}) == 3
 
 
+@pytest.mark.slow
 def test_calibration_has_a_part_in_the_table(whole_run: RunFolder):
     summary = json.loads((whole_run.path / "summary.json").read_text())
     summary["policies"]["ghar_rl"]["ece"] = mean_interval([0.125] * 4, patients=None).as_list()
@@ -152,6 +159,7 @@ def test_calibration_has_a_part_in_the_table(whole_run: RunFolder):
     assert "Expected calibration error" in page and "0.125<small>0.125 to 0.125</small>" in page
 
 
+@pytest.mark.slow
 def test_ten_thousand_rows_are_written_within_two_seconds(tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]):
     folder, rows = RunFolder.open(tmp_path / "large"), episodes["ghar_rl"]
     many = ({**rows[i % len(rows)], "sample_id": f"q{i:05d}", "subject_id": i // 2} for i in range(10_000))
@@ -164,7 +172,8 @@ def test_ten_thousand_rows_are_written_within_two_seconds(tmp_path: Path, episod
     assert "q09999" in page and min(took) < 2, took
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 100)), min_size=2, max_size=40))
 def test_a_decision_curve_is_the_net_benefit_counted_directly(rows: list[tuple[bool, int]]):
     labels = ("no", "yes")

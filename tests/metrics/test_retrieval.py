@@ -10,7 +10,7 @@ from ghar.metrics.retrieval import when_to_retrieve
 pair = st.tuples(st.booleans(), st.booleans())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.lists(pair, max_size=4), min_size=1, max_size=20))
 def test_equals_scikit_learn(decisions):
     flat = [p for patient in decisions for p in patient]

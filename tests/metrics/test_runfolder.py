@@ -25,7 +25,7 @@ def test_rows_come_back_as_logged(tmp_path):
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 200))
 def test_a_killed_run_loses_at_most_its_last_row(tmp_path_factory, kept_bytes):
     """Whatever byte the kill stopped at, reopening keeps every whole row and new rows follow cleanly."""

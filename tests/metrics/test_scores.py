@@ -31,7 +31,7 @@ def cases(draw, n_classes=N):
     return labels, predictions, scores / scores.sum(axis=1, keepdims=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cases())
 def test_f1_of_each_class_equals_scikit_learn(case):
     labels, predictions, _ = case
@@ -44,7 +44,7 @@ def test_f1_of_each_class_equals_scikit_learn(case):
         assert got[label].value == pytest.approx(value) and got[label].low <= got[label].high
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cases())
 def test_equals_scikit_learn(case):
     labels, predictions, scores = case
@@ -71,7 +71,7 @@ def test_equals_scikit_learn(case):
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cases(n_classes=2))
 def test_two_classes(case):
     labels, predictions, scores = case

@@ -32,7 +32,7 @@ def direct(values: list[list[float]], patients: list[list[str]], resamples: int,
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(study)
 def test_equals_a_direct_loop(rows: list[list[tuple[str, float, float]]]) -> None:
     patients = [[name for name, _, _ in column] for column in rows]

@@ -15,7 +15,7 @@ from ghar.metrics.significance import holm, paired_p_value
 chances = st.lists(st.integers(0, 20).map(lambda x: x / 20), max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(chances)
 def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
     """A test is rejected when Bonferroni rejects every set of tests that it is in."""
@@ -31,7 +31,7 @@ def test_holm_by_hand() -> None:
             holm(bad)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12))
 def test_p_equals_a_direct_loop(rows: list[tuple[int, int, int]]) -> None:
     names, a, b = (list(column) for column in zip(*rows, strict=True))

@@ -47,7 +47,7 @@ def slow_subsequence(a: list[str], b: list[str]) -> int:
     return table[-1][-1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(WORDS, WORDS)
 def test_as_written_in_the_paper(a: list[str], b: list[str]) -> None:
     mine, reference = " ".join(a), " ".join(b)

@@ -39,7 +39,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> AbstractCorpus:
     return index_abstracts(read(folder / "papers"), HashingEncoder(64), folder / "cache")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(queries=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join), max_size=4),
        n=st.integers(1, 9))
 def test_nearest_is_the_direct_cosine(corpus: AbstractCorpus, queries: list[str], n: int):

@@ -26,7 +26,8 @@ def any_settings(draw: st.DrawFn) -> DgraSettings:
     return replace(preset, decay_over=over, theme_by=by, without=draw(TERMS))
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=300)
 @given(st.integers(0, 2**32 - 1), any_settings(), st.integers(1, 8), st.sampled_from([1, 3, 512]))
 def test_every_selection_is_that_of_a_direct_evaluation(seed: int, s: DgraSettings, n: int, pool: int) -> None:
     rng = np.random.default_rng(seed)
@@ -41,7 +42,7 @@ def test_every_selection_is_that_of_a_direct_evaluation(seed: int, s: DgraSettin
     np.testing.assert_allclose([f.relevance for f in found.factors], [score for _, score in wanted], rtol=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), any_settings())
 def test_factors_multiply_to_the_relevance_and_explain_what_is_left_out(seed: int, s: DgraSettings) -> None:
     rng = np.random.default_rng(seed)

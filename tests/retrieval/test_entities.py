@@ -43,6 +43,7 @@ def test_the_best_edge_is_that_of_exactly_the_entity(tmp_path: Path, prefix: str
         assert found["edge"].startswith(f"{name} - phenotype present - ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["", "disease "])
 def test_the_best_edge_in_the_real_graph(shared_data: Path, prefix: str):
     graph = read_primekg(shared_data / "kg/primekg-subset/merged_kg_12col.csv.gz")

@@ -115,7 +115,7 @@ def test_chunks_are_the_best_by_the_whole_score(corpus: EventCorpus) -> None:
     assert all("LAB" not in code for p in found for code in p.codes)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(view=st.sampled_from(["indicators", "chunks", "similar", "newest", "frequent", "uniform"]), n=st.integers(1, 99))
 def test_nothing_after_the_prediction_time_is_found(corpus: EventCorpus, view, n: int) -> None:
     for passage in ask(corpus, view, top_n=n):

@@ -30,7 +30,8 @@ layouts = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=12, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=12)
 @given(cohorts(), layouts, st.integers(-1, 14), st.sampled_from([timedelta(0), HOUR]))
 def test_a_record_holds_what_was_known_before(cohort, layout: Layout, day: int, more: timedelta) -> None:
     assume(cohort.events.height)

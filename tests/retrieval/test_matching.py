@@ -24,7 +24,7 @@ def test_what_shares_words_is_found(matcher: Matcher) -> None:
 numbers = st.lists(st.integers(0, 4).map(float), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(numbers, st.data())
 def test_fusion_adds_reciprocal_ranks(one: list[float], data: st.DataObject) -> None:
     other = data.draw(st.lists(st.integers(0, 4).map(float), min_size=len(one), max_size=len(one)))

@@ -78,7 +78,7 @@ def directly(graph: KnowledgeGraph, kind: str, request: Retrieve) -> list[Passag
 
 
 @pytest.mark.parametrize("kind", ["tfidf", "hashing"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(graphs(), st.lists(st.tuples(names, st.integers(1, 4), st.data()), min_size=1, max_size=3))
 def test_equation_10(kind: str, graph: KnowledgeGraph, wishes: list[tuple[str, int, st.DataObject]]):
     ids = st.none() | st.lists(st.integers(0, graph.num_paths - 1), max_size=3).map(tuple)

@@ -62,7 +62,7 @@ def directly(rows: list, query: Query, weight: tuple[Fraction, ...], top_k: int)
     return [(visit, float(-tau)) for tau, _, visit in sorted(found)[:top_k]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(stays, max_size=12), stays, st.sampled_from(SCHEMES), st.integers(1, 6), st.booleans())
 def test_the_ranking_is_that_of_the_equations(rows: list, own: Any, weight: Any, top_k: int, timed: bool) -> None:
     subject, time, sets = own
@@ -94,7 +94,7 @@ def released(rows: list, query: Query, top_k: int) -> list[int]:
     return list(chosen)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(stays, max_size=12), stays, st.sampled_from([3, 6]))
 def test_the_released_rule(rows: list, own: Any, top_k: int) -> None:
     subject, time, sets = own

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -140,10 +139,8 @@ def test_nobody_there(tiny: KnowledgeGraph):
 def test_no_answer_in_time(tiny: KnowledgeGraph):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        began = time.monotonic()
         with pytest.raises(ServiceFailure, match="no answer in time"):
             RemoteRetriever(url, tiny.fingerprint, timeout=0.2, tries=2).retrieve(REQUESTS[:1])
-        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("url", ["https://index.example.org", "http://10.0.0.1:8077", "http://localhost.evil.org:1"])

@@ -189,7 +189,7 @@ def test_a_query_is_compared_by_the_kind_of_code_it_is_about() -> None:
     assert not like_stays().retrieve([RetrieveFor("drug odd syndrome", None, 2, "s41")])[0].passages
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 400), st.floats(-200, 200)), min_size=0, max_size=9))
 def test_a_movement_is_the_slope_of_the_last_values(steps: list[tuple[int, float]]) -> None:
     days = np.cumsum([step for step, _ in steps])

@@ -12,7 +12,7 @@ sentences = st.lists(st.sampled_from("abcd"), min_size=1, max_size=5).map(" ".jo
 texts = st.lists(sentences, min_size=1, max_size=8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts, st.data())
 def test_tfidf_is_scikit_learns_cosine(texts: list[str], data: st.DataObject):
     query = data.draw(st.sampled_from(texts))  # for which both sides have the same terms
@@ -25,7 +25,7 @@ def test_tfidf_is_scikit_learns_cosine(texts: list[str], data: st.DataObject):
     assert np.allclose(dense, cosines, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts, st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True))
 def test_bm25_is_that_of_bm25s(texts: list[str], query: list[str]):
     index = build_sparse("bm25", texts)

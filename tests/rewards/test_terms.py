@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 
@@ -119,7 +119,6 @@ def test_grounding(strange: int, queries: int, expected: float) -> None:
     assert grounding(strange, queries) == pytest.approx(expected)
 
 
-@settings(deadline=None)  # scikit-learn's first call loads it
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
 def test_a_balanced_outcome_is_balanced_accuracy(labels: list[int], data: st.DataObject) -> None:
     """Against scikit-learn: the weights, and what the mean of the first term of R_orm then is."""

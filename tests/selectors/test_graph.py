@@ -48,7 +48,7 @@ def slow_nearest(vectors: np.ndarray, k: int) -> list[list[int]]:
     return result
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(tables(), st.integers(1, 4))
 def test_neighbours_are_the_nearest_and_ties_go_to_the_lower_row(vectors: np.ndarray, k: int) -> None:
     k = min(k, len(vectors) - 1)
@@ -77,7 +77,7 @@ def test_a_list_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) ->
     assert np.array_equal(k_nearest(unit, unit, 5, first=0)[0], near)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(tables(), st.data())
 def test_a_grown_graph_is_the_one_built_anew(vectors: np.ndarray, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(vectors) - 2))

@@ -61,6 +61,7 @@ def test_entropy_is_the_difference_of_joint_entropies(scorer: EngineScorer) -> N
     assert mean * len(query.patient.asked) == pytest.approx(both - alone, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_walks_with_shared_beginnings_are_those_from_scratch_and_cheaper(scorer: EngineScorer) -> None:
     pool, queries = make_world(0)
     plain = EngineScorer(scorer.engine, scorer.prompt, pool.patients)

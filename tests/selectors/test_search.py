@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.selectors.search import greedy, lazy, single, without_stamps
@@ -13,7 +13,6 @@ from tests.selectors.walks import coverage, links, play, soft_coverage
 SEEDS, BUDGETS = st.integers(0, 10**6), st.integers(1, 5)
 
 
-@settings(deadline=None)
 @given(SEEDS, BUDGETS, st.sampled_from([coverage, soft_coverage]))
 def test_lazy_picks_what_greedy_picks_under_diminishing_gains(seed: int, budget: int, make) -> None:
     rng = np.random.default_rng(seed)
@@ -29,7 +28,6 @@ def test_lazy_picks_what_greedy_picks_under_diminishing_gains(seed: int, budget:
     assert len(measured) == len(set(measured)) == quick.scored, "a set was measured twice"
 
 
-@settings(deadline=None)
 @given(SEEDS, BUDGETS, st.booleans(), st.sampled_from([lazy, greedy]))
 def test_a_walk_keeps_its_rules_whatever_the_gains(seed: int, budget: int, early_stop: bool, search) -> None:
     rng = np.random.default_rng(seed)

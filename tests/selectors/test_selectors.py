@@ -68,7 +68,7 @@ def test_the_black_box_variant_asks_for_ratings_and_for_nothing_else() -> None:
     assert choose(pool, queries, 1)[0] == found
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 1000), st.integers(1, 3), st.integers(1, 3))
 def test_anchors_are_the_nearest_of_the_nearest_cohorts(seed: int, k_c: int, k_a: int) -> None:
     """Eqs. 5 to 7 against a direct evaluation."""
@@ -144,7 +144,7 @@ def test_random_sets_are_fair_and_their_means_are_means() -> None:
 
 @pytest.mark.parametrize("effort", [4, 9, 26])
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 10**6), utility=st.sampled_from(["entropy", "self_rated"]))
 def test_nobody_spends_more_than_its_effort(seed: int, utility: str, name: str, effort: int) -> None:
     """All that is scored, a prompt with each label counted by itself; a walk alone, and what is shared, on average."""

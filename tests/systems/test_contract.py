@@ -129,6 +129,7 @@ def test_a_stage_can_be_sent_to_another_process(built: tuple[System[Any], Config
     assert sent[2].sample_id == system.cases.test[0].sample_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTING)
 def test_the_recipe_trains_it_from_tables_to_report(name: str, cache: Path, tmp_path: Path):
     from trainers.evaluate import evaluate
@@ -153,6 +154,7 @@ def test_the_recipe_trains_it_from_tables_to_report(name: str, cache: Path, tmp_
     assert again["policies"][main]["accuracy"] == summary["policies"][main]["accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTING)
 def test_a_killed_training_goes_on_with_the_same_numbers(name: str, cache: Path, tmp_path: Path):
     from trainers.recipe import train
@@ -213,6 +215,7 @@ def test_compare_leaves_out_a_system_without_any_of_the_variants_named(cache: Pa
         compare(entries, [], ["scripte"], tmp_path / "nothing")
 
 
+@pytest.mark.slow
 def test_compare_puts_all_systems_into_one_table(cache: Path, tmp_path: Path):
     from trainers.compare import Entry, compare
 

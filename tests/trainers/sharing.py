@@ -14,6 +14,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -164,8 +165,15 @@ def make_learner(actor, deepspeed: Deepspeed) -> Learner:
     return Sharded(actor, optimizer, deepspeed, "float32", 0.5)
 
 
+class Damped(torch.optim.AdamW):
+    """AdamW whose eps is far above rounding: where a gradient is nothing else, its sign decides nothing."""
+
+    def __init__(self, params: Any, **settings: Any) -> None:
+        super().__init__(params, **(settings | {"eps": 1e-4}))
+
+
 def adamw(actor) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(actor.parameter_groups(1e-3, 1e-2), weight_decay=0.0, eps=1e-4)
+    return Damped(actor.parameter_groups(1e-3, 1e-2), weight_decay=0.0)
 
 
 def own_part(whole: Trajectories) -> Trajectories:
@@ -175,6 +183,7 @@ def own_part(whole: Trajectories) -> Trajectories:
 
 def main(out: str, *jobs: str) -> None:
     torch.set_num_threads(1)
+    torch.optim.AdamW = Damped  # for SFT, too: transformers' Trainer looks it up when it needs it
     with together(None):
         if jobs == ("die",):
             die()

@@ -12,6 +12,8 @@ from ghar.data.readers.source import read_source
 from ghar.data.tasks.visits import VISIT_TASKS
 from trainers.evaluate import evaluate
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("task", [*VISIT_TASKS, "labels"])
 def test_a_report_says_how_its_task_leaks(task: str, small_config, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def base(small_records, small_system):
     return model, tokenizer, rows
 
 
+@pytest.mark.slow
 def test_without_steps_the_base_is_untrained_but_can_be_asked(small_records, small_system, base):
     model, tokenizer, rows = base
     assert not rows and model.config.vocab_size == len(tokenizer) <= 1600
@@ -60,6 +61,7 @@ def test_grades_and_known_topics_are_single_tokens(base, small_records):
         assert len(encode_prompt(tokenizer, " " + text)) == 1, text
 
 
+@pytest.mark.slow
 def test_a_base_is_made_once_and_shared_by_whoever_would_make_the_same(small_records, small_system, tmp_path: Path):
     config = tiny(small_records.config, 1)
     config = replace(config, data=replace(config.data, cache=str(tmp_path / "cache")))

@@ -25,6 +25,8 @@ from trainers.compare import Entry, compare
 from trainers.evaluate import evaluate, evaluate_system
 from trainers.recipe import train
 
+pytestmark = pytest.mark.slow
+
 SHORT = [
     "+experiment=mimic4_los", "threads=1", "data.patients=120", "model.hidden=32", "model.layers=2", "model.heads=2",
     "model.vocab=1600", "trainer.base.steps=2", "trainer.base.batch=16", "trainer.warmup.samples=40",

@@ -27,6 +27,8 @@ from trainers.rl.state import width
 from trainers.sft.run import Pair, SFTSettings, run_sft
 from trainers.weights import make_actor
 
+pytestmark = pytest.mark.slow
+
 # widths of Qwen2.5-1.5B, Qwen2.5-3B and Mistral-7B: hidden, feed-forward, heads, key-value heads, layers, vocabulary
 SHAPES = {"1B": (1536, 8960, 12, 2, 28, 151_936), "3B": (2048, 11_008, 16, 2, 36, 151_936),
           "7B": (4096, 14_336, 32, 8, 32, 32_768)}  # fmt: skip

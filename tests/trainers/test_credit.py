@@ -159,7 +159,7 @@ said = st.builds(
 played = st.builds(Played, st.lists(said, min_size=1, max_size=5).map(tuple), st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(played, max_size=4), st.sampled_from(["shared", "separate"]), st.floats(0, 1), st.sampled_from([0, 0.5, 1])
 )
@@ -167,7 +167,7 @@ def test_random_trajectories(episodes: list[Played], composition: str, gamma: fl
     check(episodes, composition, gamma, lam)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(played, min_size=1, max_size=4))
 def test_retrieved_text_changes_nothing(episodes: list[Played]) -> None:
     """Longer prompts and other values on them leave every advantage as it was."""
@@ -326,14 +326,14 @@ def test_literal_value_target_is_the_shared_reward() -> None:
     assert episode_rewards(separate, per_agent=False)[separate.mask].tolist() == [1.0, 1.0, 0.5, 3.0]
 
 
-def test_two_thousand_episodes_in_half_a_second() -> None:
+def test_two_thousand_episodes_in_half_a_processor_second() -> None:
     turns = tuple(Said("low" if k % 3 == 2 else "top", 1, 10, 0.1) for k in range(10))
     traj = table([Played(turns)] * 2000)
     values = np.random.default_rng(4).normal(size=len(traj.tokens)).astype(np.float32)
     for mode in MODES:
         seconds = []
-        for _ in range(3):  # the best of three: other jobs share this machine
-            start = time.perf_counter()
+        for _ in range(3):  # of this process; the best of three
+            start = time.process_time()
             credit(traj, values, mode=mode, per_agent=True, gamma=1.0, lam=0.95)
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.process_time() - start)
         assert min(seconds) < 0.5

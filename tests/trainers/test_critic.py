@@ -129,6 +129,7 @@ def test_a_new_critic_says_the_mean_return():
 # ----------------------------------------------------------------- that it learns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finetune", ["full", "lora"])
 def test_it_knows_what_the_acting_agent_was_not_shown(finetune):
     """The word that decides is in no prompt but the first agent's: a critic that reads the acting agent's own prompt

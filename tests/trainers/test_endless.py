@@ -18,6 +18,8 @@ from trainers.rl.mappo import update
 from trainers.rl.settings import settings_of
 from trainers.rl.state import width
 
+pytestmark = pytest.mark.slow
+
 END, GOES_ON, LIMIT = 1, 40, 8
 # a prompt, and its right answer in one word
 QUESTIONS: dict[tuple[int, ...], int] = {(2, 10, 3): 5, (2, 11, 3): 6, (2, 12, 3): 7}

@@ -140,7 +140,7 @@ PAIR = [Attempt("p", (Said("predict", 1, 0.5),)), Attempt("p", (Said("predict", 
 compositions = st.sampled_from(["shared", "separate"])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(attempt, max_size=6), compositions)
 def test_against_slow_direct_evaluations(some: list[Attempt], composition: str) -> None:
     attempts = [*PAIR, *some]
@@ -161,7 +161,7 @@ def test_against_slow_direct_evaluations(some: list[Attempt], composition: str) 
         np.testing.assert_allclose(returns, spread(attempts, left), atol=1e-5, err_msg=name)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(attempt, max_size=6), compositions, st.integers(0, 8))
 def test_attempts_may_lie_in_several_processes(some: list[Attempt], composition: str, cut: int) -> None:
     """Each process has its part, and is handed the lists (or sums) of all."""

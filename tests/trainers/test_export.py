@@ -57,6 +57,7 @@ def logits(model: Any) -> torch.Tensor:
     return model.eval()(input_ids=ids).logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("critic", ["head", "own"])
 def test_lora(tmp_path: Path, critic: str):
     config, actor = finished_run(tmp_path / "run", "model.finetune=lora", f"model.critic={critic}")

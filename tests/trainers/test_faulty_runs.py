@@ -14,6 +14,8 @@ from tests.trainers.killing import launched
 from tests.trainers.test_resume import Starts
 from trainers.runs.resume import occupied
 
+pytestmark = pytest.mark.slow
+
 Mount = Callable[[str], None]
 
 
@@ -38,7 +40,6 @@ def disk(tmp_path: Path) -> Iterator[tuple[Path, Mount]]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-@pytest.mark.timeout(900)  # several trainings, on a machine that may be busy
 def test_a_training_goes_on_after_every_fault(tmp_path: Path, disk: tuple[Path, Mount], starts: Starts):
     """A full disk, one that is read-only, a second process, an engine that dies within a batch, Ctrl-C within an
     update, a clock that jumps."""

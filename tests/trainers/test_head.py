@@ -37,7 +37,7 @@ def a_case(seed: int, positions: int, vocab: int, restricted: bool):
     return head, hidden, target, allowed if restricted else None, limited & restricted, above
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     positions=st.integers(1, 9),

@@ -18,7 +18,7 @@ text = st.text(max_size=5)
 weights = st.floats(0, 1, allow_subnormal=False)  # torch may have been told to flush them
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.builds(Pair, ids, ids, st.none() | weights), min_size=1, max_size=6),
     st.lists(st.builds(Pair, ids, ids, st.none() | weights), max_size=3),

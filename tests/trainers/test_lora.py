@@ -34,7 +34,7 @@ def both(bias: bool, seed: int) -> tuple[Any, Any]:
     return theirs, ours
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.booleans(), st.integers(0, 1000), st.sampled_from([(4, 5), (2, 3, 5), (1, 5)]))
 def test_values_and_gradients_are_pefts(bias, seed, shape):
     theirs, ours = both(bias, seed)

@@ -26,7 +26,7 @@ def columns(rows: list[tuple]) -> list[torch.Tensor]:
     return [torch.tensor(c, dtype=torch.float64) for c in zip(*rows, strict=True)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(numbers, st.floats(0.05, 0.5))
 def test_policy_loss_is_equation_16(rows: list[tuple], clip: float) -> None:
     new, old, advantages, weights = columns(rows)
@@ -38,7 +38,7 @@ def test_policy_loss_is_equation_16(rows: list[tuple], clip: float) -> None:
     assert loss.item() == pytest.approx(-total / 10.0, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(numbers, st.floats(0.05, 0.5), st.floats(0.5, 4), st.randoms(use_true_random=False))
 def test_truncated_importance_sampling_weighs_the_surrogate(rows: list[tuple], clip: float, cap: float, rnd) -> None:
     """min(π_old / μ, C) min(r A, clip(r) A) with r = π / π_old, token by token."""
@@ -64,7 +64,7 @@ def test_importance_weights_remove_the_bias_of_another_sampler() -> None:
     assert truncated_importance(torch.tensor([0.0]), torch.tensor([-9.0]), 2.0) == 2.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(numbers, st.none() | st.floats(0.05, 0.5))
 def test_value_loss_is_equation_17_and_its_clipped_form(rows: list[tuple], clip: float | None) -> None:
     values, old, targets, weights = columns(rows)
@@ -76,7 +76,7 @@ def test_value_loss_is_equation_17_and_its_clipped_form(rows: list[tuple], clip:
     assert loss.item() == pytest.approx(total / 10.0, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.lists(st.floats(-3, 3), min_size=1, max_size=4), min_size=1, max_size=4), min_size=1))
 def test_a_weighted_mean_is_the_mean_over_tokens_turns_or_sequences(episodes: list[list[list[float]]]) -> None:
     """Each is the mean of the means, taken one after the other."""
@@ -96,7 +96,7 @@ def test_a_weighted_mean_is_the_mean_over_tokens_turns_or_sequences(episodes: li
         assert weighted(x, weights, weights.sum().item()).item() == pytest.approx(value, abs=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(numbers, st.integers(1, 5))
 def test_micro_batches_add_up(rows: list[tuple], size: int) -> None:
     new, old, third, weights = columns(rows)
@@ -174,7 +174,7 @@ def test_estimates_of_the_divergence() -> None:
         assert reference_kl(p.log(), p.log(), torch.ones(3), 3.0, estimator) == 0.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.floats(-2, 2), st.floats(-2, 2)), min_size=2, max_size=6))
 def test_expected_gradients_of_the_divergences_estimates(logits: list[tuple[float, float]]) -> None:
     """Over all samples of π exactly: k1 and k2 push as KL(π || π_ref) does, k3 as KL(π_ref || π)."""

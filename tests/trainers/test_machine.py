@@ -22,6 +22,8 @@ from launch.entry import load
 from trainers import machine
 from trainers.machine import check_machine, check_memory, estimate, shape_of, shaped
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("model.hidden=64", "model.layers=2", "model.heads=4", "model.vocab=512")
 BIG = shaped(Qwen2Config(  # Qwen2.5-3B
     vocab_size=151_936, hidden_size=2048, intermediate_size=11_008, num_hidden_layers=36, num_attention_heads=16,
@@ -82,7 +84,7 @@ def test_zero_3_gathers_all_weights_to_play():
     assert estimate(lora, BIG, 64)["rl"]["activations"] >= (BIG.weights + BIG.linear) * 4
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     free=st.floats(0.5, 200).map(lambda gib: int(gib * GIB)),
     finetune=st.sampled_from(["lora", "full"]),

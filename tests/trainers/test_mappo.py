@@ -213,6 +213,7 @@ def alone_and_in_a_group(rendezvous: str) -> None:
     assert again == report
 
 
+@pytest.mark.slow
 def test_one_process_under_torch_distributed_gives_the_same_numbers(tmp_path):
     # in a process of its own: vLLM's engine, which lives as long as the tests, has a group in this one
     process = get_context("spawn").Process(target=alone_and_in_a_group, args=(str(tmp_path / "rendezvous"),))
@@ -240,6 +241,7 @@ def one_of_two(rank: int, rendezvous: str, out: str) -> None:
         torch.save(results, out)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_numbers_of_one(tmp_path):
     """Whatever counts alike and whatever advantages are compared with; the second sample's attempts lie in both."""
     context = get_context("spawn")

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from tests.trainers.evaluating import evaluate_as
 from trainers.parts import claim, part_file, parted, play_parts, rows_in
 
-LIMIT = 600  # seconds; some on an idle machine, but this one may be busy
-pytestmark = pytest.mark.timeout(2 * LIMIT)
 OWN = [
     "+experiment=mimic4_los", "data.patients=60", "threads=1", "model.hidden=16", "model.layers=1", "model.heads=2",
     "model.vocab=1600", "task.max_test=20", "eval.variants=[scripted,ghar_base]", "eval.bootstrap=20",
@@ -49,7 +47,7 @@ def evaluated(forks: Any, world: int, run: Path, last: int = 0) -> tuple[list[in
     for process in started:
         process.start()
     for process in started:
-        process.join(timeout=LIMIT)
+        process.join()
     codes = [process.exitcode for process in started]
     for process in started:
         process.kill()
@@ -64,6 +62,7 @@ def rows(run: Path) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+@pytest.mark.slow
 def test_two_processes_and_a_kill_leave_the_rows_of_one(tmp_path: Path, forks: Any):
     codes, screen = evaluated(forks, 1, tmp_path / "one")
     assert codes == [0], screen

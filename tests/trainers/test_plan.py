@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from ghar.inputs import missing
 from ghar.llm.vllm_build import GIB
 from launch.entry import load
+from tests.running import run_python
 from tests.trainers.test_counting import architecture
 from trainers import machine
 from trainers.machine import estimate, fitted, shaped
@@ -42,6 +41,7 @@ def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
     assert one.memory == 3.0
 
 
+@pytest.mark.slow
 def test_a_plan_of_the_demo_is_made_without_training_anything(tmp_path: Path) -> None:
     config = load([*SMALL, f"data.cache={tmp_path}", f"run_dir={tmp_path / 'run'}"])
     plan = make_plan(config)
@@ -60,10 +60,11 @@ def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path) -
         f"try: run(load({given!r}))\n"
         "except Exception as error: print(error); print('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
+    done = run_python("-c", code)
     assert done.stdout.splitlines() == [*said, "False"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gigabytes", "finetune"), [(80, "lora"), (80, "full"), (40, "full"), (28, "full")])
 def test_the_first_stage_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch, gigabytes: int, finetune: str) -> None:
     shape, processes = shaped(architecture("3B")), 8

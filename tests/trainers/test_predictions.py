@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from ghar.errors import BadInput
 from launch.compare import main
 from launch.entry import load
 from launch.export_meds import run as export
+from tests.running import run_command
 from trainers.evaluate import evaluate
 from trainers.predictions import read_predictions
 
@@ -120,7 +120,7 @@ def test_meds_evaluation_reads_them(run):
         pytest.skip("meds-evaluation is not installed: pip install meds-evaluation in an environment of its own")
     file, out = run / "run/predictions/counts_lr.parquet", run / "evaluated.json"
     command = [tool, f"predictions_path={file}", f"output_file={out}"]
-    subprocess.run(command, check=True, timeout=240, capture_output=True, cwd=run)
+    run_command(command, cwd=run).check_returncode()
     theirs = json.loads(out.read_text())["samples_equally_weighted"]
     ours = json.loads((run / "run/summary.json").read_text())["policies"]["counts_lr"]
     assert theirs["binary_accuracy"] == pytest.approx(ours["accuracy"][0])

@@ -1,8 +1,6 @@
 """The whole recipe, shortened: from tables to an evaluated policy, on generated and on real patients."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,11 @@ from envs.baselines.fitted import FITS
 from ghar.config import Config
 from ghar.errors import BadInput
 from launch.entry import load
+from tests.running import TORCHRUN, run_python
 from trainers.evaluate import evaluate
 from trainers.recipe import train
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = [
@@ -136,9 +137,8 @@ def test_real_tables(tmp_path: Path, cache: Path, shared_data: Path):
 
 def test_torchrun_with_one_process(tmp_path: Path, cache: Path):
     quick = ["data.patients=120", "trainer.rl.updates=0", "eval.variants=[ghar_sft]", f"run_dir={tmp_path / 'run'}"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
-    command = [*torchrun, str(ROOT / "launch" / "train.py"), *SHORT, *quick, f"data.cache={cache}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path)
+    command = [*TORCHRUN, "1", ROOT / "launch" / "train.py", *SHORT, *quick, f"data.cache={cache}"]
+    done = run_python(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "report.html").is_file() and "reducer" not in done.stderr
 

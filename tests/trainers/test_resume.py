@@ -38,7 +38,7 @@ class Starts:
         """Exit code of `job` in a process of its own."""
         process = self.context.Process(target=job, args=arguments, kwargs=more or {})
         process.start()
-        process.join(timeout=280)
+        process.join()
         assert process.exitcode is not None, "the process hangs"
         return process.exitcode
 
@@ -48,6 +48,7 @@ def starts() -> Starts:
     return Starts()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # several trainings, on a machine that may be busy
 def test_killed_at_random_points(tmp_path: Path, starts: Starts):
     """Once by the clock, then before writes drawn from all there are: inside saves, between phases, in any of them.
@@ -147,6 +148,7 @@ def test_keys_that_may_change_exist(tmp_path: Path):
     assert FREE <= set(leaf_keys())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["seed: [", "\x00", "- 1\n- 2\n"])
 def test_a_damaged_configuration_is_named(tmp_path: Path, text: str):
     begun(tmp_path / "run")

@@ -30,6 +30,7 @@ from trainers.rllib.ppo import (
     train,
 )
 
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("cluster")]
 SHORT = ("trainer.rl.updates=2", "trainer.rl.episodes=32", "trainer.rl.epochs=2", "trainer.rl.minibatches=2")
 SHORTER = ("trainer.rl.eval_samples=20", "trainer.rl.eval_every=2", "task.max_test=30", "eval.bootstrap=50")
 

@@ -21,6 +21,8 @@ from trainers.sft import run as sft
 from trainers.sft.pairs import IGNORE, collate
 from trainers.sft.run import Pair, SFTSettings, draw_order, run_sft
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
 
 

@@ -127,6 +127,7 @@ def quiet(text: str) -> None:
     return None
 
 
+@pytest.mark.slow
 def test_a_study_is_played_drawn_and_verified(tmp_path: Path, world_cache: Path) -> None:
     made, player = workshop(tmp_path / "study", world_cache, tables=DRAWN)
     numbers = run_study(made, quiet)
@@ -185,6 +186,7 @@ def test_stopped_at_any_moment_it_ends_with_the_same_digits(tmp_path: Path, worl
         assert (whole.folder.path / "tables" / name).read_text() == (again.folder.path / "tables" / name).read_text()
 
 
+@pytest.mark.slow
 def test_a_cell_that_failed_is_a_named_hole_and_played_again(shop: tuple[Workshop, Player]) -> None:
     made, player = shop
     player.fails = {"one-demo-read-seed1": "the graph is gone: set kg.path."}
@@ -224,6 +226,7 @@ def test_training_samples_are_no_test(shop: tuple[Workshop, Player]) -> None:
         check(pl.DataFrame(frame), samples, "cell")
 
 
+@pytest.mark.slow
 def test_what_was_changed_afterwards_is_found(shop: tuple[Workshop, Player]) -> None:
     made, _ = shop
     run_study(made, quiet)
@@ -336,6 +339,7 @@ def test_a_plan_says_what_is_done_and_what_the_rest_takes(tmp_path: Path, world_
     assert costs["two-demo-los-seed1"].how == "measured" and "7 of 8 cells are done" in said[0]
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_training_is_probed_on_this_machine(tmp_path: Path, world_cache: Path) -> None:
     tiny = ("model.hidden=32", "model.layers=2", "model.heads=2", "trainer.rl.updates=1", "trainer.rl.episodes=8")
     made, _ = workshop(tmp_path / "study", world_cache, seeds=[0])

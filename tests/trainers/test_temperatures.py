@@ -22,6 +22,8 @@ from trainers.evaluate import evaluate_system
 from trainers.playing import score
 from trainers.report import conclude
 
+pytestmark = pytest.mark.slow
+
 
 def sure(episodes: Sequence[Episode], labels: Sequence[str]) -> list[tuple[float, ...] | None]:
     """Too sure of whatever was answered."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.rollout import derive_seed
@@ -54,7 +54,6 @@ def walk(ahead: int, updates: int, episodes: int, cases: int) -> tuple[list[Any]
     return trained, workers.orders
 
 
-@settings(deadline=None)
 @given(st.integers(0, 4), st.integers(1, 7), st.integers(1, 5), st.integers(1, 9))
 def test_every_batch_is_ordered_once_with_weights_within_the_bound(ahead, updates, episodes, cases):
     trained, orders = walk(ahead, updates, episodes, cases)

@@ -6,21 +6,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 
 from ghar.config import Config, Ray
 from ghar.errors import BadInput
 
 TRIES = 3
+PATIENCE = "300"  # seconds for Ray's own processes to come up, 30 by default: on a busy machine they need more
 PROXY = "http_proxy"
 NOWHERE = "http://127.0.0.1:9"  # no one listens there
 NO_NAMES = "attempts:0"  # of RES_OPTIONS (resolv.conf(5)): names come from this machine's files alone
 ROOT = Path(__file__).resolve().parents[2]
+INSTALLED = Path(ray.__file__).parent
 
 
 def on_ray(config: Config) -> Ray:
@@ -40,13 +43,14 @@ def start_ray(cores: int | None = None, quiet: bool = True, names: bool = True) 
     names: whether its workers may ask a name server, as they must where they send anything to another machine;
     torch.distributed asks it what this machine is called, and waits for the answer.
 
-    Ray gives its own processes 30 seconds; a busy machine may need a second try. BadInput when it does not start.
+    What a failed try has started is ended before the next one. BadInput when Ray does not start.
     """
     variables = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}  # who asks for no GPU sees none
     options: dict[str, Any] = {"log_to_driver": not quiet, "ignore_reinit_error": True}
     if not quiet:  # what the run prints, without Ray's own news
         options["logging_config"] = ray.LoggingConfig(log_level="ERROR")
     if not joins_cluster():  # elsewhere the job's working directory brings this code, and others have set up the rest
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", PATIENCE)
         os.environ.setdefault("RAY_worker_niceness", "0")  # its own 15 would put this run behind everything else
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         options |= {
@@ -60,17 +64,37 @@ def start_ray(cores: int | None = None, quiet: bool = True, names: bool = True) 
         variables[PROXY] = os.environ.get(PROXY, os.environ.get("HTTP_PROXY", ""))
     options["runtime_env"] = {"env_vars": variables}
     for tried in range(1, TRIES + 1):
+        before = {child.pid for child in _own_processes()}
         try:
             with _keeps_to_itself():
                 ray.init(**options)
             return
         except Exception as error:  # ray raises nothing narrower
             ray.shutdown()
+            _end([child for child in _own_processes() if child.pid not in before])
             if tried == TRIES:
                 where = os.environ["RAY_ADDRESS"] if joins_cluster() else "this machine"
                 raise BadInput(
                     f"Ray did not start on {where} in {TRIES} tries ({error}): see whether it runs."
                 ) from error
+
+
+def _own_processes() -> list[psutil.Process]:
+    """Return the processes of Ray below this one: gcs_server, raylet, monitor, dashboard, workers."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # gone by now
+            if any(str(INSTALLED) in word or word.startswith("ray::") for word in child.cmdline()):
+                found.append(child)
+    return found
+
+
+def _end(processes: Sequence[psutil.Process]) -> None:
+    """Kill processes and wait until they are gone. `ray.shutdown` knows none of those that a failed start began."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=30)
 
 
 @contextmanager

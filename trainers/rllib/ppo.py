@@ -150,7 +150,8 @@ def numbers(result: dict[str, Any]) -> dict[str, float]:
 
 @contextmanager
 def algorithm(config: Config, game: Game) -> Iterator[Any]:
-    """The built PPO, torn down at the end."""
+    """Build PPO and tear it down at the end, with Ray where it did not run before."""
+    started = not ray.is_initialized()
     start_ray(1)
     register_env(ENV, lambda _: PettingZooEnv(aec(game)))
     algo = ppo(config, game).build_algo()
@@ -158,7 +159,8 @@ def algorithm(config: Config, game: Game) -> Iterator[Any]:
         yield algo
     finally:
         algo.stop()
-        ray.shutdown()
+        if started:
+            ray.shutdown()
 
 
 def ppo(config: Config, game: Game) -> Any:

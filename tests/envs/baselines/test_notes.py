@@ -102,6 +102,7 @@ def test_without_any_word_they_are_what_they_are_without_summaries():
     np.testing.assert_array_equal(NOTED["boosting_notes"](silent)(test), fit_boosting(known)(test))
 
 
+@pytest.mark.slow
 def test_patients_without_summaries_are_told_so_in_one_sentence(tmp_path: Path):
     with pytest.raises(BadInput, match=r"come with none: set system\.notes"):
         NOTED["counts_lr_notes"](Known([sample(1, [["a"]], 0)], [], 2, 0))

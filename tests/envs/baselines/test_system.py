@@ -16,6 +16,7 @@ from trainers.evaluate import evaluate
 TINY = ("system=baselines", "data.patients=120", "task.max_test=20", "eval.bootstrap=20", "threads=1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["read", "dec", "kare_mortality", "guo_los"])
 def test_it_answers_every_task_of_visits(task: str, cache: Path):
     system = build(Records(load([*TINY, f"data.cache={cache}", f"task={task}"])))

@@ -44,6 +44,7 @@ def test_neighbours_vote_by_likeness():
     np.testing.assert_allclose(memory([asked]), [[(0.2 + 0.25) / 1.2, (0.5 + 0.25) / 1.2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_it_learns_and_is_the_same_each_time(name: str, known: Known, severity: np.ndarray):
     test = world(200, 0.1, 50_000, severity)

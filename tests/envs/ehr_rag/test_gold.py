@@ -123,6 +123,7 @@ def test_no_policy_sees_the_rows_that_tell(system: System[Any], played: list[Epi
         assert "gold" not in repr(case)
 
 
+@pytest.mark.slow
 def test_a_meds_folder_with_labels_and_a_question_in_the_users_words(system: System[Any], cache: Path) -> None:
     """No truth lies there that anybody reads: no ceilings, no recall, the outcome alone."""
     root, folder = long_folder(cache, "demo_long_small", 0, 40), cache / "mine"

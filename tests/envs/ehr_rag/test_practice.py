@@ -17,6 +17,8 @@ from envs.system import Exercises, Practice, System, build
 from ghar.episode import Act, Reply
 from launch.entry import load
 
+pytestmark = pytest.mark.slow
+
 NAMES = {"a": "osprey disease", "b": "osprey exchange", "c": "merlin exchange", "d": "cough", "e": "graft"}
 LINK = "* disease & * exchange"
 

@@ -83,6 +83,7 @@ def rows(system: System[Any], name: str, played: list[Episode]) -> list[dict[str
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scripted", "scripted_rag", "scripted_react"])
 def test_a_row_tells_what_fitted_into_the_prompt_that_decided(cache: Path, name: str) -> None:
     """Against the prompt itself: in full prompts a row stands as it was found."""
@@ -96,6 +97,7 @@ def test_a_row_tells_what_fitted_into_the_prompt_that_decided(cache: Path, name:
     assert missed or name != "scripted"
 
 
+@pytest.mark.slow
 def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
     scripted = ["scripted" if name == "ehr_rag" else f"scripted_{name}" for name in METHODS]
     assert list(system.variants) == [*METHODS, "ehr_rag_sft", "ehr_rag_base", *scripted, "counts"]
@@ -113,6 +115,7 @@ def test_every_variant_plays_and_has_numbers(system: System[Any]) -> None:
     assert set(told) >= {"1", "2", "all"} and "macro_f1" in told["all"] and system.summary({}) == {"shots": {}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_it_is_put_to_every_task_of_visits(cache: Path, task: str) -> None:
     """The prompts of the rule's episodes offer all labels, and show nothing after the prediction time."""
@@ -235,6 +238,7 @@ def test_embeddings_from_elsewhere(system: System[Any], tmp_path: Path, kind: st
         read_embeddings(tmp_path / "no.npz", cases)
 
 
+@pytest.mark.slow
 def test_embeddings_are_a_variant_where_their_file_is_given(cache: Path, system: System[Any], tmp_path: Path) -> None:
     cases = everyone(system)
     np.savez(
@@ -280,6 +284,7 @@ def test_labels_and_split_that_come_with_a_meds_folder(cache: Path, tmp_path: Pa
     assert found.counts["labels that came with the data"] == some.height
 
 
+@pytest.mark.slow
 def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> None:
     """The open MIMIC-IV demo, exported as MEDS: a task of two and one of four classes, strict and not."""
     from ghar.data.readers.meds_export import write_meds

@@ -17,6 +17,8 @@ from ghar.retrieval.report_corpus import ReportCorpus
 from ghar.retrieval.reports import Query, allowed_stays, rank
 from launch.entry import load
 
+pytestmark = pytest.mark.slow
+
 THIRDS = (1 / 3, 1 / 3, 1 / 3)
 
 

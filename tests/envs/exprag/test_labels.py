@@ -49,6 +49,7 @@ def corpus_of(system: System[LabelCase]) -> ReportCorpus:
     return system.corpus
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", VISIT_TASKS)
 def test_every_task_on_visits_is_played(cache: Path, task: str) -> None:
     records = records_of(cache, f"task={task}", "data.leakage=strict")

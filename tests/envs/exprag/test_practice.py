@@ -35,6 +35,7 @@ def asked(train: list[Question], total: int = 300) -> list[tuple[str, str, Any]]
     return [(r.effect.prompt, r.result.text, r.effect.facts["case"]) for r in records]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [ADVICE, DIAGNOSES])
 def test_the_truth_of_a_patient_is_no_part_of_the_exercises(train: list[Question]) -> None:
     other = [replace(question, answer=0b010) for question in train]
@@ -65,6 +66,7 @@ def experience_of(prompt: str) -> Counter[str]:
     return Counter({piece: int(times) for times, found, piece in lines if found})
 
 
+@pytest.mark.slow
 def test_neither_options_nor_reports_alone_tell_the_answer() -> None:
     """Four readers without thought on exercises with sets of advice: each is near chance or fails."""
     pairs = asked(ADVICE, 3600)

@@ -44,6 +44,7 @@ def keys(tmp_path: Path, *more: str) -> list[str]:
             f"run_dir={tmp_path / 'run'}", *more]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_walk_by_ratings(tmp_path: Path, server: tuple[str, Server]) -> None:
     own = ("data=demo_cases", "task=labels", "data.patients=120", "system.utility=self_rated", "system.effort=12")
     named = "eval.variants=[graphwalker,zero_shot,semantic_emb]"
@@ -58,6 +59,7 @@ def test_a_walk_by_ratings(tmp_path: Path, server: tuple[str, Server]) -> None:
         evaluate(load(keys(tmp_path / "c", *own[:3], server[0], "eval.variants=[graphwalker]")))
 
 
+@pytest.mark.slow
 def test_probabilities_in_the_reply_rank_patients(tmp_path: Path, server: tuple[str, Server]) -> None:
     own = ("task=read", "data.patients=120", "system.reply=probability", "system.utility=self_rated")
     named = "eval.variants=[graphwalker,zero_shot,scripted_zero_shot]"

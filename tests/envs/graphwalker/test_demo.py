@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from launch.entry import load
 from trainers.recipe import train
+
+pytestmark = pytest.mark.slow
 
 SMALL = (
     "+experiment=graphwalker_demo", "data.patients=150", "model.hidden=16", "model.layers=1", "model.heads=2",

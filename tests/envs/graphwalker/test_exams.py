@@ -59,6 +59,7 @@ def rows_of(config: Config, system: System[WalkerCase], name: str, policy: Polic
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["graphwalker", "zero_shot", "ids", "cone"])
 def test_answers_and_the_examples_they_had(name: str, tmp_path: Path) -> None:
     config = load([*OWN, *TINY, f"data.root={write_questions(tmp_path / 'exam.jsonl')}"])

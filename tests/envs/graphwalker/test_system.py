@@ -297,6 +297,7 @@ def config_of(cache: Path) -> list[str]:
             "task.max_test=20", f"data.cache={cache}"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_sweep_over_shots_neighbours_cohorts_and_anchors_is_one_command_line() -> None:
     sweep = ["system=graphwalker", "task=series_mortality", "data=mimic3", "data.root=tables", "system.k=1,2,3,4"]
     found = check([*sweep, "system.k_g=4,8", "system.k_c=1,3", "system.k_a=1,3"], sweep=True)

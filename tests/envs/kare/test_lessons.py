@@ -105,6 +105,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kare")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", ["multitask", "two_in_one", "label_only"])
 def test_the_expert_is_asked_once_for_what_a_model_is_taught(
     cache: Path, tmp_path: Path, tasks: str

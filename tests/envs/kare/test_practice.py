@@ -22,6 +22,8 @@ from ghar.episode import Act, Episode
 from ghar.kg.names import plain
 from launch.entry import load
 
+pytestmark = pytest.mark.slow
+
 TINY = ("+experiment=kare_demo", "data.patients=60", "system.leiden_runs=5")
 TOTAL = 400
 

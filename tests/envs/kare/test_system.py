@@ -244,6 +244,7 @@ def test_a_patients_graph_is_made_when_it_is_asked_for(system: System[KareCase])
 TASKS = ("los", "read", "dec", "kare_mortality", "guo_los", "guo_readmission", "new_acutemi", "lab_anemia")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_of_visits_can_be_put_to_it(cache: Path, task: str) -> None:
     """Samples are those of the records, so that systems can be compared on one patient."""

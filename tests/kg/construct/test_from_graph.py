@@ -67,7 +67,7 @@ def test_only_the_most_frequent_company_is_joined() -> None:
 ENTITIES = st.sampled_from("abcdefgh")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.builds(Triple, ENTITIES, st.just("r"), ENTITIES), max_size=12, unique=True), st.integers(0, 4))
 def test_hops_are_those_of_a_graph(triples: list[Triple], hops: int) -> None:
     graph = nx.Graph([(triple.head, triple.tail) for triple in triples])
