@@ -53,6 +53,17 @@ lint: $(CHECKED)
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
+# Traces, losses and reports against tests/golden/sums.json; tests/golden/golden.py explains a difference.
+.PHONY: golden golden-diff golden-update
+golden: $(CHECKED)
+	$(BIN)/python -m tests.golden.golden compare $(ONLY)
+
+golden-diff: $(CHECKED)
+	$(BIN)/python -m tests.golden.golden diff $(OLD) $(ONLY)
+
+golden-update: $(CHECKED)
+	$(BIN)/python -m tests.golden.golden update
+
 .PHONY: setup
 setup: $(CHECKED)
 
