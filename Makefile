@@ -62,7 +62,7 @@ golden-diff: $(CHECKED)
 	$(BIN)/python -m tests.golden.golden diff $(OLD) $(ONLY)
 
 golden-update: $(CHECKED)
-	$(BIN)/python -m tests.golden.golden update
+	$(BIN)/python -m tests.golden.golden update $(ONLY)
 
 .PHONY: setup
 setup: $(CHECKED)

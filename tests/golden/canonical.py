@@ -8,16 +8,13 @@ Numbers have six significant digits: the processor decides the digits after them
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from html.parser import HTMLParser
 from typing import Any
 
 DIGITS = 6
-UNREAD = ("script", "style", "path", "pre")  # of a report; its <pre> quotes the configuration
-TIMED = "Seconds"  # the head of a row of times
-NUMBER = re.compile(r"[\d.,]+( to [\d.,]+)?")
+UNREAD = ("script", "style", "pre", "footer")  # of a report: <pre> quotes the configuration, <footer> names a module
 
 
 def sum_of(text: str) -> str:
@@ -130,29 +127,48 @@ def cohort_text(cohort: Any) -> str:
 
 
 class _Words(HTMLParser):
+    """The words of a page in `lines`: a row of a table, or another piece of text. Times are left out."""
+
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
-        self.skipped = 0
+        self.unread = 0  # elements of UNREAD that are open
+        self.row: list[str] | None = None
+        self.timed: int | None = None  # the table's column of times
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.skipped += tag in UNREAD and tag != "path"
+        self.unread += tag in UNREAD
+        if tag == "table":
+            self.timed = None
+        elif tag == "tr":
+            self.row = []
+        elif tag in ("td", "th") and self.row is not None:
+            self.row.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        self.skipped -= tag in UNREAD and tag != "path"
+        self.unread -= tag in UNREAD
+        if tag == "tr" and self.row is not None:
+            self._end_row(self.row)
+            self.row = None
 
     def handle_data(self, data: str) -> None:
-        if not self.skipped and data.strip():
-            self.lines.append(" ".join(data.split()))
+        words = " ".join(data.split())
+        if words and not self.unread:
+            if self.row:
+                self.row[-1] = f"{self.row[-1]} {words}".strip()
+            else:
+                self.lines.append(words)
+
+    def _end_row(self, row: list[str]) -> None:
+        if row[:1] in (["Seconds"], ["Commit"]):
+            return
+        if "Seconds" in row:
+            self.timed = row.index("Seconds")
+        self.lines.append(" | ".join(cell for i, cell in enumerate(row) if i != self.timed))
 
 
 def report_text(html: str) -> str:
-    """The words of a report, one piece a line, without scripts, the configuration and rows of times."""
+    """The words of a report, a row or a piece of text a line, without scripts, configuration, times and commit."""
     words = _Words()
     words.feed(html)
-    kept: list[str] = []
-    timed = False
-    for line in words.lines:
-        timed = line == TIMED or (timed and NUMBER.fullmatch(line) is not None)
-        kept += [] if timed else [line]
-    return "\n".join(kept) + "\n"
+    return "\n".join(words.lines) + "\n"

@@ -3,7 +3,7 @@
     make golden                                    compare with sums.json; exit code 1 where something differs
     make golden ONLY="traces/kare report"          the same, of names that begin so
     make golden-diff OLD=COMMIT ONLY="report"      show what differs from that commit, line by line
-    make golden-update                             write sums.json anew; the commit message gives the reason
+    make golden-update                             write sums.json anew (ONLY=...: some); the commit message says why
 
 sums.json holds two kinds of entries. `sums` are hashes of canonical texts (canonical.py): tables, cases, pretraining
 tasks, traces by rule-based and trivial policies, sampled token ids, reports. `numbers` went through torch: losses,
@@ -121,15 +121,17 @@ def write(folder: Path, name: str, text: str) -> None:
     path.write_text(text, errors="surrogatepass")
 
 
-def update() -> int:
-    """Write sums.json anew; returns how many entries it has."""
+def update(only: tuple[str, ...]) -> int:
+    """Write sums.json anew, or the entries whose names begin so; returns how many were computed."""
     from tests.golden.canonical import sum_of
 
-    found = dict(quietly(()))
-    sums = {name: sum_of(value) for name, value in sorted(found.items()) if isinstance(value, str)}
-    numbers = {name: value for name, value in sorted(found.items()) if not isinstance(value, str)}
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in numbers.items())
-    SUMS.write_text(f'{{\n"sums": {json.dumps(sums, indent=1)},\n"numbers": {{\n{lines}\n}}\n}}\n')
+    kept = json.loads(SUMS.read_text()) if only else {"sums": {}, "numbers": {}}
+    found = dict(quietly(only))
+    sums = kept["sums"] | {name: sum_of(value) for name, value in found.items() if isinstance(value, str)}
+    numbers = kept["numbers"] | {name: value for name, value in found.items() if not isinstance(value, str)}
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(numbers[name])}" for name in sorted(numbers))
+    ordered = json.dumps(dict(sorted(sums.items())), indent=1)
+    SUMS.write_text(f'{{\n"sums": {ordered},\n"numbers": {{\n{lines}\n}}\n}}\n')
     return len(found)
 
 
@@ -168,7 +170,8 @@ def main() -> int:
     told = parser.parse_args()
     start = time.monotonic()
     if told.what == "update":
-        print(f"{update()} golden sums written to {SUMS.relative_to(ROOT)} in {time.monotonic() - start:.0f} s.")
+        count = update(tuple(told.names))
+        print(f"{count} golden sums written to {SUMS.relative_to(ROOT)} in {time.monotonic() - start:.0f} s.")
     elif told.what == "write":
         write_all(Path(told.names[0]), tuple(told.names[1:]))
     elif told.what == "diff":
