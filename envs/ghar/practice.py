@@ -34,9 +34,9 @@ from ghar.data.demo.vocabulary import tail_words
 from ghar.episode import Episode, Evidence, Passage, Retrieve, RetrieveFor
 from ghar.kg.graph import KnowledgeGraph
 
-TEACHER = Habits(
-    flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03, pain=0.9, misplaced=0.9
-)
+TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03)
+# The ablation system.planted_errors: two errors that outcome reward can mend and imitation cannot.
+MISLED = replace(TEACHER, pain=0.9, misplaced=0.9)
 UNDECIDED = Habits(
     flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0, pain=0.5, misplaced=0.5
 )

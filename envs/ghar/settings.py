@@ -24,6 +24,7 @@ class Settings:
     ablation: Literal["none", "ni", "nt", "nl", "nm"] = "none"  # Table VII; NS is composition=separate
     # whether to retrieve; fixed, it is so in training too, and everyone asks a line of every source each time
     decision: Literal["learned", "always", "never", "everyone"] = "learned"
+    planted_errors: bool = False  # ablation: a scripted teacher with two errors that outcome reward can mend
     label_epochs: Count = 8  # over the training samples at most, of label-only fine-tuning (variant label_sft)
     alpha: float = 0.2  # distance of Eq. 15
     length: Count = 3  # L of Eq. 8

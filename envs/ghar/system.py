@@ -19,7 +19,7 @@ from envs.ghar.knowledge import NO_ERROR, exact_knowledge
 from envs.ghar.label_only import STAGE, Direct, label_pairs
 from envs.ghar.navigation import Chart, Words, navigation
 from envs.ghar.navigator import Navigator, rules
-from envs.ghar.practice import TEACHER, practice, teacher_knowledge
+from envs.ghar.practice import MISLED, TEACHER, practice, teacher_knowledge
 from envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
 from envs.ghar.rows import Rows
 from envs.ghar.settings import Settings
@@ -62,6 +62,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
     rows = Rows(names, records.task.labels, _tail(records.world, records.names), asked)
     several = len(settings.sources) > 1
     forced = (*FORCED, *(ASKING if several else ())) if spec.decision == "learned" else ()
+    habits = MISLED if settings.planted_errors else TEACHER
     made = System(
         name="ghar",
         task=records.task,
@@ -77,7 +78,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
         beside="baselines",
         stages={STAGE: lambda reader: label_pairs(episodes, cut(reader), settings.label_epochs)},
         read_by=lambda reader: replace(made, cases=cut(reader)),
-        fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), TEACHER)},
+        fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), habits)},
         teacher="teacher",
         practice=practice(records, GharEpisodes(whole, partitions), corpus),
         shaping=shaping(rewards),

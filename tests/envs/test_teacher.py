@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from envs.ghar.practice import MISLED, TEACHER
 from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, believed, finding, grades_in
 from ghar.data.demo.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, Step
@@ -27,6 +28,10 @@ KNOWN = Knowledge(
     doubted=frozenset({"disease gout"}),
 )
 CASE = replace(make_case(label=1), topics=("disease flu", "disease rarity", "drug senna", "drug novelty"))
+
+
+def test_errors_are_planted_in_an_ablation_alone() -> None:
+    assert TEACHER.pain == TEACHER.misplaced == 0 < min(MISLED.pain, MISLED.misplaced)
 
 
 def say(role: str, habits: Habits = NEVER, seed: int = 0, query: str = "", history=(), passages=()) -> str:
