@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from envs.play import stage_of
+from envs.play import play, stage_of
 from envs.records import Records
 from envs.system import build
+from ghar.episode import Completion
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
+from ghar.llm.tokens import encode_choices
 from tests.golden.canonical import episode_text
 from tests.golden.worlds import SEED, Scene
 from trainers.base import reader_of
@@ -28,11 +30,13 @@ from trainers.rl.trajectory import build as trajectories_of
 from trainers.rl.workers import Order, local
 from trainers.rows import reward_of, rows_of, running_of, summarise
 from trainers.runs.models import use_cores
+from trainers.sft.pairs import pairs_of
 from trainers.weights import make_actor
 
-SAMPLES, ATTEMPTS = 4, 2
+SAMPLES = 4
 SPREAD = 0.05  # of the noise on the weights, so that policy, reference and the policy that played are three
 SHOWN = 24  # advantages that are kept one by one
+UNDEFINED = 1e6  # the critic's explained variance, where all returns are the same number
 CLOCK = ("tokens_per_second", "seconds")
 LOSSES: dict[str, dict[str, Any]] = {
     "rloo": {"estimator": "rloo"},
@@ -54,11 +58,15 @@ def found(system: str, cache: Path) -> Iterator[tuple[str, Any]]:
     still = torch.optim.SGD([p for p in actor.parameters() if p.requires_grad], lr=0.0)
     learner = Plain(actor, still, config.trainer.rl.max_grad_norm)
     variant = read.variants[read.main]
-    cases = [case for case in read.cases.train[:SAMPLES] for _ in range(ATTEMPTS)]
+    cases = list(read.cases.train[:SAMPLES])
     workers = local(stage_of(read, variant, config), read.credentialed, actor, tokenizer)
-    order = Order(cases, SEED, config.engine.temperature, system, tuple(range(ATTEMPTS)) * SAMPLES)
-    episodes = workers.begin(order, learner, 0)()
+    episodes = workers.begin(Order(cases, SEED, config.engine.temperature, system), learner, 0)()
     workers.close()
+    ruled = next(v for v in read.variants.values() if v.who in read.fixed)
+    rule = Tokenised(read.fixed[ruled.who](), tokenizer)
+    # what a rule says to the same cases, or else few rewards would differ: an untrained model knows no answer
+    episodes += play(stage_of(read, ruled, config), cases, rule, seed=SEED, title=system, attempt=1)
+    cases = [*cases, *cases]
     running = running_of(read)
     rewards = [reward_of(read, episode, case, running) for episode, case in zip(episodes, cases, strict=True)]
     told = [episode_text(read, variant, *row) for row in zip(cases, episodes, rewards, strict=True)]
@@ -70,6 +78,27 @@ def found(system: str, cache: Path) -> Iterator[tuple[str, Any]]:
     for name, changes in LOSSES.items():
         settings = replace(settings_of(config), epochs=1, minibatches=1, mismatch_limit=None, **changes)
         yield f"update/{system}/{name}", numbers(learner, trajectories, settings)
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """A rule whose replies are trained on: token ids, and the log-probabilities of a policy that guesses."""
+
+    rule: Any
+    tokenizer: Any
+
+    def answer(self, acts: Sequence[Any], seeds: Sequence[int]) -> list[Completion]:
+        replies = self.rule.answer(acts, seeds)
+        return [self._one(act, reply) for act, reply in zip(acts, replies, strict=True)]
+
+    def _one(self, act: Any, reply: Completion) -> Completion:
+        (pair,) = pairs_of(self.tokenizer, [(act.prompt, reply.text, act.choices, None)])
+        ids, choices = tuple(pair.completion_ids), ()
+        guess = -math.log(len(self.tokenizer))
+        if act.choices:
+            choices = tuple(encode_choices(self.tokenizer, act.choices))
+            guess = -math.log(len(choices)) / len(ids)
+        return Completion(reply.text, tuple(pair.prompt_ids), ids, (guess,) * len(ids), choices)
 
 
 def shake(actor: Any) -> None:
@@ -115,4 +144,6 @@ def rounded(value: Any) -> Any:
         return [rounded(one) for one in value]
     if hasattr(value, "item"):
         value = value.item()
-    return float(f"{value:.6g}") if isinstance(value, float) and math.isfinite(value) else value
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if abs(value) < UNDEFINED else None
+    return value
