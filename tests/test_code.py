@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
+PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch", "benchmarks")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

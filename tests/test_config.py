@@ -227,7 +227,9 @@ def test_defaults_stand_only_in_conf() -> None:
 
 def _reads() -> str:
     """All source but the schema and its checks."""
-    files = [f for d in ("ghar", "envs", "rewards", "trainers", "launch") for f in (ROOT / d).rglob("*.py")]
+    files = [
+        f for d in ("ghar", "envs", "rewards", "trainers", "launch", "benchmarks") for f in (ROOT / d).rglob("*.py")
+    ]
     return "\n".join(f.read_text() for f in files if f.name not in ("config.py", "configure.py"))
 
 
@@ -273,7 +275,7 @@ def test_a_room_says_which_of_its_values_do_not_go_together(overrides: list[str]
     assert named in str(caught.value)
 
 
-OWN = '''
+OWN = """
 from dataclasses import dataclass
 from ghar.config import Count
 
@@ -285,7 +287,7 @@ class Settings:
 def contradictions(config, own):
     if own.searches > config.retriever.top_n + 5:
         yield "system.searches is too high: lower it."
-'''
+"""
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""No byte leaves the machine, counted by the kernel: a shortened launch/benchmark.py silence."""
+"""No byte leaves the machine, counted by the kernel: a shortened benchmarks/run.py silence."""
 
 from pathlib import Path
 
 import pytest
 
+from benchmarks import silence as bench
 from ghar.errors import BadInput
-from launch.bench import silence as bench
 
 pytestmark = pytest.mark.heavy
 

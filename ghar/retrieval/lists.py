@@ -2,7 +2,7 @@
 
 The items of a partition are grouped around sqrt(n) centroids (spherical k-means); a query reads the lists of the
 centroids nearest to it. What it reads is scored exactly, so scores are right and only a hit far from its list's
-centroid can be missed (Jégou et al. 2011; `launch/benchmark.py retrieval` measures how often). Partitions of at most
+centroid can be missed (Jégou et al. 2011; `benchmarks/run.py retrieval` measures how often). Partitions of at most
 `SMALL` items have no lists and are always read whole.
 """
 

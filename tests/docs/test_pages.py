@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.run import WHAT
 from envs.system import settings_of
 from ghar.configure import leaf_keys
-from launch.benchmark import WHAT
 from launch.cli import COMMANDS
 from launch.compare import LISTS
 from launch.entry import check, groups, load
@@ -34,9 +34,9 @@ PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 REAL = {"mimic-iv-demo-2.2"}  # folders of shared_data that a page may name, relative to the working folder
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
+PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch", "benchmarks")
 JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
-OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl"}  # of launch/benchmark.py, with a value
+OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl"}  # of benchmarks/run.py, with a value
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -135,12 +135,12 @@ def check_command(folder: Path, words: list[str]) -> None:
         assert words[0] in ("python", "torchrun", "ray"), f"a command that this test cannot read: {words}"
         place = next(i for i, word in enumerate(words) if word.endswith(".py"))
         script = (folder / words[place]).resolve()
-        assert script.is_file() and script.parent == ROOT / "launch", script
+        assert script.is_file() and script.parent in (ROOT / "launch", ROOT / "benchmarks"), script
         check_launch(script.name, words[place + 1 :])
 
 
 def check_launch(script: str, arguments: list[str]) -> None:
-    if script == "benchmark.py":
+    if script == "run.py":
         rest = arguments[1:]
         assert arguments[0] in WHAT and {word for word in rest if word.startswith("--")} <= OPTIONS, arguments
         values = [word for i, word in enumerate(rest) if not word.startswith("--") and rest[i - 1] not in OPTIONS]
@@ -179,7 +179,7 @@ def test_shell_blocks_name_what_exists(page: Path, monkeypatch: pytest.MonkeyPat
 def test_a_wrong_command_is_found() -> None:
     for line in (
         "python launch/train.py policy=ghar", "python launch/trian.py", "make dmo", "ghar trian", "ghar train sed=1",
-        "python launch/benchmark.py sped",
+        "python benchmarks/run.py sped",
         "python launch/compare.py systems=[ghar,kar] task=read", "python launch/train.py trainer.rl.updtes=1",
         "python launch/study.py study=gharr",
     ):  # fmt: skip

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium)")
 
+from benchmarks.walks import play as walked
 from envs.graphwalker.frugal import (
     ABOUT,
     CANDIDATE,
@@ -30,7 +31,6 @@ from ghar.errors import BadInput
 from ghar.selectors.generated import play
 from ghar.selectors.protocol import Shots
 from ghar.selectors.search import lazy
-from launch.bench.walks import play as walked
 from tests.selectors.walks import links, soft_coverage
 
 SEEDS = st.integers(0, 10**6)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium)")
 
+from benchmarks.walks import best_gain
+from benchmarks.walks import play as walk
 from envs.graphwalker.selection import (
     Greedy,
     ScoredByFunction,
@@ -30,8 +32,6 @@ from ghar.selectors import graphwalker
 from ghar.selectors.drive import drive
 from ghar.selectors.protocol import Selection, Shots
 from ghar.selectors.search import greedy, lazy
-from launch.bench.walks import best_gain
-from launch.bench.walks import play as walk
 from tests.selectors.walks import HashScorer, links, make_world, play, soft_coverage
 
 MEASURED = pytest.mark.parametrize("measured", [True, False])

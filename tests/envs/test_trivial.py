@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.trivial import PAGES, trained, trivial, write_section
+from benchmarks.trivial_walks import table, walks
 from envs.trivial import largest_number, replies, trivial_decisions, trivial_policies
 from ghar.episode import Act
 from ghar.errors import BadInput
-from launch.bench.trivial import PAGES, trained, trivial, write_section
-from launch.bench.trivial_walks import table, walks
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=6), st.sampled_from([" ", " and ", "\n", "mg, "]))
@@ -72,7 +72,7 @@ def test_one_command_scores_them_and_writes_the_table(name: str, small_config: A
     assert found[name]["never acting"]["accuracy"][0] == 0 and found[name]["always retrieving"]["lookups"][0] >= 1
     assert found["Navigation"]["always the same action, 0"]["lookups"][0] == 0
     text = (tmp_path / PAGES[name]).read_text()
-    assert "python launch/benchmark.py trivial" in text and "30 test samples of" in text
+    assert "python benchmarks/run.py trivial" in text and "30 test samples of" in text
     assert text.count("| never acting |") == 1 and text.count("| its best rule |") == 1
 
 

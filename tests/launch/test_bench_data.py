@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from launch.bench.data import _agree, data
+from benchmarks.data import _agree, data
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.effort import ExactReader, effort
 from ghar.data.cases.story import COURSES, EXACT, Person
 from ghar.selectors.protocol import Entropy, Labels, Patient
-from launch.bench.effort import ExactReader, effort
 
 
 def patient(number: int, text: str, label: int) -> Patient:

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from launch.bench import events as bench_events
+from benchmarks import events as bench_events
 
 
 def test_a_small_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

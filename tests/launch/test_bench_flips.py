@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.flips import flips
+from benchmarks.flips import flips
 
 pytestmark = pytest.mark.slow
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import injection as bench
 from envs import system as systems
 from envs.records import Records
 from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Completion
 from ghar.errors import BadInput
-from launch.bench import injection as bench
 from launch.entry import load
 
 SMALL = ["threads=1", "data.patients=80", "task.max_test=6", "task.max_train=40", "task.max_valid=4"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from launch.bench import kare_clusters as bench
+from benchmarks import kare_clusters as bench
 
 
 def test_small_run_has_every_number():

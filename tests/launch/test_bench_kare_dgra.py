@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench import kare_dgra as bench_kare_dgra
-from launch.bench.result import tell
+from benchmarks import kare_dgra as bench_kare_dgra
+from benchmarks.result import tell
 
 
 def test_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

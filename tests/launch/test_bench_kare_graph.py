@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import kare_graph as bench_kare_graph
+from benchmarks.kare_graph import LIMITS, faults, generated_graph, generated_sets, kare_graph, keep_directly
+from benchmarks.result import tell
 from ghar.kg.construct.near_duplicates import keep_different
 from ghar.kg.paths import PathSearch
-from launch.bench import kare_graph as bench_kare_graph
-from launch.bench.kare_graph import LIMITS, faults, generated_graph, generated_sets, kare_graph, keep_directly
-from launch.bench.result import tell
 
 
 def test_a_small_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

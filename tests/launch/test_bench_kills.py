@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench import kills as bench
+from benchmarks import kills as bench
 
 # Writes six files one after the other, each from the one before it, as a resumable training does. A careless one takes
 # its number from the clock of its start.

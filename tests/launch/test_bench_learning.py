@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.ablations import go_on_from, table
+from benchmarks.learning import command_of, gathered, over_both
 from ghar.metrics.runfolder import RunFolder
-from launch.bench.ablations import go_on_from, table
-from launch.bench.learning import command_of, gathered, over_both
 from launch.entry import load
 from trainers.base import base_seed
 from trainers.runs.resume import open_run

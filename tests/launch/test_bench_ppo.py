@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.ppo import Spec, sides
+from benchmarks.ppo import Spec, sides
 
 pytestmark = pytest.mark.heavy
 

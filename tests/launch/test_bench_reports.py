@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import reports as bench_reports
+from benchmarks.reports import Query, code_lists, reports, wrong_places
+from benchmarks.result import tell
 from ghar.retrieval.reports import ReportIndex, rank, weights
-from launch.bench import reports as bench_reports
-from launch.bench.reports import Query, code_lists, reports, wrong_places
-from launch.bench.result import tell
 
 
 def test_a_small_run(tmp_path: Path) -> None:

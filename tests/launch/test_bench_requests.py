@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service needs ghar[service]")
 
+from benchmarks import requests as bench_requests
+from benchmarks.requests import LOOKUPS, requests_ladder
 from ghar.episode import Retrieve
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.service import Settings
-from launch.bench import requests as bench_requests
-from launch.bench.requests import LOOKUPS, requests_ladder
 from tests.kg.graphs import TINY, graph_of
 
 pytestmark = pytest.mark.slow

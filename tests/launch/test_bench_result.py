@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.result import tell
+from benchmarks.result import tell
 
 
 def test_numbers_are_printed_by_path_and_kept_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

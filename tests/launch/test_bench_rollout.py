@@ -8,12 +8,12 @@ from contextlib import nullcontext
 
 import pytest
 
+from benchmarks.rollout import Slow, Watched, _lock_step, _rollout, changed_episodes, compare
 from envs.rollout import Job
 from ghar.episode import Act, Completion, Episode, Prediction, Retrieve
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
-from launch.bench.rollout import Slow, Watched, _lock_step, _rollout, changed_episodes, compare
 from tests.envs.parts import Corpus, Drawn, make_case, make_episodes
 
 EPISODES = make_episodes("nm", iterations=2)  # a random model names no meta-path, so look-ups go to the whole graph

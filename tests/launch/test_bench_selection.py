@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launch.bench.selection import counts
+from benchmarks.selection import counts
 
 
 def test_fewest_prompts_with_the_same_picks() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import patient_graph as bench_patient_graph
+from benchmarks.result import tell
 from envs.graphwalker import series
 from ghar.encoders.train import PUBLISHED
 from ghar.errors import BadInput
-from launch.bench import patient_graph as bench_patient_graph
-from launch.bench.result import tell
 from launch.entry import load
 from launch.train_encoder import run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.hostile import LIMIT, READERS, hostile
+from benchmarks.hostile import LIMIT, READERS, hostile
 from tests.llm import labelled
 from tests.llm.labelled import Labelled, by_hand, scripted
 
@@ -50,7 +50,7 @@ def test_decoration_changes_nothing(case):
 
 
 def test_hostile_replies(tmp_path: Path):
-    """0.2% of `python launch/benchmark.py hostile`."""
+    """0.2% of `python benchmarks/run.py hostile`."""
     found = hostile(share=0.002, seed=1)
     assert found["replies"] == 2000 and found["readers"] == len(READERS) >= 25
     assert found["exceptions"] == 0, json.dumps(found["raised"], indent=1)

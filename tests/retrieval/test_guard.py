@@ -15,6 +15,7 @@ pytest.importorskip("uvicorn", reason="the service needs ghar[service]")
 
 import httpx
 
+from benchmarks import service as bench
 from ghar.episode import Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.retrieval import guard
@@ -25,7 +26,6 @@ from ghar.retrieval.guard import Guarded, Limits
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.service import Settings, serve
 from ghar.retrieval.service_token import TOKEN, own_token
-from launch.bench import service as bench
 from tests.kg.graphs import TINY, graph_of
 from tests.retrieval.test_batching import Echo, texts, wishes
 from tests.retrieval.test_service import serving
@@ -221,7 +221,7 @@ def test_other_machines_need_a_token_that_is_set(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_40_clients_and_all_hostile_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """4% of `python launch/benchmark.py service`, for a few seconds: nothing fails, nothing is wrong."""
+    """4% of `python benchmarks/run.py service`, for a few seconds: nothing fails, nothing is wrong."""
     monkeypatch.setattr(bench, "THINK", 1.0)
     monkeypatch.setattr(bench, "GRAPH", 0.002)
     found = bench.service(tmp_path, share=0.04, seed=1, seconds=8.0)

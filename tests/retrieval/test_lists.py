@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.graph import primekg_sized
+from benchmarks.retrieval import requests_of
 from ghar.episode import Retrieve
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.dense import DenseIndex
 from ghar.retrieval.lists import EDGES, NODES, Lists
 from ghar.retrieval.partition import PartitionRetriever
-from launch.bench.graph import primekg_sized
-from launch.bench.retrieval import requests_of
 
 ALL = 10_000  # more probes than there are lists
 

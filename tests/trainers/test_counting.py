@@ -13,8 +13,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
+from benchmarks.ppo import one_turn_each
 from ghar.config import Config
-from launch.bench.ppo import one_turn_each
 from launch.entry import load
 from tests.trainers.tiny import tiny_tokenizer
 from trainers import counting

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.kills import TINY, differences
+from benchmarks.kills import TINY, differences
 from tests.trainers.killing import launched
 from tests.trainers.test_resume import Starts
 from trainers.runs.resume import occupied

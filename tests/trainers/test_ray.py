@@ -14,6 +14,7 @@ pytest.importorskip("ray", reason="launch/train_ray.py needs the extra ray")
 import ray
 from ray.exceptions import ActorDiedError
 
+from benchmarks.kills import RAY, TINY, kept, metrics
 from envs.play import stage_of
 from envs.records import Records
 from envs.system import build
@@ -23,7 +24,6 @@ from ghar.errors import BadInput
 from ghar.llm import canary
 from ghar.llm.hf import HFEngine
 from ghar.llm.parcels import pack
-from launch.bench.kills import RAY, TINY, kept, metrics
 from launch.entry import load
 from tests.running import run_python
 from tests.trainers.mortal import Mortal

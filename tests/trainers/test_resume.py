@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.kills import TINY, kept, metrics
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
-from launch.bench.kills import TINY, kept, metrics
 from launch.entry import load
 from tests.trainers.killing import train_until
 from trainers.runs.resume import FREE, occupied, open_run

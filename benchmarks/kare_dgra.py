@@ -1,4 +1,4 @@
-"""KARE's selection of communities at the paper's size: 60,000 generated communities (launch/benchmark.py kare_dgra).
+"""KARE's selection of communities at the paper's size: 60,000 generated communities (benchmarks/run.py kare_dgra).
 
 Sizes are those of Appendix D.1: 68% of the communities have fewer than 20 triples, 96% fewer than 150, the rest have no
 summary. Communities hold neighbours of a centre on a line of 200,000 entities and some popular ones, so that they

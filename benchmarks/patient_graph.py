@@ -1,4 +1,4 @@
-"""The patient graph of 100,000 patients: exact k-NN graph and Leiden, then 1% more patients (launch/benchmark.py
+"""The patient graph of 100,000 patients: exact k-NN graph and Leiden, then 1% more patients (benchmarks/run.py
 patient_graph).
 
 Vectors are generated: clusters of very different sizes around random centres, 128 dimensions. Every run is a fresh

@@ -1,8 +1,8 @@
 """What the demo's world loses without a part of GHAR, or with another estimator of advantages.
 
-launch/benchmark.py ablations: Table VII of GHAR. Each ablation is trained by itself, from the base model that the whole
+benchmarks/run.py ablations: Table VII of GHAR. Each ablation is trained by itself, from the base model that the whole
 system of its seed started from; beside it stands what it can know at best (envs/ghar/ceilings.py).
-launch/benchmark.py estimators: the whole system with a critic (gae) and without (rloo), on as many samples.
+benchmarks/run.py estimators: the whole system with a critic (gae) and without (rloo), on as many samples.
 
 All are scored on the same patients: means with 95% intervals over seeds and patients; differences are paired by sample.
 A run that is finished already is read, not trained again: the whole system's are those of `learning`. What differs in
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.bench.learning import command_of, over_both, t_interval
+from benchmarks.learning import command_of, over_both, t_interval
 
 WHOLE = "ghar"
 ABLATED: Mapping[str, Sequence[str]] = {

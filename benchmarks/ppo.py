@@ -10,7 +10,7 @@ and the language-model head on prompts too.
 Memory is the peak of resident memory above what the process needs once its libraries are imported. Both sides make a
 step on the smallest model first, so that what a library imports late counts as imported.
 
-    python launch/bench/ppo.py ours|trl SPEC.json OUT.json      one side alone, as the benchmark starts it
+    python benchmarks/ppo.py ours|trl SPEC.json OUT.json      one side alone, as the benchmark starts it
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def one_turn_each(prompts: Any, replies: Any, vocab: int) -> Any:
 
 
 def _ours() -> Callable[..., list[Clocks]]:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     import numpy as np
     import torch
     from transformers import Qwen2ForCausalLM

@@ -1,4 +1,4 @@
-"""What ghar/GraphWalker-v0 pays policies that take no thought (launch/benchmark.py trivial): the walk as numbers.
+"""What ghar/GraphWalker-v0 pays policies that take no thought (benchmarks/run.py trivial): the walk as numbers.
 
 Beside them Algorithm 1's greedy rule, which reads the measured gains, and sb3-contrib's MaskablePPO, unmodified,
 trained on the walks of another graph. Rewards are nats of information gain; intervals are over generated patients.
@@ -74,9 +74,9 @@ def _trained(steps: int) -> Decide | None:
 
 def _play(scenes: list[Any], decide: Decide) -> tuple[list[float], list[float]]:
     """Gain and picks of every walk."""
+    from benchmarks.walks import play
     from envs.graphwalker.selection_game import SPEC, WalkGame
     from envs.views.gym_view import GymView
-    from launch.bench.walks import play
 
     gains, picks = [], []
     for scene in scenes:

@@ -1,4 +1,4 @@
-"""The retrieval service under 1,000 clients, hostile ones among them (launch/benchmark.py service).
+"""The retrieval service under 1,000 clients, hostile ones among them (benchmarks/run.py service).
 
 The service runs in a process of its own, on a generated graph; the clients are tasks of this one, on this machine. Nine
 in ten are honest: each asks for one to four look-ups and waits for the answer, then for `THINK` seconds on average, as
@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchmarks.graph import primekg_sized
+from benchmarks.retrieval import KIND, open_retriever
 from ghar.episode import Retrieve
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.service_token import TOKEN
 from ghar.retrieval.wire import answers_to_json, requests_to_json
-from launch.bench.graph import primekg_sized
-from launch.bench.retrieval import KIND, open_retriever
 from launch.entry import load
 
 CLIENTS, THINK, GRAPH = 1000, 10.0, 0.01

@@ -1,4 +1,4 @@
-"""kill -9 at any moment, the same command again, and the run ends as one that was left alone (launch/benchmark.py
+"""kill -9 at any moment, the same command again, and the run ends as one that was left alone (benchmarks/run.py
 kills).
 
 One small training after each of `WAYS`: alone, as two processes of torchrun, and on Ray. It is killed again and again,
@@ -27,7 +27,7 @@ import psutil
 from ghar.metrics.runfolder import write_whole
 from ghar.progress import track
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DYING = Path(__file__).with_name("dying")  # on PYTHONPATH of what is killed
 TINY = (
     "+experiment=mimic4_los", "data.patients=60", "threads=1", "model.hidden=16", "model.layers=1", "model.heads=2",

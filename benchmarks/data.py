@@ -1,8 +1,8 @@
 """How fast and how large: reading MIMIC-IV, GHAR's three tasks and their text views, cold and from the cache.
 
-Every measurement is a fresh process (python -m launch.bench.data ROOT CACHE OUT), timed from its start to its end by
+Every measurement is a fresh process (python -m benchmarks.data ROOT CACHE OUT), timed from its start to its end by
 the process that waits for it; memory is its largest resident set. Processor seconds are given beside the clock's,
-because a machine that does other work stretches the latter. The yardstick is launch/bench/plain.py on the same files.
+because a machine that does other work stretches the latter. The yardstick is benchmarks/plain.py on the same files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parents[1]
 BUDGET = 4096  # tokens of a text view, counted as a fourth of its characters
 TASKS = ("los", "read", "dec")
 PRESCRIPTIONS = 37  # an admission of MIMIC-IV 3.1: 20.3 million of 546,028
@@ -29,7 +29,7 @@ Numbers = dict[str, Any]
 def data(folder: Path, *, runs: int, timeout: float, patients: int = 8_900, rows: int = 60) -> Numbers:
     """Cold, cached and plain, `runs` times in turn, on `rows` prescriptions and lab results an admission (goals: below
     2.5 times the plain script and 1 GB cold, 2 s cached). Raises RuntimeError when the two disagree on a label."""
-    from launch.bench.tables import write_tables
+    from benchmarks.tables import write_tables
 
     root = folder / f"mimic4-{patients}-{rows}"
     admissions = write_tables(root, patients=patients, prescriptions=rows, labs=rows)
@@ -39,9 +39,9 @@ def data(folder: Path, *, runs: int, timeout: float, patients: int = 8_900, rows
         for name in found:
             out = folder / name
             out.mkdir(exist_ok=True)
-            script = ["launch.bench.plain", str(root), str(out)]
+            script = ["benchmarks.plain", str(root), str(out)]
             if name != "plain":
-                script = ["launch.bench.data", str(root), str(folder / "cache"), str(out)]
+                script = ["benchmarks.data", str(root), str(folder / "cache"), str(out)]
             found[name].append(measure([sys.executable, "-m", *script], timeout, folder))
     _agree(folder)
     result: Numbers = {
@@ -56,8 +56,8 @@ def data(folder: Path, *, runs: int, timeout: float, patients: int = 8_900, rows
 
 def large(folder: Path, *, timeout: float, labs: int, share: float = 1.0) -> Numbers:
     """Reading alone at several numbers of patients, once each; the tables are deleted after their turn."""
+    from benchmarks.tables import write_tables
     from ghar.metrics.runfolder import write_whole
-    from launch.bench.tables import write_tables
 
     result: Numbers = {"prescriptions an admission": PRESCRIPTIONS, "load": os.getloadavg()[0]}
     for patients in (round(share * size) for size in SIZES):
@@ -67,7 +67,7 @@ def large(folder: Path, *, timeout: float, labs: int, share: float = 1.0) -> Num
         admissions = write_tables(root, patients=patients, prescriptions=PRESCRIPTIONS, labs=labs)
         written = time.monotonic() - began
         shutil.rmtree(cache, ignore_errors=True)
-        command = [sys.executable, "-m", "launch.bench.data", str(root), str(cache), str(out)]
+        command = [sys.executable, "-m", "benchmarks.data", str(root), str(cache), str(out)]
         cold = measure([*command, "read"], timeout, folder)
         tasks = measure(command, timeout, folder)
         result[f"{patients} patients"] = {

@@ -1,4 +1,4 @@
-"""What every environment pays policies that take no thought (launch/benchmark.py trivial), onto each room's page.
+"""What every environment pays policies that take no thought (benchmarks/run.py trivial), onto each room's page.
 
 Each system plays the test split of its demo by the four policies of envs/trivial.py and by its own rule or teacher; the
 agent that was trained in FOLDER/NAME stands beside them, on the same samples. The one reply that is always given is the
@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.bench import trivial_walks
+from benchmarks import trivial_walks
 
 if TYPE_CHECKING:
     from envs.system import System
     from ghar.config import Config
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DEMOS = {
     "ghar": "+experiment=mimic4_los", "kare": "+experiment=kare_demo", "graphwalker": "+experiment=graphwalker_demo",
     "ehr_rag": "+experiment=ehr_rag_demo", "exprag": "+experiment=exprag_demo", "ghar_all": "system=ghar_all",
@@ -54,7 +54,7 @@ def trivial(
         found |= {title: {who: summary for who, (summary, _) in table.items()} for title, table in tables.items()}
         about = f"{config.task.name}, {len(system.cases.test)} test samples of {_patients(system)} generated patients"
         text = "\n\n".join(f"{title}, task {about}.\n\n{_table(table)}" for title, table in tables.items())
-        command = " ".join(["python launch/benchmark.py trivial", *overrides])
+        command = " ".join(["python benchmarks/run.py trivial", *overrides])
         if name == "graphwalker":
             found["walks"] = own = trivial_walks.walks(steps)
             text += f"\n\nghar/GraphWalker-v0, walks over generated patients.\n\n{trivial_walks.table(own)}"

@@ -1,4 +1,4 @@
-"""What distillation brings: KARE's model against models that learn less (launch/benchmark.py distill).
+"""What distillation brings: KARE's model against models that learn less (benchmarks/run.py distill).
 
 For the same test patients of the demo world:
 
@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.bench.learning import t_interval
+from benchmarks.learning import t_interval
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DEMO = "+experiment=kare_demo"
 KARE = ("eval.variants=[kare,label_only,kare_base,scripted]",)
 NAMES = {"kare": "kare", "label_only": "label_only", "backbone": "kare_base", "rule": "scripted"}  # variant of each

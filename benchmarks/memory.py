@@ -11,7 +11,7 @@ own        ours, the critic has a trunk of its own, with LoRA a second adapter o
 separate   a policy, a frozen reference and a value model, each with a backbone of its own, trained the same way (LoRA
            or whole). In its favour: backward passes of policy and value model one after the other, not together.
 
-    python -m launch.bench.memory STEP.json OUT.json      one measurement, as the benchmark starts it
+    python -m benchmarks.memory STEP.json OUT.json      one measurement, as the benchmark starts it
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers import Qwen2ForCausalLM
 
-from launch.bench import ppo as bench_ppo
+from benchmarks import ppo as bench_ppo
 from launch.entry import load
 from trainers.rl import losses
 from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig, Scores
@@ -44,7 +44,7 @@ from trainers.rl.tail import trunk_of
 from trainers.rl.targets import prepare
 from trainers.rl.trajectory import Row, Trajectories
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SIDES = {"lora": ("head", "own", "separate"), "full": ("head", "own", "separate")}
 SHAPE = ("model.hidden=512", "model.layers=8", "model.heads=8", "model.vocab=8192")  # 31 million weights: they matter
 KL, CLIP, VALUE_CLIP, VALUE_COEF, LR, MAX_NORM = 0.05, 0.2, 0.2, 0.5, 1e-4, 1.0
@@ -96,7 +96,7 @@ def _apart(folder: Path, step: Step, timeout: float) -> dict[str, Any]:
     """One measurement in a process of its own."""
     given, out = folder / "memory-step.json", folder / "memory-out.json"
     given.write_text(json.dumps(asdict(step)))
-    command = [sys.executable, "-m", "launch.bench.memory", str(given), str(out)]
+    command = [sys.executable, "-m", "benchmarks.memory", str(given), str(out)]
     print(f"{step.finetune}, {step.side}: {' '.join(command)}", flush=True)
     subprocess.run(command, check=True, timeout=timeout, cwd=ROOT)
     return json.loads(out.read_text())

@@ -1,4 +1,4 @@
-"""EXPRAG's report ranker at MIMIC-IV's size: 430,000 generated admissions (launch/benchmark.py reports).
+"""EXPRAG's report ranker at MIMIC-IV's size: 430,000 generated admissions (benchmarks/run.py reports).
 
 Codes an admission and how often the commonest occur are like MIMIC-IV's: 12 diagnoses of 25,000 (the commonest in a
 sixth of the admissions), 22 drugs of 6,000 (in half of them), 1.6 procedures of 10,000 (half have none). The index is

@@ -1,4 +1,4 @@
-"""Bytes that leave this machine, counted by the kernel (launch/benchmark.py silence).
+"""Bytes that leave this machine, counted by the kernel (benchmarks/run.py silence).
 
 Every command runs in a network of its own (`unshare --net`), in which loopback works and everything else goes out by
 one device that leads nowhere; what it was given to send is the number. Of every system: trainings on generated patients
@@ -25,7 +25,7 @@ from typing import Any
 from ghar.errors import BadInput
 from ghar.progress import track
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SYSTEMS = ("ghar", "kare", "graphwalker", "ehr_rag", "exprag")
 ELSEWHERE, LIMIT = "10.9.9.2", 1800.0  # beyond the device; LIMIT: seconds of a command
 NETWORK = (
@@ -130,7 +130,7 @@ def counted(
 
     beside: a service that is started before it; more: of the environment."""
     about = json.dumps({"command": list(command), "beside": list(beside or ()), "stop": stop})
-    code = f"from launch.bench.silence import within; within({about!r})"
+    code = f"from benchmarks.silence import within; within({about!r})"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | (more or {})
     inside = ["unshare", "--net", "bash", "-c", NETWORK, "-", sys.executable, "-c", code]
     done = subprocess.run(inside, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=stop + LIMIT)

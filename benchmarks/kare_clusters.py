@@ -1,4 +1,4 @@
-"""KARE's semantic clustering of 100,000 names (launch/benchmark.py kare_clusters).
+"""KARE's semantic clustering of 100,000 names (benchmarks/run.py kare_clusters).
 
 Vectors of 128 dimensions are generated: names around concepts, concepts around topics, all sizes unequal, so that some
 concepts are as near to each other as a name is to its own. Every run is a fresh process that tells its own peak memory

@@ -1,6 +1,6 @@
-"""The yardstick of launch/bench/data.py: the same files and labels in plain polars, as one would write it for once.
+"""The yardstick of benchmarks/data.py: the same files and labels in plain polars, as one would write it for once.
 
-No rules for bad rows, no recording times, no cache, no samples, no text: python launch/bench/plain.py ROOT OUT
+No rules for bad rows, no recording times, no cache, no samples, no text: python benchmarks/plain.py ROOT OUT
 writes OUT/labels.parquet (task, visit_id, label) and OUT/visits.parquet (visit_id and how many different codes).
 """
 

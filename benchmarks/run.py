@@ -1,6 +1,6 @@
-"""Measured claims, one command each: python launch/benchmark.py learning --seeds 3
+"""Measured claims, one command each: python benchmarks/run.py learning --seeds 3
 
-Results are printed and kept under --folder. One file each, launch/bench/<name>.py, says what it measures and how:
+Results are printed and kept under --folder. One file each, benchmarks/<name>.py, says what it measures and how:
 
 learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, the other
     variants and the ceilings.
@@ -46,8 +46,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def bench(name: str) -> Any:
-    """The module launch/bench/<name>.py, imported only when it is asked for."""
-    return importlib.import_module(f"launch.bench.{name}")
+    """The module benchmarks/<name>.py, imported only when it is asked for."""
+    return importlib.import_module(f"benchmarks.{name}")
 
 
 WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
@@ -92,14 +92,14 @@ def main() -> None:
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_intermixed_args()  # overrides may follow options
-    from launch.bench.result import tell
+    from benchmarks.result import tell
 
     arguments.folder.mkdir(parents=True, exist_ok=True)
     tell(arguments.what, arguments.folder, WHAT[arguments.what](arguments))
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # instead of launch/
+    sys.path[0] = str(ROOT)  # instead of benchmarks/
     from ghar.errors import BadInput
 
     try:

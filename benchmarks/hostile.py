@@ -1,4 +1,4 @@
-"""Hostile replies through every reader of every system: exceptions, and processor time (launch/benchmark.py hostile).
+"""Hostile replies through every reader of every system: exceptions, and processor time (benchmarks/run.py hostile).
 
 A reply is made of pieces that readers look for (answers, numbers, brackets, marks, line ends, halves of characters) and
 of any characters, glued at random or repeated; `LARGE` of them, at even places, are of a million characters, in the

@@ -1,4 +1,4 @@
-"""Retrieval at PrimeKG's size: what an index costs to build, to open and to ask (launch/benchmark.py retrieval).
+"""Retrieval at PrimeKG's size: what an index costs to build, to open and to ask (benchmarks/run.py retrieval).
 
 Build and opening run in fresh processes, so that neither finds anything ready in memory. Partition queries are asked
 one at a time, each naming a node of its partition; the partition is drawn in two ways, every meta-path alike and by its
@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.graph import primekg_sized
+from benchmarks.requests import EPISODES, LOOKUPS, requests_ladder, settings_of
 from ghar.episode import Evidence, Retrieve
 from ghar.kg.graph import KnowledgeGraph
 from ghar.progress import track
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.partition import PartitionRetriever
-from launch.bench.graph import primekg_sized
-from launch.bench.requests import EPISODES, LOOKUPS, requests_ladder, settings_of
 from launch.entry import load
 
 KIND = "hashing"

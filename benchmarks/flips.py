@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 OVERRIDES = ("data.patients=60", "retriever=hashing")
 
 
@@ -234,7 +234,7 @@ def cost(folder: Path) -> dict[str, float]:
         "    start = time.process_time(); found = real(path); spent[0] += time.process_time() - start; return found\n"
         "seal.fault = fault\n"
         "import ghar.storage, ghar.data.readers.cache as kept; kept.fault = fault\n"
-        "from launch.bench.flips import make; from pathlib import Path\n"
+        "from benchmarks.flips import make; from pathlib import Path\n"
         "import torch, transformers, trl\n"
         f"make(Path({str(folder)!r}))\n"
         "print(json.dumps([spent[0], time.process_time()]))"

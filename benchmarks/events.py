@@ -1,4 +1,4 @@
-"""EHR-RAG's event store at size: 10,000 generated patients with 5,000 events each (launch/benchmark.py events).
+"""EHR-RAG's event store at size: 10,000 generated patients with 5,000 events each (benchmarks/run.py events).
 
 Half of the events are numbers of 300 indicators, the others rows of 3,000 codes with names of four words, some with a
 text value and a unit, all over ten years. The store is built with the hashing encoder in a process of its own, whose

@@ -38,13 +38,13 @@ def walks(seeds: int, steps: int = STEPS) -> dict[str, Any]:
 
 def _with_half(seeds: int, steps: int) -> dict[str, Any]:
     """Nats and prompts of those who may have half of greedy's prompts scored, and what that is above greedy, paired."""
+    from benchmarks.walk_learner import learner
     from envs.graphwalker.frugal import PROMPTS, FrugalGame, demo_frugal, frugal
     from envs.graphwalker.selection_game import SPEC, demo_walks
     from envs.views.gym_view import GymView
     from ghar.metrics.bootstrap import mean_interval, paired_difference
     from ghar.selectors.generated import play as searched
     from ghar.selectors.search import greedy
-    from launch.bench.walk_learner import learner
 
     scenes: list[Any] = [demo_walks(seed=seed) for seed in range(seeds)]
     plain = [(case, scene.corpus.entropies[case.sample_id]) for scene in scenes for case in scene.cases]

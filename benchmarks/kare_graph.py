@@ -1,4 +1,4 @@
-"""KARE's graph construction at the paper's size (launch/benchmark.py kare_graph): concept-set filter and path search.
+"""KARE's graph construction at the paper's size (benchmarks/run.py kare_graph): concept-set filter and path search.
 
 Sets: 44,000 visits over 700 concepts, as many codes a visit as MIMIC-III's (15 conditions, 4 procedures, 35 drugs;
 Table 1 of the paper), concepts as unequal in frequency as words are, two fifths of the visits changed copies of an

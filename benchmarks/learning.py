@@ -1,4 +1,4 @@
-"""What training brings: an experiment under several seeds (launch/benchmark.py learning), GHAR's demo unless a
+"""What training brings: an experiment under several seeds (benchmarks/run.py learning), GHAR's demo unless a
 +experiment=NAME among the overrides names another.
 
 Every seed has patients in common with the others (data.world_seed stays), but a base model of its own
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = {"accuracy": "correct", "reward": "reward"}  # of the rows of episodes
 CEILINGS = {
     "parametric": "ceiling without retrieval", "memory": "ceiling with memory of the training patients",

@@ -1,4 +1,4 @@
-"""Prompt injection: how often planted text changes a decision (launch/benchmark.py injection).
+"""Prompt injection: how often planted text changes a decision (benchmarks/run.py injection).
 
 Each text of `PLANTED` is put into the record of every test case (`records`), or into the first thing that every look-up
 finds (`found`: a node or an edge of the graph, a piece of a note, an abstract, a row of events, an example). It asks

@@ -1,0 +1,1 @@
+"""Speed measurements and test campaigns, each with one command."""
