@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_scene
+from envs.ehr_rag.ether import EtherSpec, EventCorpus
 from envs.scene import Scene
 from envs.system import words
 from ghar.data.demo.world import generate_world, world_folder
@@ -13,7 +14,6 @@ from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
 from ghar.disk import cache_of
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.ether import EtherSpec, EventCorpus
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout
 

@@ -21,6 +21,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from envs.ehr_rag.context import APART, Shown, fit, merge
+from envs.ehr_rag.ether import EventPassage, EventQuery, View
+from envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
 from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.together import together
@@ -28,9 +30,7 @@ from ghar.data.cohort import Task
 from ghar.data.long.truth import Gold
 from ghar.data.tasks.cards import TaskCard
 from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, Reply, Step, as_text
-from ghar.llm.event_replies import parse_items, parse_label_number, parse_move, parse_search
 from ghar.llm.prompts import load_prompts
-from ghar.retrieval.ether import EventPassage, EventQuery, View
 from rewards.compose import EpisodeReward
 from rewards.outcome import score_outcome
 

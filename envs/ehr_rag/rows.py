@@ -9,13 +9,13 @@ from typing import Any
 
 from envs.ehr_rag.context import Shown
 from envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
+from envs.ehr_rag.ether import EventPassage
 from envs.ehr_rag.gold import by_step, recall_numbers, recalls
 from envs.system import Variant
 from ghar.episode import Act, Episode
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of
 from ghar.metrics.scores import class_f1
-from ghar.retrieval.ether import EventPassage
 
 SECOND = "%Y-%m-%d %H:%M:%S"
 OF_POLICIES = ("reward", "retrieval_rate", "iterations", "tokens", "seconds")  # nothing to say of a regression

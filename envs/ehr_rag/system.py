@@ -14,6 +14,7 @@ from typing import Any, get_args
 from envs.ehr_rag.baselines import LINEAR, Regressions
 from envs.ehr_rag.cases import EventCases, event_cases
 from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
+from envs.ehr_rag.ether import EtherSpec
 from envs.ehr_rag.gold import found_ceiling, gains
 from envs.ehr_rag.practice import practice
 from envs.ehr_rag.rows import Row, event_row, variant_numbers
@@ -26,7 +27,6 @@ from envs.system import WORDS, Reader, System, Variant
 from ghar.config import Config
 from ghar.data.long.truth import LongTruth
 from ghar.episode import Episode, EpisodeGenerator
-from ghar.retrieval.ether import EtherSpec
 from rewards.compose import EpisodeReward
 from rewards.evidence import score_evidence
 from rewards.outcome import score_outcome

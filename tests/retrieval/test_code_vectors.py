@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from envs.ehr_rag.code_vectors import CodeEncoder, fit_code_vectors, words_of
+from envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.cards import CARDS
 from ghar.errors import BadInput
-from ghar.retrieval.code_vectors import CodeEncoder, fit_code_vectors, words_of
 from ghar.retrieval.encoders import load_encoder
-from ghar.retrieval.ether import EtherSpec, EventCorpus, EventQuery
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout
 from tests.data.small import DAY, HOUR, START, small_cohort

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, rank_chunks, time_score
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.ether import EtherSpec, EventCorpus, EventQuery, rank_chunks, time_score
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout, to_micros
 from tests.data.small import DAY, HOUR, START, small_cohort

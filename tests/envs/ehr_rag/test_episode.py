@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from envs.ehr_rag.context import Shown, fit, merge
 from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, EventPrediction, ehr_rag_scene
+from envs.ehr_rag.ether import EtherSpec, EventCorpus, EventPassage, EventQuery
 from envs.ehr_rag.rule import RuleReader
 from envs.ehr_rag.rule_fit import EventRules, fit_rules
 from envs.rollout import Job, rollout
@@ -22,7 +23,6 @@ from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, EhrshotTask
 from ghar.episode import Act, Completion, Episode, Reply, Retrieve
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.ether import EtherSpec, EventCorpus, EventPassage, EventQuery
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout
 from tests.data.small import DAY, HOUR, START, small_cohort

@@ -14,13 +14,13 @@ import pytest
 
 from envs.ehr_rag.baselines import Regressions, count_features, fit_shots, read_embeddings
 from envs.ehr_rag.episode import EventCase
+from envs.ehr_rag.ether import EventQuery
 from envs.ehr_rag.stores import Stores
 from envs.records import Records
 from envs.rollout import Job, rollout
 from envs.system import Reader, System, build, words
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
-from ghar.retrieval.ether import EventQuery
 from launch.entry import load
 
 TINY = (
