@@ -97,6 +97,7 @@ def _judge(kept: Kept, path: Path, right: bytes, rng: np.random.Generator) -> st
 
 def make(folder: Path) -> dict[str, Kept]:
     """Every kind of thing that a run keeps, made of one small world."""
+    from envs.exprag.report_build import index_reports
     from envs.records import Records
     from ghar.data.readers.mimic4 import read_mimic4
     from ghar.kg.graph import KnowledgeGraph
@@ -105,7 +106,6 @@ def make(folder: Path) -> dict[str, Kept]:
     from ghar.retrieval.encoders import HashingEncoder
     from ghar.retrieval.event_build import build_event_store
     from ghar.retrieval.event_store import Layout
-    from ghar.retrieval.report_build import index_reports
     from launch.entry import load
 
     cache = folder / "cache"

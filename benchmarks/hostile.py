@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
+from envs.exprag.options import parse_options, parse_scores
 from envs.kare.coagent import read_guidelines
 from envs.kare.episode import parse_both, split_both
 from envs.kare.expert_chains import gives_away, read_chain
@@ -23,7 +24,6 @@ from ghar.kg.construct.answers import read_triples
 from ghar.kg.summaries import read_summary, read_theme_summary
 from ghar.llm.api_wire import named_choice, read_answer
 from ghar.llm.asking import Unreadable
-from ghar.llm.options import parse_options, parse_scores
 from ghar.llm.parsing import parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 from ghar.plain import count_marks, plain
 from ghar.progress import track

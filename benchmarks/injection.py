@@ -23,17 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from envs import system as systems
+from envs.exprag.dischargeqa import Question
 from envs.exprag.episode import own_pieces, quotable
+from envs.exprag.options import LETTERS
 from envs.play import Listening, play, stage_of
 from envs.records import Records
 from envs.rollout import Corpus
 from envs.system import System, Variant
 from ghar.config import Config
-from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm import tokens
-from ghar.llm.options import LETTERS
 from ghar.llm.policy import Policy
 from ghar.llm.prompts import Template
 from launch.entry import load

@@ -10,6 +10,8 @@ from zlib import crc32
 
 import numpy as np
 
+from envs.exprag.report_corpus import Ranker
+from envs.exprag.report_texts import rank_by_text, text_scores
 from envs.exprag.settings import Settings
 from ghar.config import Config
 from ghar.data.cohort import Visit
@@ -17,8 +19,6 @@ from ghar.data.readers.notes import Notes
 from ghar.retrieval.encoders import Encoder, load_encoder
 from ghar.retrieval.experience import Finder, make_finder
 from ghar.retrieval.matching import dense, tfidf
-from ghar.retrieval.report_corpus import Ranker
-from ghar.retrieval.report_texts import rank_by_text, text_scores
 from ghar.retrieval.reports import (
     Query,
     ReportIndex,

@@ -6,16 +6,16 @@ from functools import cache, partial
 
 from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
 from envs.exprag.corpus import rank_by_codes
+from envs.exprag.dischargeqa import build_questions
 from envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
+from envs.exprag.report_build import index_reports, queries_of
+from envs.exprag.report_corpus import ReportCorpus
 from envs.scene import Scene
 from ghar.data.demo.notes import write_notes
 from ghar.data.readers.notes import read_notes
-from ghar.data.tasks.dischargeqa import build_questions
 from ghar.disk import cache_of
 from ghar.retrieval.experience import make_finder
 from ghar.retrieval.matching import tfidf
-from ghar.retrieval.report_build import index_reports, queries_of
-from ghar.retrieval.report_corpus import ReportCorpus
 from ghar.retrieval.reports import weights
 
 SPEC = ExpragSpec("compact", top_k=5, excerpts=8, words=96)

@@ -21,15 +21,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from envs.exprag.discharge_items import essence, same, styled
+from envs.exprag.dischargeqa import LONGEST, SETS, Question
+from envs.exprag.options import LETTERS
 from ghar.config import Config
 from ghar.data.sections import sentences
-from ghar.data.tasks.discharge_items import essence, same, styled
-from ghar.data.tasks.dischargeqa import LONGEST, SETS, Question
 from ghar.llm.asking import Question as Asked
 from ghar.llm.asking import Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.engines import asking, engine_key
-from ghar.llm.options import LETTERS
 from ghar.llm.prompts import load_prompts
 
 RULES = {

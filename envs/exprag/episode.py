@@ -12,19 +12,19 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from envs.exprag.discharge_items import BULLET
+from envs.exprag.dischargeqa import ASKED, Question
 from envs.exprag.flare import Pieces, flare
+from envs.exprag.options import LETTERS, parse_options
+from envs.exprag.report_corpus import FindExcerpts, RankReports
+from envs.exprag.reward import score_options
 from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.system import Variant
 from ghar.data.sections import sentences
-from ghar.data.tasks.discharge_items import BULLET
-from ghar.data.tasks.dischargeqa import ASKED, Question
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Step, as_text
-from ghar.llm.options import LETTERS, parse_options
 from ghar.llm.prompts import load_prompts
-from ghar.retrieval.report_corpus import FindExcerpts, RankReports
 from rewards.compose import EpisodeReward
-from rewards.options import score_options
 
 ROLES = ("predict", "answer")
 NOTHING = "(none)"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from envs.exprag.report_corpus import FindExcerpts
 from ghar.data.sections import sentences
 from ghar.episode import Act, Completion, Evidence, Reply
 from ghar.errors import BadInput
-from ghar.retrieval.report_corpus import FindExcerpts
 
 THETA, BETA = 0.8, 0.4  # a token below the first puts a sentence in doubt; one below the second is no query word
 LONGEST = 4  # sentences

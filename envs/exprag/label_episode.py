@@ -13,11 +13,11 @@ from datetime import datetime
 from functools import partial
 
 from envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay
+from envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.data.cohort import Task
 from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Step
 from ghar.llm.parsing import parse_label
 from ghar.llm.prompts import load_prompts
-from ghar.retrieval.report_corpus import FindExcerpts, RankReports
 
 LABEL_ROLES = ("predict",)
 

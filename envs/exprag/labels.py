@@ -23,6 +23,7 @@ import polars as pl
 from envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
 from envs.exprag.episode import play_exprag
 from envs.exprag.label_episode import LABEL_ROLES, LabelCase, LabelEpisodes
+from envs.exprag.report_corpus import ReportCorpus
 from envs.exprag.rows import label_row
 from envs.exprag.rule import MajorityOfOutcomes
 from envs.exprag.settings import Settings
@@ -37,7 +38,6 @@ from ghar.data.views.reports import stay_reports
 from ghar.data.views.visits import visit_lists
 from ghar.episode import Episode
 from ghar.errors import BadInput
-from ghar.retrieval.report_corpus import ReportCorpus
 from ghar.retrieval.reports import KINDS, Query, ReportIndex, build_reports, entries_of
 from rewards.compose import EpisodeReward
 from rewards.outcome import score_outcome

@@ -17,16 +17,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from envs.exprag.dischargeqa import ASKED, Question
 from envs.exprag.episode import ExpragEpisodes, common_pieces, own_pieces, play_exprag
+from envs.exprag.report_corpus import RankReports
 from envs.exprag.rule import MajorityOfExperiences
 from envs.play import Stage, play
 from envs.rollout import derive_seed
 from envs.system import Exercises, Practice, Variant
 from ghar.config import Config
 from ghar.data.sections import sentences
-from ghar.data.tasks.dischargeqa import ASKED, Question
 from ghar.episode import Evidence, Passage, Retrieve
-from ghar.retrieval.report_corpus import RankReports
 
 FORMAT = 7  # raise it when the exercises change
 PASSES = 3  # times an exercise is seen

@@ -14,11 +14,16 @@ from typing import Any, cast, get_args
 from envs.exprag.baselines import Fitted, OfStay, Usual, of_option
 from envs.exprag.ceilings import experience_ceilings
 from envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
+from envs.exprag.dischargeqa import ASKED, Kind, Question, build_questions, letters, said_already
 from envs.exprag.engine_options import options_by_engine
 from envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
 from envs.exprag.flare import token_pieces
+from envs.exprag.numbers import compare_questions, question_summary
 from envs.exprag.practice import practice
 from envs.exprag.rankers import RankerStudy
+from envs.exprag.report_build import index_reports, queries_of
+from envs.exprag.report_corpus import ReportCorpus
+from envs.exprag.reward import score_options
 from envs.exprag.rows import question_row
 from envs.exprag.rule import MajorityOfExperiences
 from envs.exprag.settings import Settings
@@ -37,16 +42,11 @@ from envs.system import WORDS, Reader, System, Variant
 from ghar.config import Config
 from ghar.data.cohort import Task
 from ghar.data.readers.notes import Notes
-from ghar.data.tasks.dischargeqa import ASKED, Kind, Question, build_questions, letters, said_already
 from ghar.data.tasks.splits import Splits, split_by_patient
 from ghar.episode import Episode
 from ghar.errors import BadInput
-from ghar.metrics.dischargeqa import compare_questions, question_summary
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.report_build import index_reports, queries_of
-from ghar.retrieval.report_corpus import ReportCorpus
 from rewards.compose import EpisodeReward
-from rewards.options import score_options
 
 PREFIX = "dischargeqa_"
 Rows = Sequence[Mapping[str, Any]]

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from envs.exprag.agreement import agreement
+from envs.exprag.dischargeqa import Question
+from envs.exprag.options import parse_scores
+from envs.exprag.report_corpus import ReportCorpus
+from envs.exprag.report_texts import text_scores
 from envs.rollout import derive_seed
 from ghar.config import Config
 from ghar.data.cohort import Visit
-from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Act
-from ghar.llm.options import parse_scores
 from ghar.llm.policy import Policy
 from ghar.llm.prompts import load_prompts
-from ghar.metrics.rankers import agreement
 from ghar.progress import track
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.report_corpus import ReportCorpus
-from ghar.retrieval.report_texts import text_scores
 from ghar.retrieval.reports import allowed_stays, similarities, weights
 
 CANDIDATES, ANYBODY = 100, 20  # a patient; of which from all, the others share a code (Appendix A.7)
@@ -45,7 +45,7 @@ class RankerStudy:
 
 
 def judge_rankers(study: RankerStudy, judge: Policy) -> dict[str, Any]:
-    """{"rankers": see `ghar.metrics.rankers.agreement`, "pairs": judged, "unreadable": replies without three numbers}.
+    """{"rankers": see `envs.exprag.agreement.agreement`, "pairs": judged, "unreadable": replies without three numbers}.
 
     A pair that the judge says nothing readable of is left out.
     """

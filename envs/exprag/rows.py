@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from envs.exprag.dischargeqa import Question
 from envs.exprag.label_episode import LabelCase
+from envs.exprag.numbers import set_scores
+from envs.exprag.options import LETTERS
+from envs.exprag.report_corpus import RankReports
 from envs.exprag.rule import listed_share, outcome_shares
 from envs.system import Variant
-from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Act, Episode, Evidence
-from ghar.llm.options import LETTERS
-from ghar.metrics.dischargeqa import set_scores
-from ghar.retrieval.report_corpus import RankReports
 
 
 def question_row(episode: Episode, question: Question, variant: Variant) -> dict[str, Any]:

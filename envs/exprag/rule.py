@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.exprag.baselines import in_words
+from envs.exprag.discharge_items import essence
+from envs.exprag.dischargeqa import ASKED, Question
 from envs.exprag.episode import own_pieces
 from ghar.data.sections import HEAD, sentences, split_sections
-from ghar.data.tasks.discharge_items import essence
-from ghar.data.tasks.dischargeqa import ASKED, Question
 from ghar.episode import Act, Completion, Evidence
 from ghar.retrieval.reports import DECIMALS
 

@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from envs.exprag.report_build import index_reports
+from envs.exprag.report_texts import text_scores
 from ghar.data.cohort import Cohort
 from ghar.data.demo.notes import write_notes
 from ghar.data.demo.world import generate_world
@@ -15,8 +17,6 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import NEVER, Notes, read_notes
 from ghar.data.sections import split_sections
 from ghar.data.views.reports import PLAIN, stay_reports
-from ghar.retrieval.report_build import index_reports
-from ghar.retrieval.report_texts import text_scores
 from ghar.storage import Strings
 from tests.data.small import DAY, HOUR, START, small_cohort
 

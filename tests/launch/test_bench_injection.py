@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import injection as bench
 from envs import system as systems
+from envs.exprag.dischargeqa import Question
 from envs.records import Records
-from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from launch.entry import load

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.data.tasks.dischargeqa import letters
-from ghar.llm.options import LETTERS, parse_options, parse_scores
+from envs.exprag.dischargeqa import letters
+from envs.exprag.options import LETTERS, parse_options, parse_scores
 
 
 @pytest.mark.parametrize("reply, answer", [

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
+from envs.exprag.agreement import agreement, correlations
+from envs.exprag.numbers import compare_questions, question_summary, set_scores
 from ghar.errors import BadInput
-from ghar.metrics.dischargeqa import compare_questions, question_summary, set_scores
-from ghar.metrics.rankers import agreement, correlations
 
 
 @given(st.integers(1, 255), st.one_of(st.none(), st.integers(0, 255)))

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.exprag.agreement import agreement
+from envs.exprag.numbers import compare_questions, question_summary, set_scores
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval, paired_difference, ratio_interval, resample_weights
 from ghar.metrics.clinical import length_of_stay, risk
-from ghar.metrics.dischargeqa import compare_questions, question_summary, set_scores
 from ghar.metrics.policy import compare, policy_summary
-from ghar.metrics.rankers import agreement
 from ghar.metrics.retrieval import when_to_retrieve
 from ghar.metrics.scores import class_f1, classification
 from ghar.metrics.texts import text_scores

@@ -7,6 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from envs.exprag.report_build import index_reports, queries_of
+from envs.exprag.report_corpus import FindExcerpts, RankReports, ReportCorpus
+from envs.exprag.report_texts import rank_by_text, text_scores
 from ghar.data.cohort import Cohort
 from ghar.data.demo.notes import write_notes
 from ghar.data.demo.world import generate_world
@@ -16,9 +19,6 @@ from ghar.episode import Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.experience import make_finder
 from ghar.retrieval.matching import tfidf
-from ghar.retrieval.report_build import index_reports, queries_of
-from ghar.retrieval.report_corpus import FindExcerpts, RankReports, ReportCorpus
-from ghar.retrieval.report_texts import rank_by_text, text_scores
 from ghar.retrieval.reports import Query, ReportIndex, rank, similarities, weights
 
 UNIFORM = weights("uniform", "diagnoses")

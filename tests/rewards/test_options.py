@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from envs.exprag.reward import score_options
 from ghar.episode import Completion, Episode, Prediction, Turn
-from rewards.options import score_options
 from rewards.outcome import score_outcome
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from envs.exprag.baselines import Fitted, OfStay, Usual, of_option
 from envs.exprag.ceilings import readable
+from envs.exprag.dischargeqa import Question
+from envs.exprag.report_corpus import ReportCorpus
 from envs.records import Records
 from envs.system import System, build
-from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Act, Evidence, Passage
-from ghar.retrieval.report_corpus import ReportCorpus
 from ghar.retrieval.reports import Query, allowed_stays, rank
 from launch.entry import load
 

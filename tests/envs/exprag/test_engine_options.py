@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from envs.exprag.dischargeqa import Question
 from envs.exprag.engine_options import checked, options_by_engine, read_wrong
-from ghar.data.tasks.dischargeqa import Question
 from ghar.errors import BadInput
 from ghar.llm.asking import Unreadable
 from launch.entry import load

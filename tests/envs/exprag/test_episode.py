@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from envs.exprag.dischargeqa import Question
 from envs.exprag.episode import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
 from envs.exprag.flare import flare, tentative
+from envs.exprag.report_corpus import FindExcerpts, RankReports
 from envs.exprag.rule import MajorityOfExperiences, chosen, listed_share
 from envs.rollout import Job, rollout
-from ghar.data.tasks.dischargeqa import Question
 from ghar.episode import Act, Completion, Evidence, Passage, Reply, Retrieve
-from ghar.retrieval.report_corpus import FindExcerpts, RankReports
 
 QUESTION = Question("5-diagnosis", 1, 5, "diagnosis", ("Sepsis", "Gout", "Asthma"), 0b001, "chief complaint: fever")
 ADVICE = Question("5-instruction", 1, 5, "instruction", ("Rest. Walk.", "Rest. Swim."), 0b10, "")

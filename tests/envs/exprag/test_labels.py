@@ -12,6 +12,7 @@ import pytest
 from envs.exprag.episode import ExpragSpec
 from envs.exprag.label_episode import LabelCase, LabelEpisodes, outcomes_text
 from envs.exprag.labels import Asking, experience, index_samples
+from envs.exprag.report_corpus import ReportCorpus
 from envs.exprag.rule import MajorityOfOutcomes, outcome_shares
 from envs.records import Records
 from envs.rollout import Job, rollout
@@ -20,7 +21,6 @@ from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.data.views.reports import PLAIN, stay_reports
 from ghar.episode import Act, Episode, Evidence, Passage
-from ghar.retrieval.report_corpus import ReportCorpus
 from ghar.retrieval.reports import rank
 from launch.entry import load
 

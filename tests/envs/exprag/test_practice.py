@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from envs.exprag.baselines import Fitted, of_option
+from envs.exprag.dischargeqa import ASKED, Question
 from envs.exprag.episode import ExpragEpisodes, ExpragSpec, own_pieces, quoted, short_menu, shortened, times_advised
+from envs.exprag.options import parse_options
 from envs.exprag.practice import made_up, names_of, pieces_of, practice
 from ghar.data.sections import sentences
-from ghar.data.tasks.dischargeqa import ASKED, Question
 from ghar.episode import Act, Parsed
-from ghar.llm.options import parse_options
 from launch.entry import load
 
 SPEC = ExpragSpec("compact", top_k=5, excerpts=6, words=150)

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from envs.exprag.dischargeqa import Question, letters
 from envs.exprag.flare import token_pieces
+from envs.exprag.options import LETTERS
 from envs.exprag.rankers import RankerStudy, judge_rankers, sample_candidates
+from envs.exprag.report_corpus import ReportCorpus
 from envs.records import Records
 from envs.rollout import Job, rollout
 from envs.system import Reader, System, build
-from ghar.data.tasks.dischargeqa import Question, letters
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
-from ghar.llm.options import LETTERS
 from ghar.llm.policy import Policy
-from ghar.retrieval.report_corpus import ReportCorpus
 from ghar.retrieval.reports import similarities
 from launch.entry import load
 

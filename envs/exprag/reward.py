@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from envs.exprag.numbers import set_scores
 from ghar.episode import Episode
-from ghar.metrics.dischargeqa import set_scores
 from rewards.compose import EpisodeReward
 
 
