@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from envs.graphwalker.selectors.protocol import Ask, Entropy, Labels, Name, Patient, Perplexity
+from envs.graphwalker.selectors.rare_items import items_of
 from ghar.data.cases.story import Person, told_by
 from ghar.metrics.bootstrap import mean_interval, paired_difference
-from ghar.selectors.protocol import Ask, Entropy, Labels, Name, Patient, Perplexity
-from ghar.selectors.rare_items import items_of
 
 EFFORTS = (6, 14, 26, 50)
 FREE: tuple[Name, ...] = ("zero_shot", "random_choice", "semantic_emb", "rare_items")  # score nothing

@@ -15,6 +15,7 @@ from typing import Any
 
 from envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
 from envs.exprag.options import parse_options, parse_scores
+from envs.graphwalker.selectors.self_rated import rating
 from envs.kare.coagent import read_guidelines
 from envs.kare.episode import parse_both, split_both
 from envs.kare.expert_chains import gives_away, read_chain
@@ -27,7 +28,6 @@ from ghar.llm.asking import Unreadable
 from ghar.llm.parsing import parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 from ghar.plain import count_marks, plain
 from ghar.progress import track
-from ghar.selectors.self_rated import rating
 
 REPLIES, LARGE, MEGABYTE, LIMIT = 1_000_000, 400, 1_000_000, 0.1
 NO_YES, STAYS = ("no", "yes"), tuple(str(i) for i in range(10))

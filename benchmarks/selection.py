@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, play, random_graph
+from envs.graphwalker.selectors.protocol import Selection, Shots
+from envs.graphwalker.selectors.search import greedy, lazy, without_stamps
 from ghar.config import Config
 from ghar.errors import BadInput
-from ghar.selectors.generated import WIDTH, anchors_near, coverage, play, random_graph
-from ghar.selectors.protocol import Selection, Shots
-from ghar.selectors.search import greedy, lazy, without_stamps
 
 PATIENTS, K_G, K = 1000, 8, 3  # of a random instance
 NOISE = 0.5  # deviation of the noise, in deviations of the first gains
@@ -80,9 +80,9 @@ def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, An
     """GraphWalker's walks for `patients` generated patients with the configured model."""
     from envs.graphwalker.corpus import choose
     from envs.graphwalker.pool import cut_to
+    from envs.graphwalker.prefix import PlainScorer, PrefixScorer
+    from envs.graphwalker.selectors.scorer import KEEP, EngineScorer
     from ghar.llm.hf import HFEngine
-    from ghar.llm.prefix import PlainScorer, PrefixScorer
-    from ghar.selectors.scorer import KEEP, EngineScorer
     from launch.entry import load
     from trainers.runs.models import use_cores
 

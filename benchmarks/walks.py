@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ghar.selectors.protocol import Shots
+from envs.graphwalker.selectors.protocol import Shots
 
 Seen = dict[str, np.ndarray]
 
@@ -41,10 +41,10 @@ def _with_half(seeds: int, steps: int) -> dict[str, Any]:
     from benchmarks.walk_learner import learner
     from envs.graphwalker.frugal import PROMPTS, FrugalGame, demo_frugal, frugal
     from envs.graphwalker.selection_game import SPEC, demo_walks
+    from envs.graphwalker.selectors.generated import play as searched
+    from envs.graphwalker.selectors.search import greedy
     from envs.views.gym_view import GymView
     from ghar.metrics.bootstrap import mean_interval, paired_difference
-    from ghar.selectors.generated import play as searched
-    from ghar.selectors.search import greedy
 
     scenes: list[Any] = [demo_walks(seed=seed) for seed in range(seeds)]
     plain = [(case, scene.corpus.entropies[case.sample_id]) for scene in scenes for case in scene.cases]

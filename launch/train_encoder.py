@@ -18,9 +18,9 @@ def run(config: Config) -> None:
     import json
 
     from envs.graphwalker import series
+    from envs.graphwalker.encoders.predictor import predictor_scores
     from envs.graphwalker.settings import Settings
     from envs.records import Records
-    from ghar.encoders.predictor import predictor_scores
     from ghar.errors import BadInput
     from ghar.metrics.runfolder import write_whole
     from trainers.runs.models import use_cores

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
+from envs.graphwalker.selectors.prompt import make_prompt
 from ghar.data.cohort import Task
 from ghar.data.readers.abstracts import read_abstracts
 from ghar.llm.api_wire import named_choice, read_answer, request_body
@@ -20,7 +21,6 @@ from ghar.llm.engine import Request
 from ghar.llm.scripted import ScriptedEngine
 from ghar.llm.tokens import encode_many, encode_prompt, encode_reply
 from ghar.plain import count_marks, marks_of, plain, readable
-from ghar.selectors.prompt import make_prompt
 
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

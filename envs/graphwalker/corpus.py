@@ -1,4 +1,4 @@
-"""Demonstration selectors as a corpus: asked for one patient's examples, it plays `ghar.selectors.NAME` and answers.
+"""Demonstration selectors as a corpus: asked for one patient's examples, it plays the selector of that name.
 
 Selectors that ask a language model ask the one that predicts (`ExamplesCorpus.beside`), or the reader's. A selection is
 made once for each selector and patient and kept for as long as that model's weights stay the same. All patients of
@@ -18,16 +18,16 @@ from typing import Any, Literal, cast
 from weakref import ref
 
 from envs.graphwalker.pool import Walkers
+from envs.graphwalker.selectors.drive import Scorer, drive
+from envs.graphwalker.selectors.prompt import END, example_text
+from envs.graphwalker.selectors.protocol import Name, Patient, Pool, Query, Selection
+from envs.graphwalker.selectors.scorer import EngineScorer
 from envs.system import Variant
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.engine import Engine, can_score
 from ghar.llm.policy import Policy
 from ghar.progress import progress
-from ghar.selectors.drive import Scorer, drive
-from ghar.selectors.prompt import END, example_text
-from ghar.selectors.protocol import Name, Patient, Pool, Query, Selection
-from ghar.selectors.scorer import EngineScorer
 
 Need = Literal["log-probabilities", "generation", "hidden states"]
 NEEDS: Mapping[Name, Need] = {  # all others ask nothing of a model
@@ -195,7 +195,7 @@ class Silent:
 
 def choose(pool: Pool, queries: Sequence[Query], scorer: Scorer, in_flight: int) -> list[Selection]:
     """Play the selector that the pool names for all queries, at most `in_flight` at once."""
-    module = importlib.import_module(f"ghar.selectors.{pool.selector.name}")
+    module = importlib.import_module(f"envs.graphwalker.selectors.{pool.selector.name}")
     [shared] = drive([partial(module.prepare, pool)], scorer, 1)
     with progress(len(queries), f"Select by {pool.selector.name}") as advance:
         starts = [partial(module.select, pool, shared, query) for query in queries]
@@ -233,7 +233,7 @@ def _check(pool: Pool, query: Query, selection: Selection) -> None:
 
 
 def _without_insides(selector: Name, engine: Engine) -> str | None:
-    from ghar.selectors import inside  # torch
+    from envs.graphwalker.selectors import inside  # torch
 
     try:
         inside.model_of(engine)

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from envs.graphwalker.corpus import Examples, SelectExamples, earlier
 from envs.graphwalker.react import AGENT, ROLES, ReactCase, react
+from envs.graphwalker.selectors.prompt import END, asked_text
+from envs.graphwalker.selectors.protocol import Name
 from envs.system import Variant
 from envs.upstream import with_examples
 from ghar.data.cohort import Task
 from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, Reply, as_text
 from ghar.llm.parsing import parse_label
-from ghar.selectors.prompt import END, asked_text
-from ghar.selectors.protocol import Name
 
 MAX_TOKENS = 16  # of a label that is not restricted to the choices
 SHARED_TOKENS = 64  # of what a patient shares with the examples
@@ -123,7 +123,7 @@ def parse_probability(reply: str) -> Parsed:
 
 
 def prompt_text(opening: str, found: Examples, text: str) -> str:
-    """The text of the very pieces that selectors score (ghar/selectors/prompt.py)."""
+    """The text of the very pieces that selectors score (envs/graphwalker/selectors/prompt.py)."""
     return opening + "".join(passage.text + END for passage in found.passages) + asked_text(text)
 
 

@@ -16,8 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from envs.graphwalker.encoders.embeddings import embed_texts
 from envs.graphwalker.pool import Material, dense, everyone
+from envs.graphwalker.selectors.prompt import Prompt, question_head
+from envs.graphwalker.selectors.protocol import Patient
 from envs.graphwalker.settings import Settings
+from envs.graphwalker.texts import text_scores
 from envs.graphwalker.visits import WITHOUT_SERIES, no_looks, text_vectors
 from envs.records import Records
 from envs.system import Reader
@@ -25,11 +29,7 @@ from ghar.data.cohort import Task
 from ghar.data.readers.questions import LETTERS, Question, read_parts, read_questions
 from ghar.data.readers.source import origin
 from ghar.data.tasks.splits import Splits, split_stratified
-from ghar.encoders.embeddings import embed_texts
 from ghar.errors import BadInput
-from ghar.metrics.texts import text_scores
-from ghar.selectors.prompt import Prompt, question_head
-from ghar.selectors.protocol import Patient
 
 MEDQA, ASKED = "medqa", "Which answer is right?"
 

@@ -4,7 +4,7 @@ Algorithm 1 has the gain of every candidate measured before each pick, a scored 
 given number of prompts scored. A candidate that is named is measured for the examples chosen so far; one whose gain is
 known for just these is taken. A gain of an earlier step stays in sight: under diminishing gains it is an upper bound.
 What is learned is what to look at; the fixed policy to beat is Appendix J's lazy search within the same prompts
-(`frugal`, ghar/selectors/search.py), and Algorithm 1 itself, which spends twice as many.
+(`frugal`, envs/graphwalker/selectors/search.py), and Algorithm 1 itself, which spends twice as many.
 
 As numbers (`FrugalGame`): 0 stops; then come the `KNOWN` candidates of the highest gain that was measured, at whatever
 step, and the `NEW` nearest ones that no one has measured.
@@ -22,13 +22,13 @@ from gymnasium import spaces
 
 from envs.graphwalker.selection import AGENTS, STOP, MeasureSets, WalkCase
 from envs.graphwalker.selection_game import SPEC, WalkPlay, demo_walks
+from envs.graphwalker.selectors.protocol import Shots
+from envs.graphwalker.selectors.search import DIGITS, gain_of
 from envs.scene import Paused, Scene
 from envs.views.spaces import Allowed, masked
 from ghar.episode import Act, Episode, EpisodeGenerator, Parsed, Prediction, Reply
 from ghar.errors import BadInput
 from ghar.llm.prompts import load_prompts
-from ghar.selectors.protocol import Shots
-from ghar.selectors.search import DIGITS, gain_of
 from rewards.compose import EpisodeReward
 
 KNOWN, NEW = 6, 10  # candidates that the numbers show

@@ -11,15 +11,11 @@ from typing import Any, Generic
 
 import numpy as np
 
-from envs.graphwalker.settings import Settings
-from envs.system import Practice, Reader
-from ghar.data.cohort import Task
-from ghar.data.tasks.splits import S, Splits
-from ghar.encoders.embeddings import Embeddings, embed_texts
-from ghar.selectors.cohorts import Method
-from ghar.selectors.graph import PatientGraph, build_graph
-from ghar.selectors.prompt import Prompt, make_prompt
-from ghar.selectors.protocol import (
+from envs.graphwalker.encoders.embeddings import Embeddings, embed_texts
+from envs.graphwalker.selectors.cohorts import Method
+from envs.graphwalker.selectors.graph import PatientGraph, build_graph
+from envs.graphwalker.selectors.prompt import Prompt, make_prompt
+from envs.graphwalker.selectors.protocol import (
     Effort,
     Name,
     Patient,
@@ -30,6 +26,10 @@ from ghar.selectors.protocol import (
     check_pool,
     fingerprint,
 )
+from envs.graphwalker.settings import Settings
+from envs.system import Practice, Reader
+from ghar.data.cohort import Task
+from ghar.data.tasks.splits import S, Splits
 
 # variant -> clustering; Leiden otherwise
 METHODS: Mapping[str, Method] = {"louvain": "louvain", "released": "released"}

@@ -25,13 +25,13 @@ import numpy as np
 
 from envs.graphwalker.episode import compare_prompt, compared_prompt, comparison
 from envs.graphwalker.react import AGENT
+from envs.graphwalker.selectors.prompt import asked_text, example_text
+from envs.graphwalker.selectors.rare_items import RARE, items_in, items_of
 from envs.rollout import derive_seed
 from envs.system import Exercises, Practice
 from ghar.data.cohort import Sample, Visit
 from ghar.episode import Act, Completion, Episode, Prediction, Record, Reply
 from ghar.progress import track
-from ghar.selectors.prompt import asked_text, example_text
-from ghar.selectors.rare_items import RARE, items_in, items_of
 
 FORMAT = 1  # raise it when the exercises change
 ROLE = "recount"

@@ -14,9 +14,9 @@ from envs.graphwalker.corpus import Examples
 from envs.graphwalker.episode import WalkerCase
 from envs.graphwalker.pool import Material
 from envs.graphwalker.rule import shares
+from envs.graphwalker.selectors.graph import PatientGraph
 from envs.system import Variant
 from ghar.episode import Episode
-from ghar.selectors.graph import PatientGraph
 
 Row = Mapping[str, Any]
 COSTS = {  # of `Cost`, as reports name them

@@ -17,6 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from envs.graphwalker.selectors.graphwalker import anchors
+from envs.graphwalker.selectors.protocol import Entropy, Patient, Pool, Query, Selection, Shots, Step, cosines
+from envs.graphwalker.selectors.scorer import EngineScorer
+from envs.graphwalker.selectors.search import DIGITS, gain_of
 from envs.rollout import Corpus
 from envs.scene import Scene
 from ghar.arrays import unit_rows
@@ -33,10 +37,6 @@ from ghar.episode import (
     Retrieve,
 )
 from ghar.llm.prompts import load_prompts
-from ghar.selectors.graphwalker import anchors
-from ghar.selectors.protocol import Entropy, Patient, Pool, Query, Selection, Shots, Step, cosines
-from ghar.selectors.scorer import EngineScorer
-from ghar.selectors.search import DIGITS, gain_of
 from rewards.compose import EpisodeReward
 
 AGENTS, ROLES = ("selector",), ("pick",)
@@ -200,7 +200,7 @@ def _evidence(request: Retrieve, values: Sequence[float]) -> Evidence:
 
 
 def walk_case(pool: Pool, query: Query) -> WalkCase:
-    """The walk of a real patient: anchors and neighbours as `ghar.selectors.graphwalker` has them."""
+    """The walk of a real patient: anchors and neighbours as `envs.graphwalker.selectors.graphwalker` has them."""
     graph = pool.graph
     assert graph is not None
 

@@ -14,14 +14,14 @@ import numpy as np
 from gymnasium import spaces
 
 from envs.graphwalker.selection import AGENTS, ScoredByFunction, WalkCase, WalkEpisodes, WalkSpec, walk_scene
+from envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, random_graph
+from envs.graphwalker.selectors.protocol import Shots, cosines
 from envs.scene import Paused, Scene
 from envs.views.games import only_waiting, within
 from envs.views.spaces import Allowed, masked
 from ghar.arrays import unit_rows
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
-from ghar.selectors.generated import WIDTH, anchors_near, coverage, random_graph
-from ghar.selectors.protocol import Shots, cosines
 
 WALK = ("picked", "earned", "candidates")  # what is told of the walk
 CANDIDATE = ("likeness", "nearest", "gain", "waiting", "opens", "best")  # what is told of each candidate

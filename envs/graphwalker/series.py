@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 import polars as pl
 
+from envs.graphwalker.encoders.embeddings import Embeddings, embed
+from envs.graphwalker.encoders.embeddings import Name as EncoderName
 from envs.graphwalker.pool import Material, dense
+from envs.graphwalker.selectors.prompt import Prompt, head_text, name_of, table
+from envs.graphwalker.selectors.protocol import Name, Patient
 from envs.graphwalker.settings import Settings
 from envs.records import AUDITED, LEAKAGES, Records
 from envs.system import Reader
@@ -23,13 +27,9 @@ from ghar.data.tasks.splits import split_stratified
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import drawn
 from ghar.data.views.series import number
-from ghar.encoders.embeddings import Embeddings, embed
-from ghar.encoders.embeddings import Name as EncoderName
-from ghar.selectors.prompt import Prompt, head_text, name_of, table
-from ghar.selectors.protocol import Name, Patient
 
 if TYPE_CHECKING:
-    from ghar.encoders.train import Training
+    from envs.graphwalker.encoders.train import Training
 
 PREFIX = "series_"
 

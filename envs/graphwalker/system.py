@@ -14,6 +14,8 @@ from envs.graphwalker.pool import Material, Walkers, cut_to, everyone
 from envs.graphwalker.react import AGENT
 from envs.graphwalker.rows import SelectionRows
 from envs.graphwalker.rule import MajorityOfExamples, RarestShared
+from envs.graphwalker.selectors.protocol import Name
+from envs.graphwalker.selectors.rare_items import rarity
 from envs.graphwalker.series import PREFIX, series_material
 from envs.graphwalker.settings import Settings
 from envs.graphwalker.visits import visits_material
@@ -23,8 +25,6 @@ from ghar.config import Config
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Episode
 from ghar.errors import BadInput
-from ghar.selectors.protocol import Name
-from ghar.selectors.rare_items import rarity
 from rewards.compose import EpisodeReward
 from rewards.outcome import score_outcome
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from envs.graphwalker.texts import text_scores
 from ghar.data.readers.questions import read_parts, read_questions
 from ghar.errors import BadInput
-from ghar.metrics.texts import text_scores
 from ghar.plain import readable
 
 LINE = '{"question": "Which?", "answer": "two", "options": {"A": "one", "B": "two"}, "answer_idx": "B"}\n'

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from ghar.encoders.adacare import mean_so_far
-from ghar.encoders.batches import fit_scale, make_batch
-from ghar.encoders.concare import ConCare, decorrelation
-from ghar.encoders.smart import EMA_START, Pretraining, Smart, draw_hidden, hide, sinusoids
-from ghar.encoders.train import MODELS
+from envs.graphwalker.encoders.adacare import mean_so_far
+from envs.graphwalker.encoders.batches import fit_scale, make_batch
+from envs.graphwalker.encoders.concare import ConCare, decorrelation
+from envs.graphwalker.encoders.smart import EMA_START, Pretraining, Smart, draw_hidden, hide, sinusoids
+from envs.graphwalker.encoders.train import MODELS
 from ghar.errors import BadInput
 from tests.encoders.series import sample, series
 

@@ -23,14 +23,14 @@ from envs.graphwalker.frugal import (
     ranked,
 )
 from envs.graphwalker.selection import ScoredByFunction, WalkCase
+from envs.graphwalker.selectors.generated import play
+from envs.graphwalker.selectors.protocol import Shots
+from envs.graphwalker.selectors.search import lazy
 from envs.rollout import Job, rollout
 from envs.scene import Scene
 from envs.views.gym_view import GymView
 from ghar.episode import Completion
 from ghar.errors import BadInput
-from ghar.selectors.generated import play
-from ghar.selectors.protocol import Shots
-from ghar.selectors.search import lazy
 from tests.selectors.walks import links, soft_coverage
 
 SEEDS = st.integers(0, 10**6)

@@ -23,15 +23,15 @@ from envs.graphwalker.selection import (
     walk_scene,
 )
 from envs.graphwalker.selection_game import CANDIDATE, WALK, WalkGame, demo_walks, greedy_action
+from envs.graphwalker.selectors import graphwalker
+from envs.graphwalker.selectors.drive import drive
+from envs.graphwalker.selectors.protocol import Selection, Shots
+from envs.graphwalker.selectors.search import greedy, lazy
 from envs.rollout import Job, rollout
 from envs.views.gym_view import GymView
 from envs.views.pettingzoo_view import aec
 from ghar.episode import Act, Completion, Retrieve
 from ghar.errors import BadInput
-from ghar.selectors import graphwalker
-from ghar.selectors.drive import drive
-from ghar.selectors.protocol import Selection, Shots
-from ghar.selectors.search import greedy, lazy
 from tests.selectors.walks import HashScorer, links, make_world, play, soft_coverage
 
 MEASURED = pytest.mark.parametrize("measured", [True, False])

@@ -14,7 +14,7 @@ import torch
 from benchmarks import patient_graph as bench_patient_graph
 from benchmarks.result import tell
 from envs.graphwalker import series
-from ghar.encoders.train import PUBLISHED
+from envs.graphwalker.encoders.train import PUBLISHED
 from ghar.errors import BadInput
 from launch.entry import load
 from launch.train_encoder import run

@@ -15,13 +15,13 @@ from typing import Any
 
 from envs.ehr_rag.event_replies import parse_label_number, parse_move, parse_search
 from envs.exprag.options import parse_options, parse_scores
+from envs.graphwalker.selectors.self_rated import rating
 from envs.kare.episode import parse_both
 from envs.kare.expert_chains import read_chain
 from ghar.data.cohort import Task
 from ghar.episode import Parsed
 from ghar.llm.asking import Unreadable
 from ghar.llm.parsing import parse_label
-from ghar.selectors.self_rated import rating
 
 YES_NO, STAYS = ("no", "yes"), tuple(str(i) for i in range(10))
 CHAIN = "1. Patient: heart failure, third stay this year.\n5. Conclusion: the risk is high."

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.graphwalker.prefix import PlainScorer, PrefixScorer
 from ghar.llm.hf import HFEngine
-from ghar.llm.prefix import PlainScorer, PrefixScorer
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
 
 PIECE = st.lists(st.integers(2, 63), min_size=1, max_size=5).map(tuple)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from envs.graphwalker.prefix import CachedScorer, CachingEngine, PlainScorer
 from envs.rollout import Job, rollout
 from ghar.episode import Completion
 from ghar.errors import BadInput
@@ -20,7 +21,6 @@ from ghar.llm import canary
 from ghar.llm.engine import Request, StreamingEngine
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
-from ghar.llm.prefix import CachedScorer, CachingEngine, PlainScorer
 from ghar.llm.vllm_build import VLLMSettings
 from rewards.compose import EpisodeReward
 from tests.envs.parts import Corpus, make_case, make_episodes

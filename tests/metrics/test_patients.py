@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from envs.exprag.agreement import agreement
 from envs.exprag.numbers import compare_questions, question_summary, set_scores
+from envs.graphwalker.texts import text_scores
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval, paired_difference, ratio_interval, resample_weights
 from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import compare, policy_summary
 from ghar.metrics.retrieval import when_to_retrieve
 from ghar.metrics.scores import class_f1, classification
-from ghar.metrics.texts import text_scores
 
 DRAW: dict[str, Any] = {"seed": 3, "resamples": 40}
 clusters = st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9).map(float)), min_size=1, max_size=12)

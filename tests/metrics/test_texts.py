@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.graphwalker.texts import bleu, exact_match, rouge_l, rouge_n, text_scores, tokens
 from ghar.errors import BadInput
-from ghar.metrics.texts import bleu, exact_match, rouge_l, rouge_n, text_scores, tokens
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=9)
 

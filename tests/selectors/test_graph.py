@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
+from envs.graphwalker.selectors import neighbours
+from envs.graphwalker.selectors.cohorts import find_cohorts
+from envs.graphwalker.selectors.graph import PatientGraph, add, build_graph, symmetrised
+from envs.graphwalker.selectors.neighbours import k_nearest
 from ghar.arrays import unit_rows
 from ghar.errors import BadInput
 from ghar.ranking import DECIMALS
-from ghar.selectors import neighbours
-from ghar.selectors.cohorts import find_cohorts
-from ghar.selectors.graph import PatientGraph, add, build_graph, symmetrised
-from ghar.selectors.neighbours import k_nearest
 
 
 @st.composite
@@ -143,8 +143,8 @@ def gain(adjacency: np.ndarray, labels: np.ndarray, expected: np.ndarray) -> flo
 
 @pytest.mark.parametrize("method", ["leiden", "louvain", "released"])
 def test_neither_moving_a_patient_nor_joining_two_cohorts_would_be_better(method: str) -> None:
-    """What each method maximises, evaluated as written in ghar/selectors/cohorts.py; Louvain promises no more than that
-    no two cohorts should be one (Traag et al. 2019)."""
+    """What each method maximises, evaluated as written in envs/graphwalker/selectors/cohorts.py; Louvain promises no
+    more than that no two cohorts should be one (Traag et al. 2019)."""
     vectors = np.random.default_rng(3).standard_normal((40, 6)).astype(np.float32)
     unit = unit_rows(vectors)
     starts, columns, cosines = symmetrised(*k_nearest(unit, unit, 3, first=0))

@@ -10,15 +10,15 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
+from envs.graphwalker.prefix import PlainScorer
+from envs.graphwalker.selectors import cone, graphwalker
+from envs.graphwalker.selectors.drive import drive
+from envs.graphwalker.selectors.prompt import Prompt
+from envs.graphwalker.selectors.protocol import Entropy, Labels, Perplexity, Say, Slopes, States
+from envs.graphwalker.selectors.scorer import EngineScorer
 from ghar.data.cohort import Task
 from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
-from ghar.llm.prefix import PlainScorer
-from ghar.selectors import cone, graphwalker
-from ghar.selectors.drive import drive
-from ghar.selectors.prompt import Prompt
-from ghar.selectors.protocol import Entropy, Labels, Perplexity, Say, Slopes, States
-from ghar.selectors.scorer import EngineScorer
 from tests.selectors.walks import make_world
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
 

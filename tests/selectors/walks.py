@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ghar.data.tasks.samples import TimeSeriesSample
-from ghar.selectors.graph import build_graph
-from ghar.selectors.protocol import (
+from envs.graphwalker.selectors.graph import build_graph
+from envs.graphwalker.selectors.protocol import (
     Ask,
     Effort,
     Entropy,
@@ -28,7 +27,8 @@ from ghar.selectors.protocol import (
     States,
     allowed_for,
 )  # fmt: skip
-from ghar.selectors.search import Measure
+from envs.graphwalker.selectors.search import Measure
+from ghar.data.tasks.samples import TimeSeriesSample
 
 FEATURES = ("VITAL/heart rate", "VITAL/glucose", "VITAL/ph")
 LABELS = ("no", "yes")

@@ -11,6 +11,7 @@ import pytest
 from envs.graphwalker.episode import WalkerCase
 from envs.graphwalker.settings import Settings
 from envs.graphwalker.system import build
+from envs.graphwalker.texts import text_scores
 from envs.play import play, stage_of
 from envs.records import Records
 from envs.system import Reader, System
@@ -19,7 +20,6 @@ from ghar.errors import BadInput
 from ghar.llm.engines import served
 from ghar.llm.models import load_backbone
 from ghar.llm.policy import EnginePolicy, Policy
-from ghar.metrics.texts import text_scores
 from launch.entry import check, load
 
 OWN = ("system=graphwalker", "task=medqa", "data=medqa", "system.k=2", "system.k_g=3", "threads=1")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from envs.graphwalker.practice import CASES, Material, made_up, material_of
+from envs.graphwalker.selectors.rare_items import items_of
 from envs.graphwalker.system import build
 from envs.records import Records
 from envs.system import Practice
 from ghar.data.cohort import Sample
 from ghar.episode import Act, Reply
-from ghar.selectors.rare_items import items_of
 from launch.entry import load
 
 

@@ -12,11 +12,13 @@ from typing import Any, get_args
 import pytest
 
 from envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples
+from envs.graphwalker.encoders.train import Training
 from envs.graphwalker.episode import SelectorSpec, WalkerCase
 from envs.graphwalker.pool import Material, cut_to
 from envs.graphwalker.react import ROLES
 from envs.graphwalker.report import sections
 from envs.graphwalker.rule import shares
+from envs.graphwalker.selectors.protocol import Name
 from envs.graphwalker.series import series_material
 from envs.graphwalker.settings import Settings
 from envs.graphwalker.system import assemble, build, examples
@@ -24,14 +26,12 @@ from envs.play import play, stage_of
 from envs.records import Records
 from envs.system import WORDS, Reader, System
 from ghar.config import Config
-from ghar.encoders.train import Training
 from ghar.episode import Act, Episode, Reply
 from ghar.errors import BadInput
 from ghar.llm.engines import served
 from ghar.llm.models import load_backbone
 from ghar.llm.policy import EnginePolicy
 from ghar.metrics.runfolder import RunFolder
-from ghar.selectors.protocol import Name
 from launch.entry import check, load
 from tests.selectors.walks import HashScorer
 

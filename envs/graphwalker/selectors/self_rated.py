@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from ghar.selectors.protocol import Pool, Query, Say, Shots, Walk
-from ghar.selectors.search import Measure
+from envs.graphwalker.selectors.protocol import Pool, Query, Say, Shots, Walk
+from envs.graphwalker.selectors.search import Measure
 
 SCALE = tuple(str(n) for n in range(11))
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from envs.graphwalker.selectors.cohorts import Method, find_cohorts
+from envs.graphwalker.selectors.neighbours import k_nearest, merge
 from ghar.arrays import load_arrays, save_arrays, unit_rows
 from ghar.errors import BadInput
-from ghar.selectors.cohorts import Method, find_cohorts
-from ghar.selectors.neighbours import k_nearest, merge
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghar.selectors.protocol import Entropy, Pool, Query, Selection, Walk, best, cosines, nothing_shared
+from envs.graphwalker.selectors.protocol import Entropy, Pool, Query, Selection, Walk, best, cosines, nothing_shared
 
 CANDIDATES = 10  # of the paper
 

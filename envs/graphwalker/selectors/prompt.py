@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.graphwalker.selectors.protocol import Patient
 from ghar.data.cohort import Sample, Task
 from ghar.data.readers.questions import Question
 from ghar.data.tasks.samples import TimeSeriesSample
@@ -28,7 +29,6 @@ from ghar.errors import BadInput
 from ghar.llm.prompts import heads_of, quoted
 from ghar.llm.tokens import told_apart
 from ghar.plain import plain
-from ghar.selectors.protocol import Patient
 
 SHORTEST = 16  # tokens a record must be allowed at least
 END = "\n\n"  # of an example
