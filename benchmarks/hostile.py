@@ -19,10 +19,10 @@ from envs.graphwalker.selectors.self_rated import rating
 from envs.kare.coagent import read_guidelines
 from envs.kare.episode import parse_both, split_both
 from envs.kare.expert_chains import gives_away, read_chain
+from envs.kare.graph.answers import read_triples
+from envs.kare.graph.summaries import read_summary, read_theme_summary
 from ghar.data.cohort import Task
 from ghar.episode import as_text
-from ghar.kg.construct.answers import read_triples
-from ghar.kg.summaries import read_summary, read_theme_summary
 from ghar.llm.api_wire import named_choice, read_answer
 from ghar.llm.asking import Unreadable
 from ghar.llm.parsing import parse_choice, parse_label, parse_path_ids, parse_queries, parse_query

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from envs.kare.retrieval.dgra import PAPER, RELEASED, CommunityArrays, DgraSettings, select
+from envs.kare.retrieval.patient_graph import PatientGraph
 from ghar.progress import track
-from ghar.retrieval.dgra import PAPER, RELEASED, CommunityArrays, DgraSettings, select
-from ghar.retrieval.patient_graph import PatientGraph
 
 COMMUNITIES, ENTITIES, DIMENSION = 60_000, 200_000, 1024
 BANDS = ((0.684, 1, 20), (0.957, 20, 150), (1.0, 150, 2000))  # share of communities up to here, triples from, below

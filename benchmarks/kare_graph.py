@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ghar.kg.construct.build import SIMILAR
-from ghar.kg.construct.concepts import ConceptSets
-from ghar.kg.construct.near_duplicates import keep_different
+from envs.kare.graph.build import SIMILAR
+from envs.kare.graph.concepts import ConceptSets
+from envs.kare.graph.near_duplicates import keep_different
 from ghar.kg.paths import PathGraph, PathSearch, make_path_graph
 from ghar.progress import track
 
@@ -80,7 +80,7 @@ def filter_sets(sets: ConceptSets) -> dict[str, Any]:
 
 
 def keep_directly(sets: ConceptSets, threshold: int) -> np.ndarray:
-    """The rule of ghar/kg/construct/near_duplicates.py, every pair compared."""
+    """The rule of envs/kare/graph/near_duplicates.py, every pair compared."""
     hot = np.zeros((len(sets), len(sets.names)), np.float32)
     hot[np.repeat(np.arange(len(sets)), np.diff(sets.start)), sets.concept] = 1
     size = hot.sum(axis=1)

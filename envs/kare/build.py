@@ -18,30 +18,30 @@ from typing import Any
 
 import numpy as np
 
+from envs.kare.graph.abstracts import Abstracts, read_abstracts
+from envs.kare.graph.build import ConstructSpec, construct
+from envs.kare.graph.clusters import THRESHOLDS, Clusters, cluster, rewrite
+from envs.kare.graph.communities import Communities, detect
+from envs.kare.graph.concepts import ConceptSets, concept_sets
+from envs.kare.graph.scripted import scripted_extractor
+from envs.kare.graph.scripted_summaries import reply as scripted_summary
+from envs.kare.graph.summaries import summarise
+from envs.kare.graph.themes import Theme, theme_of
+from envs.kare.graph.triples import SOURCES, ConceptGraphs
+from envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
+from envs.kare.retrieval.community_index import FORMAT as INDEX_FORMAT
+from envs.kare.retrieval.community_index import CommunityIndex, build_index
+from envs.kare.retrieval.patient_graph import ConceptNodes, concept_nodes
 from envs.kare.settings import Settings, sizes
 from envs.records import Records
 from ghar.config import Config
-from ghar.data.readers.abstracts import Abstracts, read_abstracts
 from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
-from ghar.kg.clusters import THRESHOLDS, Clusters, cluster, rewrite
-from ghar.kg.communities import Communities, detect
-from ghar.kg.construct.build import ConstructSpec, construct
-from ghar.kg.construct.concepts import ConceptSets, concept_sets
-from ghar.kg.construct.scripted import scripted_extractor
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.paths import path_graph_of
-from ghar.kg.scripted_summaries import reply as scripted_summary
-from ghar.kg.summaries import summarise
-from ghar.kg.themes import Theme, theme_of
-from ghar.kg.triples import SOURCES, ConceptGraphs
 from ghar.kg.umls import Umls
 from ghar.llm.engines import engine_key, named_engine
-from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
-from ghar.retrieval.community_index import FORMAT as INDEX_FORMAT
-from ghar.retrieval.community_index import CommunityIndex, build_index
 from ghar.retrieval.encoders import Encoder, HashingEncoder
-from ghar.retrieval.patient_graph import ConceptNodes, concept_nodes
 from ghar.seal import sound
 from ghar.storage import new_folder
 

@@ -13,15 +13,15 @@ from itertools import groupby
 import numpy as np
 
 from envs.case import topics_of
+from envs.kare.context import base_context
 from envs.kare.corpus import Names
 from envs.kare.episode import KareCase
+from envs.kare.retrieval.similar import SimilarPatients
 from ghar.config import Env
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.splits import Splits
-from ghar.data.views.context import base_context
 from ghar.data.views.visits import TextView, visit_lists
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.similar import SimilarPatients
 
 ASKED = 256  # patients whose contexts are encoded together
 UNCUT = 10**9  # tokens: an encoder cuts its text itself

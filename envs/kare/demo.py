@@ -15,27 +15,27 @@ from envs.case import topics_of
 from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
 from envs.kare.corpus import Names
 from envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
+from envs.kare.graph.clusters import Clusters
+from envs.kare.graph.communities import detect
+from envs.kare.graph.scripted_summaries import reply
+from envs.kare.graph.summaries import summarise
+from envs.kare.graph.themes import READMISSION
+from envs.kare.graph.triples import ConceptGraphs, Triple, concept_name, make_triple, union
+from envs.kare.retrieval.community_corpus import CommunityCorpus, SelectCommunities
+from envs.kare.retrieval.community_index import build_index
+from envs.kare.retrieval.dgra import PAPER
+from envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
 from envs.scene import Scene
 from envs.system import words
 from ghar.data.cohort import Sample
 from ghar.data.tasks.next_visit import kare_samples
 from ghar.data.views.visits import visit_lists
 from ghar.disk import cache_of
-from ghar.kg.clusters import Clusters
-from ghar.kg.communities import detect
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import link_codes
 from ghar.kg.primekg import open_primekg
-from ghar.kg.scripted_summaries import reply
-from ghar.kg.summaries import summarise
-from ghar.kg.themes import READMISSION
-from ghar.kg.triples import ConceptGraphs, Triple, concept_name, make_triple, union
 from ghar.llm.scripted import ScriptedEngine
-from ghar.retrieval.community_corpus import CommunityCorpus, SelectCommunities
-from ghar.retrieval.community_index import build_index
-from ghar.retrieval.dgra import PAPER
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.patient_graph import concept_nodes, patient_graph
 
 SPEC = KareSpec("compact", "beside", tokens=96)
 SAMPLES, TOP_N, RUNS, LARGEST, WIDTH = 64, 3, 2, 5, 64  # cases, communities a patient, runs of Leiden, its end, vectors

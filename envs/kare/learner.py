@@ -10,6 +10,7 @@ from typing import Any
 
 from envs.kare.coagent import CoagentSpec, Guidelines, learn_guidelines
 from envs.kare.episode import KareCase
+from envs.kare.graph.considerations import considerations_of
 from envs.kare.methods import Player, method_of
 from envs.kare.scripted_critic import reply as scripted_critic
 from envs.kare.settings import Settings
@@ -19,7 +20,6 @@ from envs.rollout import Corpus
 from envs.system import Variant
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Episode
-from ghar.kg.considerations import considerations_of
 from ghar.llm.engines import engine_key, named_engine
 from ghar.llm.policy import Policy
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 from envs.kare.episode import KareCase, Prompts, both_prompt, join_both, knowledge_text, label_prompt, reason_prompt
 from envs.kare.expert_chains import Chain, Chains, write_chains
+from envs.kare.graph.considerations import considerations_of
 from envs.kare.methods import LooksUp, Player, look_up
 from envs.kare.rule import belief
 from envs.kare.scripted_expert import scripted_expert
@@ -29,7 +30,6 @@ from envs.rollout import Corpus
 from envs.system import Pairs
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Retrieve
-from ghar.kg.considerations import considerations_of
 from ghar.llm.engines import engine_key, named_engine
 from ghar.progress import track
 

@@ -31,10 +31,10 @@ from typing import Literal
 
 from envs.kare.corpus import SearchAbstracts
 from envs.kare.episode import KareCase, KareEpisodes, KareSpec, Prompts, Reasoning
+from envs.kare.retrieval.community_corpus import SelectCommunities
 from envs.kare.settings import Settings
 from envs.system import Variant
 from ghar.episode import EpisodeGenerator, Retrieve
-from ghar.retrieval.community_corpus import SelectCommunities
 
 LooksUp = Literal["communities", "abstracts", "nothing"]
 RULE = "rule"  # of System.fixed

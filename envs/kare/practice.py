@@ -27,6 +27,7 @@ from envs.kare.corpus import KareCorpus, Names, equations
 from envs.kare.episode import KareCase, join_both
 from envs.kare.expert_chains import expert_prompt, read_chain
 from envs.kare.methods import Method, Player, look_up
+from envs.kare.retrieval.community_corpus import SelectCommunities
 from envs.kare.rule import Belief, belief
 from envs.kare.scripted_expert import scripted_expert
 from envs.kare.settings import Settings
@@ -38,7 +39,6 @@ from ghar.data.demo import story
 from ghar.data.demo.vocabulary import tail_words
 from ghar.data.demo.world import World
 from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
-from ghar.retrieval.community_corpus import SelectCommunities
 
 FORMAT = 2  # raise it when the exercises change
 SHARES = {"both": 0.75, "predict": 0.15, "reason": 0.1}  # of the exercises, by role

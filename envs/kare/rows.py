@@ -9,11 +9,11 @@ from typing import Any
 
 from envs.kare.episode import KareCase, KarePrediction
 from envs.kare.methods import method_of
+from envs.kare.retrieval.community_corpus import ChosenCommunity
+from envs.kare.retrieval.community_index import CommunityIndex
 from envs.system import Variant
 from ghar.episode import Episode, Passage
 from ghar.metrics.policy import policy_summary
-from ghar.retrieval.community_corpus import ChosenCommunity
-from ghar.retrieval.community_index import CommunityIndex
 
 NAMED = 12  # concepts of a community that are listed
 

@@ -22,10 +22,14 @@ from envs.kare.ceilings import kare_ceilings, law_of
 from envs.kare.coagent import Guidelines, advise
 from envs.kare.corpus import KareCorpus, Names, PatientGraphs, equations
 from envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
+from envs.kare.graph.considerations import considerations_of
+from envs.kare.graph.themes import theme_of
 from envs.kare.learner import Learner
 from envs.kare.lessons import School, look_up_all
 from envs.kare.methods import LABELS, LISTED, RULE, TUNED_RAG, LooksUp, Player, look_up, variants_of
 from envs.kare.practice import practice
+from envs.kare.retrieval.community_corpus import CommunityCorpus
+from envs.kare.retrieval.community_index import partitions
 from envs.kare.rows import Rows
 from envs.kare.rule import belief, rule_of
 from envs.kare.settings import Settings, contradictions, sizes
@@ -33,11 +37,7 @@ from envs.records import Records
 from envs.system import WORDS, Pairs, Practice, Reader, System, words
 from ghar.episode import Episode
 from ghar.errors import BadInput
-from ghar.kg.considerations import considerations_of
-from ghar.kg.themes import theme_of
 from ghar.kg.umls import Umls
-from ghar.retrieval.community_corpus import CommunityCorpus
-from ghar.retrieval.community_index import partitions
 from ghar.retrieval.encoders import load_encoder
 from rewards.compose import EpisodeReward
 from rewards.outcome import score_outcome

@@ -13,9 +13,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from envs.kare.graph.abstracts import read_abstracts
 from ghar.data.demo.abstracts import write_abstracts
 from ghar.data.demo.world import generate_world
-from ghar.data.readers.abstracts import read_abstracts
 from ghar.errors import BadInput
 
 ROWS = [

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.kare.context import base_context
 from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.tasks.ehrshot import ehrshot_samples
 from ghar.data.tasks.samples import EventSample, TimeSeriesSample
-from ghar.data.views.context import base_context
 from ghar.data.views.events import chunks, event_rows, event_text
 from ghar.data.views.series import time_series
 from ghar.errors import BadInput

@@ -9,11 +9,11 @@ import pytest
 
 from envs.ghar.practice import MISLED, TEACHER
 from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, believed, finding, grades_in
+from envs.kare.retrieval.community_index import CommunityPart
 from ghar.data.demo.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, Step
 from ghar.kg.metapaths import MetaPath
 from ghar.retrieval import own_past
-from ghar.retrieval.community_index import CommunityPart
 from ghar.retrieval.sources import Part
 from tests.envs.parts import make_case
 

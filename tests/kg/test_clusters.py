@@ -12,10 +12,10 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
+from envs.kare.graph.clusters import Clusters, choose_threshold, cluster, representatives, rewrite
+from envs.kare.graph.linkage import average_linkage
+from envs.kare.graph.triples import ConceptGraphs, Triple, union
 from ghar.errors import BadInput
-from ghar.kg.clusters import Clusters, choose_threshold, cluster, representatives, rewrite
-from ghar.kg.linkage import average_linkage
-from ghar.kg.triples import ConceptGraphs, Triple, union
 
 SEEDS = st.integers(0, 2**32 - 1)
 

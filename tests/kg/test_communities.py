@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.kare.graph import communities
+from envs.kare.graph.communities import Communities, detect
+from envs.kare.graph.triples import ConceptGraphs, Triple, union
 from ghar.errors import BadInput
-from ghar.kg import communities
-from ghar.kg.communities import Communities, detect
-from ghar.kg.triples import ConceptGraphs, Triple, union
 
 
 def graph(seed: int, entities: int, triples: int) -> ConceptGraphs:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.kare.graph.communities import Communities, detect
+from envs.kare.graph.scripted_summaries import FACT, PART, reply
+from envs.kare.graph.summaries import TOGETHER, Summaries, summarise
+from envs.kare.graph.themes import Theme
+from envs.kare.graph.triples import Triple, union
 from ghar.episode import Completion
-from ghar.kg.communities import Communities, detect
-from ghar.kg.scripted_summaries import FACT, PART, reply
-from ghar.kg.summaries import TOGETHER, Summaries, summarise
-from ghar.kg.themes import Theme
-from ghar.kg.triples import Triple, union
 from ghar.llm.engine import Request
 from ghar.llm.scripted import ScriptedEngine
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from envs.kare.graph.considerations import considerations_of
+from envs.kare.graph.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, THEMES, Theme, theme_of
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.errors import BadInput
-from ghar.kg.considerations import considerations_of
-from ghar.kg.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, THEMES, Theme, theme_of
 
 
 def test_tasks_have_their_theme_by_either_name() -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.kare.graph.triples import SOURCES, ConceptGraphs, Triple, make_triple, union
 from ghar.errors import BadInput
-from ghar.kg.triples import SOURCES, ConceptGraphs, Triple, make_triple, union
 from ghar.seal import seal
 
 WORDS = st.sampled_from(["sepsis", "fever", "shock", "lactate"])

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.data.readers.abstracts import Abstracts, read_abstracts
+from envs.kare.graph.abstracts import Abstracts, read_abstracts
+from envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.episode import Retrieve
-from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.retrieval.encoders import HashingEncoder
 
 WORDS = ("gout", "heart failure", "warfarin", "sepsis", "anaemia", "metformin", "stroke")

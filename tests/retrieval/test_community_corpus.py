@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from envs.ghar.episode import GharEpisodes, GharSpec
+from envs.kare.graph.communities import Communities
+from envs.kare.graph.summaries import Summaries
+from envs.kare.graph.themes import Theme
+from envs.kare.retrieval import community_index
+from envs.kare.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
+from envs.kare.retrieval.community_index import CommunityIndex, build_index, partitions
+from envs.kare.retrieval.dgra import PAPER, RELEASED, select
+from envs.kare.retrieval.patient_graph import PatientGraph
 from envs.rollout import Job, rollout
 from ghar.episode import Act, Completion, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
-from ghar.kg.communities import Communities
-from ghar.kg.summaries import Summaries
-from ghar.kg.themes import Theme
 from ghar.llm.asking import Cost
-from ghar.retrieval import community_index
-from ghar.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
-from ghar.retrieval.community_index import CommunityIndex, build_index, partitions
-from ghar.retrieval.dgra import PAPER, RELEASED, select
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.patient_graph import PatientGraph
 from tests.envs.parts import make_case
 
 ENTITIES = ("asthma", "fever", "grade 7 course", "metformin", "sepsis")

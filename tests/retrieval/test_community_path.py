@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
+from envs.kare.graph.clusters import cluster, rewrite
+from envs.kare.graph.communities import detect
+from envs.kare.graph.scripted_summaries import reply
+from envs.kare.graph.summaries import summarise
+from envs.kare.graph.themes import READMISSION
+from envs.kare.graph.triples import Triple, union
+from envs.kare.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
+from envs.kare.retrieval.community_index import CommunityIndex, build_index
+from envs.kare.retrieval.dgra import PAPER
+from envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
 from ghar.data.cohort import Visit
-from ghar.kg.clusters import cluster, rewrite
-from ghar.kg.communities import detect
-from ghar.kg.scripted_summaries import reply
-from ghar.kg.summaries import summarise
-from ghar.kg.themes import READMISSION
-from ghar.kg.triples import Triple, union
 from ghar.llm.scripted import ScriptedEngine
-from ghar.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
-from ghar.retrieval.community_index import CommunityIndex, build_index
-from ghar.retrieval.dgra import PAPER
 from ghar.retrieval.encoders import HashingEncoder
-from ghar.retrieval.patient_graph import concept_nodes, patient_graph
 
 ENCODER = HashingEncoder(64)
 TOLD = {

@@ -12,10 +12,10 @@ import pytest
 from envs.kare import learner
 from envs.kare.coagent import CoagentSpec
 from envs.kare.episode import KareCase, join_both
+from envs.kare.graph.considerations import considerations_of
 from envs.records import Records
 from envs.system import WORDS, System, build
 from ghar.episode import Act, Completion, Episode, Evidence
-from ghar.kg.considerations import considerations_of
 from ghar.llm.engines import asking
 from ghar.llm.policy import EnginePolicy
 from launch.entry import load

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import envs.kare.build as kare_build
+from envs.kare.graph.scripted_summaries import reply as scripted_summary
 from envs.records import Records
 from envs.system import build
 from ghar.config import Config
 from ghar.errors import BadInput
-from ghar.kg.scripted_summaries import reply as scripted_summary
 from ghar.kg.umls import Umls
 from ghar.llm.scripted import ScriptedEngine
 from launch.entry import load

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from envs.grades import Knowledge
 from envs.kare.episode import KareCase
+from envs.kare.graph.considerations import considerations_of
 from envs.kare.rule import GradeRule, Seen, rule_belief
 from ghar.data.cohort import Task
 from ghar.episode import Act
-from ghar.kg.considerations import considerations_of
 
 TASK = Task("kare-readmission", "Back soon?", ("no", "yes"))
 CASE = KareCase("s", 1, 1, "now: disease gout; drug iron", "", ("disease gout", "drug iron"), TASK, 1)

@@ -16,6 +16,8 @@ from envs.kare.build import KareGraph
 from envs.kare.corpus import KareCorpus, PatientGraphs, equations
 from envs.kare.episode import KareCase, label_prompt, reason_prompt
 from envs.kare.methods import look_up
+from envs.kare.retrieval.community_corpus import ChosenCommunity, SelectCommunities
+from envs.kare.retrieval.patient_graph import patient_graph
 from envs.kare.settings import Settings
 from envs.kare.system import Kare
 from envs.records import Records
@@ -26,8 +28,6 @@ from ghar.errors import BadInput
 from ghar.llm.engine import Request
 from ghar.llm.engines import engine_key, named_engine
 from ghar.llm.scripted import ScriptedEngine
-from ghar.retrieval.community_corpus import ChosenCommunity, SelectCommunities
-from ghar.retrieval.patient_graph import patient_graph
 from launch.entry import load
 from tests.envs.kare.playing import TINY, built, played, rows_as_reported
 

@@ -1,7 +1,7 @@
 import pytest
 
-from ghar.kg.construct.answers import read_triples
-from ghar.kg.triples import Triple
+from envs.kare.graph.answers import read_triples
+from envs.kare.graph.triples import Triple
 from ghar.llm.asking import Unreadable
 
 GOUT, JOINT = Triple("gout", "is caused by", "urate"), Triple("urate", "harms", "joints")

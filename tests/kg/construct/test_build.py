@@ -4,18 +4,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ghar.data.readers.abstracts import Abstracts
+from envs.kare.graph.abstracts import Abstracts
+from envs.kare.graph.build import ConstructSpec, construct
+from envs.kare.graph.concepts import ConceptSets
+from envs.kare.graph.from_engine import Mentions, around
+from envs.kare.graph.scripted import scripted_extractor
+from envs.kare.graph.triples import ConceptGraphs, Triple
+from envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.episode import Completion
-from ghar.kg.construct.build import ConstructSpec, construct
-from ghar.kg.construct.concepts import ConceptSets
-from ghar.kg.construct.from_engine import Mentions, around
-from ghar.kg.construct.scripted import scripted_extractor
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.paths import path_graph_of
-from ghar.kg.triples import ConceptGraphs, Triple
 from ghar.llm.engine import Request
 from ghar.llm.scripted import ScriptedEngine
-from ghar.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.storage import Strings
 from tests.kg.graphs import TINY, graph_of
@@ -77,7 +77,7 @@ def told(graphs: ConceptGraphs, concept: str) -> set[Triple]:
 
 @pytest.fixture(autouse=True)
 def fewer_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ghar.kg.construct.build.SIMILAR", 2)  # visits of the test are small
+    monkeypatch.setattr("envs.kare.graph.build.SIMILAR", 2)  # visits of the test are small
 
 
 def test_three_sources_meet_in_one_graph(graph: KnowledgeGraph, corpus: AbstractCorpus, tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.kare.graph.concepts import ConceptSets, co_occurring, concept_sets
+from envs.kare.graph.near_duplicates import keep_different
 from ghar.data.cohort import Sample, Visit
 from ghar.errors import BadInput
-from ghar.kg.construct.concepts import ConceptSets, co_occurring, concept_sets
-from ghar.kg.construct.near_duplicates import keep_different
 
 DAY = datetime(2100, 1, 1)
 NAMES = {"ICD10CM/I10": "Hypertension", "ICD9CM/4019": "hypertension ", "DRUG/x": "X-ray; dye", "ICD10PCS/0": "???"}

@@ -3,11 +3,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.kg.construct.concepts import ConceptSets, co_occurring
-from ghar.kg.construct.from_engine import around
-from ghar.kg.construct.from_graph import graph_part
+from envs.kare.graph.concepts import ConceptSets, co_occurring
+from envs.kare.graph.from_engine import around
+from envs.kare.graph.from_graph import graph_part
+from envs.kare.graph.triples import Triple
 from ghar.kg.paths import PathSearch, make_path_graph
-from ghar.kg.triples import Triple
 
 NAMES = ["Gout", "Urate!", "Kidney", "Allopurinol", "Zyloprim brand", "Sand"]
 FACTS = [(1, 0, 0), (1, 1, 2), (3, 2, 0), (3, 3, 0), (2, 1, 1), (4, 4, 3)]

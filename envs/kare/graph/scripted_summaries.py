@@ -19,7 +19,7 @@ GRADE = re.compile(r"\bgrade \d+ course\b")  # the demo world's word for severit
 
 
 def reply(prompt: str) -> str:
-    """A summary for a prompt of ghar/kg/summaries.py; ValueError for another prompt.
+    """A summary for a prompt of envs/kare/graph/summaries.py; ValueError for another prompt.
 
     Sentences with a grade come first, then those with a term of the theme; without any of the two, the reply to a
     prompt with a theme is "NOT RELEVANT".

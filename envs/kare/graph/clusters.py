@@ -1,8 +1,8 @@
 """Names that mean the same become one: agglomerative clustering of embeddings (Section 3.1.2, Eq. 2, KARE).
 
 Average linkage over cosine distance, cut at the threshold with the best silhouette on a sample of the names. The
-sample's dendrogram comes from scipy, which needs all its distances; all names are clustered by ghar/kg/linkage.py,
-which is exact too and needs memory for the names only.
+sample's dendrogram comes from scipy, which needs all its distances; all names are clustered by linkage.py, which is
+exact too and needs memory for the names only.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from envs.kare.graph.linkage import average_linkage, sums_of
+from envs.kare.graph.triples import ConceptGraphs, Triple
 from ghar.arrays import unit_rows
 from ghar.errors import BadInput
-from ghar.kg.linkage import average_linkage, sums_of
-from ghar.kg.triples import ConceptGraphs, Triple
 from ghar.ranking import DECIMALS
 from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ghar.kg.construct.concepts import ConceptSets
-from ghar.kg.construct.from_engine import EnginePart, Library, corpus_part, model_part
-from ghar.kg.construct.from_graph import graph_part
-from ghar.kg.construct.near_duplicates import keep_different
+from envs.kare.graph.concepts import ConceptSets
+from envs.kare.graph.from_engine import EnginePart, Library, corpus_part, model_part
+from envs.kare.graph.from_graph import graph_part
+from envs.kare.graph.near_duplicates import keep_different
+from envs.kare.graph.triples import SOURCES, ConceptGraphs, union
 from ghar.kg.paths import PathGraph, PathSearch
-from ghar.kg.triples import SOURCES, ConceptGraphs, union
 from ghar.llm.engine import Engine
 from ghar.progress import progress
 

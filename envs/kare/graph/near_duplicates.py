@@ -18,7 +18,7 @@ from array import array
 
 import numpy as np
 
-from ghar.kg.construct.concepts import ConceptSets
+from envs.kare.graph.concepts import ConceptSets
 
 BITS = 512
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from envs.kare.graph.communities import Communities
+from envs.kare.graph.summaries import Summaries
+from envs.kare.graph.themes import Theme
+from envs.kare.retrieval.dgra import CommunityArrays
 from ghar.errors import BadInput
-from ghar.kg.communities import Communities
-from ghar.kg.summaries import Summaries
-from ghar.kg.themes import Theme
 from ghar.progress import progress
-from ghar.retrieval.dgra import CommunityArrays
 from ghar.retrieval.encoders import Encoder
 from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ghar.kg.construct.concepts import ConceptSets, co_occurring
+from envs.kare.graph.concepts import ConceptSets, co_occurring
+from envs.kare.graph.triples import Triple, concept_name
 from ghar.kg.paths import PathGraph, PathSearch, facts_along
-from ghar.kg.triples import Triple, concept_name
 from ghar.progress import track
 
 # What can become of a pair; one that is cut off may have been joined before.

@@ -13,9 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+from envs.kare.graph.triples import Triple, concept_name, make_triple
 from ghar.data.demo.graph import CARRIER, TARGET
 from ghar.kg.graph import KnowledgeGraph
-from ghar.kg.triples import Triple, concept_name, make_triple
 
 VERBS = (
     "takes a", "leads to a", "is given for", "should be avoided in", "is associated with", "is linked to",

@@ -11,14 +11,14 @@ from functools import cached_property
 
 import numpy as np
 
+from envs.kare.retrieval.community_index import CommunityIndex
+from envs.kare.retrieval.dgra import DgraSettings, Factors, select
+from envs.kare.retrieval.patient_graph import PatientGraph
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
-from ghar.retrieval.community_index import CommunityIndex
 from ghar.retrieval.dense import DenseIndex
-from ghar.retrieval.dgra import DgraSettings, Factors, select
 from ghar.retrieval.encoders import Encoder
 from ghar.retrieval.partition import WHOLE_GRAPH, merge
-from ghar.retrieval.patient_graph import PatientGraph
 
 
 @dataclass(frozen=True)

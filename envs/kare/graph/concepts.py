@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from envs.kare.graph.triples import concept_name
 from ghar.data.cohort import Sample
 from ghar.errors import BadInput
-from ghar.kg.triples import concept_name
 
 
 @dataclass(frozen=True, eq=False)

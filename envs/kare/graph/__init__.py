@@ -1,0 +1,1 @@
+"""KARE's knowledge graph from three sources, its communities and their summaries."""

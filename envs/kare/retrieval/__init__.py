@@ -1,0 +1,1 @@
+"""Retrieval of communities, of abstracts and of similar patients."""

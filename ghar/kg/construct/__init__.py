@@ -1,1 +1,0 @@
-"""KARE's knowledge graph from three sources: a biomedical graph, a corpus of abstracts, a language model."""
