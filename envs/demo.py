@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from envs.worlds.severity.world import World, generate_world, world_folder
 from ghar.data.cohort import Cohort
-from ghar.data.demo.world import World, generate_world, world_folder
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.disk import cache_of
 

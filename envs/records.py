@@ -10,17 +10,18 @@ from pathlib import Path
 
 import polars as pl
 
+from envs.worlds.cases.world import NAME as CASES
+from envs.worlds.cases.world import CasesTruth, cases_folder, generate_cases, load_cases
+from envs.worlds.histories.truth import LongTruth, load_truth
+from envs.worlds.histories.world import EVENTS, generate_long, long_folder
+from envs.worlds.severity.world import World, generate_world, load_world, world_folder
+from envs.worlds.source import read_source
 from ghar.config import Config, Data
 from ghar.data.audit import Exposure, exposure
-from ghar.data.cases.world import NAME as CASES
-from ghar.data.cases.world import CasesTruth, cases_folder, generate_cases, load_cases
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.demo.world import World, generate_world, load_world, world_folder
-from ghar.data.long.truth import LongTruth, load_truth
-from ghar.data.long.world import EVENTS, generate_long, long_folder
 from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.notes import Notes, read_notes
-from ghar.data.readers.source import origin, read_source
+from ghar.data.readers.source import origin
 from ghar.data.tasks.cards import TaskCard, card_of
 from ghar.data.tasks.label_files import label_file_card
 from ghar.data.tasks.splits import S, Splits
@@ -245,7 +246,7 @@ class Records:
             return read_notes(Path(folder), cache)
         if self.config.data.root is not None or self.own_world:
             return None
-        from ghar.data.demo.notes import write_notes  # only where summaries are generated
+        from envs.worlds.severity.notes import write_notes  # only where summaries are generated
 
         written = self.root.with_name(f"{self.root.name}-notes")
         write_notes(self.root, written)
@@ -254,7 +255,7 @@ class Records:
     @cached_property
     def phenotypes(self) -> dict[int, int] | None:
         """Which phenotype the habits of each stay's generated summary follow, for evaluation ONLY; None for others."""
-        from ghar.data.demo.notes import read_phenotypes
+        from envs.worlds.severity.notes import read_phenotypes
 
         if self.notes(None) is None:
             return None

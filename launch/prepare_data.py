@@ -19,8 +19,8 @@ def run(config: Config) -> None:
     import json
     import os
 
+    from envs.worlds.source import read_source
     from ghar.data.mapping import map_source
-    from ghar.data.readers.source import read_source
     from ghar.data.statistics import dataset_table, text
 
     cohort = read_source(config.data)

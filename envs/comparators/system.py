@@ -10,10 +10,10 @@ from envs.case import Case
 from envs.comparators.episode import AGENTS, ROLES, Comparators, Played, Spec
 from envs.comparators.rule import Rule
 from envs.comparators.settings import Method, Settings
-from envs.grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from envs.over_graph import CutCases, graph_corpus
 from envs.records import Records
 from envs.system import WORDS, System, Variant
+from envs.worlds.grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
 from rewards.compose import EpisodeReward
 from rewards.outcome import score_outcome

@@ -12,8 +12,8 @@ import polars as pl
 
 from envs.ehr_rag.episode import EventCase
 from envs.records import Records
+from envs.worlds.histories.truth import Gold
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.long.truth import Gold
 from ghar.data.tasks.cards import TaskCard
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.events import event_label

@@ -8,7 +8,7 @@ from envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_
 from envs.ehr_rag.ether import EtherSpec, EventCorpus
 from envs.scene import Scene
 from envs.system import words
-from ghar.data.demo.world import generate_world, world_folder
+from envs.worlds.severity.world import generate_world, world_folder
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels

@@ -26,8 +26,8 @@ from envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_mo
 from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.together import together
+from envs.worlds.histories.truth import Gold
 from ghar.data.cohort import Task
-from ghar.data.long.truth import Gold
 from ghar.data.tasks.cards import TaskCard
 from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, Reply, Step, as_text
 from ghar.llm.prompts import load_prompts

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from envs.ehr_rag.episode import EventPrediction, Lookup
-from ghar.data.long.story import critical
-from ghar.data.long.truth import Gold
+from envs.worlds.histories.story import critical
+from envs.worlds.histories.truth import Gold
 from ghar.episode import Act, Episode
 from ghar.metrics.bootstrap import mean_interval
 from rewards.evidence import Found

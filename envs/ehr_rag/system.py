@@ -24,8 +24,8 @@ from envs.ehr_rag.settings import Settings
 from envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
 from envs.records import Records
 from envs.system import WORDS, Reader, System, Variant
+from envs.worlds.histories.truth import LongTruth
 from ghar.config import Config
-from ghar.data.long.truth import LongTruth
 from ghar.episode import Episode, EpisodeGenerator
 from rewards.compose import EpisodeReward
 from rewards.evidence import score_evidence

@@ -11,7 +11,7 @@ from envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
 from envs.exprag.report_build import index_reports, queries_of
 from envs.exprag.report_corpus import ReportCorpus
 from envs.scene import Scene
-from ghar.data.demo.notes import write_notes
+from envs.worlds.severity.notes import write_notes
 from ghar.data.readers.notes import read_notes
 from ghar.disk import cache_of
 from ghar.retrieval.experience import make_finder

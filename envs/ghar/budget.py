@@ -10,8 +10,8 @@ import numpy as np
 from envs.case import Case
 from envs.ghar.settings import Settings
 from envs.records import Records
-from ghar.data.demo.budget import accuracy_at, budget_curve
-from ghar.data.demo.ceilings import TASKS
+from envs.worlds.severity.budget import accuracy_at, budget_curve
+from envs.worlds.severity.ceilings import TASKS
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 

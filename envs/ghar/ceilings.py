@@ -3,7 +3,7 @@
 A predictor that reads perfectly everything an episode can show it, and asks by name ("disease <name>", "drug <name>",
 "gene <name>"; NI asks with the record itself), knows the severity of a rare entity exactly where the row that states it
 comes up. Each look-up is made with the run's own retriever; what is known turns into an expected accuracy by the
-world's law (ghar/data/demo/ceilings.py).
+world's law (envs/worlds/severity/ceilings.py).
 
     retrieval  every partition, as many rounds as needed: all rare entities.
     nm         the same without meta-paths: rows among the best `top_n` of the whole graph.
@@ -22,12 +22,12 @@ import numpy as np
 
 from envs.case import Case
 from envs.ghar.episode import GharEpisodes, first_words, room_of_summary
-from envs.grades import RELATIONS
 from envs.rollout import Corpus
-from ghar.data.demo.ceilings import knowing, rare_numbers
-from ghar.data.demo.graph import DISPLAY, TARGET
-from ghar.data.demo.source_ceilings import source_ceilings
-from ghar.data.demo.world import World, ceilings, truth_of
+from envs.worlds.grades import RELATIONS
+from envs.worlds.severity.ceilings import knowing, rare_numbers
+from envs.worlds.severity.graph import DISPLAY, TARGET
+from envs.worlds.severity.source_ceilings import source_ceilings
+from envs.worlds.severity.world import World, ceilings, truth_of
 from ghar.episode import Evidence, Retrieve
 from ghar.kg.metapaths import MetaPath
 
@@ -56,7 +56,7 @@ def ghar_ceilings(
 
     seen: visits whose labels a learner was trained on, and whose reports may be shown. In a world of further sources
     also those of every subset of sources, as "training+graph". The ablations' are left out where the partitions are
-    not the graph's meta-paths. Raises BadInput as `ghar.data.demo.world.ceilings` does.
+    not the graph's meta-paths. Raises BadInput as `envs.worlds.severity.world.ceilings` does.
     """
     ids = [case.visit_id for case in cases]
     found = ceilings(world.root, ids, task, seen=seen)

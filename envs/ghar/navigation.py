@@ -23,7 +23,7 @@ from envs.ghar.teacher import Knowledge, ScriptedTeacher, believed, finding, gra
 from envs.scene import Paused, Scene
 from envs.views.games import only_waiting, within
 from envs.views.spaces import Allowed, masked
-from ghar.data.demo.graph import TARGET
+from envs.worlds.severity.graph import TARGET
 from ghar.episode import Act, Completion, Evidence, Passage, Retrieve
 from ghar.llm.policy import Policy
 from ghar.retrieval.partition import merge

@@ -23,14 +23,14 @@ from envs.case import build_cases, topics_of
 from envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
 from envs.ghar.knowledge import RELATIONS, label_rule, topic_of
 from envs.ghar.teacher import TOLD, Habits, Knowledge, ScriptedTeacher
-from envs.grades import follows, pointer_codes, with_pointers
 from envs.play import Stage, play
 from envs.records import Records
 from envs.rollout import Corpus, derive_seed
 from envs.system import Exercises, Practice, Variant, words
+from envs.worlds.grades import follows, pointer_codes, with_pointers
+from envs.worlds.severity import story
+from envs.worlds.severity.vocabulary import tail_words
 from ghar.data.cohort import Sample, Visit
-from ghar.data.demo import story
-from ghar.data.demo.vocabulary import tail_words
 from ghar.episode import Episode, Evidence, Passage, Retrieve, RetrieveFor
 from ghar.kg.graph import KnowledgeGraph
 

@@ -24,15 +24,15 @@ from envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
 from envs.ghar.rows import Rows
 from envs.ghar.settings import Settings
 from envs.ghar.teacher import ScriptedTeacher
-from envs.grades import pointers
 from envs.over_graph import CutCases
 from envs.records import Records
 from envs.rollout import Corpus
 from envs.scene import Scene
 from envs.sources import lacking, open_sources
 from envs.system import WORDS, Decisions, Shaping, System, Variant
+from envs.worlds.grades import pointers
+from envs.worlds.severity.world import World
 from ghar.config import Config
-from ghar.data.demo.world import World
 from ghar.episode import Episode
 from ghar.llm.policy import OppositePolicy
 from rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_episode

@@ -130,7 +130,7 @@ def abstracts_of(records: Records, own: Settings) -> Abstracts | None:
         return read_abstracts(Path(own.abstracts), cache)
     if records.world is None:
         return None
-    from ghar.data.demo.abstracts import write_abstracts  # only where patients are generated
+    from envs.worlds.severity.abstracts import write_abstracts  # only where patients are generated
 
     folder = records.world.root.with_name(f"{records.world.root.name}-abstracts")
     write_abstracts(records.world.root, folder)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from envs.grades import Knowledge, reading_of
 from envs.kare.episode import KareCase
-from ghar.data.demo import story
+from envs.worlds.grades import Knowledge, reading_of
+from envs.worlds.severity import story
 
 
 def law_of(task: str) -> np.ndarray | None:

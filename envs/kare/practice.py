@@ -5,7 +5,7 @@ writing down line by line what it found, concluding. The demo's model gets that 
 starts. Its patients are made up: a training patient's prompt in disguise. Every rare name becomes one of the graph that
 no patient has, the common ones change places, and every grade that is stated is drawn anew, one for each entity and
 prompt. So what is rare can only be read, what the context states of a common entity is as misleading as a textbook
-(ghar/data/demo/story.py) and its grade has to be known by heart, and no grade of a rare entity can be remembered. The
+(worlds/severity/story.py) and its grade has to be known by heart, and no grade of a rare entity can be remembered. The
 outcome follows from the new grades by the world's law; chains are those of the expert (scripted_expert.py).
 """
 
@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from envs.grades import reading_of
 from envs.kare.cases import UNCUT
 from envs.kare.corpus import KareCorpus, Names, equations
 from envs.kare.episode import KareCase, join_both
@@ -35,9 +34,10 @@ from envs.play import Stage, play
 from envs.records import Records
 from envs.rollout import derive_seed
 from envs.system import Exercises, Practice, Variant, words
-from ghar.data.demo import story
-from ghar.data.demo.vocabulary import tail_words
-from ghar.data.demo.world import World
+from envs.worlds.grades import reading_of
+from envs.worlds.severity import story
+from envs.worlds.severity.vocabulary import tail_words
+from envs.worlds.severity.world import World
 from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
 
 FORMAT = 2  # raise it when the exercises change

@@ -8,12 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.case import topics_of
-from envs.grades import POSITIVE_FROM, RELATIONS, Knowledge, SpreadRule, exact_knowledge, finding, follows, reading_of
 from envs.kare.corpus import Names
 from envs.kare.episode import KareCase, join_both
 from envs.records import Records
-from ghar.data.demo import story
-from ghar.data.demo.world import World
+from envs.worlds.grades import (
+    POSITIVE_FROM,
+    RELATIONS,
+    Knowledge,
+    SpreadRule,
+    exact_knowledge,
+    finding,
+    follows,
+    reading_of,
+)
+from envs.worlds.severity import story
+from envs.worlds.severity.world import World
 from ghar.episode import Act, Completion
 
 

@@ -1,7 +1,7 @@
 """The demo's expert for KARE's chains: a fixed rule that stands where the paper has Claude 3.5 Sonnet.
 
 It knows the grades of the common conditions and drugs, as a large model would, reads those of the others in the
-retrieved knowledge, and reasons by the demo world's own law (ghar/data/demo/story.py): the highest grade decides. So
+retrieved knowledge, and reasons by the demo world's own law (worlds/severity/story.py): the highest grade decides. So
 the five parts of a chain (prompts/expert/chain.txt) are: what of the record it knows; what the knowledge states of the
 rest, name by name, and over which target; the similar patients' outcomes; the highest grade; the answer. Its confidence
 falls where the context does not state a grade that it needs, and where its law and the label disagree.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from envs.grades import Knowledge, Reading, finding, hop, reading_of
+from envs.worlds.grades import Knowledge, Reading, finding, hop, reading_of
 
 SECTION = re.compile(r"(?m)^# (.+)$")
 

@@ -15,7 +15,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from envs.grades import follows
 from envs.kare.build import KareGraph, abstracts_of, build_communities
 from envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
 from envs.kare.ceilings import kare_ceilings, law_of
@@ -35,6 +34,7 @@ from envs.kare.rule import belief, rule_of
 from envs.kare.settings import Settings, contradictions, sizes
 from envs.records import Records
 from envs.system import WORDS, Pairs, Practice, Reader, System, words
+from envs.worlds.grades import follows
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.kg.umls import Umls

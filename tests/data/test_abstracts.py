@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from envs.kare.graph.abstracts import read_abstracts
-from ghar.data.demo.abstracts import write_abstracts
-from ghar.data.demo.world import generate_world
+from envs.worlds.severity.abstracts import write_abstracts
+from envs.worlds.severity.world import generate_world
 from ghar.errors import BadInput
 
 ROWS = [

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.records import Records
-from ghar.data.cases import story
-from ghar.data.cases.story import COURSES, EXACT, Person, ceilings, draw_courses, draw_person, told_by
-from ghar.data.cases.world import LABELS, generate_cases, load_cases
+from envs.worlds.cases import story
+from envs.worlds.cases.story import COURSES, EXACT, Person, ceilings, draw_courses, draw_person, told_by
+from envs.worlds.cases.world import LABELS, generate_cases, load_cases
 from ghar.errors import BadInput
 from launch.entry import load
 

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
+from envs.worlds.severity import World, generate_world
 from ghar.data.cohort import Cohort
-from ghar.data.demo import World, generate_world
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.stays import make_samples
 from ghar.kg.linking import link_codes

@@ -19,9 +19,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from envs.worlds.severity.notes import write_notes
+from envs.worlds.severity.world import generate_world
 from ghar.config import Data
-from ghar.data.demo.notes import write_notes
-from ghar.data.demo.world import generate_world
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.notes import read_notes

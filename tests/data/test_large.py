@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from ghar.data.demo import generate_world
+from envs.worlds.severity import generate_world
 from ghar.data.readers import events, tables
 from ghar.data.readers.cache import load_cohort, save_cohort
 from ghar.data.readers.meds import read_meds

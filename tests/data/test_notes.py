@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from envs.exprag.discharge_items import diagnoses, instructions, medications
-from ghar.data.demo.notes import write_notes
-from ghar.data.demo.world import generate_world
+from envs.worlds.severity.notes import write_notes
+from envs.worlds.severity.world import generate_world
 from ghar.data.readers.notes import read_notes
 from ghar.data.sections import split_sections
 from ghar.errors import BadInput

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.data.demo.notes import write_notes
-from ghar.data.demo.world import generate_world
+from envs.worlds.severity.notes import write_notes
+from envs.worlds.severity.world import generate_world
 from ghar.data.headings import HEAD, HEADINGS
 from ghar.data.sections import (
     PARTS,

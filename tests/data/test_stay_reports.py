@@ -10,9 +10,9 @@ import pytest
 
 from envs.exprag.report_build import index_reports
 from envs.exprag.report_texts import text_scores
+from envs.worlds.severity.notes import write_notes
+from envs.worlds.severity.world import generate_world
 from ghar.data.cohort import Cohort
-from ghar.data.demo.notes import write_notes
-from ghar.data.demo.world import generate_world
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import NEVER, Notes, read_notes
 from ghar.data.sections import split_sections

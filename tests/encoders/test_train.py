@@ -14,9 +14,9 @@ from envs.graphwalker.encoders import train as training_module
 from envs.graphwalker.encoders.embeddings import Embeddings, Name, digest, embed, embed_texts
 from envs.graphwalker.encoders.train import Encoder, Neural, Training, train_encoder
 from envs.graphwalker.selectors.graph import build_graph
+from envs.worlds.severity import generate_world
+from envs.worlds.severity.charts import charted_world
 from ghar.data.cohort import Task
-from ghar.data.demo import generate_world
-from ghar.data.demo.charts import charted_world
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.series import series_samples

@@ -16,7 +16,7 @@ from envs.ghar.knowledge import topic_of
 from envs.ghar.practice import RedrawnGrades, base_knowledge, made_up_samples, practice, teacher_knowledge
 from envs.ghar.teacher import grades_in
 from envs.records import Records
-from ghar.data.demo import story
+from envs.worlds.severity import story
 from ghar.episode import Act, Evidence, Passage, Retrieve
 
 COUNT = 300

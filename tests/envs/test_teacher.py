@@ -10,7 +10,7 @@ import pytest
 from envs.ghar.practice import MISLED, TEACHER
 from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, believed, finding, grades_in
 from envs.kare.retrieval.community_index import CommunityPart
-from ghar.data.demo.graph import QUALIFIERS
+from envs.worlds.severity.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, Step
 from ghar.kg.metapaths import MetaPath
 from ghar.retrieval import own_past

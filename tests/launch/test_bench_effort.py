@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.effort import ExactReader, effort
 from envs.graphwalker.selectors.protocol import Entropy, Labels, Patient
-from ghar.data.cases.story import COURSES, EXACT, Person
+from envs.worlds.cases.story import COURSES, EXACT, Person
 
 
 def patient(number: int, text: str, label: int) -> Patient:

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ghar.data.readers.source import read_source
+from envs.worlds.source import read_source
 from ghar.data.tasks.visits import VISIT_TASKS
 from trainers.evaluate import evaluate
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from envs.kare.graph.triples import Triple, concept_name, make_triple
-from ghar.data.demo.graph import CARRIER, TARGET
+from envs.worlds.severity.graph import CARRIER, TARGET
 from ghar.kg.graph import KnowledgeGraph
 
 VERBS = (

@@ -33,27 +33,17 @@ def origin(data: Data) -> Mark:
 
 
 def read_source(data: Data, *, charts: bool = True) -> Cohort:
-    """Read the tables under data.root with the reader of data.name; data=demo generates them first.
+    """Read the tables under data.root with the reader of data.name.
 
-    `charts=False` leaves out chart measurements, where the source keeps them in tables of their own; the demo world
-    gets them only when they are asked for. What data.more names comes with the charts.
+    `charts=False` leaves out chart measurements, where the source keeps them in tables of their own. What data.more
+    names comes with the charts.
     Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
     """
     cache = Path(data.cache)
     if data.more and data.name not in ("mimic4", "demo"):
         raise BadInput(f"data.more={list(data.more)} are tables of MIMIC-IV, not of data={data.name}: leave it out.")
     if data.root is None:
-        if data.name != "demo":
-            raise BadInput(f"data={data.name} reads real tables: set data.root to their folder, or choose data=demo.")
-        from ghar.data.demo.charts import charted_world  # only where patients are generated
-        from ghar.data.demo.world import generate_world, world_folder
-
-        root = world_folder(cache, data.world_seed, data.patients, data.two_steps, data.further)
-        generate_world(
-            root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.further
-        )
-        more = data.more if charts else ()
-        return read_mimic4(charted_world(root) if charts else root, cache / "cohorts", charts=charts, more=more)
+        raise BadInput(f"data={data.name} reads real tables: set data.root to their folder, or choose data=demo.")
     readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
     if data.name == "meds":
         told = None if data.vocabulary is None else Path(data.vocabulary)

@@ -17,8 +17,8 @@ from envs.ehr_rag.gold import by_step, found_ceiling, gains, recalls
 from envs.records import Records
 from envs.rollout import Job, rollout
 from envs.system import System, build
-from ghar.data.long.story import critical
-from ghar.data.long.world import QUESTION, long_folder
+from envs.worlds.histories.story import critical
+from envs.worlds.histories.world import QUESTION, long_folder
 from ghar.episode import Act, Episode, Reply
 from ghar.errors import BadInput
 from launch.entry import load

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.grades import reading_of
 from envs.kare.corpus import Names
 from envs.kare.episode import KareCase, parse_both
 from envs.kare.practice import Place, Tailor, cast_of
@@ -18,6 +17,7 @@ from envs.kare.rule import belief
 from envs.kare.scripted_expert import topics_in
 from envs.records import Records
 from envs.system import Exercises, Practice, System, build
+from envs.worlds.grades import reading_of
 from ghar.episode import Act, Episode
 from ghar.kg.names import plain
 from launch.entry import load

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from envs.grades import Knowledge
 from envs.kare.episode import KareCase
 from envs.kare.graph.considerations import considerations_of
 from envs.kare.rule import GradeRule, Seen, rule_belief
+from envs.worlds.grades import Knowledge
 from ghar.data.cohort import Task
 from ghar.episode import Act
 

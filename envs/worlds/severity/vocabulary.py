@@ -5,7 +5,7 @@ vocabulary.csv, beside this file, is our own selection. Titles are the public-do
 Methodology); lab items are MIMIC-IV's; genes, tissues, exposures, processes and phenotypes carry the NCBI, UBERON,
 MeSH, GO and HPO numbers that PrimeKG uses. Within a kind, common rows stand in order of falling frequency.
 
-The tail (ghar/data/demo/story.py) is invented, since no list of real names is long enough for entities that are seen
+The tail (story.py) is invented, since no list of real names is long enough for entities that are seen
 about once each: two made-up words a name, so that a small model can copy names that it has never met. Its conditions
 carry codes of U50 to U99, the block that ICD-10 leaves to research.
 """

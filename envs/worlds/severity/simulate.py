@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ghar.data.demo import story
-from ghar.data.demo.sources import Chunk, Drawn, Phenotypes
-from ghar.data.demo.story import Severities
-from ghar.data.demo.vocabulary import Vocabulary
+from envs.worlds.severity import story
+from envs.worlds.severity.sources import Chunk, Drawn, Phenotypes
+from envs.worlds.severity.story import Severities
+from envs.worlds.severity.vocabulary import Vocabulary
 
 DAY = 24 * 60
 FIRST_SUBJECT, FIRST_ADMISSION = 10_000_000, 20_000_000

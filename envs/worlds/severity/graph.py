@@ -1,6 +1,6 @@
 """The demo world's knowledge graph, in the twelve columns of PrimeKG's kg.csv, and its ICD cross references.
 
-What look-ups are meant to find (ghar/data/demo/story.py): disease --phenotype present--> "grade 7 course"; drug --side
+What look-ups are meant to find (story.py): disease --phenotype present--> "grade 7 course"; drug --side
 effect--> the same for common drugs, drug --target--> protein --associated with--> grade for rare ones. Beside every
 grade of a course stands one of pain, which means nothing. Everything else distracts: other relations of the same
 entities, look-alike diseases with other grades, genes with their tissues, processes and phenotypes.
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from ghar.data.demo import story
-from ghar.data.demo.story import Severities
-from ghar.data.demo.vocabulary import Vocabulary
+from envs.worlds.severity import story
+from envs.worlds.severity.story import Severities
+from envs.worlds.severity.vocabulary import Vocabulary
 
 KG_COLUMNS = (
     "relation", "display_relation",

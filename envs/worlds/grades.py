@@ -1,7 +1,7 @@
 """What fixed rules know of severities: grades 0 to 9 of conditions and drugs, how texts state them, which label they
 lead to.
 
-In the demo world outcomes follow from the highest grade of a visit (ghar/data/demo/story.py). Rules of any system read
+In the demo world outcomes follow from the highest grade of a visit (severity/story.py). Rules of any system read
 and word grades alike, so these few lines stand beside the rooms.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ghar.data.demo import story
-from ghar.data.demo.graph import DISPLAY, QUALIFIERS, TARGET
-from ghar.data.demo.sources import ASKS, FAILING, PAST
-from ghar.data.demo.world import World
+from envs.worlds.severity import story
+from envs.worlds.severity.graph import DISPLAY, QUALIFIERS, TARGET
+from envs.worlds.severity.sources import ASKS, FAILING, PAST
+from envs.worlds.severity.world import World
 from ghar.kg.names import plain
 from ghar.retrieval import like_stays, own_past
 

@@ -1,8 +1,8 @@
 """Generated abstracts of the demo world: one for every disease, drug and gene of its knowledge graph, telling some of
 its edges in sentences.
 
-They state grades as the graph does, so what they say of common conditions misleads in this hospital (ghar/data/demo/
-story.py), and look-alikes have grades of their own. Written only when asked for, beside the world.
+They state grades as the graph does, so what they say of common conditions misleads in this hospital (story.py), and
+look-alikes have grades of their own. Written only when asked for, beside the world.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ghar.data.demo.world import load_world
+from envs.worlds.severity.world import load_world
 from ghar.errors import BadInput
 from ghar.provenance import GENERATED, signed_mark
 from ghar.seal import sound

@@ -1,6 +1,6 @@
 """Two further sources of knowledge in the demo world: the patient's own distant past, and other patients' reports.
 
-A third and a fourth part of the story (ghar/data/demo/story.py), for the shares `data.past`, `data.reports`,
+A third and a fourth part of the story (envs/worlds/severity/story.py), for the shares `data.past`, `data.reports`,
 `data.chained` and `data.slopes`; without them the world is the same to the byte. Each has a code of its own in the
 record, which says where to ask and nothing about the grade, so that no source can stand in for another:
 
@@ -29,7 +29,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
-from ghar.data.demo import story
+from envs.worlds.severity import story
 
 NONE = (0.0, 0.0, 0.0, 0.0)
 NOBODY = -1

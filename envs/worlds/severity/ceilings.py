@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from ghar.data.demo import story
+from envs.worlds.severity import story
 from ghar.errors import BadInput
 
 TASKS = ("los", "read", "dec")
@@ -85,7 +85,7 @@ def knowing(
 
 def further_cdf(part: pl.DataFrame, known: np.ndarray | None) -> np.ndarray:
     """P(highest severity from further sources <= m), float64 [n, 10]; known: bool [n, 2], None for none of them. What
-    is not known is uniform over 1..9 (ghar/data/demo/sources.py)."""
+    is not known is uniform over 1..9 (envs/worlds/severity/sources.py)."""
     cdf, grades = np.ones((part.height, story.GRADES)), np.arange(story.GRADES)
     for i, column in enumerate(name for name in FURTHER if name in part.columns):
         severity = part[column].fill_null(0).to_numpy()

@@ -1,11 +1,11 @@
-"""What every subset of the four sources can know at best, on the very test visits (ghar/data/demo/sources.py).
+"""What every subset of the four sources can know at best, on the very test visits (envs/worlds/severity/sources.py).
 
     training   the severities of the common entities; without it, how often each common acuity occurs
     graph      those of rare conditions and drugs, and what a chained past names
     past       the patient's own earlier graft; where its row names a protein, together with the graph alone
     reports    the phenotype of an unnamed syndrome, where another patient's report that may be shown tells it
 
-Exact expectations under the story, as in ghar/data/demo/ceilings.py; nothing is looked up by a retriever here.
+Exact expectations under the story, as in envs/worlds/severity/ceilings.py; nothing is looked up by a retriever here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
-from ghar.data.demo import story
-from ghar.data.demo.ceilings import knowing
-from ghar.data.demo.world import World, truth_of
+from envs.worlds.severity import story
+from envs.worlds.severity.ceilings import knowing
+from envs.worlds.severity.world import World, truth_of
 
 SOURCES = ("training", "graph", "past", "reports")
 Subset = tuple[str, ...]
@@ -27,8 +27,8 @@ Subset = tuple[str, ...]
 def source_ceilings(world: World, visits: Iterable[int], task: str, told_by: Collection[int]) -> Mapping[Subset, float]:
     """Best expected accuracy of each of the 16 subsets of SOURCES, in their order, on exactly these visits.
 
-    told_by: stays whose reports may be shown. Raises BadInput as `ghar.data.demo.ceilings.world_ceilings` does, and
-    ValueError for a world without further sources.
+    told_by: stays whose reports may be shown. Raises BadInput as `ceilings.world_ceilings` does, and ValueError
+    for a world without further sources.
     """
     if not world.further.any:
         raise ValueError(f"{world.root} has no further sources")

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ghar.data.demo import story
-from ghar.data.demo.sources import POINTERS, SENTENCE
-from ghar.data.demo.vocabulary import Vocabulary, load_vocabulary
-from ghar.data.demo.world import World, load_world
+from envs.worlds.severity import story
+from envs.worlds.severity.sources import POINTERS, SENTENCE
+from envs.worlds.severity.vocabulary import Vocabulary, load_vocabulary
+from envs.worlds.severity.world import World, load_world
 from ghar.errors import BadInput
 from ghar.progress import track
 from ghar.provenance import GENERATED, signed_mark

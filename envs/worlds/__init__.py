@@ -1,0 +1,1 @@
+"""Generated worlds: patients whose truth is known."""

@@ -1,0 +1,26 @@
+"""The cohort that data=... names, generated patients included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envs.worlds.severity.charts import charted_world
+from envs.worlds.severity.world import generate_world, world_folder
+from ghar.config import Data
+from ghar.data.cohort import Cohort
+from ghar.data.readers import source
+from ghar.data.readers.mimic4 import read_mimic4
+
+
+def read_source(data: Data, *, charts: bool = True) -> Cohort:
+    """Read the tables under data.root (`ghar.data.readers.source.read_source`); data=demo generates them first.
+
+    The demo world gets chart measurements only when they are asked for. Raises BadInput as the reader does.
+    """
+    if data.root is not None or data.name != "demo":
+        return source.read_source(data, charts=charts)
+    cache = Path(data.cache)
+    root = world_folder(cache, data.world_seed, data.patients, data.two_steps, data.further)
+    generate_world(root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.further)
+    more = data.more if charts else ()
+    return read_mimic4(charted_world(root) if charts else root, cache / "cohorts", charts=charts, more=more)
