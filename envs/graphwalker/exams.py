@@ -18,6 +18,7 @@ import numpy as np
 
 from envs.graphwalker.encoders.embeddings import embed_texts
 from envs.graphwalker.pool import Material, dense, everyone
+from envs.graphwalker.question_files import LETTERS, Question, read_parts, read_questions
 from envs.graphwalker.selectors.prompt import Prompt, question_head
 from envs.graphwalker.selectors.protocol import Patient
 from envs.graphwalker.settings import Settings
@@ -26,7 +27,6 @@ from envs.graphwalker.visits import WITHOUT_SERIES, no_looks, text_vectors
 from envs.records import Records
 from envs.system import Reader
 from ghar.data.cohort import Task
-from ghar.data.readers.questions import LETTERS, Question, read_parts, read_questions
 from ghar.data.readers.source import origin
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.errors import BadInput

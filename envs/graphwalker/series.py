@@ -16,6 +16,7 @@ from envs.graphwalker.encoders.embeddings import Name as EncoderName
 from envs.graphwalker.pool import Material, dense
 from envs.graphwalker.selectors.prompt import Prompt, head_text, name_of, table
 from envs.graphwalker.selectors.protocol import Name, Patient
+from envs.graphwalker.series_text import number
 from envs.graphwalker.settings import Settings
 from envs.records import AUDITED, LEAKAGES, Records
 from envs.system import Reader
@@ -26,7 +27,6 @@ from ghar.data.tasks.series import SeriesTask, series_samples
 from ghar.data.tasks.splits import split_stratified
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import drawn
-from ghar.data.views.series import number
 
 if TYPE_CHECKING:
     from envs.graphwalker.encoders.train import Training

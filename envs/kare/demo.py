@@ -28,7 +28,7 @@ from envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
 from envs.scene import Scene
 from envs.system import words
 from ghar.data.cohort import Sample
-from ghar.data.tasks.next_visit import kare_samples
+from ghar.data.tasks.next_visit import next_visit_samples
 from ghar.data.views.visits import visit_lists
 from ghar.disk import cache_of
 from ghar.kg.graph import KnowledgeGraph
@@ -45,7 +45,7 @@ SAMPLES, TOP_N, RUNS, LARGEST, WIDTH = 64, 3, 2, 5, 64  # cases, communities a p
 def demo_communities(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> Scene:
     """Readmission (KARE's) of 64 stays of a generated world."""
     world, cohort = demo_cohort(folder, patients, seed)
-    task, samples = kare_samples(cohort, "readmission")
+    task, samples = next_visit_samples(cohort, "readmission")
     samples = samples[:SAMPLES]
     graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from envs.graphwalker.question_files import read_parts, read_questions
 from envs.graphwalker.texts import text_scores
-from ghar.data.readers.questions import read_parts, read_questions
 from ghar.errors import BadInput
 from ghar.plain import readable
 

@@ -9,7 +9,7 @@ from ghar.data.audit import audit
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.ehrshot import TASKS as EHRSHOT
 from ghar.data.tasks.ehrshot import ehrshot_labels, ehrshot_samples
-from ghar.data.tasks.next_visit import kare_samples
+from ghar.data.tasks.next_visit import next_visit_samples
 from ghar.data.tasks.series import TASKS as SERIES
 from ghar.data.tasks.series import series_samples
 from ghar.data.tasks.stays import Leakage, make_samples
@@ -21,9 +21,9 @@ ON_VISITS: dict[str, Maker] = {
     "read": lambda c, m: make_samples(c, "read", leakage=m),
     "dec": lambda c, m: make_samples(c, "dec", leakage=m),
     "dec at admission": lambda c, m: make_samples(c, "dec", leakage=m, anchor="admission"),
-    "kare mortality": lambda c, m: kare_samples(c, "mortality", leakage=m),
-    "kare readmission": lambda c, m: kare_samples(c, "readmission", leakage=m),
-    "kare readmission, released": lambda c, m: kare_samples(c, "readmission", leakage=m, window="released"),
+    "kare mortality": lambda c, m: next_visit_samples(c, "mortality", leakage=m),
+    "kare readmission": lambda c, m: next_visit_samples(c, "readmission", leakage=m),
+    "kare readmission, released": lambda c, m: next_visit_samples(c, "readmission", leakage=m, window="released"),
 }
 SOURCES = ("mimic3", "mimic4", "eicu", "meds")
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from ghar.data.audit import audit
-from ghar.data.tasks.next_visit import kare_samples, mimic4_sample
+from ghar.data.tasks.next_visit import mimic4_sample, next_visit_samples
 from ghar.data.tasks.visits import visit_samples
 from ghar.errors import BadInput
 from launch.entry import load
@@ -40,7 +40,7 @@ def test_labels_of_the_demo(cohort, demo, demo_admissions):
             ("readmission", "paper", soon),
             ("readmission", "released", released),
         ):
-            about, samples = kare_samples(cohort, task, leakage=leakage, window=window)
+            about, samples = next_visit_samples(cohort, task, leakage=leakage, window=window)
             assert balance(samples) == {0: 108 - positive, 1: positive} and about.labels == ("no", "yes")
             assert audit(cohort, samples).is_empty() == (leakage == "strict")
 
@@ -61,11 +61,11 @@ def test_who_is_predicted_and_what_is_shown():
         e for visit in visits for e in complete(visit[0], visit[1], visit[3]) if (visit[1], e[2]) != (2, KINDS[2])
     ]
     cohort = small_cohort(visits, [*events, (1, 1, "DRUG/late", end, at + 20 * DAY)])
-    found = {s.visit_id: s for s in kare_samples(cohort, "mortality")[1]}
+    found = {s.visit_id: s for s in next_visit_samples(cohort, "mortality")[1]}
     assert {visit: s.label for visit, s in found.items()} == {1: 0, 3: 1}
     assert [v.visit_id for v in found[3].history] == [1, 2, 3] and found[3].prediction_time == at + 10 * DAY
     assert "DRUG/late" in found[3].history[0].medications
-    strict = {s.visit_id: s for s in kare_samples(cohort, "mortality", leakage="strict")[1]}
+    strict = {s.visit_id: s for s in next_visit_samples(cohort, "mortality", leakage="strict")[1]}
     assert strict[3].history[0].medications == ("DRUG/aspirin",)
 
 
@@ -75,7 +75,7 @@ def test_the_two_windows(seconds, paper, released):
     for window, label, since in (("paper", paper, START + stay), ("released", released, START)):
         visits = [(1, 1, START, START + stay, None), (1, 2, since + edge, since + edge + DAY, None)]
         cohort = small_cohort(visits, complete(1, 1, START))
-        assert [s.label for s in kare_samples(cohort, "readmission", window=window)[1]] == [label]
+        assert [s.label for s in next_visit_samples(cohort, "readmission", window=window)[1]] == [label]
 
 
 def test_the_draw_for_mimic4():
@@ -87,7 +87,7 @@ def test_the_draw_for_mimic4():
             dies = i == count - 1 and subject % 5 == 0
             visits.append((subject, subject * 20 + i, start, start + DAY, start + DAY if dies else None))
             events += complete(subject, subject * 20 + i, start)
-    samples = kare_samples(small_cohort(visits, events), "mortality")[1]
+    samples = next_visit_samples(small_cohort(visits, events), "mortality")[1]
     drawn = mimic4_sample(samples, "mortality", size=40)
     patients = Counter(s.subject_id for s in drawn)
     assert len(drawn) == 40 == len(patients)
@@ -121,13 +121,13 @@ def test_every_task_on_visits_has_samples(cohort):
 def test_bad_requests():
     cohort = small_cohort([(1, 1, START, START + DAY, None)])
     with pytest.raises(BadInput, match="has no sample"):
-        kare_samples(cohort, "mortality")
+        next_visit_samples(cohort, "mortality")
     for options in ({"task": "los"}, {"task": "mortality", "window": "x"}, {"task": "mortality", "leakage": "x"}):
         with pytest.raises(BadInput, match="choose"):
-            kare_samples(cohort, **options)
+            next_visit_samples(cohort, **options)
 
 
 def test_readmission_is_refused_where_a_next_visit_is_of_the_same_hospital_stay(eicu_cohort):
     """180 of the open demo's 182 would be positive."""
     with pytest.raises(BadInput, match="within days for nearly everyone"):
-        kare_samples(eicu_cohort, "readmission")
+        next_visit_samples(eicu_cohort, "readmission")

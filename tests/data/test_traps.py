@@ -9,7 +9,7 @@ import pytest
 from envs.kare.retrieval.similar import SimilarPatients
 from ghar.data.audit import audit
 from ghar.data.readers.mimic4 import read_mimic4
-from ghar.data.tasks.next_visit import kare_samples
+from ghar.data.tasks.next_visit import next_visit_samples
 from ghar.data.tasks.series import series_samples
 from ghar.data.tasks.splits import split_by_patient
 from ghar.data.tasks.stays import make_samples
@@ -31,9 +31,9 @@ def test_trap_1_visits_in_time_order_and_legacy_order(mimic4_cohort, demo):
     for name in ("diagnoses_icd", "procedures_icd", "prescriptions"):
         pairs = pairs.join(pl.read_csv(demo / f"hosp/{name}.csv.gz", columns=["hadm_id"]), on="hadm_id", how="semi")
     soon = pairs.filter((pl.col("next") - pl.col("admittime")) < pl.duration(days=15)).height
-    legacy = kare_samples(mimic4_cohort, "readmission", window="released", legacy_order=True)[1]
+    legacy = next_visit_samples(mimic4_cohort, "readmission", window="released", legacy_order=True)[1]
     assert balance(legacy) == {0: pairs.height - soon, 1: soon} == {0: 52, 1: 52}
-    assert balance(kare_samples(mimic4_cohort, "readmission")[1]) == {0: 80, 1: 28}
+    assert balance(next_visit_samples(mimic4_cohort, "readmission")[1]) == {0: 80, 1: 28}
     complete = set(pairs["hadm_id"])
     shown = [s for s in make_samples(mimic4_cohort, "read", legacy_order=True)[1] if s.visit_id in complete]
     assert balance(shown) == {0: 52, 1: 52}

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from envs.graphwalker.encoders.labels import check_labels
+from envs.graphwalker.series_text import time_series
 from ghar.arrays import load_arrays, save_arrays
 from ghar.data.cohort import Task
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.tasks.splits import Splits
-from ghar.data.views.series import time_series
 from ghar.errors import BadInput
 
 if TYPE_CHECKING:

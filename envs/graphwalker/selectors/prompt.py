@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from envs.graphwalker.question_files import Question
 from envs.graphwalker.selectors.protocol import Patient
+from envs.graphwalker.series_text import UNITS, USUAL, number
 from ghar.data.cohort import Sample, Task
-from ghar.data.readers.questions import Question
 from ghar.data.tasks.samples import TimeSeriesSample
-from ghar.data.views.series import UNITS, USUAL, number
 from ghar.data.views.visits import TextView
 from ghar.errors import BadInput
 from ghar.llm.prompts import heads_of, quoted

@@ -33,16 +33,16 @@ from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.tasks.stays import Leakage, collect_samples, in_order_of, ordered_within
 from ghar.errors import BadInput
 
-KareTask = Literal["mortality", "readmission"]
+NextVisitTask = Literal["mortality", "readmission"]
 Window = Literal["paper", "released"]
 SEED = 42
 SIZE = 10_000
 MAX_VISITS = 10
 
 
-def kare_samples(
+def next_visit_samples(
     cohort: Cohort,
-    task: KareTask,
+    task: NextVisitTask,
     *,
     leakage: Leakage = "paper",
     window: Window = "paper",
@@ -96,7 +96,9 @@ def kare_samples(
     return _about(task, window_days), collect_samples(cohort, f"kare-{task}", rows, leakage)
 
 
-def mimic4_sample(samples: Sequence[Sample], task: KareTask, *, size: int = SIZE, seed: int = SEED) -> list[Sample]:
+def mimic4_sample(
+    samples: Sequence[Sample], task: NextVisitTask, *, size: int = SIZE, seed: int = SEED
+) -> list[Sample]:
     """KARE's draw from all samples of MIMIC-IV, in the order they came in; see the module. BadInput if too few."""
     short = [sample for sample in samples if task == "readmission" or len(sample.history) <= MAX_VISITS]
     order = np.random.default_rng(np.random.SeedSequence(seed)).permutation(len(short))
@@ -123,7 +125,7 @@ def complete_visits(cohort: Cohort) -> set[int]:
     return {v.visit_id for v in cohort.shown.visits.values() if v.diagnoses and v.procedures and v.medications}
 
 
-def _about(task: KareTask, window_days: int) -> Task:
+def _about(task: NextVisitTask, window_days: int) -> Task:
     if task == "mortality":
         return Task("kare-mortality", "Will this patient die in the next hospital visit?", ("no", "yes"))
     question = f"Will this patient be readmitted to the hospital within {window_days} days?"

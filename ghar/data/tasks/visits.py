@@ -15,7 +15,7 @@ from ghar.data.mapping import CodeMap
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, require_labels
 from ghar.data.tasks.label_files import label_file_task, located
 from ghar.data.tasks.labelled import labelled_samples
-from ghar.data.tasks.next_visit import SIZE, KareTask, complete_visits, kare_samples, mimic4_sample
+from ghar.data.tasks.next_visit import SIZE, NextVisitTask, complete_visits, mimic4_sample, next_visit_samples
 from ghar.data.tasks.own_labels import label_rows, own_splits, split_samples
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage, make_samples
@@ -54,7 +54,7 @@ def read_task(cohort: Cohort, data: Data, task: TaskConfig, code_map: CodeMap | 
     elif task.name == "labels":
         task = located(task, data)
     about, samples = visit_samples(cohort, task, data.leakage, labels)
-    samples = _kare(samples, task) if task.draw == "kare" else drawn(samples, cohort, task)
+    samples = _drawn_next_visits(samples, task) if task.draw == "kare" else drawn(samples, cohort, task)
     samples = samples if code_map is None else code_map.samples(samples)
     return TaskSamples(about, samples, _split(samples, cohort, data, task), counts)
 
@@ -65,8 +65,8 @@ def _split(samples: list[Sample], cohort: Cohort, data: Data, task: TaskConfig) 
     return split_samples(samples, task, own_splits(data, task.name), everyone)
 
 
-def _kare(samples: list[Sample], task: TaskConfig) -> list[Sample]:
-    kinds: dict[str, KareTask] = {"kare_mortality": "mortality", "kare_readmission": "readmission"}
+def _drawn_next_visits(samples: list[Sample], task: TaskConfig) -> list[Sample]:
+    kinds: dict[str, NextVisitTask] = {"kare_mortality": "mortality", "kare_readmission": "readmission"}
     return mimic4_sample(samples, kinds[task.name], size=task.patients or SIZE)
 
 
@@ -87,15 +87,15 @@ def visit_samples(
     """The task and its samples as configured.
 
     labels: of one of EHRSHOT's tasks, as `label_rows` returns them; counted where there are none. Raises BadInput as
-    `make_samples`, `kare_samples` and `labelled_samples` do, and for a task without visits.
+    `make_samples`, `next_visit_samples` and `labelled_samples` do, and for a task without visits.
     """
     days, legacy, since = task.window_days, task.legacy_order, task.since
     if task.name == "kare_mortality":
-        return kare_samples(cohort, "mortality", leakage=leakage, legacy_order=legacy)
+        return next_visit_samples(cohort, "mortality", leakage=leakage, legacy_order=legacy)
     if task.name == "kare_readmission":
         # PyHealth, whose order legacy_order repeats, counts from admission to admission.
         window = "released" if legacy or since == "admission" else "paper"
-        return kare_samples(
+        return next_visit_samples(
             cohort, "readmission", leakage=leakage, window=window, window_days=days, legacy_order=legacy
         )
     if task.name in EHRSHOT:

@@ -1,0 +1,86 @@
+"""Ownership, computed from imports: a room holds what it alone uses, and the core names no system."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
+ROOMS = ("ghar", "kare", "graphwalker", "ehr_rag", "exprag", "baselines", "comparators", "worlds")
+NAMES = ("id", "attr", "name", "arg", "module")  # of nodes of a syntax tree
+SYSTEMS = re.compile(r"(kare|graph_?walker|ehr_?rag|exprag)", re.IGNORECASE)  # "ghar" is the package's own name
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The modules of the product by dotted name."""
+    found = {}
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        found[name] = ast.parse(path.read_text())
+    return found
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Modules of the product that one imports, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            yield from (one for one in (name, name.rpartition(".")[0]) if one in trees())
+
+
+def room_of(name: str) -> str | None:
+    """The room that a module stands in, None for what rooms share."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "envs" and len(parts) > 1 and parts[1] in ROOMS else None
+
+
+@cache
+def owners() -> dict[str, frozenset[str]]:
+    """For each shared module of ghar/ the rooms that use it, through other such modules too; "shared" stands for all
+    that is no room and not of ghar/."""
+    users: dict[str, set[str]] = {name: set() for name in trees()}
+    for name, tree in trees().items():
+        for used in imports(tree):
+            if used != name:
+                users[used].add(name)
+    found: dict[str, set[str]] = {name: set() for name in trees() if name.split(".")[0] == "ghar"}
+    changed = True
+    while changed:
+        changed = False
+        for name, own in found.items():
+            for user in users[name]:
+                more = found[user] if user in found else {room_of(user) or "shared"}
+                changed |= not more <= own
+                own |= more
+    return {name: frozenset(own) for name, own in found.items()}
+
+
+def test_what_one_room_alone_uses_stands_in_it() -> None:
+    alone = {name: set(own) for name, own in owners().items() if len(own) == 1 and own != {"shared"}}
+    assert not alone, f"{len(alone)}: {alone}"
+
+
+def test_everything_in_the_core_is_used() -> None:
+    packages = {name for name, tree in trees().items() if all(isinstance(node, ast.Expr) for node in tree.body)}
+    unused = [name for name, own in owners().items() if not own and name not in packages]
+    assert not unused, unused
+
+
+def test_the_core_names_no_system() -> None:
+    """In names of modules, classes, functions and variables; tasks, protocols and docstrings name the papers."""
+    named = []
+    for name, tree in trees().items():
+        if name.split(".")[0] == "ghar":
+            words = [name, *(getattr(node, key, None) for node in ast.walk(tree) for key in NAMES)]
+            named += [(name, word) for word in words if isinstance(word, str) and SYSTEMS.search(word)]
+    assert not named, f"{len(named)}: {named}"
