@@ -236,7 +236,7 @@ def sentences(tree: ast.Module) -> Iterator[str]:
 def test_messages_are_plain() -> None:
     """What a command prints. A question to a patient may ask what she was told."""
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
-    files.remove(ROOT / "ghar" / "data" / "tasks" / "dischargeqa.py")
+    files.remove(ROOT / "envs" / "exprag" / "dischargeqa.py")
     asked = re.compile(r"\b(told|said|shall|nobody)\b", re.IGNORECASE)
     texts = ((file, text) for file in files for text in sentences(ast.parse(file.read_text())))
     found = {f"{file.relative_to(ROOT)}: {text[:60]}" for file, text in texts if asked.search(text)}
