@@ -61,8 +61,11 @@ def plain(value: Any) -> Any:
     return [plain(getattr(value, name)) for name in fields if not name.startswith("_")]
 
 
-def episode_text(system: Any, variant: Any, case: Any, episode: Any, reward: Any) -> str:
-    """One episode: the audit trail, the prediction, the reward by term and by turn, the values of the system's row."""
+def episode_text(system: Any, variant: Any, case: Any, episode: Any, reward: Any, row: bool = True) -> str:
+    """One episode: the audit trail, the prediction, the reward by term and by turn, the values of the system's row.
+
+    row: False where a model's own numbers stand in the row, whose last digits differ by processor.
+    """
     from ghar.episode import Act
 
     prediction = episode.prediction
@@ -79,7 +82,7 @@ def episode_text(system: Any, variant: Any, case: Any, episode: Any, reward: Any
         "rewards": dict(reward.terms),
         "reward": reward.total,
         "reward by turn": [dict(turn) for turn in reward.per_turn],
-        "row": list(system.row(episode, case, variant).values()),
+        "row": list(system.row(episode, case, variant).values()) if row else [],
     }
     lines = [f"== {episode.sample_id} =="]
     for record in episode.trace:

@@ -69,7 +69,7 @@ def found(system: str, cache: Path) -> Iterator[tuple[str, Any]]:
     cases = [*cases, *cases]
     running = running_of(read)
     rewards = [reward_of(read, episode, case, running) for episode, case in zip(episodes, cases, strict=True)]
-    told = [episode_text(read, variant, *row) for row in zip(cases, episodes, rewards, strict=True)]
+    told = [episode_text(read, variant, *one, row=False) for one in zip(cases, episodes, rewards, strict=True)]
     yield f"sampled/{system}", "".join(told)
     metrics = summarise(read, rows_of(read, variant, cases, episodes, rewards, "train"), SEED, 20)
     yield f"update/{system}/metrics", rounded(metrics)
