@@ -22,6 +22,7 @@ import difflib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,7 @@ def compare(only: tuple[str, ...]) -> list[str]:
     """One sentence for each name that differs."""
     from tests.golden.canonical import as_text, sum_of
 
+    shutil.rmtree(KEPT, ignore_errors=True)
     kept = json.loads(SUMS.read_text())
     texts: dict[str, str] = {}
     wrong: dict[str, str] = {}
@@ -137,6 +139,7 @@ def update(only: tuple[str, ...]) -> int:
 
 def diff(old: str, only: tuple[str, ...]) -> None:
     """Print what differs between the texts of commit `old` and those of the working tree, name by name."""
+    shutil.rmtree(KEPT, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "old"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), old], cwd=ROOT, check=True)
