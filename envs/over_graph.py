@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from envs.case import Case, build_cases
@@ -12,7 +13,9 @@ from envs.rollout import Corpus
 from envs.system import Reader
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
+from ghar.episode import Evidence, Retrieve
 from ghar.kg.metapaths import MetaPath, metapaths
+from ghar.kg.names import plain
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.wire import Version
 
@@ -34,14 +37,70 @@ class CutCases:
         )
 
 
+@dataclass(frozen=True)
+class NodeQueries:
+    """A graph's corpus for queries in a chart's words: it is asked by the names of the linked nodes.
+
+    What a policy reads and writes stays in the chart's words.
+
+    names: chart text -> name of the node, where they differ.
+    """
+
+    inner: Corpus
+    names: Mapping[str, str]
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        """One evidence a request, in order."""
+        return self.inner.retrieve([replace(request, query=self.translated(request.query)) for request in requests])
+
+    def translated(self, query: str) -> str:
+        """The query with each chart text that it names, as whole words, replaced by the node's name; the longest first.
+        Punctuation and letter case do not matter for what is replaced."""
+        words, plain_words = query.split(), [plain(word) for word in query.split()]
+        made, at = [], 0
+        while at < len(words):
+            most = min(self._longest.get(plain_words[at], 0), len(words) - at)
+            size = next((n for n in range(most, 0, -1) if self._key(plain_words[at : at + n]) in self._names), 0)
+            made += [self._names[self._key(plain_words[at : at + size])]] if size else [words[at]]
+            at += size or 1
+        return " ".join(made) if made else query
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for text, name in self.names.items():
+            found.setdefault(self._key([plain(word) for word in text.split()]), name)
+        found.pop("", None)
+        return found
+
+    @cached_property
+    def _longest(self) -> dict[str, int]:
+        """First word -> most words of a chart text that begins with it."""
+        longest: dict[str, int] = {}
+        for text in self.names:
+            words = [plain(word) for word in text.split()]
+            longest[words[0] if words else ""] = max(len(words), longest.get(words[0] if words else "", 0))
+        return longest
+
+    @staticmethod
+    def _key(words: Sequence[str]) -> str:
+        return " ".join(word for word in words if word)
+
+
 def graph_corpus(records: Records) -> tuple[Corpus, Sequence[MetaPath]]:
     """The run's graph, in this process or behind retriever.service, and its partitions. BadInput without a graph."""
     config, graph, retriever = records.config, records.primekg, records.config.retriever
     if retriever.service is None:
         kept = Path(config.data.cache) / "indexes"
-        return build_retriever(graph, retriever.kind, cache=kept, probes=retriever.probes), metapaths(graph)
+        built = build_retriever(graph, retriever.kind, cache=kept, probes=retriever.probes)
+        return _by_node_names(records, built), metapaths(graph)
     from ghar.retrieval.client import connect  # needs httpx
 
     expected = Version(graph.fingerprint, retriever.kind, retriever.probes)
     credentialed = records.credentialed(records.cohort)
-    return connect(retriever.service, expected, credentialed=credentialed, allow=config.privacy.allow), metapaths(graph)
+    served = connect(retriever.service, expected, credentialed=credentialed, allow=config.privacy.allow)
+    return _by_node_names(records, served), metapaths(graph)
+
+
+def _by_node_names(records: Records, corpus: Corpus) -> Corpus:
+    return NodeQueries(corpus, records.node_names) if records.node_names else corpus

@@ -29,7 +29,7 @@ from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
-from ghar.kg.linking import Links, link_codes, link_groups
+from ghar.kg.linking import Links, chart_names, link_codes, link_groups
 from ghar.kg.primekg import open_primekg
 from ghar.kg.umls import Umls, read_umls
 from ghar.provenance import Mark, learned_from_credentialed, signed_mark
@@ -226,9 +226,12 @@ class Records:
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """Text of every code: its node's name, else the code's description."""
+        """Text of every code in the chart's own words, as every system shows it; a linked node's name is for retrieval
+        (`node_names`). Generated charts take the letter case of their nodes, by which their rules find names."""
+        if not self.source.generated:
+            return self.described
         graph = self.graph.graph if isinstance(self.graph, Umls) else self.graph
-        return self.links.names_of(self.cohort.names(), graph)
+        return self.links.respelled(self.cohort.names(), graph)
 
     def name_of(self, code: str) -> str:
         """The text of a code; the code itself where no one describes it."""
@@ -236,8 +239,29 @@ class Records:
 
     @cached_property
     def described(self) -> Mapping[str, str]:
-        """Text of every code as the source describes it, without a graph."""
-        return self.cohort.names()
+        """Text of every code as the source describes it."""
+        return chart_names(self.cohort.names())
+
+    @cached_property
+    def node_names(self) -> Mapping[str, str]:
+        """Chart text -> name of the linked node where they differ, for retrieval. Empty for generated patients."""
+        if self.source.generated:
+            return {}
+        return self.links.node_names(self.cohort.names(), self.primekg)
+
+    def linked_codes(self) -> pl.DataFrame:
+        """code, shown, node, rule, events: what each code of the cohort is shown as and linked to, the commonest first.
+        node and rule are null where a code has no node."""
+        graph, links = self.primekg, self.links
+        uses = self.cohort.scan().group_by("code").agg(pl.len().cast(pl.Int64).alias("events")).collect()
+        rows = [
+            (code, shown, graph.names[links.nodes[code]] if code in links.nodes else None, links.rules.get(code))
+            for code, shown in self.names.items()
+        ]
+        text = pl.String()
+        schema = {"code": text, "shown": text, "node": text, "rule": text}
+        table = pl.DataFrame(rows, schema, orient="row").join(uses, on="code")
+        return table.sort("events", "code", descending=[True, False])
 
     def notes(self, folder: str | None) -> Notes | None:
         """Discharge summaries: those of `folder`, generated ones for generated patients, None where there are none."""

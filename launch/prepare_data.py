@@ -1,7 +1,8 @@
 """Print and save a data set's statistics: python launch/prepare_data.py data=mimic4 data.root=/path/to/mimic-iv
 
 Leaves dataset.json and dataset.txt in run_dir: patients, visits, codes per visit, the labels of every task, what the
-reader dropped or repaired and, with data.codes=FOLDER, how codes map to CCS and ATC.
+reader dropped or repaired and, with data.codes=FOLDER, how codes map to CCS and ATC. With kg.path=FILE also codes.csv:
+what each code is shown as, and the node it is linked to for retrieval.
 """
 
 from __future__ import annotations
@@ -43,7 +44,12 @@ def run(config: Config) -> None:
     print(whole)
     folder = Path(config.run_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in (("dataset.json", json.dumps(table, indent=1)), ("dataset.txt", whole + "\n")):
+    contents = {"dataset.json": json.dumps(table, indent=1), "dataset.txt": whole + "\n"}
+    if config.kg.path is not None:
+        from envs.records import Records
+
+        contents["codes.csv"] = Records(config).linked_codes().write_csv()
+    for name, content in contents.items():
         half = folder / f".{name}.tmp"
         half.write_text(content)
         os.replace(half, folder / name)

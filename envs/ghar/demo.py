@@ -46,7 +46,7 @@ def demo_scene(folder: str | None = None, patients: int = PATIENTS, seed: int = 
     task, samples = make_samples(cohort, "los")
     graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
-    names = links.names_of(cohort.names(), graph)
+    names = links.respelled(cohort.names(), graph)
     cases = build_cases(samples, task, names, style="compact", budget=WORDS, count=words)
     corpus = build_retriever(graph, "tfidf", cache=cache_of(folder) / "indexes")
     scene = ghar_scene(GharEpisodes(SPEC, metapaths(graph)), corpus, cases, REWARDS)

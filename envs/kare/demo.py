@@ -49,7 +49,7 @@ def demo_communities(folder: str | None = None, patients: int = PATIENTS, seed: 
     samples = samples[:SAMPLES]
     graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
-    names = Names(links.names_of(cohort.names(), graph)).of_all
+    names = Names(links.respelled(cohort.names(), graph)).of_all
     concepts = _concept_graphs(samples, names, dict(links.nodes), graph)
     communities = detect(concepts, runs=RUNS, max_cluster=LARGEST, seed=seed)
     kept, encoder = cache_of(folder) / "kare-views", HashingEncoder(WIDTH)

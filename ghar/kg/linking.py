@@ -19,7 +19,8 @@ from ghar.kg.names import disease_key, drug_candidates, plain
 from ghar.kg.paths import PathGraph
 
 RULES = ("reference_exact", "reference_parent", "name", "drug_exact", "drug_stripped")
-MEMBER = "member"  # a group's node is that of its members, and its name stays its own
+MEMBER = "member"  # a group of codes leads to the node of its members
+GROUPED = "MONDO_grouped"  # source of nodes that hold several diseases under the name of one
 
 # Vocabulary of our codes -> ontology of the references. Procedures have none.
 ONTOLOGIES = {"ICD9CM": "ICD9", "ICD10CM": "ICD10"}
@@ -36,12 +37,31 @@ class Links:
     rules: Mapping[str, str]
     counts: Mapping[str, int]
 
-    def names_of(self, described: Mapping[str, str], graph: KnowledgeGraph | PathGraph) -> dict[str, str]:
-        """Text of every code: the linked node's name, else how the code is `described`; without ";", which parts lists
-        of names in prompts."""
-        own = {code: graph.names[node] for code, node in self.nodes.items() if self.rules.get(code) != MEMBER}
-        named = {**described} | own
-        return {code: name.replace(";", ",") for code, name in named.items()}
+    def respelled(self, described: Mapping[str, str], graph: KnowledgeGraph | PathGraph) -> dict[str, str]:
+        """Text of every code as a chart describes it, in the node's letter case where only the case differs.
+
+        For generated worlds, whose rules read names letter by letter.
+        """
+        texts = chart_names(described)
+        own = {code: graph.names[node] for code, node in self.nodes.items() if code in texts}
+        return texts | {code: name for code, name in own.items() if name.lower() == texts[code].lower()}
+
+    def node_names(self, described: Mapping[str, str], graph: KnowledgeGraph | PathGraph) -> dict[str, str]:
+        """Chart text -> name of the linked node, where the two differ: for retrieval only.
+
+        Codes of one text may lead to several nodes; the first code in the alphabet decides.
+        """
+        found: dict[str, str] = {}
+        for code, text in sorted(chart_names(described).items()):
+            node = self.nodes.get(code)
+            if node is not None and graph.names[node].lower() != text.lower():
+                found.setdefault(text, graph.names[node])
+        return found
+
+
+def chart_names(described: Mapping[str, str]) -> dict[str, str]:
+    """Text of every code as the chart has it, without ";", which separates names of a list in prompts."""
+    return {code: text.replace(";", ",") for code, text in described.items()}
 
 
 def link_codes(codes: pl.DataFrame, graph: KnowledgeGraph, references: Path | None) -> Links:
@@ -51,8 +71,9 @@ def link_codes(codes: pl.DataFrame, graph: KnowledgeGraph, references: Path | No
     ontology, mondo_id, or None. In order: an ICD code by its own cross-reference, then by that of its nearest parent;
     any code but a drug by a disease's or phenotype's name; a drug by name, as written, then without strength, form
     and salt. Where a reference names several nodes, the one whose name is likest the description is taken. A choice
-    among several and a parent's reference count only when the names share a word, because a residual code ("other
-    specified ...") would otherwise become some rare disease.
+    among several, a parent's reference and a grouped node count only when the names share a word: a residual code
+    ("other specified ...") would otherwise become some rare disease, and PrimeKG's node "hemoglobinopathy" holds acute
+    myocardial infarction.
     `BadInput` when a table lacks a column.
     """
     missing = [c for c in ("code", "description") if c not in codes.columns]
@@ -118,7 +139,7 @@ def _mondo_nodes(graph: KnowledgeGraph) -> dict[str, int]:
     for node, (identity, source) in enumerate(zip(graph.ids, graph.source.tolist(), strict=True)):
         if graph.sources[source] == "MONDO":
             single[identity.lstrip("0")] = node
-        elif graph.sources[source] == "MONDO_grouped":
+        elif graph.sources[source] == GROUPED:
             grouped.update({part.lstrip("0"): node for part in identity.split("_")})
     return grouped | single
 
@@ -148,9 +169,13 @@ def _link_reference(
         if nodes:
             exact = length == len(code)
             node, shared = _closest(description, nodes, graph)
-            if shared or (exact and len(nodes) == 1):
+            if shared or (exact and len(nodes) == 1 and not _is_grouped(node, graph)):
                 return ("reference_exact" if exact else "reference_parent"), node
     return None
+
+
+def _is_grouped(node: int, graph: KnowledgeGraph) -> bool:
+    return graph.sources[int(graph.source[node])] == GROUPED
 
 
 def _closest(description: str, nodes: tuple[int, ...], graph: KnowledgeGraph) -> tuple[int, bool]:

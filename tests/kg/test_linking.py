@@ -65,6 +65,7 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ICD9CM/42823", "Acute on chronic systolic heart failure", "heart failure", "reference_parent"),
         ("ICD10CM/I10", "Essential (primary) hypertension", "essential hypertension", "reference_exact"),
         ("ICD10CM/I420", "Dilated cardiomyopathy", "cardiomyopathy", "reference_exact"),
+        ("ICD10CM/I420", "STEMI", None, None),  # a group is called by one of its diseases
         ("ICD10CM/B998", "Other infectious disease", None, None),  # two candidates, neither alike
         ("ICD10CM/Z99", "Dependence on machines", None, None),  # refers to a disease outside the graph
         ("ICD9CM/E8490", "Home accidents", None, None),  # the parent's only disease shares no word
@@ -158,10 +159,10 @@ def test_the_real_codes(shared_data: Path):
 
 
 PINNED = {
-    "reference_exact": 291,
+    "reference_exact": 279,
     "reference_parent": 169,
     "name": 44,
     "drug_exact": 230,
     "drug_stripped": 154,
-    "unlinked": 1184,
+    "unlinked": 1196,
 }
