@@ -95,7 +95,13 @@ class Records:
     def source(self) -> Cohort:
         """Events, codes and visits as they were read, without charts: they would cost memory for nothing."""
         name = "mimic4" if self.config.data.name == "demo" else self._data.name
-        return read_source(replace(self.config.data, name=name, root=str(self.root)), charts=False)
+        data = replace(self.config.data, name=name, root=str(self.root))
+        return read_source(data, charts=False, stays=self._reads_stays)
+
+    @property
+    def _reads_stays(self) -> bool:
+        """Whether the system shows visits; one that reads events says so (`Settings.reads_events`)."""
+        return not getattr(self.config.system, "reads_events", False)
 
     @property
     def long(self) -> bool:
@@ -132,7 +138,8 @@ class Records:
     def charted(self) -> Cohort:
         """The same with chart measurements; the demo world gets them now."""
         data = self._data
-        read = read_source(data if data.root is not None or data.name != "mimic4" else replace(data, name="demo"))
+        data = data if data.root is not None or data.name != "mimic4" else replace(data, name="demo")
+        read = read_source(data, stays=self._reads_stays)
         return read if self.code_map is None else self.code_map.cohort(read)
 
     def credentialed(self, *parts: Cohort | Notes | Mark) -> bool:

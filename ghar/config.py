@@ -277,7 +277,8 @@ class Eval:
 class Named(Protocol):
     """The Settings of a system (envs/system.py), which has keys of its own besides.
 
-    One whose keys name folders of patients' texts lists them as its property `patient_text`.
+    One whose keys name folders of patients' texts lists them as its property `patient_text`. One that reads events and
+    no visits says so by its property `reads_events`.
     """
 
     @property

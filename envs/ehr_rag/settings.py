@@ -31,6 +31,11 @@ class Settings:
     cost: NotNegative = 0.1  # of a search
     embeddings: str | None = None  # parquet or npz with subject_id, prediction_time and vector, for variant embeddings
 
+    @property
+    def reads_events(self) -> bool:
+        """Events are read, so that patients without a stay are accepted."""
+        return True
+
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:
     """Sentences for values that do not go together."""

@@ -12,13 +12,13 @@ from ghar.data.readers import source
 from ghar.data.readers.mimic4 import read_mimic4
 
 
-def read_source(data: Data, *, charts: bool = True) -> Cohort:
+def read_source(data: Data, *, charts: bool = True, stays: bool = True) -> Cohort:
     """Read the tables under data.root (`ghar.data.readers.source.read_source`); data=demo generates them first.
 
     The demo world gets chart measurements only when they are asked for. Raises BadInput as the reader does.
     """
     if data.root is not None or data.name != "demo":
-        return source.read_source(data, charts=charts)
+        return source.read_source(data, charts=charts, stays=stays)
     cache = Path(data.cache)
     root = world_folder(cache, data.world_seed, data.patients, data.two_steps, data.further)
     generate_world(root, seed=data.world_seed, patients=data.patients, two_steps=data.two_steps, further=data.further)

@@ -67,6 +67,14 @@ def test_visits_codes_labels_and_prompts_are_those_of_the_tables(tables, request
             assert len({row[1:4] for row in ours} ^ {row[1:4] for row in theirs}) == 2
 
 
+def test_ages_are_those_of_the_tables(tables, new, old):
+    """From MEDS_BIRTH, at each of the 275 admissions."""
+    columns = ["subject_id", "time", "recorded", "numeric_value", "visit_id"]
+    ages = [c.events.filter(code="AGE").select(columns).sort("visit_id") for c in (tables, new, old)]
+    assert ages[0].height == 275 and ages[0].equals(ages[1]) and ages[0].equals(ages[2])
+    assert new.names()["AGE"] == tables.names()["AGE"]
+
+
 def test_results_have_the_times_of_their_drawings(tables, new, old):
     """99.8% of the results; units are kept, and the children of LOINC 718-7 are followed."""
     columns = ["subject_id", "time", "recorded", "code", "numeric_value"]
@@ -77,7 +85,8 @@ def test_results_have_the_times_of_their_drawings(tables, new, old):
     assert set(blood["unit"]) == {"g/dL"} and blood["recorded"].gt(blood["time"]).mean() > 0.99
     assert new.codes.filter(code="LAB/51222")["parents"].to_list() == [["LOINC/718-7"]]
     dropped = new.counts["dropped.meds.drawing_of_a_result"]
-    assert new.counts["rows.meds"] == new.events.height + dropped and dropped > 100_000
+    ages = new.counts["added.meds.ages"]
+    assert new.counts["rows.meds"] == new.events.height + dropped - ages and dropped > 100_000
     first = ehrshot_labels(old, "lab_anemia")[0]
     assert first.equals(ehrshot_labels(tables, "lab_anemia")[0]) and first.height == 2858
 
@@ -255,7 +264,7 @@ def test_visits_that_show_nothing_are_refused_with_what_was_seen(tmp_path):
     again = require_shown(read_meds(tmp_path, vocabulary=told), told)
     assert again.shown.visits[1].diagnoses == ("ICD10CM/0", "ICD10CM/1", "ICD10CM/2")
     nobody = read_meds(shard(tmp_path / "b", [(1, T0, "CAME"), (1, T0 + HOUR, "ICD10CM/I10"), (1, T0 + DAY, "WENT")]))
-    with pytest.raises(BadInput, match=r"have no visit: no event begins a stay. .*CAME"):
+    with pytest.raises(BadInput, match=r"have no visit: no event begins a stay. .*CAME.* system=ehr_rag, which reads"):
         require_shown(nobody)
     told.write_text("admission: ^CAME$\ndischarge: ^WENT$\n")
     assert require_shown(read_meds(tmp_path / "b", vocabulary=told), told).visits.height == 1
@@ -280,3 +289,44 @@ def test_bad_vocabularies(tmp_path, text, sentence):
         read_vocabulary(path)
     with pytest.raises(BadInput, match="is no file"):
         read_vocabulary(tmp_path / "nowhere.yaml")
+
+
+def test_the_published_demo_has_nulls_inside_parents(tmp_path):
+    """MIMIC_IV_MEDS 0.0.1, as published: 60 of 2,661 codes have the parents [null]."""
+    rows = [(1, T0, "ADMISSION//ER"), (1, T0 + HOUR, "ICD10CM/I10"), (1, T0 + HOUR, "LOCAL//1"),
+            (1, T0 + DAY, "DISCHARGE//HOME")]  # fmt: skip
+    shard(tmp_path, rows)
+    (tmp_path / "metadata").mkdir()
+    listed = {"code": ["ICD10CM/I10", "LOCAL//1"], "description": ["Hypertension", "heart attack"],
+              "parent_codes": [[None], [None, "ICD10CM/I21.4"]]}  # fmt: skip
+    pl.DataFrame(listed).write_parquet(tmp_path / "metadata" / "codes.parquet")
+    found = require_shown(read_meds(tmp_path))
+    assert found.shown.visits[1].diagnoses == ("ICD10CM/I10", "ICD10CM/I214")
+    assert found.codes.filter(code="ICD10CM/I10")["parents"].to_list() == [[]]
+
+
+def test_a_birth_gives_the_age_at_each_admission(tmp_path):
+    born = T0.replace(year=2100, month=6, day=2)
+    rows = [(1, born, "MEDS_BIRTH"), (1, T0, "ADMISSION//ER"), (1, T0 + DAY, "DISCHARGE//HOME"),
+            (1, T0 + 160 * DAY, "ADMISSION//ER"), (2, T0.replace(year=2050), "MEDS_BIRTH"), (2, T0, "ADMISSION//ER"),
+            (3, T0, "ADMISSION//ER")]  # fmt: skip
+    found = read_meds(shard(tmp_path, rows))
+    ages = found.events.filter(code="AGE").select("subject_id", "time", "recorded", "numeric_value", "visit_id")
+    second = T0 + 160 * DAY
+    assert ages.drop("visit_id").rows() == [(1, T0, T0, 49), (1, second, second, 50), (2, T0, T0, 90)]
+    assert ages["visit_id"].null_count() == 0 and found.counts["added.meds.ages"] == 3
+    assert found.counts["rows.meds"] == found.events.height - 3
+    told = read_meds(shard(tmp_path / "b", [*rows, (3, T0, "AGE")]))  # a folder that has ages keeps its own
+    assert told.events.filter(code="AGE").height == 1
+
+
+def test_a_fact_without_a_time_is_known_at_no_time(tmp_path):
+    """A gender is so from birth, a coded diagnosis of a stay is known at its end; a result is neither."""
+    rows = [(1, None, "GENDER//F"), (1, T0, "HOSPITAL_ADMISSION//A"), (1, None, "LAB//51222//g/dL"),
+            (1, None, "DIAGNOSIS//ICD//10//I214"), (1, None, "MEDICATION//START//Aspirin"), (1, None, "RACE//WHITE"),
+            (1, T0 + DAY, "HOSPITAL_DISCHARGE//HOME")]  # fmt: skip
+    found = read_meds(shard(tmp_path, rows, hadm_id=[None, 5, 5, 5, 5, None, 5]))
+    assert found.events.filter(pl.col("time").is_null())["code"].to_list() == ["GENDER/F", "RACE//WHITE"]
+    assert found.events.filter(code="ICD10CM/I214").select("time", "recorded").rows() == [(T0 + DAY, T0 + DAY)]
+    assert found.counts["dropped.meds.fact_without_time"] == 2
+    assert found.counts["rows.meds"] == found.events.height + 2

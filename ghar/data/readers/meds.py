@@ -11,6 +11,10 @@ become those of the house by their shape and their parents (meds_codes.py), stay
 close them (meds_visits.py), a drawing and its result become one event (meds_results.py), units from the column unit or
 from the code are kept, and what is coded when a stay is over (role "billed") is known from then on. `recorded` is what
 a column of that purpose says, else `time`.
+
+A fact without a time is known at no time. What is so from birth (gender, race) stays static; a coded diagnosis of a
+known stay is dated to its end; any other clinical fact is dropped ("dropped.meds.fact_without_time"). A folder with
+MEDS_BIRTH and without ages gets an event "AGE" at each admission ("added.meds.ages"), as the other readers write them.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from ghar.data.readers.meds_codes import (
 )
 from ghar.data.readers.meds_files import TIME, scan, schema_of
 from ghar.data.readers.meds_results import with_draws
+from ghar.data.readers.meds_times import CLINICAL, timed, with_ages
 from ghar.data.readers.meds_visits import KEYS, key_of, place_events, tells_of_stays, visits_from_events
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.tables import Table, in_years, sift_large
@@ -44,7 +49,7 @@ from ghar.errors import BadInput
 from ghar.provenance import Mark, signed_mark
 from ghar.seal import SEAL
 
-VERSION = "meds-4"  # part of the cache key: raise it when a rule changes
+VERSION = "meds-5"  # part of the cache key: raise it when a rule changes
 REQUIRED = {"subject_id": pl.Int64(), "time": TIME, "code": pl.String()}
 OPTIONAL = {"numeric_value": pl.Float32(), "text_value": pl.String()}
 RECORDED = ("recorded", "storetime", "result_time")  # columns that say when a fact became known
@@ -82,7 +87,7 @@ def read_meds(root: Path, cache: Path | None = None, vocabulary: Path | None = N
 
 def require_shown(cohort: Cohort, vocabulary: Path | None = None) -> Cohort:
     """The cohort. BadInput where it has no visit, or most of its visits show neither diagnosis, procedure nor drug;
-    then with the commonest shapes of codes that no one knew."""
+    then with the commonest shapes of codes that no one knew. A system that reads events needs no stay."""
     kinds = kinds_of(cohort.codes)
     shown = sum(bool(v.diagnoses or v.procedures or v.medications) for v in cohort.shown.visits.values())
     if 2 * shown > cohort.visits.height:
@@ -101,7 +106,10 @@ def require_shown(cohort: Cohort, vocabulary: Path | None = None) -> Cohort:
         patients = cohort.scan().select(pl.col("subject_id").n_unique()).collect(engine="streaming").item()
         what = f"The {patients:,} patients of the {cohort.name} have no visit: no event begins a stay"
     unknown = f"Codes of unknown shape: {seen}" if seen else "All shapes of codes are known"
-    raise BadInput(f"{what}. {unknown}. Say in a file data.vocabulary=FILE.yaml what your codes mean (docs/data.md).")
+    raise BadInput(
+        f"{what}. {unknown}. Say in a file data.vocabulary=FILE.yaml what your codes mean (docs/data.md), or use "
+        "system=ehr_rag, which reads events and needs no stays."
+    )
 
 
 def _ours(root: Path, name: str, files: list[Path], _: Vocabulary, work: Path) -> Cohort:
@@ -171,6 +179,7 @@ def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: P
     found: Counter[str] = Counter(more)
     charted = has_charts(meanings.filter("_seen")["code"])
     found["events_without_visit"] = 0
+    aged = "AGE" not in meanings.filter("_seen")["code"]
 
     def finish(some: pl.DataFrame) -> pl.DataFrame:
         some, drawings = _understood(some, meanings)
@@ -180,7 +189,12 @@ def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: P
         some, more = place_events(some, visits)
         found.update(more)
         found["dropped.meds.drawing_of_a_result"] += drawings
-        return _known_from(some, visits)
+        some, timeless = timed(_known_from(some, visits))
+        found["dropped.meds.fact_without_time"] += timeless
+        if aged:
+            some, ages = with_ages(some, visits)
+            found["added.meds.ages"] += ages
+        return some
 
     events = in_order([rows], work, finish)
     used = meanings.filter("_seen")
@@ -188,14 +202,19 @@ def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: P
     found["codes_without_name"] = used["description"].null_count()
     counts |= {rule: n for rule, n in found.items() if n or rule in ("events_without_visit", "codes_without_name")}
     codes = _codes(meanings)
-    if charted:
-        codes = pl.concat([codes, vital_codes().join(codes, on="code", how="anti")], how="vertical").sort("code")
+    more = [vital_codes()] if charted else []
+    if found["added.meds.ages"]:
+        no_parents, no_kind = pl.lit([], pl.List(pl.String)), pl.lit(None, pl.String)
+        more.append(COMMON_NAMES.filter(code="AGE").with_columns(parents=no_parents, kind=no_kind))
+    for table in more:
+        codes = pl.concat([codes, table.join(codes, on="code", how="anti")], how="vertical").sort("code")
     return Cohort(name, events, codes, visits.drop("_key"), **about, counts=counts)
 
 
 def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Events with house codes, units, `recorded` and role, each result at the time of its drawing."""
-    about = meanings.select("source", "role", _code="code", _unit="unit")
+    clinical = pl.col("kind").is_not_null() | (pl.col("role") != "plain") | pl.col("code").str.contains(CLINICAL)
+    about = meanings.select("source", "role", _code="code", _unit="unit", _clinical=clinical)
     some = some.join(about, left_on="code", right_on="source", how="left", maintain_order="left")
     said = [pl.col("unit")] if "unit" in some.columns else []
     unit = pl.coalesce(*(pl.when(u != "").then(u) for u in said), "_unit")
@@ -212,12 +231,12 @@ def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFram
 
 
 def _known_from(some: pl.DataFrame, visits: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `Cohort.events`; what is coded when a stay is over is known from its end on."""
+    """The columns of `Cohort.events`, and _clinical; what is coded when a stay is over is known from its end on."""
     ends = visits.select("visit_id", _end="end")
     some = some.join(ends, on="visit_id", how="left", maintain_order="left")
     late = pl.when(pl.col("role") == "billed").then(pl.max_horizontal("recorded", "_end")).otherwise("recorded")
     names = ["subject_id", "time", "code", "numeric_value", "text_value", "visit_id"]
-    return some.select(*names, late.alias("recorded"), "unit")
+    return some.select(*names, late.alias("recorded"), "unit", "_clinical")
 
 
 def _meanings(root: Path, rows: pl.LazyFrame, told: Vocabulary) -> pl.DataFrame:
@@ -300,6 +319,7 @@ def _listed(root: Path) -> pl.DataFrame:
         return pl.DataFrame(schema={"code": pl.String()} | wanted)
     kind = {"kind": pl.String()} if "kind" in schema_of(path) else {}
     listed = scan(path, {"code": pl.String()}, wanted, kind).collect()
+    listed = listed.with_columns(pl.col("parent_codes").list.drop_nulls())  # MIMIC_IV_MEDS 0.0.1 writes [null]
     return listed.drop_nulls("code").unique("code", keep="first", maintain_order=True)
 
 

@@ -112,7 +112,8 @@ RULES = (
           r"|condition_end|drug_exposure_end|(?:drug|dose|condition)_era\w*|device_exposure_\w+|visit|visit_end"
           r"|observation_period\w*)//.*", kind=""),
     _rule(r"(?:MEDS_BIRTH|MEDS_DEATH|ED_REGISTRATION|ED_OUT|INFUSION_DRUG|CAREPLAN_EOL|\w+_(?:WEIGHT|HEIGHT)(?:_AT_\w+)?"
-          r"|GENDER|AGE|LAB|VITAL|DRUG|ICU_ADMISSION|ICU_DISCHARGE|Visit|CHART)(?:/.*)?"),
+          r"|GENDER|AGE|LAB|VITAL|DRUG|ICU_ADMISSION|ICU_DISCHARGE|Visit|CHART|Gender|Race|Ethnicity"
+          r"|HOSPITAL_(?:ADMISSION|DISCHARGE))(?:/.*)?"),
 )  # fmt: skip
 HOUSE = Vocabulary(RULES)
 

@@ -32,11 +32,12 @@ def origin(data: Data) -> Mark:
     return Mark(credentialed=not is_open_demo(data.name, root, tables(charts=True)))
 
 
-def read_source(data: Data, *, charts: bool = True) -> Cohort:
+def read_source(data: Data, *, charts: bool = True, stays: bool = True) -> Cohort:
     """Read the tables under data.root with the reader of data.name.
 
     `charts=False` leaves out chart measurements, where the source keeps them in tables of their own. What data.more
-    names comes with the charts.
+    names comes with the charts. `stays=False` takes a MEDS folder whose events begin no stay, as those of OMOP without
+    inpatients, for whoever reads events alone.
     Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
     """
     cache = Path(data.cache)
@@ -47,7 +48,8 @@ def read_source(data: Data, *, charts: bool = True) -> Cohort:
     readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
     if data.name == "meds":
         told = None if data.vocabulary is None else Path(data.vocabulary)
-        return require_shown(read_meds(Path(data.root), cache / "cohorts", told), told)
+        cohort = read_meds(Path(data.root), cache / "cohorts", told)
+        return require_shown(cohort, told) if stays else cohort
     readers = {name: partial(read, charts=charts) for name, read in readers.items()}
     readers["mimic4"] = partial(read_mimic4, charts=charts, more=data.more if charts else ())
     if data.name not in readers:
