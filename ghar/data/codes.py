@@ -22,7 +22,9 @@ ICD   exact; children: all codes that begin with it agree; parent: the longest k
       when lost zeros are put back.
 DRUG  name; gsn; ndc (EHR.md, "Mapping": 94%, 86%, 60% of rows). GSN and NDC of a name are those of its
       prescriptions, the class most of its rows lead to; ties go to the first in the alphabet. Last, part: the longest
-      known name of five letters or more among the words of this one ("acetaminophen 325 mg po tabs", eICU).
+      known name of five letters or more among the words of this one ("acetaminophen 325 mg po tabs", eICU). Of several
+      classes of a name, GSN or NDC the route decides, by which most rows of the drug are given (routes.py). The mark
+      "*NF*" of drugs outside of a hospital's formulary is no part of a name.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from pathlib import Path
 
 import polars as pl
 
+from ghar.data.routes import Route, class_by_route, route_of, route_of_drug
 from ghar.errors import BadInput
 
 ICD = {  # vocabulary -> (its file, its column, the target's column, the target's vocabulary)
@@ -62,13 +65,14 @@ WORD = re.compile(r"[^\s,;:()/]+")
 
 @dataclass(frozen=True)
 class CodeSystems:
-    """icd: vocabulary -> plain code -> "CCSCM/..." or "CCSPROC/..."; drugs: rule -> key -> "ATC/...".
+    """icd: vocabulary -> plain code -> "CCSCM/..." or "CCSPROC/..."; drugs: rule -> key -> "ATC/..." -> rows of the
+    table that say so.
 
     names: full code ("CCSCM/108", "ICD9CM/4280") -> name. absent: files that were not found.
     """
 
     icd: Mapping[str, Mapping[str, str]]
-    drugs: Mapping[str, Mapping[str, str]]
+    drugs: Mapping[str, Mapping[str, Mapping[str, int]]]
     names: Mapping[str, str]
     absent: tuple[str, ...] = ()
     _sorted: dict[str, list[str]] = field(default_factory=dict, repr=False, compare=False)
@@ -97,15 +101,15 @@ def read_code_systems(folder: Path) -> CodeSystems:
         for code, name in pairs(stem, key, value)
     }
     by_gsn = pairs("gsn_atc_ndc_mapping", "gsn", "atc")
-    rxnorm = _commonest(pairs("RxNorm_to_ATC", "RxNorm", "ATC"), str.strip)
+    rxnorm = _counted(pairs("RxNorm_to_ATC", "RxNorm", "ATC"), str.strip)
     path = found.get("ndc2rxnorm_mapping")
     absent += [] if path else ["ndc2rxnorm_mapping"]
     by_rxnorm = {ndc(code): rxnorm[cui] for code, cui in (_dictionary(path) if path else {}).items() if cui in rxnorm}
     by_ndc = pairs("gsn_atc_ndc_mapping", "ndc", "atc") if by_gsn else []
     drugs = {
-        "name": _commonest(pairs("mimic_drug_to_atc", "drug", "atc_code"), drug_name),
-        "gsn": _commonest(by_gsn, gsn),
-        "ndc": by_rxnorm | _commonest(by_ndc, ndc),
+        "name": _counted(pairs("mimic_drug_to_atc", "drug", "atc_code"), drug_name),
+        "gsn": _counted(by_gsn, gsn),
+        "ndc": by_rxnorm | _counted(by_ndc, ndc),
     }
     if not (any(icd.values()) or any(drugs.values()) or names):
         raise BadInput(f"{folder} holds none of the code tables (ICD9CM_to_CCSCM.csv, ...): correct data.codes.")
@@ -115,17 +119,18 @@ def read_code_systems(folder: Path) -> CodeSystems:
 def map_codes(codes: Iterable[str], systems: CodeSystems, keys: pl.DataFrame | None = None) -> pl.DataFrame:
     """Target and rule of each code: code, target, rule; both null for what does not map.
 
-    keys: GSN and NDC of drug codes (code, gsn, ndc, rows), as `ghar.data.mapping.drug_keys` reads them. Codes of other
-    vocabularies (labs, ICU units, ...) have no target and are left out.
+    keys: GSN, NDC and route of drug codes (code, gsn, ndc, route, rows), as `ghar.data.mapping.drug_keys` reads them.
+    Codes of other vocabularies (labs, ICU units, ...) have no target and are left out.
     """
-    votes = _votes(keys, systems) if keys is not None else {}
+    routes = _routes(keys) if keys is not None else {}
+    votes = _votes(keys, systems, routes) if keys is not None else {}
     rows = []
     for code in dict.fromkeys(codes):
         vocabulary, _, local = code.partition("/")
         if vocabulary in ICD:
             rows.append((code, *_icd_target(vocabulary, plain(local), systems)))
         elif vocabulary == "DRUG":
-            rows.append((code, *_drug_target(code, drug_name(local), systems, votes)))
+            rows.append((code, *_drug_target(code, drug_name(local), systems, votes, routes)))
     return pl.DataFrame(rows, {"code": pl.String, "target": pl.String, "rule": pl.String}, orient="row")
 
 
@@ -135,7 +140,8 @@ def plain(code: str) -> str:
 
 
 def drug_name(name: str) -> str:
-    return " ".join(name.lower().split())
+    """Lower case, single blanks, without the mark of drugs outside of the formulary."""
+    return " ".join(name.lower().replace("*nf*", " ").split())
 
 
 def gsn(code: str) -> str:
@@ -172,27 +178,45 @@ def _icd_target(vocabulary: str, code: str, systems: CodeSystems) -> tuple[str |
 
 
 def _drug_target(
-    code: str, name: str, systems: CodeSystems, votes: Mapping[str, tuple[str, str]]
+    code: str,
+    name: str,
+    systems: CodeSystems,
+    votes: Mapping[str, tuple[str, str]],
+    routes: Mapping[str, Route],
 ) -> tuple[str | None, str | None]:
-    names = systems.drugs["name"]
-    if name in names:
-        return names[name], "name"
+    names, route = systems.drugs["name"], route_of_drug(name, routes.get(code))
+    if name in names and (target := class_by_route(names[name], route)) is not None:
+        return target, "name"
     if code in votes:
         return votes[code]
+    if name in names:
+        return None, None
     words = WORD.findall(name)
     parts = (" ".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1))
     known = [part for part in parts if part in names and sum(map(str.isalpha, part)) >= SHORTEST_PART]
-    return (names[max(known, key=len)], "part") if known else (None, None)
+    target = class_by_route(names[max(known, key=len)], route) if known else None
+    return (target, "part") if target is not None else (None, None)
 
 
-def _votes(keys: pl.DataFrame, systems: CodeSystems) -> dict[str, tuple[str, str]]:
+def _routes(keys: pl.DataFrame) -> dict[str, Route]:
+    """Drug code -> the route by which most rows of its prescriptions are given; ties to the first in the alphabet."""
+    if "route" not in keys.columns:
+        return {}
+    ballots: dict[str, Counter[Route]] = defaultdict(Counter)
+    for code, text, rows in keys.select("code", "route", "rows").iter_rows():
+        if (route := route_of(text)) is not None:
+            ballots[code][route] += rows
+    return {code: min(counts, key=lambda route: (-counts[route], route)) for code, counts in ballots.items()}
+
+
+def _votes(keys: pl.DataFrame, systems: CodeSystems, routes: Mapping[str, Route]) -> dict[str, tuple[str, str]]:
     """Drug code -> the class that most rows of its prescriptions lead to, by GSN, else by NDC."""
     ballots: dict[str, dict[str, Counter[str]]] = {rule: defaultdict(Counter) for rule in ("gsn", "ndc")}
     for code, gsns, number, rows in keys.select("code", "gsn", "ndc", "rows").iter_rows():
         for one in (gsns or "").split():  # a compound has several
-            if target := systems.drugs["gsn"].get(gsn(one)):
+            if target := class_by_route(systems.drugs["gsn"].get(gsn(one), {}), routes.get(code)):
                 ballots["gsn"][code][target] += rows
-        if target := systems.drugs["ndc"].get(ndc(number or "")):
+        if target := class_by_route(systems.drugs["ndc"].get(ndc(number or ""), {}), routes.get(code)):
             ballots["ndc"][code][target] += rows
     return {
         code: (min(counts, key=lambda target: (-counts[target], target)), rule)
@@ -201,16 +225,16 @@ def _votes(keys: pl.DataFrame, systems: CodeSystems) -> dict[str, tuple[str, str
     }
 
 
-def _commonest(pairs: Iterable[tuple[str, str]], key_of) -> dict[str, str]:
-    """Key -> the ATC level 3 class most of its rows name; the first of the table where several are as common."""
+def _counted(pairs: Iterable[tuple[str, str]], key_of) -> dict[str, dict[str, int]]:
+    """Key -> the ATC level 3 classes that its rows name, and how many rows name each, in the order of the table."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for key, atc in pairs:
         if len(atc.strip()) >= LEVEL3:
             counts[key_of(key)][f"ATC/{plain(atc)[:LEVEL3]}"] += 1
-    return {key: targets.most_common(1)[0][0] for key, targets in counts.items()}
+    return {key: dict(targets) for key, targets in counts.items()}
 
 
-def _drop_empty(table: Mapping[str, str]) -> dict[str, str]:
+def _drop_empty(table: Mapping[str, dict[str, int]]) -> dict[str, dict[str, int]]:
     return {key: target for key, target in table.items() if key}
 
 

@@ -17,13 +17,19 @@ import polars as pl
 
 from ghar.data.codes import CodeSystems, gsn, map_codes, ndc, read_code_systems
 from ghar.data.cohort import Cohort, Sample
-from ghar.data.readers.tables import find_table, open_table
+from ghar.data.readers.tables import columns_of, find_table, open_table
 from ghar.data.visit_codes import KIND_NAMES, Visit
 from ghar.errors import BadInput
 
 TOP = 10  # unmapped codes listed for each vocabulary
-PRESCRIPTIONS = ("hosp/prescriptions", "prescriptions")  # MIMIC-IV, MIMIC-III
 TEXT = pl.String()
+MIMIC = {"drug": "drug", "gsn": "gsn", "ndc": "ndc"}
+ORDERS = {  # table of orders -> its columns: MIMIC-IV, MIMIC-III, eICU
+    "hosp/prescriptions": MIMIC,
+    "prescriptions": MIMIC,
+    "medication": {"drug": "drugname", "route": "routeadmin"},
+}
+KEYS = ("gsn", "ndc", "route")
 
 
 Mapped = Literal["all", "drugs"]
@@ -180,13 +186,15 @@ def map_source(cohort: Cohort, folder: Path, root: str | None) -> tuple[MappingR
 
 
 def _keys_in(root: Path) -> pl.DataFrame | None:
-    """`drug_keys` where there are prescriptions in MIMIC's form."""
-    return drug_keys(root) if any(find_table(root, table) for table in PRESCRIPTIONS) else None
+    """`drug_keys` where there are orders in MIMIC's or eICU's form."""
+    return drug_keys(root) if any(find_table(root, table) for table in ORDERS) else None
 
 
 def _unusable(keys: pl.DataFrame) -> dict[str, int]:
     """Prescriptions, and those whose GSN or NDC says nothing."""
     rows = keys["rows"].to_list()
+    if all(keys[name].null_count() == keys.height for name in ("gsn", "ndc")):
+        return {}  # eICU, whose orders have neither
     counts = {"prescriptions": sum(rows)}
     for name, clean in (("gsn", lambda text: "".join(map(gsn, text.split()))), ("ndc", ndc)):
         useless = [not clean(text or "") for text in keys[name]]
@@ -195,17 +203,25 @@ def _unusable(keys: pl.DataFrame) -> dict[str, int]:
 
 
 def drug_keys(root: Path) -> pl.DataFrame:
-    """GSN and NDC of each drug name in a MIMIC folder: code ("DRUG/..."), gsn, ndc (text, may be null), rows.
+    """GSN, NDC and route of each drug name in a folder of MIMIC or eICU: code ("DRUG/..."), gsn, ndc, route, rows.
 
-    A `Cohort` holds names only, so this reads three columns of the prescriptions again, once, streaming.
+    These are texts and may be null; eICU has routes alone. A `Cohort` holds names only, so this reads four columns of
+    the orders again, once, streaming.
     """
-    name = next((table for table in PRESCRIPTIONS if find_table(Path(root), table)), None)
+    name = next((table for table in ORDERS if find_table(Path(root), table)), None)
     if name is None:
         raise BadInput(f"{root} has no prescriptions table, where GSN and NDC stand: leave drugs to their names.")
-    table = open_table(Path(root), name, {"drug": TEXT, "gsn": TEXT, "ndc": TEXT})
-    drug = pl.col("drug").str.strip_chars().str.to_lowercase()
-    keys = table.rows.filter(drug.is_not_null() & (drug != "")).select(
-        pl.concat_str(pl.lit("DRUG/"), drug).alias("code"), "gsn", "ndc"
+    needed, further = ORDERS[name], columns_of(Path(root), name)
+    optional = [column for column in ("route", "drug_type") if column in further and column not in needed.values()]
+    wanted = dict.fromkeys([*needed.values(), *optional], TEXT)
+    rows = open_table(Path(root), name, wanted).rows
+    if "drug_type" in optional:
+        rows = rows.filter(pl.col("drug_type").str.strip_chars().str.to_uppercase().ne_missing("BASE"))
+    drug = pl.col(needed["drug"]).str.strip_chars().str.to_lowercase()
+    there = {**needed, **{column: column for column in optional}}
+    said = {key: pl.col(there[key]) if key in there else pl.lit(None, TEXT) for key in KEYS}
+    keys = rows.filter(drug.is_not_null() & (drug != "")).select(
+        pl.concat_str(pl.lit("DRUG/"), drug).alias("code"), **said
     )
-    counted = keys.group_by("code", "gsn", "ndc").agg(pl.len().cast(pl.Int64).alias("rows"))
-    return counted.collect(engine="streaming").sort("code", "gsn", "ndc")
+    counted = keys.group_by("code", *KEYS).agg(pl.len().cast(pl.Int64).alias("rows"))
+    return counted.collect(engine="streaming").sort("code", *KEYS)

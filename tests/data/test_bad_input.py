@@ -184,13 +184,15 @@ def test_lost_leading_zeros(tmp_path):
 
 
 def test_ndc_0_is_no_code(demo, mimic4_cohort):
-    """EHR.md: 2,610 of 18,087 prescriptions have NDC "0", 21 none. The cohort keeps names; the mapping counts these."""
+    """EHR.md: 2,610 of 18,087 prescriptions have NDC "0", 21 none; without bags and solutions 729 and 21 of 14,410.
+    The cohort keeps names; the mapping counts these."""
     keys = drug_keys(demo)
-    raw = pl.read_csv(demo / "hosp/prescriptions.csv.gz", infer_schema=False)["ndc"]
-    assert keys.filter(pl.col("ndc") == "0")["rows"].sum() == (raw == "0").sum() == 2610
+    raw = pl.read_csv(demo / "hosp/prescriptions.csv.gz", infer_schema=False)
+    raw = raw.filter(pl.col("drug_type") != "BASE")["ndc"]
+    assert keys.filter(pl.col("ndc") == "0")["rows"].sum() == (raw == "0").sum() == 729
     assert keys.filter(pl.col("ndc").is_null())["rows"].sum() == raw.null_count() == 21
     cohort = mimic4_cohort
     systems = CodeSystems({name: {} for name in ICD}, {"name": {}, "gsn": {}, "ndc": {}}, {})
     report = mapping_report(cohort, map_codes(cohort.codes["code"], systems, keys), keys)
-    assert report.keys["prescriptions"] == keys["rows"].sum() == 18087
-    assert report.keys["prescriptions.no_ndc"] == 2610 + 21 and "prescriptions.no_ndc: 2,631" in report.text()
+    assert report.keys["prescriptions"] == keys["rows"].sum() == 14410
+    assert report.keys["prescriptions.no_ndc"] == 729 + 21 and "prescriptions.no_ndc: 750" in report.text()

@@ -15,7 +15,11 @@ from ghar.data.mapping import add_names, drug_keys, map_cohort, mapping_report, 
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
 
-DRUGS = {"name": {"aspirin": "ATC/B01A"}, "gsn": {"000015": "ATC/C01A"}, "ndc": {"00000000042": "ATC/A02B"}}
+DRUGS = {
+    "name": {"aspirin": {"ATC/B01A": 1}},
+    "gsn": {"000015": {"ATC/C01A": 1}},
+    "ndc": {"00000000042": {"ATC/A02B": 1}},
+}
 
 
 def systems(**icd) -> CodeSystems:
@@ -95,8 +99,9 @@ def test_the_real_tables(real):
     assert real.names["CCSCM/108"] == "Congestive heart failure; nonhypertensive"
     assert real.names["ATC/C03C"] == "high-ceiling diuretics"
     assert real.icd["ICD10CM"]["I509"] == real.icd["ICD9CM"]["4280"] == "CCSCM/108"
-    assert real.drugs["name"]["furosemide"] == "ATC/C03C"
-    assert all(len(target) == len("ATC/C03C") for table in real.drugs.values() for target in table.values())
+    assert real.drugs["name"]["furosemide"] == {"ATC/C03C": 3}
+    every = {target for table in real.drugs.values() for counts in table.values() for target in counts}
+    assert {len(target) for target in every} == {len("ATC/C03C")}
 
 
 def test_the_demo_mapped(real, demo, shared_data, mimic4_cohort):
@@ -104,26 +109,29 @@ def test_the_demo_mapped(real, demo, shared_data, mimic4_cohort):
     mapping = map_codes(cohort.codes["code"], real, drug_keys(demo))
     report = mapping_report(cohort, mapping)
     events = dict(report.by_rule.group_by("vocabulary").agg(pl.sum("events")).rows())
-    assert events == {"ICD9CM": 2193, "ICD10CM": 2313, "ICD9PROC": 401, "ICD10PCS": 321, "DRUG": 18087}
+    assert events == {"ICD9CM": 2193, "ICD10CM": 2313, "ICD9PROC": 401, "ICD10PCS": 321, "DRUG": 14410}
     assert report.by_rule.filter(vocabulary="ICD9CM")["rule"].to_list() == ["exact"]
     # EHR.md: 94% of the rows by name. Counted again from the two files, without the code under test.
     with gzip.open(shared_data / "codes/atc-ndc-rxnorm/mimic_drug_to_atc.csv.gz", "rt") as file:
         known = {row["drug"].strip().lower() for row in csv.DictReader(file) if len(row["atc_code"]) >= 4}
-    drugs = (
-        pl.read_csv(demo / "hosp/prescriptions.csv.gz", columns=["drug"])["drug"].str.strip_chars().str.to_lowercase()
+    orders = pl.read_csv(demo / "hosp/prescriptions.csv.gz", columns=["drug", "drug_type"]).filter(
+        pl.col("drug_type") != "BASE"
     )
-    by_name = int(drugs.is_in(list(known)).sum())
-    assert report.by_rule.filter(vocabulary="DRUG", rule="name")["events"].to_list() == [by_name] == [17003]
-    assert "unmapped" in report.text() and report.unmapped["code"][0] == "DRUG/bag"
+    by_name = int(orders["drug"].str.strip_chars().str.to_lowercase().is_in(list(known)).sum())
+    # of 563 of these rows the route allows none of the name's classes; 516 of them have another one by NDC
+    assert report.by_rule.filter(vocabulary="DRUG", rule="name")["events"].to_list() == [13657] and by_name >= 13657
+    rules = dict(report.by_rule.filter(vocabulary="DRUG").select("rule", "events").rows())
+    assert rules == {"name": 13657, "ndc": 564, "part": 5, None: 184}
+    assert "unmapped" in report.text() and "DRUG/glucose gel" in report.unmapped["code"]
 
     mapped = map_cohort(cohort, mapping, real)
     assert mapped.events.height == cohort.events.height
     assert mapped.events.drop("code").equals(cohort.events.drop("code"))
     assert set(mapped.events["code"]) == set(mapped.codes["code"])
-    assert mapped.names()["CCSCM/108"].startswith("Congestive") and "DRUG/bag" in mapped.names()
+    assert mapped.names()["CCSCM/108"].startswith("Congestive") and "DRUG/glucose gel" in mapped.names()
     only = map_cohort(cohort, mapping, real, vocabularies=("DRUG",))
     changed = (only.events["code"] != cohort.events["code"]).sum()
-    assert changed == 17003 + 451 and only.events["code"].str.starts_with("ICD9CM/").sum() == 2193
+    assert changed == 13657 + 564 + 5 and only.events["code"].str.starts_with("ICD9CM/").sum() == 2193
 
 
 def test_names_from_the_tables_for_codes_without_one(real, write_tables, tmp_path):
@@ -150,7 +158,7 @@ def test_folders_that_are_not_code_systems(tmp_path):
 
 
 def test_what_prompts_show_of_the_open_demo(shared_data: Path, mimic4_cohort: Cohort) -> None:
-    """598 drug strings become 147 names, 138 ATC classes and 9 strings without one; 1,474 diagnoses 207 CCS groups."""
+    """552 drug strings become 151 names, 137 ATC classes and 14 strings without one; 1,474 diagnoses 207 CCS groups."""
     code_map = read_code_map(mimic4_cohort, shared_data / "codes", shared_data / "mimic-iv-demo-2.2", "all")
     own, mapped = mimic4_cohort.shown.visits.values(), code_map.cohort(mimic4_cohort)
     shown = mapped.shown.visits.values()
@@ -158,8 +166,8 @@ def test_what_prompts_show_of_the_open_demo(shared_data: Path, mimic4_cohort: Co
         {kind: {code for visit in visits for code in getattr(visit, kind)} for kind in ("diagnoses", "medications")}
         for visits in (own, shown)
     )
-    assert (len(before["medications"]), len(after["medications"])) == (598, 147)
-    assert sum(code.startswith("ATC/") for code in after["medications"]) == 138
+    assert (len(before["medications"]), len(after["medications"])) == (552, 151)
+    assert sum(code.startswith("ATC/") for code in after["medications"]) == 137
     assert (len(before["diagnoses"]), len(after["diagnoses"])) == (1474, 207)
     assert all(code.startswith("CCSCM/") for code in after["diagnoses"])
     names = mapped.names()

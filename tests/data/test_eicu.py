@@ -61,7 +61,7 @@ def test_hospital_stays_of_one_patient_have_no_order(tmp_path):
     assert shown == {5: [5], 7: [7], 3: [7, 3], 9: [9]}
     assert [(s.visit_id, s.label) for s in make_samples(cohort, "read")[1]] == [
         (5, 0),
-        (7, 1),
+        (7, 0),  # 3 begins at the minute at which 7 ended: a move to another unit
         (9, 0),  # the last of their hospital stays and left alive: they did not return
     ]
 

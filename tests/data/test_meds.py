@@ -52,7 +52,7 @@ def test_the_demo_comes_back_whole(cohort, exported):
         assert getattr(back, frame).equals(getattr(cohort, frame)), frame
     assert (back.generated, back.credentialed) == (cohort.generated, cohort.credentialed)
     # The source's own files count 131,182 rows of these; the reader adds demographics and vital signs.
-    coded = back.events.filter(pl.col("code").str.contains("^(ICD|DRUG|LAB|ICU_ADMISSION)"))
+    coded = back.events.filter(pl.col("code").str.contains("^(ICD|DRUG|DILUENT|LAB|ICU_ADMISSION)"))
     assert coded.height == 4506 + 722 + 18087 + 107727 + 140
     # 275 admissions, as many discharges, and the deaths among them are written as events beside, and left out again
     assert back.events.height == cohort.events.height and back.counts["dropped.meds.added_by_the_export"] == 565

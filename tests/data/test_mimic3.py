@@ -55,7 +55,7 @@ ROWS = {
 PREFIXES = {
     "diagnoses_icd": "ICD9CM/",
     "procedures_icd": "ICD9PROC/",
-    "prescriptions": "DRUG/",
+    "prescriptions": ("DRUG/", "DILUENT/"),
     "labevents": "LAB/",
     "icustays": "ICU_ADMISSION/",
     "chartevents": "VITAL/",
@@ -70,7 +70,8 @@ def write(root: Path, rows: dict[str, list[str]] | None = None) -> Path:
 
 
 def of(cohort, prefix):
-    return cohort.events.filter(pl.col("code").str.starts_with(prefix))
+    prefixes = (prefix,) if isinstance(prefix, str) else prefix
+    return cohort.events.filter(pl.any_horizontal(pl.col("code").str.starts_with(one) for one in prefixes))
 
 
 def chart(*rows):

@@ -17,7 +17,7 @@ from ghar.provenance import GENERATED, sign
 PREFIXES = {
     "diagnoses_icd": ("ICD9CM/", "ICD10CM/"),
     "procedures_icd": ("ICD9PROC/", "ICD10PCS/"),
-    "prescriptions": ("DRUG/",),
+    "prescriptions": ("DRUG/", "DILUENT/"),
     "labevents": ("LAB/",),
     "icustays": ("ICU_ADMISSION/",),
 }
@@ -371,6 +371,7 @@ def test_real_demo_keeps_every_row(demo):
         assert pl.read_csv(path, infer_schema=False).height == rows
         assert of(cohort, *PREFIXES[name]).height == rows, name
     raw = pl.read_csv(demo / "hosp/diagnoses_icd.csv.gz", infer_schema=False)
+    assert of(cohort, "DILUENT/").height == cohort.counts["repaired.prescriptions.diluent"] == 3677
     assert of(cohort, "ICD10CM/").height == raw.filter(pl.col("icd_version") == "10").height == 2313
     assert cohort.counts["repaired.labevents.no_storetime"] == 992
     assert not [rule for rule in cohort.counts if rule.startswith("dropped.")]

@@ -34,7 +34,7 @@ def creatinine(demo, demo_admissions) -> pl.DataFrame:
     return rows.filter((pl.col("lab_hadm") == pl.col("hadm_id")) | pl.col("lab_hadm").is_null())
 
 
-def test_labels_of_the_demo(cohort, demo_admissions, creatinine):
+def test_labels_of_the_demo(cohort, demo, demo_admissions, creatinine):
     start, end, at = pl.col("admittime"), pl.col("dischtime"), pl.col("at")
     died = pl.col("hospital_expire_flag")
     long = creatinine.filter((end - start >= TWO_DAYS) & (at >= start) & (at <= start + TWO_DAYS))
@@ -47,14 +47,17 @@ def test_labels_of_the_demo(cohort, demo_admissions, creatinine):
     assert dict(series_labels(cohort, "mortality").group_by("label").len().rows()) == {0: 207, 1: 13}
     assert (stays.height, stays["hospital_expire_flag"].sum()) == (220, 13)
 
-    # The reader knows no deaths after a discharge, so positive means readmitted (or dead in a later stay, likewise).
-    deaths = demo_admissions.filter(died == 1).group_by("subject_id").agg(pl.col("deathtime").max().alias("death"))
-    live = demo_admissions.filter(died == 0).join(deaths, on="subject_id", how="left")
-    known = live.filter(pl.col("next").is_not_null() | pl.col("death").is_not_null())
+    # Deaths after a discharge are those of dod: 5 of last stays with a value, which were left out when it was not read.
+    patients = pl.read_csv(demo / "hosp/patients.csv.gz", try_parse_dates=True)
+    dod = patients.select("subject_id", death=pl.col("dod").cast(pl.Datetime("us")) + timedelta(seconds=86399))
+    live = demo_admissions.filter(died == 0).join(dod, on="subject_id", how="left")
+    dies = ((pl.col("death") - end) <= MONTH).fill_null(False)
+    known = live.filter(pl.col("next").is_not_null() | dies)
     measured = creatinine.filter((at >= start) & (at <= end)).select("hadm_id").unique()
-    known = known.join(measured, on="hadm_id").with_columns(back=(pl.col("next") - end <= MONTH).cast(int))
+    back = ((pl.col("next") - end <= MONTH).fill_null(False) | dies).cast(int)
+    known = known.join(measured, on="hadm_id").with_columns(back=back)
     expected = dict(known.group_by("back").len().sort("back").rows())
-    assert balance(series_samples(cohort, "readmission", features=CREATININE)[1]) == expected == {0: 101, 1: 50}
+    assert balance(series_samples(cohort, "readmission", features=CREATININE)[1]) == expected == {0: 101, 1: 55}
 
     days = demo_admissions.join(measured, on="hadm_id").select(d=(end - start).dt.total_seconds() / 86400)["d"]
     expected = {
@@ -150,7 +153,8 @@ def test_readmission_and_death_after_discharge():
     events = [(p, p, "VITAL/ph", START, START, 7.0) for p in (1, 2, 3, 4, 5)]
     events += [(2, None, "MEDS_DEATH", end + 30 * DAY), (3, None, "MEDS_DEATH", end + 31 * DAY)]
     samples = series_samples(small_cohort(visits, events), "readmission")[1]
-    assert {s.visit_id: s.label for s in samples} == {1: 1, 2: 1, 3: 0}  # 4 is censored, 5 died in hospital
+    # 3 and 4 are censored: a death after the window tells of no readmission in it; 5 died in hospital
+    assert {s.visit_id: s.label for s in samples} == {1: 1, 2: 1}
 
 
 @pytest.mark.parametrize("hours, label", [(71, 0), (72, 1), (7 * 24, 2), (14 * 24 - 1, 2), (14 * 24, 3)])
@@ -185,7 +189,13 @@ def icu_rows(shared_data) -> dict[str, tuple[pl.DataFrame, dict]]:
         ("mimic4", "mimic-iv-demo-2.2/icu/icustays", "mimic-iv-demo-2.2/hosp/admissions"),
     ):
         stays, visits = (pl.read_csv(shared_data / f"{path}.csv.gz", try_parse_dates=True) for path in (icu, hosp))
-        deaths = visits.filter(hospital_expire_flag=1).group_by("subject_id").agg(pl.col("deathtime").max())
+        people = {"mimic3": "mimic-iii-demo-1.4/PATIENTS", "mimic4": "mimic-iv-demo-2.2/hosp/patients"}[name]
+        dod = pl.read_csv(shared_data / f"{people}.csv.gz", try_parse_dates=True).select(
+            "subject_id", dod=pl.col("dod").cast(pl.Datetime("us")).dt.truncate("1d") + timedelta(seconds=86399)
+        )
+        inside = visits.filter(hospital_expire_flag=1).group_by("subject_id").agg(pl.col("deathtime").max())
+        deaths = dod.join(inside, on="subject_id", how="left").select("subject_id", pl.coalesce("deathtime", "dod"))
+        deaths = deaths.drop_nulls()
         visits = visits.select("hadm_id", "admittime", "deathtime", died=pl.col("hospital_expire_flag"))
         stays = stays.join(visits, on="hadm_id").sort("subject_id", "admittime", "intime")
         found[name] = stays, dict(deaths.iter_rows())
@@ -204,8 +214,8 @@ def test_icu_stays_of_the_demos(source, request, icu_rows):
 
 # mortality, readmission, los, the rest of los; days of an ICU stay are 4.5 and 3.7 on average (Table 5: 3.7 to 3.8).
 ICU_COUNTS = {
-    "mimic3": ({0: 46, 1: 26}, {0: 18, 1: 29}, {0: 91, 1: 20, 2: 15, 3: 10}, {0: 78, 1: 17, 2: 9, 3: 10}),
-    "mimic4": ({0: 62, 1: 12}, {0: 19, 1: 24}, {0: 85, 1: 35, 2: 15, 3: 5}, {0: 76, 1: 25, 2: 11, 3: 5}),
+    "mimic3": ({0: 46, 1: 26}, {0: 18, 1: 36}, {0: 91, 1: 20, 2: 15, 3: 10}, {0: 78, 1: 17, 2: 9, 3: 10}),
+    "mimic4": ({0: 62, 1: 12}, {0: 19, 1: 27}, {0: 85, 1: 35, 2: 15, 3: 5}, {0: 76, 1: 25, 2: 11, 3: 5}),
 }
 
 
@@ -227,9 +237,10 @@ def test_labels_on_icu_stays_of_the_demos(source, request, icu_rows):
         if hours >= 48 and not (dead and dead <= start + 48 * HOUR):
             count(0, row["died"])
         death = last_death.get(row["subject_id"])
-        if not (dead and dead <= end) and (coming is None or coming >= end) and (coming or death):
+        dies = death is not None and end <= death <= end + 30 * DAY
+        if not (dead and dead <= end) and (coming is None or coming >= end) and (coming or dies):
             back = coming is not None and coming - end <= 30 * DAY
-            count(1, int(back or (death is not None and end <= death <= end + 30 * DAY)))
+            count(1, int(back or dies))
         count(2, los(hours / 24))
         if hours >= 24:
             count(3, los(hours / 24 - 1))

@@ -11,6 +11,10 @@ from threading import Thread
 
 import polars as pl
 
+from ghar.errors import BadInput
+
+PEEK = 1 << 17  # bytes of a table that are looked at before it is read
+
 
 class LineCount:
     """Counts the lines below the header of a csv while others read it: a stray quote joins lines, silently.
@@ -64,3 +68,18 @@ def first_bad_line(path: Path) -> tuple[int, str] | None:
 def _lines(path: Path) -> Iterator[bytes]:
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         yield from file
+
+
+def check_line_ends(path: Path) -> None:
+    """BadInput for lines that end with CR alone, as on old Macs: the whole file would be one header."""
+    if path.suffix not in (".csv", ".gz"):
+        return
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            begin = file.read(PEEK)
+    except (OSError, EOFError, zlib.error):
+        return  # damaged: who reads it says so
+    if b"\r" in begin and b"\n" not in begin:
+        raise BadInput(
+            f"{path} ends its lines with CR alone, as on old Macs, so that it has no row: write LF or CRLF instead."
+        )

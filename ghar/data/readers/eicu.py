@@ -1,5 +1,8 @@
 """eICU 2.0 (full and open demo), read into a `Cohort`: a visit is an ICU stay, a group (cohort.py) a hospital stay.
 
+Offsets of more than two years either way are data-entry errors: such a cell is blank ("offset_out_of_range"), and a row
+without another time is dropped under the same name.
+
 Time. eICU has no dates, only minutes from the admission to the unit, the hour of the hospital admission and the year
 of the hospital discharge. Each hospital admission is put on 1 January of that year (2014 where it is not known), at its
 hour; everything of that hospital stay follows by its minutes. So times inside a hospital stay are true, up to the
@@ -31,7 +34,15 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.readers.eicu_charts import CHARTS, EICU_LABS
-from ghar.data.readers.eicu_stays import at, body_measures, read_stays, stay_events, with_stay
+from ghar.data.readers.eicu_stays import (
+    at,
+    body_measures,
+    far_offset,
+    read_stays,
+    stay_events,
+    with_sound_offsets,
+    with_stay,
+)
 from ghar.data.readers.events import (
     F64,
     I64,
@@ -48,12 +59,13 @@ from ghar.data.readers.events import (
 )
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.open_demos import is_open_demo
-from ghar.data.readers.tables import find_table, open_table, sift, sift_large
+from ghar.data.readers.tables import columns_of, find_table, open_table, sift, sift_large
+from ghar.data.readers.units import converted, with_factor
 from ghar.data.readers.vitals import vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "eicu-1"  # part of the cache key: raise it when a rule changes
+VERSION = "eicu-2"  # part of the cache key: raise it when a rule changes
 TABLES = ("patient", "diagnosis", "treatment", "medication", "lab")
 ICD9 = r"^([0-9]{3}(\.[0-9]{1,2})?|V[0-9]{2}(\.[0-9]{1,2})?|E[0-9]{3}(\.[0-9])?)$"
 ICD10 = r"^[A-UW-Z][0-9][0-9A-Z](\.[0-9A-Z]{1,4})?$"
@@ -138,6 +150,7 @@ def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     blank = pl.col("icd9code").fill_null("").str.strip_chars(" ,") == ""
     drops = {
         "unknown_stay": pl.col("subject_id").is_null(),
+        **far_offset("diagnosisoffset"),
         "no_time": pl.col("diagnosisoffset").is_null(),
         "blank": codes.is_null(),
         "repeated": ~pl.struct(*fields).is_first_distinct(),
@@ -146,7 +159,8 @@ def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     repairs = {"no_icd_code": blank, "code_of_no_icd_shape": strange}
     time = at(pl.col("diagnosisoffset"))
     result = event(time, codes, time, visit="patientunitstayid")
-    kept, counts = sift(table, with_stay(table.rows, stays), drops, repairs, [*result, path.alias("path")])
+    rows = with_sound_offsets(with_stay(table.rows, stays), "diagnosisoffset")
+    kept, counts = sift(table, rows, drops, repairs, [*result, path.alias("path")])
     each = kept.explode("code")
     if each.height > kept.height:
         counts["added.diagnosis.further_codes"] = each.height - kept.height
@@ -159,9 +173,11 @@ def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
 def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     table = open_table(root, "treatment", {"patientunitstayid": I64, "treatmentoffset": I64, "treatmentstring": TEXT})
     path, offset = _path("treatmentstring"), pl.col("treatmentoffset")
-    drops = {"unknown_stay": pl.col("subject_id").is_null(), "no_time": offset.is_null(), "blank": path.is_null()}
+    drops = {"unknown_stay": pl.col("subject_id").is_null(), **far_offset("treatmentoffset")}
+    drops |= {"no_time": offset.is_null(), "blank": path.is_null()}
     result = event(at(offset), pl.concat_str(pl.lit("EICU_TREATMENT/"), path), at(offset), visit="patientunitstayid")
-    return sift_large(table, with_stay(table.rows, stays), drops, {}, result, work)
+    rows = with_sound_offsets(with_stay(table.rows, stays), "treatmentoffset")
+    return sift_large(table, rows, drops, {}, result, work)
 
 
 def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
@@ -172,34 +188,45 @@ def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
         "unknown_stay": pl.col("subject_id").is_null(),
         "blank_drug": code.is_null(),
         "cancelled": pl.col("drugordercancelled").str.strip_chars().str.to_lowercase() == "yes",
+        **far_offset("drugorderoffset", "drugstartoffset"),
         "no_time": ordered.is_null() & started.is_null(),
     }
-    repairs = {"no_start": started.is_null(), "no_order_time": ordered.is_null()}
+    repairs = {"offset_out_of_range": pl.col("_far"), "no_start": started.is_null(), "no_order_time": ordered.is_null()}
     known = at(pl.max_horizontal(ordered, started))
     result = event(at(pl.coalesce(started, ordered)), code, known, visit="patientunitstayid")
     rows = with_drug_code(with_stay(table.rows, stays), "drugname")
+    rows = with_sound_offsets(rows, "drugorderoffset", "drugstartoffset")
     return sift_large(table, rows, drops, repairs, result, work)
 
 
 def _labs(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
-    fields = {"patientunitstayid": I64, "labresultoffset": I64, "labresultrevisedoffset": I64}
-    table = open_table(root, "lab", fields | {"labname": TEXT, "labresult": F64, "labresulttext": TEXT})
-    first, revised, name = (
-        pl.col("labresultoffset"),
-        pl.col("labresultrevisedoffset"),
-        pl.col("labname").str.strip_chars(),
-    )
+    offsets = ("labresultoffset", "labresultrevisedoffset")
+    fields = {"patientunitstayid": I64, **dict.fromkeys(offsets, I64)}
+    fields |= {"labname": TEXT, "labresult": F64, "labresulttext": TEXT}
+    united = "labmeasurenamesystem" in columns_of(root, "lab")
+    table = open_table(root, "lab", fields | ({"labmeasurenamesystem": TEXT} if united else {}))
+    first, revised, name = *(pl.col(offset) for offset in offsets), pl.col("labname").str.strip_chars()
+    unit = pl.col("labmeasurenamesystem") if united else pl.lit(None, pl.String)
+    number, text = finite(pl.col("labresult")), pl.col("labresulttext")
     drops = {
         "unknown_stay": pl.col("subject_id").is_null(),
         "no_name": name.is_null() | (name == ""),
+        **far_offset(*offsets),
         "no_time": first.is_null() & revised.is_null(),
     }
-    repairs = {"no_result_time": first.is_null(), "revised_before_result": revised < first}
-    repairs |= {"not_finite": ~pl.col("labresult").is_finite()}
-    value, text = finite(pl.col("labresult")), pl.col("labresulttext")
+    repairs = {
+        "offset_out_of_range": pl.col("_far"),
+        "no_result_time": first.is_null(),
+        "revised_before_result": revised < first,
+        "not_finite": ~pl.col("labresult").is_finite(),
+        "converted_unit": converted() & number.is_not_null(),
+        "other_unit": pl.col("_factor").is_null() & number.is_not_null(),
+    }
     code, known = pl.concat_str(pl.lit("LAB/"), name), at(pl.max_horizontal(first, revised))
-    result = event(at(pl.coalesce(first, revised)), code, known, value, words(text, value), "patientunitstayid")
-    return sift_large(table, with_stay(table.rows, stays), drops, repairs, result, work)
+    time, value = at(pl.coalesce(first, revised)), number * pl.coalesce("_factor", 1.0)
+    result = event(time, code, known, value, words(text, number), "patientunitstayid")
+    rows = with_factor(with_sound_offsets(with_stay(table.rows, stays), *offsets), code, unit)
+    return sift_large(table, rows, drops, repairs, result, work)
 
 
 def _path(column: str) -> pl.Expr:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.data.readers.eicu_stays import at, with_stay
+from ghar.data.readers.eicu_stays import at, far_offset, with_sound_offsets, with_stay
 from ghar.data.readers.events import F64, I64, TEXT, FoundLarge, event
 from ghar.data.readers.tables import Table, open_table, sift_large
 from ghar.data.readers.vitals import OXYGEN, celsius, fraction, implausible, variables_of
@@ -109,16 +109,18 @@ def _sifted(table: Table, rows: pl.LazyFrame, labels: Mapping[str, str], stays: 
         "other_item": variable.is_null(),
         "no_value": value.is_null(),
         "unknown_stay": pl.col("subject_id").is_null(),
+        **far_offset("offset"),
         "no_time": offset.is_null(),
         "implausible": implausible(value),
     }
     in_percent = (variable == OXYGEN) & (pl.col("number") > 1)
     repairs = {"entered_before_charted": entered < offset, "oxygen_in_percent": in_percent}
+    repairs |= {"offset_out_of_range": pl.col("_far")}
     named = rows.join(variables_of(labels, "label"), on="label", how="left", maintain_order="left")
     known = at(pl.max_horizontal(offset, entered))
     result = event(at(offset), pl.col("vital"), known, value, visit="patientunitstayid")
     placed = with_stay(named.with_columns(_value=fraction(pl.col("number"))), stays)
-    return sift_large(table, placed, drops, repairs, result, work)
+    return sift_large(table, with_sound_offsets(placed, "offset", "entered"), drops, repairs, result, work)
 
 
 CHARTS: dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,8 @@ from ghar.data.readers.tables import open_table, sift
 from ghar.data.readers.vitals import implausible, variables_of
 from ghar.errors import BadInput
 
+# Minutes from the admission to the unit that can be true: two years either way. Data-entry errors reach 190 years.
+OFFSETS = (-1_051_200, 1_051_200)
 EPOCH = 2014  # the year of a hospital stay of unknown year; eICU holds 2014 and 2015
 COLUMNS = {
     **dict.fromkeys(("patientunitstayid", "patienthealthsystemstayid", "unitvisitnumber"), I64),
@@ -29,6 +32,8 @@ def read_stays(root: Path) -> Found:
     subject_id is the patient's name as a number: "002-1039" is 20001039.
     """
     table = open_table(root, "patient", COLUMNS)
+    offsets = ("hospitaladmitoffset", "hospitaldischargeoffset", "unitdischargeoffset")
+    table = replace(table, rows=with_sound_offsets(table.rows, *offsets))
     patient = pl.col("uniquepid").str.strip_chars().str.extract_groups(r"^([0-9]{3})-([1-9][0-9]{0,6})$")
     clock = pl.col("hospitaladmittime24").str.to_time("%H:%M:%S", strict=False)
     year, since, stay = (pl.col(c) for c in ("hospitaldischargeyear", "hospitaladmitoffset", "unitdischargeoffset"))
@@ -54,6 +59,7 @@ def read_stays(root: Path) -> Found:
         "no_admission_hour": clock.is_null(),
         "no_admission_offset": since.is_null(),
         "no_discharge_offset": stay.is_null(),
+        "offset_out_of_range": pl.col("_far"),
         "discharge_before_admission": stay < 0,
         "no_unit_status": blank,
         "expired_but_hospital_says_alive": unit & (pl.col("hospitaldischargestatus").str.to_lowercase() == "alive"),
@@ -84,6 +90,18 @@ def with_stay(rows: pl.LazyFrame, stays: pl.DataFrame) -> pl.LazyFrame:
     """Rows with subject_id, `start` and `end` of their ICU stay, null where there is no such stay."""
     spans = stays.lazy().select("subject_id", "start", "end", patientunitstayid="visit_id")
     return rows.join(spans, on="patientunitstayid", how="left", maintain_order="left")
+
+
+def with_sound_offsets(rows: pl.LazyFrame, *names: str) -> pl.LazyFrame:
+    """The rows with offsets (minutes) outside of `OFFSETS` as null, and the column `_far`: whether one was."""
+    far = [~pl.col(name).is_between(*OFFSETS) for name in names]
+    sound = [pl.when(~one).then(pl.col(name)).alias(name) for name, one in zip(names, far, strict=True)]
+    return rows.with_columns(*sound, _far=pl.any_horizontal(one.fill_null(False) for one in far))
+
+
+def far_offset(*names: str) -> dict[str, pl.Expr]:
+    """The rule of `sift` for rows that have no time but one out of range; `with_sound_offsets` comes first."""
+    return {"offset_out_of_range": pl.col("_far") & pl.all_horizontal(pl.col(name).is_null() for name in names)}
 
 
 def at(minutes: pl.Expr) -> pl.Expr:

@@ -15,7 +15,7 @@ from ghar.data.readers.tables import ROW_GROUP, Table, fingerprint, sift
 from ghar.seal import sound
 
 I64, F64, TEXT, TIME = pl.Int64(), pl.Float64(), pl.String(), pl.Datetime("us")
-OWN_NAMES = "^(DRUG|ICU_ADMISSION)/"  # codes whose own text is their name, whatever the source
+OWN_NAMES = "^(DRUG|DILUENT|ICU_ADMISSION)/"  # codes whose own text is their name, whatever the source
 SORTED = 3_000_000  # events sorted at once, which takes about 0.7 GB
 Found = tuple[pl.DataFrame, dict[str, int]]
 FoundLarge = tuple[pl.LazyFrame, dict[str, int]]  # may be on disk

@@ -28,6 +28,7 @@ from typing import Any, get_args
 import polars as pl
 
 from ghar.data.cohort import Cohort, Stay
+from ghar.data.readers.deaths import DEATH, DEATHS_IN_STAYS
 from ghar.data.readers.events import FoundLarge, finite, in_order, through_cache
 from ghar.data.readers.meds_charts import has_charts, vital_codes, with_vitals
 from ghar.data.readers.meds_codes import (
@@ -40,10 +41,11 @@ from ghar.data.readers.meds_codes import (
 )
 from ghar.data.readers.meds_files import TIME, scan, schema_of
 from ghar.data.readers.meds_results import with_draws
-from ghar.data.readers.meds_times import CLINICAL, timed, with_ages
-from ghar.data.readers.meds_visits import KEYS, key_of, place_events, tells_of_stays, visits_from_events
+from ghar.data.readers.meds_times import CLINICAL, timed, true_deaths, with_ages
+from ghar.data.readers.meds_visits import KEYS, deaths_of, key_of, place_events, tells_of_stays, visits_from_events
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.tables import Table, in_years, sift_large
+from ghar.data.readers.units import in_house_unit
 from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
 from ghar.provenance import Mark, signed_mark
@@ -118,7 +120,9 @@ def _ours(root: Path, name: str, files: list[Path], _: Vocabulary, work: Path) -
     counts, added = about.pop("counts"), about.pop("added")
     extra = {"visit_id": pl.Int64(), "recorded": TIME}
     extra |= {"unit": pl.String()} if all("unit" in schema_of(file) for file in files) else {}
-    drops = {"added_by_the_export": pl.col("code").is_in(added)} if added else {}
+    in_stay = (pl.col("code") == DEATH) & pl.col("visit_id").is_not_null()
+    ours = pl.col("code").is_in(added) | (in_stay if DEATHS_IN_STAYS in added else pl.lit(False))
+    drops = {"added_by_the_export": ours} if added else {}
     rows, more = _rows(root, files, extra, {}, drops, work)
     path = root / "visits.parquet"
     group = {"group": pl.Int64()} if "group" in schema_of(path) else {}
@@ -175,6 +179,8 @@ def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: P
     telling = rows.filter(tells_of_stays(told.opens, told.closes)).collect(engine="streaming")
     telling = telling.sort("subject_id", "time", maintain_order=True)
     visits, more = visits_from_events(telling, told.opens, told.closes)
+    deaths, against = deaths_of(telling, visits)
+    more |= {"repaired.patients.dod_before_last_stay": against} if against else {}
     about = {name: said for name, said in _about(root).items() if name in ("generated", "credentialed", "stay")}
     found: Counter[str] = Counter(more)
     charted = has_charts(meanings.filter("_seen")["code"])
@@ -182,7 +188,8 @@ def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: P
     aged = "AGE" not in meanings.filter("_seen")["code"]
 
     def finish(some: pl.DataFrame) -> pl.DataFrame:
-        some, drawings = _understood(some, meanings)
+        some, drawings, converted = _understood(some, meanings)
+        found["repaired.meds.converted_unit"] += converted
         if charted:
             some, more = with_vitals(some)
             found.update(more)
@@ -191,6 +198,9 @@ def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: P
         found["dropped.meds.drawing_of_a_result"] += drawings
         some, timeless = timed(_known_from(some, visits))
         found["dropped.meds.fact_without_time"] += timeless
+        kept = true_deaths(some, deaths)
+        found["dropped.meds.other_death"] += some.height - kept.height
+        some = kept
         if aged:
             some, ages = with_ages(some, visits)
             found["added.meds.ages"] += ages
@@ -211,8 +221,9 @@ def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: P
     return Cohort(name, events, codes, visits.drop("_key"), **about, counts=counts)
 
 
-def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Events with house codes, units, `recorded` and role, each result at the time of its drawing."""
+def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
+    """Events with house codes, units, `recorded` and role, each result at the time of its drawing; how many drawings
+    became part of a result, and how many numbers were converted to the unit of the house."""
     clinical = pl.col("kind").is_not_null() | (pl.col("role") != "plain") | pl.col("code").str.contains(CLINICAL)
     about = meanings.select("source", "role", _code="code", _unit="unit", _clinical=clinical)
     some = some.join(about, left_on="code", right_on="source", how="left", maintain_order="left")
@@ -225,9 +236,10 @@ def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFram
         recorded=pl.coalesce(*told, "time"),
         _key=key_of(some),
     ).drop("_code", "_unit")
+    some, converted = in_house_unit(some)
     some, drawings = with_draws(some)
     some = some.drop("_key")
-    return (some.sort("subject_id", "time", maintain_order=True) if drawings else some), drawings
+    return (some.sort("subject_id", "time", maintain_order=True) if drawings else some), drawings, converted
 
 
 def _known_from(some: pl.DataFrame, visits: pl.DataFrame) -> pl.DataFrame:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ghar.data.cohort import Cohort
+from ghar.data.readers.deaths import DEATH, DEATHS_IN_STAYS
 from ghar.errors import BadInput
 from ghar.progress import track
 from ghar.provenance import Mark
@@ -85,7 +86,8 @@ def write_meds(
             _write(rows[start:stop], EVENT_TYPES, half / "data" / f"{shard}.parquet")
         codes = cohort.codes if "parents" in cohort.codes.columns else cohort.codes.with_columns(parents=pl.lit(None))
         added = more.select(pl.col("code").unique().sort())
-        named = added.with_columns(description=pl.col("code").replace(ADDED), parents=pl.lit([], pl.List(pl.String)))
+        fresh = added.join(codes, on="code", how="anti", maintain_order="left")
+        named = fresh.with_columns(description=pl.col("code").replace(ADDED), parents=pl.lit([], pl.List(pl.String)))
         codes = pl.concat([codes, named], how="diagonal_relaxed")
         _write(codes.rename({"parents": "parent_codes"}), CODE_TYPES, half / "metadata" / "codes.parquet")
         for name, frame in (labels or {}).items():
@@ -98,7 +100,8 @@ def write_meds(
         cohort.visits.write_parquet(half / "visits.parquet")
         (half / "metadata" / "dataset.json").write_text(json.dumps(_about(cohort), indent=1))
         ours = {key: getattr(cohort, key) for key in OURS} | {"counts": dict(cohort.counts)}
-        ours["added"] = added["code"].to_list()
+        own = cohort.codes["code"].str.starts_with(DEATH).any()
+        ours["added"] = [DEATHS_IN_STAYS if own and code == DEATH else code for code in added["code"]]
         (half / "ghar.json").write_text(json.dumps(ours, indent=1))
 
 
@@ -107,14 +110,18 @@ def _stays(cohort: Cohort) -> pl.DataFrame:
     opens, closes = STAYS[cohort.stay]
     visits, stay = cohort.visits, {"visit_id": pl.col("visit_id")}
     how = pl.when(pl.col("died")).then(pl.lit(f"{closes}//DIED")).otherwise(pl.lit(f"{closes}//ALIVE"))
-    dead = visits.drop_nulls("death_time").group_by("subject_id", maintain_order=True).agg(pl.min("death_time"))
+    dead = visits.drop_nulls("death_time").sort("subject_id", "death_time").unique("subject_id", maintain_order=True)
+    told = cohort.scan().filter(pl.col("code").str.starts_with(DEATH)).select("subject_id", "visit_id").collect()
+    outside = not told.is_empty() and told["visit_id"].null_count() == told.height
+    where = stay if outside else {}
     parts = {
         opens: visits.select("subject_id", time="start", code=pl.lit(opens), **stay),
         closes: visits.drop_nulls("end").select("subject_id", time="end", code=how, **stay),
-        "MEDS_DEATH": dead.select("subject_id", time="death_time", code=pl.lit("MEDS_DEATH")),
+        DEATH: dead.select("subject_id", time="death_time", code=pl.lit(DEATH), **where),
     }
     own = cohort.codes["code"]
-    kept = [part for code, part in parts.items() if not own.str.starts_with(code).any()]
+    parts[DEATH] = parts[DEATH].join(told, on="subject_id", how="anti", maintain_order="left")
+    kept = [part for code, part in parts.items() if not own.str.starts_with(code).any() or (code == DEATH and outside)]
     columns = {"subject_id": pl.Int64, "time": pl.Datetime("us"), "code": pl.String, "visit_id": pl.Int64}
     rows = pl.concat([pl.DataFrame(schema=columns), *kept], how="diagonal")
     return rows.with_columns(recorded="time")

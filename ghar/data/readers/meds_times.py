@@ -1,4 +1,4 @@
-"""Times of a MEDS folder's facts: facts without a time, and ages from dates of birth."""
+"""Times of a MEDS folder's facts: facts without a time, ages from dates of birth, and one death a patient."""
 
 from __future__ import annotations
 
@@ -35,3 +35,13 @@ def with_ages(some: pl.DataFrame, visits: pl.DataFrame) -> tuple[pl.DataFrame, i
 
 def _day_of_year(time: pl.Expr) -> pl.Expr:
     return time.dt.month().cast(pl.Int32) * 100 + time.dt.day()
+
+
+def true_deaths(some: pl.DataFrame, deaths: pl.DataFrame) -> pl.DataFrame:
+    """Events without deaths that contradict the stays or repeat another death (deaths.py)."""
+    death = pl.col("code").str.contains("^MEDS_DEATH")
+    if not some.select(death.any()).item():
+        return some
+    true = deaths.with_columns(_true=True)
+    rows = some.join(true, on=["subject_id", "time"], how="left", maintain_order="left")
+    return rows.filter(~death | pl.col("_true").fill_null(False) | pl.col("time").is_null()).drop("_true")

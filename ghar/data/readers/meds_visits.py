@@ -13,7 +13,7 @@ which belong together   events of a patient with the same visit_id (or hadm_id, 
 unknown end             no closing, or one before the opening ("visits_without_discharge"): `end` is null.
 death                   died in the stay when MEDS_DEATH comes after its start, not after the day of its end (discharges
                         are often dated to the midnight before the death) and before the next stay, or when the closing
-                        code says DIED, EXPIRED or DECEASED. A death at midnight is a date and stands for the whole day.
+                        code says DIED, EXPIRED or DECEASED. Of several deaths of a patient one is true (deaths.py).
 events                  belong to the stay their identifier names, else to the last one that began at or before them and
                         had not ended; an order of a drug that lies in no stay, to the one that begins within a day,
                         else to the one that ended within a day (trap 3, EHR.md); static events and all others to none
@@ -25,6 +25,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import polars as pl
+
+from ghar.data.readers.deaths import WHOLE_DAY, sound_deaths
 
 KEYS = ("visit_id", "hadm_id", "encounter_id", "visit_occurrence_id")
 OPENS = (
@@ -38,7 +40,6 @@ CLOSES = (
 SPANS = r"(?i)^(VISIT/(IP|ERIP)$|VISIT//|MIMIC_IV_ADMISSION/)"
 DEADLY = r"(?i)DIED|EXPIRED|DECEASED"
 DEATH = r"^MEDS_DEATH"
-WHOLE_DAY = timedelta(hours=23, minutes=59, seconds=59)
 Found = tuple[pl.DataFrame, dict[str, int]]
 
 
@@ -162,8 +163,13 @@ def _by_order(starts: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def deaths_of(events: pl.DataFrame, stays: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """`sound_deaths` of the death events among `events`."""
+    return sound_deaths(events.filter(pl.col("code").str.contains(DEATH)).select("subject_id", "time"), stays)
+
+
 def _with_deaths(stays: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    deaths = events.filter(pl.col("code").str.contains(DEATH)).group_by("subject_id").agg(pl.min("time").alias("death"))
+    deaths = deaths_of(events, stays)[0].group_by("subject_id").agg(pl.min("time").alias("death"))
     death, start, end = pl.col("death"), pl.col("start"), pl.col("end")
     is_date = death == death.dt.truncate("1d")
     latest = pl.when(is_date).then(pl.min_horizontal(death + WHOLE_DAY, end)).otherwise(death)

@@ -6,8 +6,21 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.data.readers.events import F64, I64, TEXT, TIME, Found, FoundLarge, event, finite, words
+from ghar.data.readers.deaths import WHOLE_DAY
+from ghar.data.readers.events import (
+    F64,
+    I64,
+    TEXT,
+    TIME,
+    Found,
+    FoundLarge,
+    event,
+    finite,
+    with_drug_code,
+    words,
+)
 from ghar.data.readers.tables import Table, columns_of, open_table, sift, sift_large
+from ghar.data.readers.units import converted, with_factor
 from ghar.errors import BadInput
 
 WARDS = {"last_careunit", "first_wardid", "last_wardid"}
@@ -43,7 +56,7 @@ def read_visits(root: Path, name: str, patients: pl.DataFrame) -> Found:
     died = pl.coalesce(flag == 1, died_at.is_not_null())
     sound_end = pl.when(end >= start).then(end)
     # A date of death stands for the whole day: its last second, but not after the discharge.
-    dod = pl.min_horizontal(pl.col("dod") + pl.duration(hours=23, minutes=59, seconds=59), sound_end)
+    dod = pl.min_horizontal(pl.col("dod") + WHOLE_DAY, sound_end)
     death = pl.max_horizontal(pl.coalesce(died_at, dod, start), start)
     drops = {
         "no_id": pl.col("hadm_id").is_null(),
@@ -141,11 +154,23 @@ def read_icu(root: Path, name: str, visits: pl.DataFrame) -> Found:
 def read_labs(
     root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path, *, stored: bool
 ) -> FoundLarge:
-    """Laboratory results; `stored`: the table says when a result became known (trap 4), else it is when drawn."""
+    """Laboratory results; `stored`: the table says when a result became known (trap 4), else it is when drawn.
+
+    Numbers are in the house's units (units.py). Where neither a value nor a number stands in the row, the result is in
+    the comments ("NEG.", "<0.01"), if anywhere: rows without either are counted as "no_value".
+    """
     columns = {**KEYS, "itemid": I64, "charttime": TIME, "value": TEXT, "valuenum": F64}
-    table = open_table(root, name, columns | ({"storetime": TIME} if stored else {}))
-    drawn, value = pl.col("charttime"), pl.col("value")
-    number = finite(pl.col("valuenum"))
+    further = dict.fromkeys(sorted({"comments", "valueuom"} & columns_of(root, name)), TEXT)
+    table = open_table(root, name, columns | further | ({"storetime": TIME} if stored else {}))
+    drawn = pl.col("charttime")
+    code = pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String))
+    said = pl.col("valueuom") if "valueuom" in further else pl.lit(None, pl.String)
+    remark = _filled(pl.col("comments")) if "comments" in further else pl.lit(None, pl.String)
+    number = finite(pl.col("valuenum")) * pl.coalesce("_factor", 1.0)
+    value, unread = _filled(pl.col("value")), pl.col("valuenum").is_null()
+    unit = pl.when(converted() & unread).then(said)  # "<118" is no number: it keeps its unit
+    text = pl.concat_str(value, unit, separator=" ", ignore_nulls=True)
+    text = pl.when(value.is_not_null()).then(text).otherwise(pl.when(unread).then(remark))
     known_at = pl.col("storetime") if stored else drawn
     drops = {
         "unknown_patient": ~pl.col("subject_id").is_in(patients["subject_id"].implode()).fill_null(False),
@@ -156,9 +181,37 @@ def read_labs(
     late = {"no_storetime": known_at.is_null(), "stored_before_drawn": known_at < drawn}
     repairs = {"no_charttime": drawn.is_null(), "not_finite": ~pl.col("valuenum").is_finite()}
     repairs |= late if stored else {}
-    code = pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String))
-    result = event(pl.coalesce(drawn, known_at), code, pl.max_horizontal(known_at, drawn), number, words(value, number))
-    return sift_large(table, join_visits(table, visits), drops, repairs, result, work)
+    repairs |= {
+        "converted_unit": converted() & ~unread,
+        "other_unit": pl.col("_factor").is_null() & ~unread,
+        "result_in_comments": unread & value.is_null() & remark.is_not_null(),
+        "no_value": unread & value.is_null() & remark.is_null(),
+    }
+    shown = words(text, finite(pl.col("valuenum")))
+    result = event(pl.coalesce(drawn, known_at), code, pl.max_horizontal(known_at, drawn), number, shown)
+    return sift_large(table, with_factor(join_visits(table, visits), code, said), drops, repairs, result, work)
+
+
+def _filled(text: pl.Expr) -> pl.Expr:
+    """A text that says something: not blank, and not "___", which stands for what was taken out."""
+    bare = text.str.strip_chars()
+    return pl.when((bare != "") & (bare != "___")).then(bare)
+
+
+DILUENT = "DILUENT"  # vocabulary of bags, vials and solutions, in which drugs are given
+
+
+def with_order_code(rows: pl.LazyFrame, typed: bool) -> pl.LazyFrame:
+    """`with_drug_code` of the column drug; where drug_type is BASE, the code of a diluent, which is no medication.
+
+    typed: whether the rows have drug_type.
+    """
+    rows = with_drug_code(rows, "drug")
+    if not typed:
+        return rows.with_columns(_base=pl.lit(False))
+    base = (pl.col("drug_type").str.strip_chars().str.to_uppercase() == "BASE").fill_null(False)
+    other = pl.col("drug_code").str.replace("^DRUG/", f"{DILUENT}/")
+    return rows.with_columns(_base=base, drug_code=pl.when(base).then(other).otherwise("drug_code"))
 
 
 def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> Found:
@@ -187,6 +240,7 @@ def demographics(patients: pl.DataFrame, visits: pl.DataFrame, age: pl.Expr) -> 
 COMMON_NAMES = pl.DataFrame(
     [
         ("AGE", "age at admission in years, 90 for all above 89"),
+        ("MEDS_DEATH", "death"),
         ("GENDER/F", "female"),
         ("GENDER/M", "male"),
         ("ICU_DISCHARGE", "end of the ICU stay"),

@@ -21,6 +21,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
     F64,
     I64,
@@ -34,7 +35,6 @@ from ghar.data.readers.events import (
     in_order,
     stacked,
     through_cache,
-    with_drug_code,
 )
 from ghar.data.readers.mimic import (
     COMMON_NAMES,
@@ -49,14 +49,15 @@ from ghar.data.readers.mimic import (
     read_patients,
     read_visits,
     with_lost_zeros,
+    with_order_code,
 )
 from ghar.data.readers.open_demos import is_open_demo
-from ghar.data.readers.tables import find_table, open_table, sift, sift_large
+from ghar.data.readers.tables import columns_of, find_table, open_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
 
-VERSION = "mimic3-4"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic3-5"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "patients",
     "admissions",
@@ -110,6 +111,9 @@ def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
                 parts.append(events)
                 counts |= more
             advance()
+        events, more = deaths_after_discharge(patients, visits)
+        parts.append(events)
+        counts |= more
         if charts:
             events, more = vitals_of_labs(stacked(parts), MIMIC_LABS)
             parts.append(events)
@@ -183,10 +187,11 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: p
 
 
 def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
-    table = open_table(root, "prescriptions", {**KEYS, "startdate": TIME, "drug": TEXT})
-    rows, code, day = with_drug_code(join_visits(table, visits), "drug"), pl.col("drug_code"), pl.col("startdate")
+    typed = {"drug_type": TEXT} if "drug_type" in columns_of(root, "prescriptions") else {}
+    table = open_table(root, "prescriptions", {**KEYS, "startdate": TIME, "drug": TEXT, **typed})
+    rows, code, day = with_order_code(join_visits(table, visits), bool(typed)), pl.col("drug_code"), pl.col("startdate")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
-    repairs = {"no_startdate": day.is_null()}
+    repairs = {"no_startdate": day.is_null(), "diluent": pl.col("_base")}
     last_second = day.dt.truncate("1d") + pl.duration(hours=23, minutes=59, seconds=59)
     known = pl.coalesce(last_second, "end", "start")  # a drug whose start is not known must not be shown early
     result = event(pl.coalesce(day, "start"), code, known)

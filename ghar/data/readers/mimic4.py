@@ -12,11 +12,14 @@ ICD codes      (version, code) is the key, in upper case without blanks and dots
                another in every column read are dropped; those of other tables stay, for two doses of a drug or two
                tubes of blood may look the same.
 prescriptions  the drug's name in lower case; a missing start is the admission time, known at discharge; a start before
-               the admission or after the discharge stays as it is (trap 3).
-labevents      known when stored, not when drawn (trap 4); rows without an admission keep `visit_id` null.
+               the admission or after the discharge stays as it is (trap 3). A row of drug_type BASE is a bag or a
+               solution: "DILUENT/<name>", which is no medication of a visit ("diluent").
+labevents      known when stored, not when drawn (trap 4); rows without an admission keep `visit_id` null. Values are in
+               one unit an item (units.py); where value is blank the result is in the comments.
 chartevents    the 17 variables of vitals.py, known when stored, not when charted.
 icustays       an event at the start which does not carry the end, and one at the end (trap 5).
 patients       "GENDER/F" (static) and "AGE" at each admission: anchor_age and the years since anchor_year; 90 above 89.
+               A dod after the last discharge is an event "MEDS_DEATH" (deaths.py).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
     I64,
     TEXT,
@@ -40,7 +44,6 @@ from ghar.data.readers.events import (
     in_order,
     stacked,
     through_cache,
-    with_drug_code,
 )
 from ghar.data.readers.mimic import (
     COMMON_NAMES,
@@ -55,17 +58,18 @@ from ghar.data.readers.mimic import (
     read_patients,
     read_visits,
     with_lost_zeros,
+    with_order_code,
 )
 from ghar.data.readers.mimic4_more import MORE, more_tables
 from ghar.data.readers.open_demos import is_open_demo
-from ghar.data.readers.tables import find_table, open_table, sift, sift_large
+from ghar.data.readers.tables import columns_of, find_table, open_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
 from ghar.provenance import signed_mark
 from ghar.seal import SEAL
 
-VERSION = "mimic4-4"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic4-5"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "hosp/patients",
     "hosp/admissions",
@@ -80,7 +84,7 @@ TABLES = (
     "icu/chartevents",
 )
 OPTIONAL = ("icu/icustays", "hosp/labevents", "icu/chartevents")  # most tasks do with hosp/ alone
-OWN_NAMES = "^(DRUG|ICU_ADMISSION|GIVEN|HOME_DRUG|OMR|MICROBIOLOGY|ED|ED_[A-Z]+)/"
+OWN_NAMES = "^(DRUG|DILUENT|ICU_ADMISSION|GIVEN|HOME_DRUG|OMR|MICROBIOLOGY|ED|ED_[A-Z]+)/"
 AGE = pl.col("anchor_age") + pl.col("start").dt.year() - pl.col("anchor_year")
 VOCABULARY = {
     "diagnoses_icd": {9: "ICD9CM", 10: "ICD10CM"},
@@ -129,6 +133,9 @@ def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) 
                 parts.append(events)
                 counts |= found
             advance()
+        events, found = deaths_after_discharge(patients, visits)
+        parts.append(events)
+        counts |= found
         if charts:
             events, found = vitals_of_labs(stacked(parts), MIMIC_LABS)
             parts.append(events)
@@ -198,10 +205,11 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, order: str, titles: pl.Dat
 
 
 def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
-    table = open_table(root, "hosp/prescriptions", {**KEYS, "starttime": TIME, "drug": TEXT})
-    rows, code = with_drug_code(join_visits(table, visits), "drug"), pl.col("drug_code")
+    typed = {"drug_type": TEXT} if "drug_type" in columns_of(root, "hosp/prescriptions") else {}
+    table = open_table(root, "hosp/prescriptions", {**KEYS, "starttime": TIME, "drug": TEXT, **typed})
+    rows, code = with_order_code(join_visits(table, visits), bool(typed)), pl.col("drug_code")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
-    repairs = {"no_starttime": pl.col("starttime").is_null()}
+    repairs = {"no_starttime": pl.col("starttime").is_null(), "diluent": pl.col("_base")}
     time = pl.coalesce("starttime", "start")
     known = pl.coalesce("starttime", "end", "start")  # a drug whose start is not known must not be shown early
     return sift_large(table, rows, drops, repairs, event(time, code, known), work)

@@ -17,14 +17,13 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.data.readers.damage import LineCount, first_bad_line
+from ghar.data.readers.damage import PEEK, LineCount, check_line_ends, first_bad_line
 from ghar.data.readers.layouts import looks_like, places, seen
 from ghar.errors import BadInput
 
 SUFFIXES = (".csv.gz", ".csv", ".csv.zst", ".parquet")
 HELD = 2_000_000  # rows of one table in memory: 140 MB of events
 BATCH = 100_000  # rows of a table that are judged at once
-PEEK = 1 << 17  # bytes of a table that are looked at before it is read
 ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
 LAYOUT = 5  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
 YEARS = (1800, 2500)  # of every source, its shifts into the future and (MIMIC-III's oldest) the past included
@@ -110,6 +109,7 @@ def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Tab
         mend = f"set data.root to {better}" if better is not None else looks_like(root, name)
         mend = mend or f"point data.root to the folder that contains it ({seen(root)})"
         raise BadInput(f"{root} has no table {name} ({kinds}): {mend}.")
+    check_line_ends(path)
     spelling = {column.lower().strip(): column for column in _header(path)}
     absent = [column for column in columns if column not in spelling]
     if absent:
@@ -233,6 +233,7 @@ def _sift(
         raise _explain(table, error) from error
     total = kept + sum(dropped.values())
     counts = {f"rows.{table.name}": total} | _joined(table, lines.wait(), total)
+    counts |= {} if total else {f"empty.{table.name}": 1}
     counts |= {f"dropped.{table.name}.{name}": dropped[i] for i, name in enumerate(drops) if dropped[i]}
     repairs_made = zip(repairs, flags, strict=True)
     return counts | {f"repaired.{table.name}.{name}": repaired[flag] for name, flag in repairs_made if repaired[flag]}

@@ -22,7 +22,8 @@ mortality    the paper shows the whole stay, the end included; here the benchmar
              benchmark also leaves out patients below 18 and hospital stays with several ICU stays; the paper does not
              say so, and neither is left out here.
 readmission  death within 30 days counts as the prompt says, as far as the cohort knows of it: deaths in later stays and
-             MEDS_DEATH events. A last stay without such a death is censored and left out, not negative. Deaths in the
+             MEDS_DEATH events. A last stay without a death in these days is censored and left out, not negative: a
+             follow-up that is known by a death months later alone would select the dying. Deaths in the
              stay and a next stay that began before the discharge are left out. Where visits have groups (eICU): the
              return to an ICU before leaving the hospital, with the last ICU stay of a hospital stay negative.
 los          showing the whole stay gives the answer away by its number of steps, hence strict. los="remaining" is what
@@ -47,7 +48,7 @@ from ghar.data.cohort import Cohort, Task
 from ghar.data.readers.vitals import VARIABLES
 from ghar.data.tasks.icu import COLUMNS, benchmark_stays, icu_stays
 from ghar.data.tasks.samples import TimeSeriesSample
-from ghar.data.tasks.stays import Leakage, ordered_within
+from ghar.data.tasks.stays import Leakage, next_return, ordered_within
 from ghar.errors import BadInput
 
 SeriesTask = Literal["mortality", "readmission", "los", "dec"]
@@ -189,7 +190,8 @@ def _about(cohort: Cohort, task: SeriesTask, stay: Stay, los: Los) -> Task:
 def _discharges(cohort: Cohort, stays: pl.DataFrame) -> pl.DataFrame:
     """Live discharges with `until` and `label`: readmission or death within 30 days after them."""
     end = pl.col("end")
-    stays = stays.with_columns(next=pl.col("start").shift(-1).over(ordered_within(stays)))
+    coming = next_return(stays) if "group" in stays.columns else pl.col("start").shift(-1).over(ordered_within(stays))
+    stays = stays.with_columns(next=coming)
     live = stays.filter(~pl.col("dies_there") & end.is_not_null() & (pl.col("next") >= end).fill_null(True))
     back = (pl.col("next") - end <= MONTH).fill_null(False)
     if "group" in stays.columns:  # a group is a whole hospital stay: its last ICU stay had no next one
@@ -199,7 +201,7 @@ def _discharges(cohort: Cohort, stays: pl.DataFrame) -> pl.DataFrame:
     deaths = pl.concat([told, seen]).group_by("subject_id").agg(pl.col("death").max())
     rows = live.join(deaths, on="subject_id", how="left", maintain_order="left")
     dies = (pl.col("death") - end).is_between(timedelta(0), MONTH).fill_null(False)
-    known = pl.col("next").is_not_null() | pl.col("death").is_not_null()
+    known = pl.col("next").is_not_null() | dies  # a last stay without such a death is censored
     return rows.filter(known).with_columns(until=end, label=back | dies)
 
 

@@ -21,10 +21,11 @@ read, since    what the window counts from: the discharge, or, as the paper's fo
 read           live discharges only; a patient's last visit is censored, not negative, and left out; a next admission
                that began before the discharge (overlapping stays) was known at the discharge and is left out too.
 A stay is a hospital stay in MIMIC and an ICU stay in eICU (EHR.md). Where visits have groups (`Cohort`), history and
-next visit stay inside the group: for eICU, `read` is the return to an ICU within the same hospital stay. There the last
-ICU stay is not censored: the hospital stay is over and the patient did not return, so it is negative, also where the
-patient died on the ward. Predicting only where there is a next ICU stay, as for MIMIC, would ask a question with one
-answer: 343 of 346 are positive in the open demo, and the paper's Table VI reports accuracies of 0.92 at balanced
+next visit stay inside the group: for eICU, `read` is the return to an ICU within the same hospital stay. A stay that
+begins at the minute at which another one ended is a move between units and no return (`next_return`). The last ICU stay
+is not censored: the hospital stay is over and the patient did not return, so it is negative, also where the patient
+died on the ward. Predicting only where there is a next ICU stay, as for MIMIC, would ask a question with one
+answer: nearly all are positive in the open demo, and the paper's Table VI reports accuracies of 0.92 at balanced
 accuracies of 0.50 to 0.59.
 
 legacy_order=True repeats what PyHealth 1.1.x does, which the paper's data went through (trap 1): visits in the order of
@@ -129,7 +130,9 @@ def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool, since: Sin
         rows, soon = visits.filter(end.is_not_null() & coming.is_not_null()), pl.col("gap") < window
         gap = coming - pl.col("start")
     else:
-        over = pl.lit("group" in visits.columns) & coming.is_null()  # the last of a hospital stay
+        if "group" in visits.columns:
+            coming = next_return(visits)
+        over = pl.lit("group" in visits.columns) & coming.is_null()  # no return before the hospital stay was over
         live = ~pl.col("died") & end.is_not_null()
         rows, soon = visits.filter(live & (over | (coming >= end))), (pl.col("gap") <= window).fill_null(False)
         gap = coming - pl.col("end" if since == "discharge" else "start")
@@ -139,6 +142,17 @@ def _read(visits: pl.DataFrame, window_days: int, legacy_order: bool, since: Sin
     return rows.join(gaps, on="visit_id", maintain_order="left").select(
         "visit_id", predicted_at="end", shown_until="end", label=soon.cast(pl.Int64), outcome_at=known
     )
+
+
+def next_return(visits: pl.DataFrame) -> pl.Expr:
+    """When the patient next comes to a unit after having left one, inside the group; null where that never happens.
+
+    A stay that begins at the minute at which another one ended is a move between units (eicu-code#149): no return.
+    """
+    within, start = ordered_within(visits), pl.col("start")
+    moved = (start == pl.col("end").shift().over(within)).fill_null(False)
+    returns = pl.when(~moved).then(start)
+    return returns.shift(-1).backward_fill().over(within)
 
 
 def _dec(visits: pl.DataFrame, anchor: Anchor) -> pl.DataFrame:
