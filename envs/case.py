@@ -9,6 +9,8 @@ from typing import Literal
 from ghar.data.cohort import Sample, Task
 from ghar.data.views.visits import visit_list
 
+NOT_SHOWN = ("LAB/", "ICU", "MEDS_")  # codes that no list of visits shows
+
 
 @dataclass(frozen=True)
 class Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import get_args
@@ -11,9 +12,11 @@ from envs.comparators.episode import AGENTS, ROLES, Comparators, Played, Spec
 from envs.comparators.rule import Rule
 from envs.comparators.settings import Method, Settings
 from envs.over_graph import CutCases, graph_corpus
+from envs.real_patients import is_real, refuse, without_rules
 from envs.records import Records
-from envs.system import WORDS, System, Variant
+from envs.system import WORDS, Pairs, System, Variant
 from envs.worlds.grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
+from ghar.data.tasks.splits import Splits
 from ghar.episode import Episode
 from rewards.compose import EpisodeReward
 from rewards.outcome import score_outcome
@@ -58,7 +61,18 @@ def build(records: Records, settings: Settings) -> System[Case]:
         generated=records.cohort.generated,
         credentialed=records.credentialed(records.cohort),
     )
-    return made
+    return without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
+
+
+def label_pairs(made_by: Comparators, cases: Splits[Case]) -> Pairs:
+    """Each record and its label, as the method "direct" asks."""
+    direct, said = Variant("direct", spec=Played("direct")), "answer: " if made_by.spec.prompts == "full" else ""
+
+    def pairs(some: Sequence[Case]) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
+        asked = [(next(made_by.episode(case, direct)), case) for case in some]
+        return tuple((act.prompt, f"{said}{case.task.labels[case.label]}", (), 1.0) for act, case in asked)
+
+    return Pairs(pairs(cases.train), pairs(cases.valid))
 
 
 def variants(trained: Method) -> dict[str, Variant]:
@@ -79,8 +93,10 @@ def variants(trained: Method) -> dict[str, Variant]:
 
 
 def knowledge_of(records: Records) -> Knowledge:
-    """The true grades of common entities in the demo world; of other patients nothing, so the rule answers by what it
-    reads."""
+    """The true grades of common entities in the demo world; of labels that do not follow from them nothing, so that the
+    rule answers by what it reads. BadInput for real patients."""
+    if is_real(records):
+        refuse("system=comparators' rule")
     if records.world is not None and follows(records.config.task.name):
         return exact_knowledge(records.world, records.names, records.config.task.name)
     return Knowledge({}, RELATIONS, SpreadRule(len(records.task.labels) - 1))

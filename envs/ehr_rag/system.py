@@ -26,7 +26,8 @@ from envs.records import Records
 from envs.system import WORDS, Reader, System, Variant
 from envs.worlds.histories.truth import LongTruth
 from ghar.config import Config
-from ghar.episode import Episode, EpisodeGenerator
+from ghar.episode import Act, Completion, Episode, EpisodeGenerator
+from ghar.llm.policy import Policy
 from rewards.compose import EpisodeReward
 from rewards.evidence import score_evidence
 from rewards.outcome import score_outcome
@@ -41,6 +42,7 @@ MAIN = "ehr_rag"
 READER = "reader"  # the fixed rule
 SEARCHING = ("rag", "no_ether", "react")  # methods that look for chunks of all events
 REHEARSED = {"direct": 0.2, "rag": 0.2, "no_der": 0.2}  # they predict, which `MAIN` never does: small models unlearn it
+FOLDS = 5  # of training patients
 EXAMPLES = 50  # patients whose records the demo's tokenizer is made from
 
 
@@ -53,7 +55,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
     rehearsed = REHEARSED if config.env.prompts == "compact" else {}
     asked = (*names, *rehearsed)
     stores = open_stores(records, settings, any(name.removeprefix("scripted_") in SEARCHING for name in asked))
-    room = Room(config, settings, cases, stores, records.charted.names())
+    room = Room(config, settings, cases, stores, records.charted.names(), records.cohort.generated)
     keys = {case.place: (case.subject_id, case.prediction_time) for case in cases.all}
     windows = settings.recent_days, settings.early_days
     spec = EtherSpec(settings.alpha, *windows, settings.candidates, settings.recent_values)
@@ -161,6 +163,24 @@ class Player:
 
 
 @dataclass(frozen=True, eq=False)
+class CrossFitted:
+    """Asks about each training patient a rule that has not seen his label. fold_of: training patient -> fold; folds:
+    rules fitted without the patients of a fold; whole: for everybody else."""
+
+    fold_of: Mapping[int, int]
+    folds: Sequence[Policy]
+    whole: Policy
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        found = []
+        for act, seed in zip(acts, seeds, strict=True):
+            fold = self.fold_of.get(act.facts["case"].subject_id)
+            rule = self.whole if fold is None else self.folds[fold]
+            found += rule.answer([act], [seed])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class Room:
     """What one configuration's variants share. names: of codes."""
 
@@ -169,6 +189,7 @@ class Room:
     cases: EventCases
     stores: Stores
     names: Mapping[str, str]
+    generated: bool = True
 
     def player(self, reader: Reader, fitted: Regressions) -> Player:
         """Evidence within system.tokens as `reader` counts, and within half of what it can read."""
@@ -193,9 +214,18 @@ class Room:
         )
 
     @cached_property
-    def reader(self) -> RuleReader:
-        """The fixed rule, fitted to the training samples."""
+    def reader(self) -> Policy:
+        """The fixed rule, fitted to the training samples; of real patients, where it may teach the very patients whose
+        labels it has seen, one rule for each fold of patients, fitted without them."""
         train = self.cases.splits.train
+        if self.generated:
+            return self._fitted(train)
+        people = sorted({case.subject_id for case in train})
+        fold_of = {subject: place % FOLDS for place, subject in enumerate(people)}
+        folds = [self._fitted([c for c in train if fold_of[c.subject_id] != fold]) for fold in range(FOLDS)]
+        return CrossFitted(fold_of, folds, self._fitted(train))
+
+    def _fitted(self, train: Sequence[EventCase]) -> RuleReader:
         found = self.stores.records(train, apart=True)
         labels, values = [case.label for case in train], self.settings.recent_values
         return RuleReader(fit_rules(found, labels, len(self.cases.task.labels), self.names, values))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from envs.case import Case
+from envs.case import NOT_SHOWN, Case
 from envs.records import Records
 from ghar.episode import Act, Reply, Step
 from ghar.kg.names import plain
@@ -19,7 +19,6 @@ from ghar.kg.names import plain
 KINDS = ("disease", "drug")  # of nodes that a patient has: a gene or a phenotype may be asked about without it
 OWN_FORM = re.compile(r"(?:disease|drug|gene)\s+(.+)", re.DOTALL)  # how compact prompts word a sub-query
 ITEM = re.compile(r"[;\n]")  # between names of a record
-NOT_SHOWN = ("LAB/", "ICU")  # codes that no list of visits shows
 
 
 @dataclass(frozen=True, eq=False)

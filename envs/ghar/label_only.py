@@ -27,7 +27,7 @@ class Direct:
         return self.episodes.direct(case)
 
 
-def label_pairs(episodes: GharEpisodes[Any], cases: Splits[Case], epochs: int) -> Pairs:
+def label_pairs(episodes: GharEpisodes[Any], cases: Splits[Case], epochs: int | None) -> Pairs:
     """Each training sample's question and its label as a reply; validation samples choose the weights that are kept."""
     return Pairs(_pairs(episodes, cases.train), _pairs(episodes, cases.valid), epochs=epochs)
 

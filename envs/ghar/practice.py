@@ -19,15 +19,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from envs.case import build_cases, topics_of
+from envs.case import NOT_SHOWN, build_cases, topics_of
 from envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
 from envs.ghar.knowledge import RELATIONS, label_rule, topic_of
 from envs.ghar.teacher import TOLD, Habits, Knowledge, ScriptedTeacher
 from envs.play import Stage, play
+from envs.real_patients import is_real, refuse
 from envs.records import Records
 from envs.rollout import Corpus, derive_seed
 from envs.system import Exercises, Practice, Variant, words
-from envs.worlds.grades import follows, pointer_codes, with_pointers
+from envs.worlds.grades import follows, mean_labels, pointer_codes, with_pointers
 from envs.worlds.severity import story
 from envs.worlds.severity.vocabulary import tail_words
 from ghar.data.cohort import Sample, Visit
@@ -54,9 +55,11 @@ GRADE = re.compile(r"(grade|falling) \d (course|pain|a year)")
 
 
 def teacher_knowledge(records: Records) -> Knowledge:
-    """In the demo world: the true severities of common entities, a few of them wrong. For real patients, where no
-    truth is at hand, and for labels that do not follow from severities: the mean label of the training patients with a
-    topic, for topics seen often."""
+    """In the demo world: the true severities of common entities, a few of them wrong. For labels that do not follow
+    from severities: the mean label of the other training patients with a topic, for topics seen often. BadInput for
+    real patients, of whom no rule knows anything."""
+    if is_real(records):
+        refuse("system=ghar's teacher")
     return _knowledge(records, WRONG)
 
 
@@ -69,8 +72,9 @@ def _knowledge(records: Records, wrong: float) -> Knowledge:
     rng = np.random.default_rng(derive_seed(records.config.data.world_seed, "teacher"))
     top, world, names = len(records.task.labels) - 1, records.world, records.names
     if world is None or not follows(records.config.task.name):
-        grades = _mean_labels(records, top)
-        return Knowledge(grades, RELATIONS, MeanLabel(top))
+        train, name_of = records.splits.train, records.name_of
+        seen = [(sample.subject_id, topics_of(sample, name_of), sample.label) for sample in train]
+        return mean_labels(seen, top, SEEN_OFTEN)
     grades = {}
     for code, tier in world.tier.items():
         if tier == "common" and code in names:
@@ -79,24 +83,6 @@ def _knowledge(records: Records, wrong: float) -> Knowledge:
     doubted = frozenset(topic for topic in grades if rng.random() < DOUBTED)
     known = Knowledge(grades, RELATIONS, label_rule(records.config.task.name), doubted)
     return with_pointers(known, world, names)
-
-
-@dataclass(frozen=True)
-class MeanLabel:
-    """The label index that a grade stands for where grades are mean labels."""
-
-    top: int
-
-    def __call__(self, grade: int) -> int:
-        return round(grade * self.top / 9)
-
-
-def _mean_labels(records: Records, top: int) -> dict[str, int]:
-    labels = defaultdict(list)
-    for sample in records.splits.train:
-        for topic in topics_of(sample, records.name_of):
-            labels[topic].append(sample.label)
-    return {t: round(float(np.mean(v)) * 9 / top) for t, v in labels.items() if len(v) >= SEEN_OFTEN}
 
 
 @dataclass(frozen=True)
@@ -198,8 +184,8 @@ def made_up_samples(
 
 
 def _practised(records: Records) -> set[str]:
-    """Names to practise on. In the demo world those of the tail that no patient has: what the base learns of them is
-    of no use for any patient. For real patients their own names, whose spelling needs the practice."""
+    """Names to practise on: those of the tail that no patient has, so that what the base learns of them is of no use
+    for any patient. Of patients without a world their own names, whose spelling needs the practice."""
     world = records.world
     if world is None:
         return set(records.names.values())
@@ -218,7 +204,7 @@ def _nodes_of_type(graph: KnowledgeGraph, kind: str) -> list[str]:
 
 
 def practice(records: Records, episodes: GharEpisodes[Any], corpus: Corpus) -> Practice:
-    """Exercises over the demo world, or over what training labels tell of real patients.
+    """Exercises over the demo world.
 
     Their randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
     """
@@ -267,7 +253,7 @@ def _token_names(records: Records, knowledge: Knowledge, episodes: GharEpisodes[
     topics = [topic.split(" ", 1)[1] for topic in knowledge.grades]
     menu = [part for path in episodes.metapaths for part in (path.text, path.label)]
     codes = records.cohort.codes["code"]
-    cohort = [records.names[code] for code in codes if not code.startswith(("LAB/", "ICU"))]
+    cohort = [records.names[code] for code in codes if not code.startswith(NOT_SHOWN)]
     names = [*grades, *topics, *menu, *cohort, *records.primekg.names]
     if records.world is None:
         return names

@@ -25,6 +25,7 @@ from envs.ghar.rows import Rows
 from envs.ghar.settings import Settings
 from envs.ghar.teacher import ScriptedTeacher
 from envs.over_graph import CutCases
+from envs.real_patients import is_real, without_rules
 from envs.records import Records
 from envs.rollout import Corpus
 from envs.scene import Scene
@@ -44,6 +45,7 @@ DECIDED = {  # what the trained agent is called
     "learned": "GHAR after RL", "always": "Trained to always retrieve", "never": "Trained to never retrieve",
     "everyone": "Trained to ask every source",
 }  # fmt: skip
+EXAMPLES = 300  # records that the tokenizer of a model without a base is made from
 ITERATIONS = {"full": 6, "demo": 4}  # where system.max_iterations is null; the paper leaves it open
 
 
@@ -80,7 +82,8 @@ def build(records: Records, settings: Settings) -> System[Case]:
         read_by=lambda reader: replace(made, cases=cut(reader)),
         fixed={"teacher": lambda: ScriptedTeacher(teacher_knowledge(records), habits)},
         teacher="teacher",
-        practice=practice(records, GharEpisodes(whole, partitions), corpus),
+        practice=None if is_real(records) else practice(records, GharEpisodes(whole, partitions), corpus),
+        texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
         shaping=shaping(rewards),
         row=rows.row,
         numbers=rows.numbers,
@@ -94,7 +97,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
         generated=records.cohort.generated,
         credentialed=records.credentialed(records.cohort),
     )
-    return made
+    return without_rules(made, records, lambda reader: label_pairs(episodes, cut(reader), None))
 
 
 def spec_of(config: Config, settings: Settings) -> GharSpec:
@@ -200,11 +203,10 @@ def _ceilings(
 
 
 def decisions(records: Records, made: System[Case]) -> Decisions:
-    """Navigation: what observations are made from is the truth of a generated world; of real patients, what training
-    labels tell."""
+    """Navigation: what observations are made from is the truth of a generated world."""
     spec: GharSpec = made.variants[made.main].spec.spec
-    world = records.world
-    known = teacher_knowledge(records) if world is None else exact_knowledge(world, records.names, made.task.name)
+    assert records.world is not None  # `without_rules`: real patients have no such truth
+    known = exact_knowledge(records.world, records.names, made.task.name)
     chart = Chart(known, spec.max_iterations, spec.max_paths, len(made.partitions))
 
     def game(cases: Sequence[Case]) -> Any:

@@ -50,6 +50,7 @@ class ScriptedTeacher:
     def __init__(self, knowledge: Knowledge, habits: Habits):
         self.knowledge = knowledge
         self.habits = habits
+        self._about: dict[int, ScriptedTeacher] = {}
         self._rules = {
             "rewrite": self._rewrite,
             "retrieve": self._retrieve,
@@ -63,9 +64,18 @@ class ScriptedTeacher:
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         return [
-            Completion(self._rules[act.role](act, np.random.default_rng(seed)))
+            Completion(self._of(act.facts["case"])._rules[act.role](act, np.random.default_rng(seed)))
             for act, seed in zip(acts, seeds, strict=True)
         ]
+
+    def _of(self, case: Case) -> ScriptedTeacher:
+        """The teacher as it knows this patient (`Knowledge.about`)."""
+        known = self.knowledge.about(case.subject_id)
+        if known is self.knowledge:
+            return self
+        if case.subject_id not in self._about:
+            self._about[case.subject_id] = ScriptedTeacher(known, self.habits)
+        return self._about[case.subject_id]
 
     def _unknown(self, topic: str) -> bool:
         return topic not in self.knowledge.grades

@@ -25,9 +25,11 @@ from envs.kare.methods import LooksUp, Player, look_up
 from envs.kare.rule import belief
 from envs.kare.scripted_expert import scripted_expert
 from envs.kare.settings import Settings
+from envs.real_patients import ABOUT
 from envs.records import Records
 from envs.rollout import Corpus
 from envs.system import Pairs
+from envs.worlds.grades import follows
 from ghar.data.tasks.splits import Splits
 from ghar.episode import Retrieve
 from ghar.llm.engines import engine_key, named_engine
@@ -58,6 +60,12 @@ class School:
     corpus: Corpus
     looks_up: LooksUp = "communities"
 
+    @property
+    def tasks(self) -> Tasks:
+        """What is taught: labels alone where chains would come from a rule that does not know the patients."""
+        knows = self.records.world is not None and follows(self.records.config.task.name)
+        return self.own.tasks if knows or self.own.expert != "scripted" else "label_only"
+
     def pairs(self) -> Pairs:
         """Asks the expert what it was not asked before. Chains for validation patients are written for two_in_one
         alone, whose validation loss is of chain and label."""
@@ -65,14 +73,15 @@ class School:
         found: dict[str, Chains] = {}
         for name, cases in (("training", self.cases.train), ("validation", self.cases.valid)):
             knowledge = self._knowledge(cases)
-            if self.own.tasks == "two_in_one" or (self.own.tasks != "label_only" and name == "training"):
+            if self.tasks == "two_in_one" or (self.tasks != "label_only" and name == "training"):
                 found[name] = self._ask_expert(cases, knowledge)
                 counts = ", ".join(f"{what} {n}" for what, n in found[name].counts.items())
                 print(f"Chains for {name} patients: {counts}")
             taught.append(Taught(cases, knowledge, found[name].best if name in found else {}))
         train, valid = taught
         prompts = self.records.config.env.prompts
-        return Pairs(lessons(train, self.own.tasks, prompts), answers_of(valid, self.own.tasks, prompts), _about(found))
+        about = _about(found) | (ABOUT if self.tasks != self.own.tasks else {})
+        return Pairs(lessons(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
 
     def _knowledge(self, cases: Sequence[KareCase]) -> dict[str, str]:
         def request(case: KareCase) -> Retrieve | None:
@@ -84,8 +93,8 @@ class School:
         """Chains for `cases`. A model's answers cost something, so runs that differ in their seed share them; a rule's
         stay with the run."""
         config, expert = self.records.config, self.own.expert
-        known = belief(self.records)
-        rule = scripted_expert(known.knowledge, known.threshold)
+        known = belief(self.records) if expert == "scripted" else None
+        rule = str if known is None else scripted_expert(known.knowledge, known.threshold)
         considerations = "\n".join(considerations_of(self.records.task.name))
         root = Path(config.run_dir) if expert == "scripted" else Path(config.data.cache) / "kare"
         store = root / "expert" / f"{engine_key(config, expert)}.jsonl"

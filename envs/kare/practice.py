@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
+from envs.case import NOT_SHOWN
 from envs.kare.cases import UNCUT
 from envs.kare.corpus import KareCorpus, Names, equations
 from envs.kare.episode import KareCase, join_both
@@ -292,7 +293,7 @@ def _token_names(records: Records, names: Names, corpus: KareCorpus) -> list[str
     assert records.world is not None
     grades = [f"grade {g} course" for g in range(story.GRADES)]
     tail = tail_words(records.world.tail)
-    codes = [code for code in records.cohort.codes["code"] if not code.startswith(("LAB/", "ICU"))]
+    codes = [code for code in records.cohort.codes["code"] if not code.startswith(NOT_SHOWN)]
     known = [names(code) for code in codes] + list(records.primekg.names)
     whole = [name for name in known if not set(tail).intersection(name.split())]
     return [*grades, records.task.question, *corpus.index.relations, *tail, *whole]

@@ -32,6 +32,7 @@ from envs.kare.retrieval.community_index import partitions
 from envs.kare.rows import Rows
 from envs.kare.rule import belief, rule_of
 from envs.kare.settings import Settings, contradictions, sizes
+from envs.real_patients import is_real, without_rules
 from envs.records import Records
 from envs.system import WORDS, Pairs, Practice, Reader, System, words
 from envs.worlds.grades import follows
@@ -65,7 +66,7 @@ class Kare:
         learner = Learner(records, self.own, cases, player, corpus, self.learned)
         advice = advise(considerations_of(records.task.name), "")
         variants = variants_of(self.own, advice, corpus.papers is not None)
-        return System(
+        made = System(
             name="kare",
             task=records.task,
             agents=("top",),
@@ -95,6 +96,7 @@ class Kare:
             generated=records.cohort.generated,
             credentialed=records.credentialed(records.cohort),
         )
+        return without_rules(made, records, self.label_pairs)
 
     def texts(self) -> list[str]:
         """Prompts of some training patients, whose words the demo's tokenizer knows whole."""
@@ -107,11 +109,13 @@ class Kare:
         ]
 
     @cached_property
-    def practice(self) -> Practice | str:
-        """The demo's base practises these prompts where outcomes follow from grades, and GHAR's elsewhere."""
+    def practice(self) -> Practice | str | None:
+        """The demo's base practises these prompts where outcomes follow from grades, and GHAR's elsewhere; for real
+        patients none."""
         records = self.records
-        follow = records.world is not None and follows(records.config.task.name)
-        if not follow or isinstance(records.graph, Umls):
+        if is_real(records):
+            return None
+        if not follows(records.config.task.name) or isinstance(records.graph, Umls):
             return "ghar"
         writer = Writer(self.near, records.config.env, words)
         return practice(records, self.own, self.corpus, lambda: writer.cases(records.splits.train))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from envs.worlds.severity import story
@@ -57,6 +57,10 @@ class Knowledge:
     relations: Mapping[str, str]
     label_of: Callable[[int], int]
     doubted: frozenset[str] = frozenset()
+
+    def about(self, subject: int) -> Knowledge:
+        """What it believes when asked about a patient; knowledge from labels leaves his own out."""
+        return self
 
 
 def finding(topic: str, grade: int | None) -> str:
@@ -197,3 +201,41 @@ def exact_knowledge(world: World, names: Mapping[str, str], task: str) -> Knowle
         if tier == "common" and code in names
     }
     return with_pointers(Knowledge(grades, RELATIONS, label_rule(task)), world, names)
+
+
+@dataclass(frozen=True)
+class MeanLabels(Knowledge):
+    """Grades that are mean labels of training patients, of generated ones whose labels do not follow from grades.
+
+    labels: topic -> (subject_id, label) of its samples. top: the last label. least: samples a topic needs.
+    """
+
+    labels: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    top: int = 1
+    least: int = 1
+
+    def about(self, subject: int) -> Knowledge:
+        """The same without the labels of one patient: nobody is graded by his own outcome."""
+        others = {
+            topic: [pair for pair in found if pair[0] != subject] if any(s == subject for s, _ in found) else found
+            for topic, found in self.labels.items()
+        }
+        return replace(self, grades=_means(others, self.top, self.least), labels=others)
+
+
+def mean_labels(seen: Sequence[tuple[int, Sequence[str], int]], top: int, least: int) -> MeanLabels:
+    """From (subject_id, topics, label) of training samples, of topics that at least `least` of them have."""
+    labels: dict[str, list[tuple[int, int]]] = {}
+    for subject, topics, label in seen:
+        for topic in topics:
+            labels.setdefault(topic, []).append((subject, label))
+    often = {topic: found for topic, found in labels.items() if len(found) >= least}
+    return MeanLabels(_means(often, top, least), RELATIONS, SpreadRule(top), labels=often, top=top, least=least)
+
+
+def _means(labels: Mapping[str, Sequence[tuple[int, int]]], top: int, least: int) -> dict[str, int]:
+    return {
+        topic: round(sum(label for _, label in found) / len(found) * (story.GRADES - 1) / top)
+        for topic, found in labels.items()
+        if len(found) >= least
+    }

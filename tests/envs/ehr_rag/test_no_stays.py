@@ -8,8 +8,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from envs.ehr_rag.system import FOLDS, CrossFitted
 from envs.records import Records
 from envs.system import build
+from ghar.episode import Act, Completion
 from ghar.errors import BadInput
 from launch.entry import load
 from tests.data.test_meds import DAY, HOUR, T0, shard
@@ -47,6 +49,28 @@ def test_ehr_rag_reads_patients_without_a_stay(outpatients: Path, tmp_path: Path
     assert len(cases) == PATIENTS and sum(case.label for case in cases) == PATIENTS // 3
     assert records.cohort.visits.is_empty()
     assert all(case.prediction_time == T0 + timedelta(days=1) for case in cases)
+
+
+def test_the_rule_has_not_seen_the_label_of_the_patient_it_is_asked_about(outpatients: Path, tmp_path: Path) -> None:
+    """Labels as features: one rule a fold, fitted without its patients (`CrossFitted`)."""
+    system = build(configured(outpatients, tmp_path, "ehr_rag", "task=labels"))
+    rule = system.fixed["reader"]()
+    assert isinstance(rule, CrossFitted) and len(rule.folds) == FOLDS
+    train = {case.subject_id for case in system.cases.train}
+    assert set(rule.fold_of) == train and set(rule.fold_of.values()) == set(range(FOLDS))
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def answer(self, acts, seeds):
+            return [Completion(self.name) for _ in acts]
+
+    named = CrossFitted(rule.fold_of, [Named(f"fold {fold}") for fold in range(FOLDS)], Named("whole"))
+    case, other = system.cases.train[0], system.cases.test[0]
+    acts = [Act("reader", "weigh", "", facts={"case": one}) for one in (case, other)]
+    said = [completion.text for completion in named.answer(acts, [0, 0])]
+    assert said == [f"fold {rule.fold_of[case.subject_id]}", "whole"]
 
 
 @pytest.mark.parametrize("system", ["exprag", "baselines"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from envs.kare.episode import KareCase
 from envs.kare.graph.considerations import considerations_of
-from envs.kare.rule import GradeRule, Seen, rule_belief
+from envs.kare.rule import GradeRule
 from envs.worlds.grades import Knowledge
 from ghar.data.cohort import Task
 from ghar.episode import Act
@@ -36,10 +36,3 @@ def test_the_chain_names_every_topic() -> None:
 def test_every_task_with_a_theme_has_considerations() -> None:
     for task in ("los", "dec", "read", "kare_mortality", "kare-readmission"):
         assert len(considerations_of(task)) >= 3
-
-
-def test_of_real_patients_it_knows_the_mean_label_of_a_topic() -> None:
-    seen = [Seen(("disease gout",), 1), Seen(("disease gout", "drug aspirin"), 0), Seen(("drug aspirin",), 0)]
-    found = rule_belief(None, {}, "read", 2, seen)
-    assert found.knowledge.grades == {"disease gout": 4, "drug aspirin": 0} and found.threshold is None
-    assert [found.knowledge.label_of(grade) for grade in (0, 4, 5, 9)] == [0, 0, 1, 1]

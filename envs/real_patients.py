@@ -1,0 +1,73 @@
+"""Rules that know a generated world refuse real patients, and what teaches real patients in their place: labels alone.
+
+The scripted teachers and experts know grades of conditions that are true of generated patients. Of real patients no
+grade is known; a grade made from the labels of training patients would put the outcome into the reasoning that a model
+is to imitate. So trainer.warmup.teacher=scripted means, for real patients, label-only SFT: each training record and its
+label, without invented reasoning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from envs.records import Records
+from envs.system import Pairs, Reader, System
+from ghar.errors import BadInput
+from ghar.llm.policy import Policy
+
+SCRIPTED = "scripted"
+ABOUT = {"lessons": "labels alone: no rule knows real patients"}
+
+
+def is_real(records: Records) -> bool:
+    """Whether no rule knows the patients: they are real, or generated without a world of grades."""
+    return records.world is None
+
+
+def refuse(rule: str) -> Policy:
+    """Raise BadInput in place of a rule that knows generated patients alone."""
+    raise BadInput(
+        f"{rule} knows the grades of the demo world and nothing of these patients: evaluate other variants, and for "
+        "training set trainer.warmup.teacher to the folder, hub name or server (model@http://host:8000/v1) of a model, "
+        "or leave it at scripted, which teaches such patients by their labels alone."
+    )
+
+
+def without_rules(made: System[Any], records: Records, labels: Callable[[Reader], Pairs]) -> System[Any]:
+    """`made` for real patients: its rules refuse, tables do not list them, and a scripted teacher becomes label-only
+    SFT on the pairs of `labels`. Unchanged for generated patients."""
+    if not is_real(records):
+        return made
+    fixed: Mapping[str, Callable[[], Policy]] = {
+        name: partial(refuse, f"system={made.name}'s {name}") for name in made.fixed
+    }
+    listed = tuple(name for name in made.listed if made.variants[name].who not in fixed)
+    scripted = records.config.trainer.warmup.teacher == SCRIPTED
+    read_by = made.read_by
+    return replace(
+        made,
+        fixed=fixed,
+        listed=listed,
+        teacher=None,
+        taught=None,
+        rehearsed={},
+        practice=None,
+        pairs=made.pairs or (partial(_labelled, labels) if scripted else None),
+        decisions=partial(_no_decisions, made.name) if made.decisions is not None else None,
+        read_by=lambda reader: without_rules(read_by(reader), records, labels),
+    )
+
+
+def _labelled(labels: Callable[[Reader], Pairs], reader: Reader) -> Pairs:
+    found = labels(reader)
+    return replace(found, about={**found.about, **ABOUT})
+
+
+def _no_decisions(name: str) -> Any:
+    raise BadInput(
+        f"Decisions of system={name} as numbers are made from grades of the demo world, which these patients lack: "
+        "train a language model with launch/train.py, or leave data.root out."
+    )

@@ -1,0 +1,86 @@
+"""Rules that know a generated world refuse real patients, who are taught by their labels alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from envs.ghar.practice import teacher_knowledge
+from envs.ghar.teacher import Habits, ScriptedTeacher
+from envs.records import Records
+from envs.system import WORDS, build
+from envs.worlds.grades import MeanLabels
+from ghar.config import Config
+from ghar.errors import BadInput
+from tests.envs.parts import make_case
+
+SYSTEMS = {"ghar": "task=los", "kare": "task=kare_readmission", "comparators": "task=los"}
+RULES = {"ghar": "teacher", "kare": "rule", "comparators": "rule"}
+REFUSED = r"knows the grades of the demo world and nothing of these patients.*trainer\.warmup\.teacher.*labels alone"
+
+
+@pytest.fixture(scope="module")
+def real(small_records, small_config, tmp_path_factory) -> Callable[..., Config]:
+    """The small world's tables without its signature, which makes them a hospital's."""
+    world, folder = small_records.world.root, tmp_path_factory.mktemp("unsigned")
+    for name in ("hosp", "icu", "kg"):
+        (folder / name).symlink_to(world / name)
+    return lambda *overrides: small_config("data=mimic4", f"data.root={folder}", *overrides)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_rule_refuses_and_labels_alone_are_taught(real, name: str) -> None:
+    records = Records(real(f"system={name}", SYSTEMS[name]))
+    made = build(records)
+    assert not made.generated and made.teacher is None and made.practice is None and not made.rehearsed
+    with pytest.raises(BadInput, match=REFUSED):
+        made.fixed[RULES[name]]()
+    assert made.listed and not [variant for variant in made.listed if made.variants[variant].who in made.fixed]
+    assert made.pairs is not None
+    lessons = made.read_by(WORDS).pairs(WORDS)  # type: ignore[misc]
+    assert len(lessons.train) == len(records.splits.train) and len(lessons.valid) == len(records.splits.valid)
+    labels = set(made.task.labels)
+    for _, reply, _, weight in (*lessons.train, *lessons.valid):
+        assert reply.removeprefix("answer: ") in labels and weight > 0
+    assert "labels alone" in lessons.about["lessons"]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_generated_patients_keep_their_rule(small_config, name: str) -> None:
+    made = build(Records(small_config(f"system={name}", SYSTEMS[name])))
+    assert made.teacher == RULES[name] and made.practice is not None
+    assert [variant for variant in made.listed if made.variants[variant].who == RULES[name]]
+    assert name == "kare" or made.pairs is None
+
+
+def test_a_model_teaches_real_patients_where_one_is_named(real) -> None:
+    made = build(Records(real("system=ghar", "task=los", "trainer.warmup.teacher=qwen@http://127.0.0.1:9/v1")))
+    assert made.pairs is None and made.teacher is None
+
+
+def test_decisions_as_numbers_are_of_the_demo_world_alone(real) -> None:
+    made = build(Records(real("system=ghar", "task=los")))
+    assert made.decisions is not None
+    with pytest.raises(BadInput, match=r"grades of the demo world, which these patients lack"):
+        made.decisions()
+
+
+def test_knowledge_from_labels_leaves_the_patients_own_out(small_config) -> None:
+    """Of generated patients, for a task whose labels do not follow from grades."""
+    records = Records(small_config("task=guo_los"))
+    known = teacher_knowledge(records)
+    assert isinstance(known, MeanLabels) and known.grades
+    subject = records.splits.train[0].subject_id
+    about = known.about(subject)
+    assert all(owner != subject for found in about.labels.values() for owner, _ in found)  # type: ignore[attr-defined]
+    assert subject in {owner for found in known.labels.values() for owner, _ in found}
+
+
+def test_a_label_never_reaches_the_rule_that_is_asked_about_its_patient() -> None:
+    labels = {"disease d1": [(1, 1)] * 9 + [(2, 0)] * 9}
+    known = MeanLabels({"disease d1": 4}, {}, lambda grade: int(grade >= 5), labels=labels, top=1)
+    assert known.about(1).grades == {"disease d1": 0} and known.about(2).grades == {"disease d1": 9}
+    assert known.about(3).grades == {"disease d1": 4}  # half and half, rounded to even
+    teacher = ScriptedTeacher(known, Habits(0, 0, 0, 0, 0, 0))
+    assert teacher._of(make_case(1)).knowledge.grades == {"disease d1": 0}
