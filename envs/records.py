@@ -158,7 +158,8 @@ class Records:
         return read_task(self.source, self._data, self.config.task, self.code_map)
 
     def exposures(self) -> dict[str, Exposure]:
-        """What the first test samples show under paper and under strict, for a task of visits; empty for another."""
+        """What the first test samples show under paper and under strict, for a task of visits; empty for another, and
+        where no one knows when the outcomes were there."""
         data, task = self._data, self.config.task
         if task.name not in (*VISIT_TASKS, "labels"):
             return {}
@@ -169,7 +170,8 @@ class Records:
             same = leakage == data.leakage
             read = self.samples if same else read_task(self.source, replace(data, leakage=leakage), task, self.code_map)
             found[leakage] = exposure(self.cohort, read.splits.test[:AUDITED])
-        return found
+        known = any(row.score is not None for row in found.values())  # a label file says nothing of outcomes' times
+        return found if known else {}
 
     @property
     def splits(self) -> Splits[Sample]:

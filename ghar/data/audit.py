@@ -51,17 +51,19 @@ class Exposure:
     hours: float | None
 
     @property
-    def score(self) -> float:
-        """Leak score: the share of samples that leak, from 0 to 1."""
-        return self.leaking / max(self.samples, 1)
+    def score(self) -> float | None:
+        """Leak score: the share of samples that leak, from 0 to 1; None where no outcome has a known time."""
+        return None if self.samples and self.hours is None else self.leaking / max(self.samples, 1)
 
 
 def as_plain(used: str, found: Mapping[str, Exposure]) -> dict[str, Any]:
     """What summary.json holds under "audit": the mode that a run used, and for each mode its numbers."""
+    scores = {mode: row.score for mode, row in found.items()}
     modes = {
         mode: {
             "samples": row.samples, "facts": row.facts, "late": row.late, "with_outcome": row.with_outcome,
-            "at_outcome": row.at_outcome, "leak_score": round(row.score, 4), "hours_ahead": row.hours,
+            "at_outcome": row.at_outcome, "hours_ahead": row.hours,
+            "leak_score": None if (score := scores[mode]) is None else round(score, 4),
         }
         for mode, row in found.items()
     }  # fmt: skip

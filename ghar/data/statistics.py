@@ -87,7 +87,7 @@ def text(table: Table) -> str:
         if "visits shown" in row:
             lines.append(
                 f"    {row['visits shown']:.2f} visits shown, {row['codes shown too early']:,} codes too early, "
-                f"leak score {row['leak score']:.2f}"
+                f"leak score {'unknown' if row['leak score'] is None else format(row['leak score'], '.2f')}"
             )
         if row.get("left out"):
             lines.append(f"    left out: {', '.join(f'{rule} {n:,}' for rule, n in row['left out'].items())}")

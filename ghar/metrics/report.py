@@ -16,6 +16,7 @@ metrics.jsonl and episodes/ as in ghar.metrics.runfolder and ghar.metrics.curves
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from ghar.metrics.look import Look, in_order, pages
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.traces import Row
 
+PAPER = re.compile(r"(?m)^\s+leakage: paper\s*$")  # of config.yaml
 OTHER = "#475569"
 TABLE = {  # section: {metric: (shown as, digits)}
     "Prediction": {
@@ -141,7 +143,8 @@ def _content(
         "agent_colors": as_script(agents),
         **_broken_down(tallies, labels, about, colors),
         "provenance": _provenance(summary),
-        "config": config.read_text() if config.exists() else None,
+        "config": (written := config.read_text() if config.exists() else None),
+        "paper": bool(PAPER.search(written or "")),
     }
     return {**content, "missing": _missing(content)}
 

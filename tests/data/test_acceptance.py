@@ -4,24 +4,29 @@ which run anywhere."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from ghar.data.audit import audit
+from ghar.data.audit import as_plain, audit, exposure
 from ghar.data.codes import CodeSystems, map_codes, read_code_systems
-from ghar.data.cohort import Cohort
+from ghar.data.cohort import Cohort, Sample
 from ghar.data.mapping import drug_keys
 from ghar.data.readers.eicu import read_eicu
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.mimic4 import read_mimic4
-from ghar.data.tasks.ehrshot import ehrshot_labels
+from ghar.data.tasks.ehrshot import before_death, ehrshot_labels
+from ghar.data.tasks.label_files import label_file_task
+from ghar.data.tasks.own_labels import own_labels
 from ghar.data.tasks.series import series_labels
 from ghar.data.tasks.stays import make_samples
 from ghar.errors import BadInput
 from tests.data import acceptance
+from tests.data.small import DAY, START, small_cohort
+from tests.data.test_tasks_visits import data_in, task_named
 
 ORIGINS = ["shared", "twin"]
 
@@ -34,7 +39,8 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Pa
     shared: Path = request.getfixturevalue("shared_data")
     if not (shared / "cases").is_dir():
         pytest.skip(f"no acceptance cases at {shared / 'cases'}")
-    return lambda name: shared / "cases" / name
+    cases = shared / "cases"
+    return lambda name: cases / name if (cases / name).is_dir() else cases / f"{name}.parquet"
 
 
 def values(cohort: Cohort, prefix: str = "LAB/") -> dict[str, tuple]:
@@ -173,3 +179,67 @@ def test_a_table_of_a_header_alone_is_counted(tmp_path: Path) -> None:
     (root / "hosp" / "prescriptions.csv").write_text(acceptance.MIMIC["hosp/prescriptions"] + "\n")
     cohort = read_mimic4(root)
     assert cohort.counts["empty.prescriptions"] == 1 and "empty.labevents" not in cohort.counts
+
+
+@pytest.mark.parametrize("name", ["labels", "guo_los"])
+def test_opposite_labels_of_one_patient_at_one_time_are_refused(folder, tmp_path: Path, name: str) -> None:
+    path = folder("labels_twice_conflict")
+    sentence = r"different labels of one patient at one time, 1 times \(patient 1 at 2150-01-03 10:00:00\): leave one"
+    with pytest.raises(BadInput, match=sentence):
+        if name == "labels":
+            label_file_task(replace(task_named("labels"), labels=str(path)))
+        else:
+            (tmp_path / "m" / "labels").mkdir(parents=True)
+            (tmp_path / "m" / "labels" / "guo_los.parquet").write_bytes(path.read_bytes())
+            own_labels(data_in(tmp_path / "m"), "guo_los")
+
+
+def test_equal_labels_of_one_patient_at_one_time_are_one(tmp_path: Path) -> None:
+    path = acceptance.labels_twice_conflict(tmp_path)
+    rows = pl.read_parquet(path)
+    eight = rows[2:].with_columns(subject_id=pl.lit(8, pl.Int64), boolean_value=pl.lit(True))
+    pl.concat([rows[1:], rows[1:], eight]).write_parquet(path)
+    assert label_file_task(replace(task_named("labels"), labels=str(path)))[1].height == 3
+
+
+def test_nothing_is_predicted_of_the_dead(tmp_path: Path) -> None:
+    """Neither by EHRSHOT's rule on the evening of an in-hospital death, nor by a label file."""
+    stay = ["1,100,2150-01-01 10:00:00,2150-01-08 10:00:00,2150-01-08 09:00:00,1"]
+    labs = ["1,100,51222,2150-01-09 10:00:00,2150-01-09 11:00:00,9.1,9.1,g/dL,"]
+    root = acceptance.write_mimic(tmp_path, patients=["1,M,40,2150,2014 - 2016,2150-01-08"], admissions=stay,
+                                  labevents=labs)  # fmt: skip
+    cohort = read_mimic4(root)
+    for task in ("new_acutemi", "lab_anemia"):
+        labels, left_out = ehrshot_labels(cohort, task)
+        assert 1 not in labels["subject_id"] and left_out["after_death"] == 1
+    rows = [(1, datetime(2150, 1, 7), 1), (1, datetime(2150, 1, 9), 1), (9, datetime(2170, 1, 9), 0)]
+    schema = {"subject_id": pl.Int64, "prediction_time": acceptance.US, "label": pl.Int64}
+    given = pl.DataFrame(rows, schema, orient="row")
+    kept, dead = before_death(given, cohort)
+    assert kept["prediction_time"].to_list() == [datetime(2150, 1, 7), datetime(2170, 1, 9)] and dead == 1
+    [los] = [sample for sample in make_samples(cohort, "los")[1] if sample.subject_id == 1]
+    assert los.prediction_time == datetime(2150, 1, 8, 9) and los.outcome_time == datetime(2150, 1, 8, 9)
+
+
+@pytest.mark.parametrize("source", ["mimic4", "mimic3"])
+def test_nothing_is_predicted_of_the_dead_of_the_open_demos(source: str, request: pytest.FixtureRequest) -> None:
+    cohort: Cohort = request.getfixturevalue(f"{source}_cohort")
+    died = dict(cohort.visits.filter("died").select("subject_id", "death_time").iter_rows())
+    left_out = {}
+    for task in ("guo_los", "guo_readmission", "new_acutemi", "lab_anemia"):
+        labels, rules = ehrshot_labels(cohort, task)
+        assert not [1 for subject, at, _ in labels.iter_rows() if subject in died and at > died[subject]], task
+        left_out[task] = rules.get("after_death", 0)
+    assert left_out["new_acutemi"] == {"mimic4": 11, "mimic3": 33}[source]
+    for name in ("los", "read", "dec"):
+        for sample in make_samples(cohort, name)[1]:
+            assert sample.prediction_time <= died.get(sample.subject_id, sample.prediction_time), name
+
+
+def test_a_leak_score_is_unknown_where_the_outcomes_time_is() -> None:
+    samples = [Sample("a", 1, 1, datetime(2150, 1, 3), (), 1)]
+    cohort = small_cohort([(1, 1, START, START + DAY, None)], [(1, 1, "VITAL/ph", START, START, 7.0)])
+    found = exposure(cohort, samples)
+    assert found.score is None and as_plain("paper", {"paper": found})["modes"]["paper"]["leak_score"] is None
+    known = exposure(cohort, [replace(samples[0], outcome_time=datetime(2150, 1, 4))])
+    assert known.score == 0

@@ -75,16 +75,19 @@ def test_infarctions_of_the_demo(cohort, demo, demo_admissions):
     code, version = pl.col("icd_code"), pl.col("icd_version")
     acute = ((version == 9) & code.str.starts_with("410")) | ((version == 10) & code.str.contains("^I2[12]"))
     attacks = codes.filter(acute).join(demo_admissions, on="hadm_id").select("subject_id", attack="dischtime")
-    counts, known = {0: 0, 1: 0}, 0
-    for subject, out in demo_admissions.select("subject_id", "dischtime").rows():
+    counts, known, dead = {0: 0, 1: 0}, 0, 0
+    columns = "subject_id", "dischtime", "hospital_expire_flag"
+    for subject, out, died in demo_admissions.select(columns).rows():
         at = out.replace(hour=0, minute=0, second=0) + LAST_SECOND
         times = attacks.filter(subject_id=subject)["attack"].to_list()
         if times and at > min(times):
             known += 1
+        elif died:
+            dead += 1  # the benchmark's rule asks on the evening of the death about the next year
         else:
             counts[any(DAY <= t - at <= 365 * DAY for t in times)] += 1
-    assert found(cohort, "new_acutemi") == (counts, {"known": known})
-    assert counts == {0: 231, 1: 5} and known == 39
+    assert found(cohort, "new_acutemi") == (counts, {"known": known, "after_death": dead})
+    assert counts == {0: 220, 1: 5} and known == 39 and dead == 11
 
 
 def test_anaemia_of_the_demo(cohort, demo, record):

@@ -202,5 +202,6 @@ def test_without_own_labels_they_are_counted(folder, meds_cohort, name):
     about, samples = visit_samples(meds_cohort, task, "paper")
     found = read_task(meds_cohort, data, task)
     assert found.task == about and found.samples == samples and found.splits == split_samples(samples, task)
-    assert found.counts == ({"left out, known": 39} if name == "new_acutemi" else {})
+    left_out = {"left out, known": 39, "left out, after_death": 11}
+    assert found.counts == (left_out if name == "new_acutemi" else {})
     assert own_labels(data_in(folder, name="mimic4"), "guo_los") is None

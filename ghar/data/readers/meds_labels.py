@@ -48,6 +48,25 @@ def read_labels(path: Path) -> pl.DataFrame:
     return labels.drop(name for name in LABELS if labels[name].null_count() == labels.height)
 
 
+def once_each(labels: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """The labels without rows that repeat another. BadInput for different labels of one patient at one time: a
+    prediction can be right for one of them alone.
+
+    labels: subject_id, prediction_time, label. path: of the file, for the sentence.
+    """
+    once = labels.unique(maintain_order=True)
+    keys = ["subject_id", "prediction_time"]
+    twice = once.filter(pl.struct(keys).is_duplicated())
+    if twice.height:
+        subject, at = twice.select(keys).row(0)
+        count = twice.select(keys).n_unique()
+        raise BadInput(
+            f"{path} has different labels of one patient at one time, {count} times (patient {subject} at {at}): leave "
+            "one of them."
+        )
+    return once
+
+
 def read_subject_splits(root: Path) -> dict[int, str]:
     """The split of each subject ("train", "tuning", "held_out", ...) that comes with the folder; BadInput if none."""
     path = Path(root) / "metadata" / "subject_splits.parquet"

@@ -13,7 +13,8 @@ lab_anemia       1 minute before a result      its haemoglobin in g/L: below 70 
                                                below 120 mild (1), else none (0);    cannot be read
                                                "normal" and "adequate": none
 
-A birth (MEDS_BIRTH) begins no record and a death after the discharge prolongs none (`_contacts`).
+A birth (MEDS_BIRTH) begins no record and a death after the discharge prolongs none (`_contacts`). Nothing is predicted
+of the dead ("after_death"): the benchmark's rule would ask on the evening of an in-hospital death about the next year.
 Stays without a known end are "no_end" everywhere but in lab_anemia. Predictions of one patient at one time are one
 ("repeated"), the first of the source; "repeated with another label" counts the times at which they differ. Acute
 myocardial infarction is SNOMED 57054005 with its descendants (parents in the table of codes), and for sources that
@@ -40,6 +41,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Task
+from ghar.data.readers.deaths import DEATH, WHOLE_DAY, is_date, sound_deaths
 from ghar.data.tasks.samples import EventSample
 from ghar.data.tasks.stays import Leakage
 from ghar.errors import BadInput
@@ -84,6 +86,7 @@ def ehrshot_labels(cohort: Cohort, task: EhrshotTask) -> Labels:
     else:
         raise BadInput(f"There is no EHRSHOT task {task!r}: choose {', '.join(TASKS)}.")
     rows = rows.select("subject_id", "prediction_time", pl.col("label").cast(pl.Int64))
+    rows, left_out["after_death"] = before_death(rows, cohort)
     by_time = rows.group_by("subject_id", "prediction_time", maintain_order=True)
     once = by_time.agg(pl.col("label").first(), others=pl.col("label").n_unique() - 1)
     left_out["repeated"] = rows.height - once.height
@@ -122,6 +125,21 @@ def ehrshot_samples(
             shown = shown.filter(static | (pl.col("recorded") <= at).fill_null(False))
         samples.append(EventSample(f"{task}-{subject}-{i}", subject, at, label, shown))
     return about, samples
+
+
+def before_death(rows: pl.DataFrame, cohort: Cohort) -> tuple[pl.DataFrame, int]:
+    """The rows whose prediction_time is not after the patient's death, and how many others there were.
+
+    The death is the one in a stay, or MEDS_DEATH; one that contradicts later stays is none (`sound_deaths`).
+    """
+    told = cohort.scan().filter(pl.col("code").str.starts_with(DEATH)).select("subject_id", "time").collect()
+    inside = cohort.visits.filter("died").select("subject_id", time="death_time")
+    deaths = sound_deaths(pl.concat([told, inside]), cohort.visits)[0]
+    late = pl.when(is_date()).then(pl.col("time") + WHOLE_DAY).otherwise("time")
+    first = deaths.with_columns(time=late).group_by("subject_id").agg(_death=pl.min("time"))
+    known = rows.join(first, on="subject_id", how="left", maintain_order="left")
+    kept = known.filter((pl.col("prediction_time") <= pl.col("_death")).fill_null(True)).drop("_death")
+    return kept, rows.height - kept.height
 
 
 def require_labels(labels: pl.DataFrame, cohort: Cohort, task: str) -> None:

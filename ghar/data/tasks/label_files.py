@@ -30,7 +30,7 @@ import polars as pl
 from ghar.config import Data
 from ghar.config import Task as TaskConfig
 from ghar.data.cohort import Task
-from ghar.data.readers.meds_labels import beside_data, read_labels
+from ghar.data.readers.meds_labels import beside_data, once_each, read_labels
 from ghar.data.tasks.cards import TaskCard, card_of
 from ghar.errors import BadInput
 
@@ -102,8 +102,8 @@ def _in_words(labels: Path) -> dict[str, Any]:
 def label_file_task(config: TaskConfig) -> tuple[Task, pl.DataFrame]:
     """The task of task.labels, a path (`located`), and subject_id, prediction_time, label in order of both.
 
-    Raises BadInput for a file that is no label file, has values in several columns or of one class alone, and for
-    answers that are not those of the file.
+    Raises BadInput for a file that is no label file, has values in several columns or of one class alone, or different
+    labels of one patient at one time, and for answers that are not those of the file.
     """
     assert config.labels is not None  # `located`
     path = Path(config.labels)
@@ -119,6 +119,7 @@ def label_file_task(config: TaskConfig) -> tuple[Task, pl.DataFrame]:
     words = re.sub(r"[\W_]+", " ", path.stem if path.suffix else path.name).strip()
     question = config.question or f"What will be so of this patient: {words}?"
     rows = labels.select("subject_id", "prediction_time").with_columns(label=values.cast(pl.Int64))
+    rows = once_each(rows, path)
     return Task(PREFIX + words.replace(" ", "_").lower(), question, answers), rows
 
 

@@ -16,8 +16,16 @@ import polars as pl
 from ghar.config import Data
 from ghar.config import Task as TaskConfig
 from ghar.data.cohort import Cohort
-from ghar.data.readers.meds_labels import beside_data, read_labels, read_subject_splits
-from ghar.data.tasks.ehrshot import TASKS, EhrshotTask, Labels, ehrshot_labels, label_indices, require_labels
+from ghar.data.readers.meds_labels import beside_data, once_each, read_labels, read_subject_splits
+from ghar.data.tasks.ehrshot import (
+    TASKS,
+    EhrshotTask,
+    Labels,
+    before_death,
+    ehrshot_labels,
+    label_indices,
+    require_labels,
+)
 from ghar.data.tasks.splits import S, Splits, split_as_given, split_by_patient
 
 
@@ -28,7 +36,9 @@ def label_rows(cohort: Cohort, data: Data, name: EhrshotTask) -> Labels:
     """
     labels = own_labels(data, name)
     if labels is not None:
+        labels, dead = before_death(labels, cohort)
         counts = {"labels that came with the data": labels.height}
+        counts |= {"left out, after_death": dead} if dead else {}
     else:
         labels, left_out = ehrshot_labels(cohort, name)
         counts = {f"left out, {rule}": n for rule, n in left_out.items()}
@@ -42,7 +52,7 @@ def own_labels(data: Data, name: str) -> pl.DataFrame | None:
     Raises BadInput for a file that is no MEDS label file, or not of this task.
     """
     path = _label_path(data, name)
-    return None if path is None else label_indices(read_labels(path), TASKS[name])
+    return None if path is None else once_each(label_indices(read_labels(path), TASKS[name]), path)
 
 
 def own_splits(data: Data, name: str) -> dict[int, str] | None:

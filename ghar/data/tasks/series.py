@@ -130,14 +130,16 @@ def series_labels(
     else:
         early = leakage == "strict" or los == "remaining"
         rows = stays.filter(end - start >= DAY) if early else stays
-        rows = rows.with_columns(until=start + DAY if early else end)
+        lived = pl.when("died").then("death_time")
+        rows = rows.with_columns(until=start + DAY if early else pl.min_horizontal(end, lived))
+        rows = rows.filter((pl.col("until") <= lived).fill_null(True))
         rest = end - (pl.col("until") if los == "remaining" else start)
         rows = rows.with_columns(label=pl.sum_horizontal(rest >= limit for limit in LIMITS))
     known = {  # when the outcome is, at the latest
         "mortality": pl.coalesce(pl.when("died").then("death_time"), end),
         "readmission": end + MONTH,
         "dec": pl.col("until") + DAY,
-        "los": end,
+        "los": pl.min_horizontal(end, pl.when("died").then("death_time")),
     }
     label = pl.col("label").cast(pl.Int64)
     return rows.select("subject_id", "visit_id", "window", "start", "until", label, outcome=known[task])

@@ -3,7 +3,7 @@
 Visits are in time order (trap 1, EHR.md), which is checked. What each task predicts, when, and what it shows:
 
 task  label                                            history        predicted at, paper   predicted at, strict
-los   floor(days) of the stay in 10 classes            u_1 .. u_j+1   discharge             admission
+los   floor(days) of the stay in 10 classes            u_1 .. u_j+1   discharge (or death)  admission
 read  next admission within the window after discharge u_1 .. u_j     discharge             discharge
 dec   in-hospital death within 24 h of the anchor      u_1 .. u_j+1   anchor                anchor
 
@@ -116,10 +116,10 @@ def _los(visits: pl.DataFrame, leakage: Leakage) -> pl.DataFrame:
     label = pl.when(days > 14).then(9).when(days > 7).then(8).otherwise(days)
     return visits.filter(pl.col("end").is_not_null()).select(
         "visit_id",
-        predicted_at=pl.col("end" if leakage == "paper" else "start"),
+        predicted_at=_alive_until("end") if leakage == "paper" else pl.col("start"),
         shown_until=_before_end(pl.col("start")),
         label=label.cast(pl.Int64),
-        outcome_at="end",
+        outcome_at=_alive_until("end"),
     )
 
 
@@ -189,6 +189,11 @@ def in_order_of(cohort: Cohort, leakage: Leakage, legacy_order: bool) -> Cohort:
 def ordered_within(visits: pl.DataFrame) -> list[str]:
     """Columns within which visits have an order."""
     return ["subject_id", "group"] if "group" in visits.columns else ["subject_id"]
+
+
+def _alive_until(end: str) -> pl.Expr:
+    """The end of a stay, or the death before it: nothing is predicted of the dead."""
+    return pl.min_horizontal(end, pl.when("died").then("death_time"))
 
 
 def _before_end(at: pl.Expr) -> pl.Expr:

@@ -12,7 +12,7 @@ from ghar.config import Data
 from ghar.config import Task as TaskConfig
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.mapping import CodeMap
-from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, require_labels
+from ghar.data.tasks.ehrshot import TASKS, before_death, ehrshot_labels, require_labels
 from ghar.data.tasks.label_files import label_file_task, located
 from ghar.data.tasks.labelled import labelled_samples
 from ghar.data.tasks.next_visit import SIZE, NextVisitTask, complete_visits, mimic4_sample, next_visit_samples
@@ -53,10 +53,20 @@ def read_task(cohort: Cohort, data: Data, task: TaskConfig, code_map: CodeMap | 
         labels, counts = label_rows(cohort, data, task.name)
     elif task.name == "labels":
         task = located(task, data)
+        counts = _uncounted(cohort, task)
     about, samples = visit_samples(cohort, task, data.leakage, labels)
     samples = _drawn_next_visits(samples, task) if task.draw == "kare" else drawn(samples, cohort, task)
     samples = samples if code_map is None else code_map.samples(samples)
     return TaskSamples(about, samples, _split(samples, cohort, data, task), counts)
+
+
+def _uncounted(cohort: Cohort, task: TaskConfig) -> dict[str, int]:
+    """What a label file leaves open, for the report: labels after the patient's death, which are left out, and that no
+    one knows when the outcomes of the others were there, so that the share of samples that leak is unknown."""
+    rows = label_file_task(task)[1]
+    kept, dead = before_death(rows, cohort)
+    counts = {"left out, after_death": dead} if dead else {}
+    return {**counts, "samples whose outcome has no known time (leak score unknown)": kept.height}
 
 
 def _split(samples: list[Sample], cohort: Cohort, data: Data, task: TaskConfig) -> Splits[Sample]:
@@ -106,7 +116,7 @@ def visit_samples(
         return TASKS[task.name], [replace(sample, outcome_time=sample.prediction_time + later) for sample in found]
     if task.name == "labels":
         about, rows = label_file_task(task)
-        return about, labelled_samples(cohort, about.name, rows, leakage)
+        return about, labelled_samples(cohort, about.name, before_death(rows, cohort)[0], leakage)
     if task.name not in ("los", "read", "dec"):
         raise BadInput(f"task={task.name} shows no visits of codes, which this system predicts from: choose another.")
     about, made = make_samples(
