@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,8 @@ class Retriever:
 class Model:
     kind: Literal["demo", "pretrained"]  # demo: a small Qwen2 built on the spot
     path: str | None  # pretrained: folder or hub name
+    system_message: str | None  # before every prompt, if the chat template shows one; null: the template's own
+    template_arguments: dict[str, Any] | None  # of the chat template, as {enable_thinking: false}
     dtype: Literal["float32", "bfloat16"]  # of weights and computation
     max_length: Count  # tokens of a prompt with its reply at most, in training and in vllm
     finetune: Literal["lora", "full"]  # what is trained: low-rank adapters, or all weights

@@ -168,6 +168,8 @@ def _value(kind: Any, value: Any) -> tuple[Any, str]:
         return _choice(args, value)
     if origin is tuple:
         return _list(args, value)
+    if origin is dict:
+        return _mapping(value)
     return _plain(kind, value)
 
 
@@ -188,6 +190,13 @@ def _choice(choices: tuple[str, ...], value: object) -> tuple[Any, str]:
         return value, ""
     near = nearest(str(value), choices) if len(choices) > 1 else None
     return None, " or ".join(choices) + (f" (did you mean {near}?)" if near else "")
+
+
+def _mapping(value: Any) -> tuple[Any, str]:
+    """Names with values of any kind, as a template's arguments are."""
+    if isinstance(value, Mapping) and all(isinstance(name, str) and name.isidentifier() for name in value):
+        return dict(value), ""
+    return None, "a mapping of names to values"
 
 
 def _list(args: tuple[Any, ...], value: Any) -> tuple[Any, str]:

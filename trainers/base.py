@@ -16,7 +16,7 @@ from envs.system import Practice, System
 from ghar.config import Config
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
-from ghar.llm.models import load_pretrained, untrained
+from ghar.llm.models import load_configured, load_pretrained, untrained
 from ghar.llm.tokens import Tokenizer, encode_prompt
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import track
@@ -57,8 +57,7 @@ def start_model(system: System[Any], records: Records, folder: RunFolder, log: L
     """
     config = records.config
     if config.model.kind == "pretrained":
-        assert config.model.path is not None  # ghar.configure asks for it
-        return load_pretrained(config.model.path, config.model.dtype)
+        return load_configured(config)
     practice = practice_of(system, records)
     if practice is None:
         texts = on_main(lambda: list(system.texts()))

@@ -9,6 +9,7 @@ from scipy.special import softmax
 
 from ghar.episode import Completion, Episode, Reply
 from ghar.llm.engine import Engine
+from ghar.llm.facts import facts_of
 from ghar.llm.tokens import Tokenizer, told_apart
 
 
@@ -39,7 +40,7 @@ def _slot(
         return None
     kept, separator = found
     ids = [tuple(tokenizer.encode(separator + label, add_special_tokens=False)) for label in labels]
-    return (*reply.prompt_ids, *kept), told_apart(ids, tokenizer.eos_token_id)
+    return (*reply.prompt_ids, *kept), told_apart(ids, facts_of(tokenizer).end)
 
 
 def _deciding(episode: Episode) -> Completion | None:

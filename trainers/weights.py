@@ -13,7 +13,7 @@ from envs.system import WORDS, Reader, System
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.engines import asking, make_engine
-from ghar.llm.models import untrained
+from ghar.llm.models import load_configured, untrained
 from ghar.llm.policy import EnginePolicy
 from trainers.base import BASE, base_seed, reader_of
 from trainers.label_scores import label_probabilities
@@ -70,9 +70,10 @@ def find(config: Config) -> Found:
 
 def load_base(config: Config, system: System[Any], found: Found) -> tuple[Any, Any]:
     """Model and tokenizer before any training: a saved one, the run's own base, or one that has learned nothing."""
-    path = config.eval.checkpoint if config.eval.checkpoint and found.step is None else config.model.path
-    if path is not None:
-        return load_saved(Path(path), config.model.dtype)
+    if config.eval.checkpoint and found.step is None:
+        return load_saved(Path(config.eval.checkpoint), config.model.dtype)
+    if config.model.path is not None:
+        return load_configured(config)
     if (found.home / BASE / "config.json").is_file():
         return load_saved(found.home / BASE, config.model.dtype)
     return untrained(config, list(system.texts()), (), base_seed(config))

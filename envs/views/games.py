@@ -106,13 +106,14 @@ BYTES = Codec(lambda text: list(text.encode()), _bytes_to_text, size=257, end=25
 
 def codec_of(tokenizer: Any) -> Codec:
     """The codec of a transformers tokenizer; prompts as the engines encode them."""
+    from ghar.llm.facts import facts_of
     from ghar.llm.tokens import encode_prompt
 
     return Codec(
         lambda text: encode_prompt(tokenizer, text),
         lambda ids: tokenizer.decode(ids, skip_special_tokens=True),
         len(tokenizer),
-        tokenizer.eos_token_id,
+        facts_of(tokenizer).end,
     )
 
 

@@ -19,6 +19,7 @@ from ghar.episode import Completion
 from ghar.llm.constraint import allowed_tokens
 from ghar.llm.draw import draw, draw_among
 from ghar.llm.engine import Pair, Request, check_pairs
+from ghar.llm.facts import facts_of
 from ghar.llm.sampled import Sampled
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 
@@ -42,6 +43,7 @@ class HFEngine:
         self.tokenizer = tokenizer
         self.max_batch = max_batch
         self.version = 0
+        self._ends = frozenset(facts_of(tokenizer).ends)
 
     def sync(self, model: Any, version: int) -> None:
         """Sample from `model` itself: nothing is copied, so there is nothing that could be stale."""
@@ -154,7 +156,7 @@ class HFEngine:
             if not allowed:
                 row.logprobs += [0.0] * (len(reply) - len(row.token_ids))
                 row.token_ids, row.finish = reply, "stop"
-        elif row.token_ids[-1] == self.tokenizer.eos_token_id:
+        elif row.token_ids[-1] in self._ends:
             row.finish = "stop"
         elif len(row.token_ids) >= row.request.max_tokens:
             row.finish = "length"

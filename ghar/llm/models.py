@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +10,50 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.llm.chat_template import freeze
 from ghar.llm.demo_model import build_model, build_tokenizer
+from ghar.llm.facts import check_facts, read_facts
 from ghar.privacy import HOW_TO_DOWNLOAD
 
 
-def load_pretrained(path: str, dtype: str) -> tuple[Any, Any]:
-    """Model and tokenizer of transformers from a folder or hub name. BadInput when they cannot be had."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def load_pretrained(
+    path: str, dtype: str, arguments: Mapping[str, Any] | None = None, system: str | None = None
+) -> tuple[Any, Any]:
+    """Model and tokenizer of transformers from a folder or hub name, with their facts and a frozen chat template.
+
+    arguments, system: what the template is frozen with. BadInput when they cannot be loaded, or not be served.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as bars
 
     bars.disable_progress_bar()  # "Loading weights", once for every model and checkpoint
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+        config = AutoConfig.from_pretrained(path)
+        # torch's own attention has no soft cap on its scores
+        capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+        how = {"attn_implementation": "eager"} if capped else {}
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), **how)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(
             f"model.path={path} cannot be loaded ({reason}): give a folder that holds the model{HOW_TO_DOWNLOAD}."
         ) from None
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    freeze(tokenizer, arguments, system, path)
+    facts = read_facts(model, tokenizer)
+    if tokenizer.pad_token_id is None and facts.ends:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(facts.ends[-1])
     device: Any = "cuda" if torch.cuda.is_available() else "cpu"
-    return model.to(device).eval(), tokenizer
+    model = model.to(device).eval()
+    check_facts(model, tokenizer, facts, path)
+    return model, tokenizer
+
+
+def load_configured(config: Config) -> tuple[Any, Any]:
+    """The model that model.path names, its chat template frozen as model.* says."""
+    model = config.model
+    assert model.path is not None  # ghar.configure asks for it
+    return load_pretrained(model.path, model.dtype, model.template_arguments, model.system_message)
 
 
 def load_backbone(config: Config, texts: Callable[[], Sequence[str]]) -> tuple[Any, Any]:
@@ -45,8 +67,7 @@ def load_backbone(config: Config, texts: Callable[[], Sequence[str]]) -> tuple[A
             raise BadInput(f"eval.checkpoint={saved} is no model: name the folder of a saved model.")
         return load_pretrained(saved, config.model.dtype)
     if config.model.kind == "pretrained":
-        assert config.model.path is not None  # ghar.configure asks for it
-        return load_pretrained(config.model.path, config.model.dtype)
+        return load_configured(config)
     return untrained(config, texts(), (), config.data.world_seed)
 
 

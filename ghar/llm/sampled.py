@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ghar.episode import Completion
 from ghar.llm.engine import Request
+from ghar.llm.facts import facts_of
 from ghar.llm.tokens import Tokenizer
 from ghar.plain import count_marks
 
@@ -22,8 +23,10 @@ class Sampled:
 
     def completion(self, tokenizer: Tokenizer, finish: str, version: int) -> Completion:
         """The reply as it stands, by weights number `version`."""
+        ended = bool(self.token_ids) and self.token_ids[-1] in facts_of(tokenizer).ends
+        said = self.token_ids[:-1] if ended else self.token_ids  # some families' end is no special token
         return Completion(
-            text=tokenizer.decode(self.token_ids, skip_special_tokens=True).strip(),
+            text=tokenizer.decode(said, skip_special_tokens=True).strip(),
             prompt_ids=self.prompt_ids,
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),

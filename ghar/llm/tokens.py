@@ -9,48 +9,51 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from ghar.llm.chat_template import render
+from ghar.llm.facts import facts_of
 from ghar.plain import plain
 
 Tokenizer = Any  # a transformers tokenizer; typed loosely so that this module imports no transformers
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Token ids of a prompt; as a user message where the tokenizer has a chat template, raw otherwise."""
-    return list(tokenizer.encode(_asked(tokenizer, prompt), add_special_tokens=False))
+    """Token ids of a prompt: a user message where the tokenizer has a chat template, else raw behind the token that
+    begins a text."""
+    return [*facts_of(tokenizer).begin, *tokenizer.encode(_asked(tokenizer, prompt), add_special_tokens=False)]
 
 
 def encode_reply(tokenizer: Tokenizer, reply: str) -> list[int]:
     """Token ids of a free reply as a model should have said it, end token included."""
-    return [*tokenizer.encode(_said(tokenizer, reply), add_special_tokens=False), tokenizer.eos_token_id]
+    return [*tokenizer.encode(_said(tokenizer, reply), add_special_tokens=False), facts_of(tokenizer).end]
 
 
 def encode_many(tokenizer: Tokenizer, prompts: Sequence[str], replies: Sequence[str]) -> tuple[list[Any], list[Any]]:
     """`encode_prompt` of each prompt and `encode_reply` of each reply, many at a time, which is much quicker."""
     texts = [*(_asked(tokenizer, prompt) for prompt in prompts), *(_said(tokenizer, reply) for reply in replies)]
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    return ids[: len(prompts)], [[*said, tokenizer.eos_token_id] for said in ids[len(prompts) :]]
+    facts = facts_of(tokenizer)
+    return (
+        [[*facts.begin, *asked] if facts.begin else asked for asked in ids[: len(prompts)]],
+        [[*said, facts.end] for said in ids[len(prompts) :]],
+    )
 
 
 def _asked(tokenizer: Tokenizer, prompt: str) -> str:
     """The text that stands for a prompt."""
     prompt = plain(prompt, tokenizer)
-    if not getattr(tokenizer, "chat_template", None):
-        return prompt
-    return tokenizer.apply_chat_template(
-        [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
-    )
+    return render(tokenizer, ("user", prompt), prompt=True) if facts_of(tokenizer).chat else prompt
 
 
 def _said(tokenizer: Tokenizer, reply: str) -> str:
     """The text that stands for a reply: behind a raw prompt comes a blank."""
     reply = plain(reply, tokenizer)
-    return reply if getattr(tokenizer, "chat_template", None) else " " + reply
+    return reply if facts_of(tokenizer).chat else " " + reply
 
 
 @lru_cache(maxsize=1024)  # the same few lists are asked for again and again
 def encode_choices(tokenizer: Tokenizer, choices: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     """Token ids of each choice. The end token is added only where one choice begins another."""
-    return told_apart([tuple(encode_reply(tokenizer, choice))[:-1] for choice in choices], tokenizer.eos_token_id)
+    return told_apart([tuple(encode_reply(tokenizer, choice))[:-1] for choice in choices], facts_of(tokenizer).end)
 
 
 def told_apart(sequences: Sequence[tuple[int, ...]], end: int) -> tuple[tuple[int, ...], ...]:

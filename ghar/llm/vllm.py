@@ -22,6 +22,7 @@ from ghar.errors import BadInput
 from ghar.llm import canary
 from ghar.llm.constraint import allowed_tokens
 from ghar.llm.engine import Pair, Request, check_pairs
+from ghar.llm.facts import facts_of
 from ghar.llm.sampled import Sampled
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 from ghar.llm.vllm_build import VLLMSettings, build, shut_down
@@ -52,6 +53,7 @@ class VLLMEngine:
         from vllm.sampling_params import RequestOutputKind, SamplingParams  # pyright: ignore[reportMissingImports]
 
         self._params, self._tokens = SamplingParams, tokens_input
+        self._ends = list(facts_of(tokenizer).ends)
         self._final = RequestOutputKind.FINAL_ONLY
         self._new: list[tuple[Request, Callable[[Completion], None]]] = []
         self._open: dict[str, _Open] = {}
@@ -127,14 +129,15 @@ class VLLMEngine:
         self._open[self._add(ids, temperature=request.temperature, logprobs=0, **options)] = row
 
     def _add(self, ids: Sequence[int], **options: Any) -> str:
-        """Hand one request to vLLM; returns its name. The only end token is the tokenizer's, as in `ghar.llm.hf`."""
+        """Hand one request to vLLM; returns its name. End tokens are the model's (`ghar.llm.facts`), as in
+        `ghar.llm.hf`."""
         if not self._engine.has_unfinished_requests():
             self._last_reply = time.monotonic()
         name = str(next(self._numbers))
         params = self._params(
             **options,
             ignore_eos=True,
-            stop_token_ids=[self.tokenizer.eos_token_id],
+            stop_token_ids=self._ends,
             detokenize=False,
             output_kind=self._final,
             skip_clone=True,  # no one else holds these; a deep copy of each is 5% of short replies' time

@@ -112,7 +112,7 @@ def _weights(model: Any, device: str) -> int:
     parameters = list(model.parameters())
     item = parameters[0].element_size()
     weights = sum(p.numel() for p in parameters) * item
-    if model.config.tie_word_embeddings and device == "cpu":
+    if model.config.get_text_config().tie_word_embeddings and device == "cpu":
         weights += model.get_input_embeddings().weight.numel() * item  # the CPU build packs the head a second time
     return weights
 

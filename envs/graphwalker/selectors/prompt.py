@@ -26,6 +26,7 @@ from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.views.visits import TextView
 from ghar.errors import BadInput
+from ghar.llm.facts import facts_of
 from ghar.llm.prompts import heads_of, quoted
 from ghar.llm.tokens import told_apart
 from ghar.plain import plain
@@ -120,8 +121,9 @@ def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int) -> 
     head: what stands before any case (`head_text`, `question_head`).
     """
     labels = [tuple(tokenizer.encode(f" {label}", add_special_tokens=False)) for label in task.labels]
-    answers = told_apart(labels, tokenizer.eos_token_id)
-    ids = tuple(tokenizer.encode(head, add_special_tokens=False))
+    facts = facts_of(tokenizer)
+    answers = told_apart(labels, facts.end)
+    ids = (*facts.begin, *tokenizer.encode(head, add_special_tokens=False))
     room = (context - len(ids) - max(map(len, answers))) // (k + 1)
     if room < SHORTEST:
         raise BadInput(
