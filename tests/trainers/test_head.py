@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ghar.llm.logits import IDENTITY, LogitTransform
 from trainers.rl.head import token_scores
 
 
-def direct(head, hidden: Tensor, target: Tensor, allowed: Tensor | None, restricted: Tensor, temperature: float):
+def direct(head, hidden, target, allowed, restricted, temperature, transform=IDENTITY):
     """The definition, line by line, in float64."""
     logp, entropy = [], []
     for i in range(len(hidden)):
-        logits = (head.weight.double() @ hidden[i].double()) / temperature
+        logits = transform.apply(head.weight.double() @ hidden[i].double()) / temperature
         ids = allowed[i].unique() if allowed is not None and restricted[i] else torch.arange(len(logits))
         chosen = logits[ids].log_softmax(-1)
         logp.append(chosen[(ids == target[i]).nonzero().item()])
@@ -46,9 +47,10 @@ def a_case(seed: int, positions: int, vocab: int, restricted: bool):
     temperature=st.sampled_from([1.0, 0.7]),
     entropy=st.booleans(),
     frozen=st.booleans(),
+    transform=st.sampled_from([IDENTITY, LogitTransform(0.5), LogitTransform(1.0, 3.0), LogitTransform(2.0, 1.5)]),
 )
 def test_values_and_gradients_are_those_of_the_definition(
-    seed, positions, vocab, restricted, temperature, entropy, frozen
+    seed, positions, vocab, restricted, temperature, entropy, frozen, transform
 ):
     head, hidden, target, allowed, limited, above = a_case(seed, positions, vocab, restricted)
     head.requires_grad_(not frozen)
@@ -62,8 +64,8 @@ def test_values_and_gradients_are_those_of_the_definition(
         patch.setattr("trainers.rl.head.FROZEN_CHUNK", 4)
         patch.setattr("trainers.rl.head.CHUNK", 4)
         a, b = hidden.clone().requires_grad_(), hidden.clone().requires_grad_()
-        found = token_scores(head, a, target, allowed, limited, temperature, entropy)
-        expected = direct(head, b, target, allowed, limited, temperature)
+        found = token_scores(head, a, target, allowed, limited, temperature, entropy, transform)
+        expected = direct(head, b, target, allowed, limited, temperature, transform)
         for one, other in zip(found, expected, strict=True):
             assert torch.allclose(one.double(), other, atol=1e-5)
         for one, other in zip(gradients(found, a), gradients(expected, b), strict=True):

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ghar.llm.logits import transform_of
 from trainers.rl.head import token_scores
 from trainers.rl.rows import Batch, collate, packed
 from trainers.rl.tail import only_at, plain, trunk_of
@@ -68,6 +69,7 @@ class ActorCritic(nn.Module):
         if cfg.checkpointing:
             base.gradient_checkpointing_enable({"use_reentrant": False})
         hidden = base.get_input_embeddings().weight
+        self._logits = transform_of(base.config)
         self.reference = None
         if cfg.finetune == "lora":
             self.policy = _add_adapters(base, cfg)
@@ -284,7 +286,8 @@ class ActorCritic(nn.Module):
         """Log-prob and entropy [T] of the batch's targets."""
         head = plain(model).get_output_embeddings()
         limits = (batch.allowed, batch.restricted)
-        return token_scores(head, hidden, batch.target, *limits, self.cfg.temperature, entropy_gradient)
+        scores = head, hidden, batch.target, *limits, self.cfg.temperature, entropy_gradient
+        return token_scores(*scores, transform=self._logits)
 
     def _unfreeze(self) -> None:
         """peft changes requires_grad whenever it switches adapters; ours are always trainable."""

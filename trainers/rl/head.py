@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ghar.llm.logits import IDENTITY, LogitTransform
+
 CHUNK = 1024  # positions whose logits are in memory at once
 FROZEN_CHUNK = 128  # the same of a frozen head: small enough to stay in a CPU's cache
 FORBIDDEN = -1e30  # as a logit: a probability of zero, but finite, so that zero times it is no NaN
@@ -27,20 +29,21 @@ def token_scores(
     restricted: Tensor,
     temperature: float,
     entropy_gradient: bool,
+    transform: LogitTransform = IDENTITY,
 ) -> tuple[Tensor, Tensor]:
     """Log-prob of `target` [P] and entropy [P], float32, at states hidden [P, H].
 
     The softmax of a `restricted` position (bool [P]) runs over its `allowed` ids [P, K] alone. entropy_gradient: let
-    gradients pass through the entropy too.
+    gradients pass through the entropy too. transform: from the head's product to the model's logits.
     """
     if _is_frozen(head):
         lines = (target, allowed, restricted)
-        return _FrozenHead.apply(hidden, head.weight, *lines, temperature, entropy_gradient)  # type: ignore[return-value]
+        return _FrozenHead.apply(hidden, head.weight, *lines, temperature, entropy_gradient, transform)  # type: ignore[return-value]
     done = []
     for start in range(0, len(hidden), CHUNK):
         part = slice(start, start + CHUNK)
         some = None if allowed is None else allowed[part]
-        args = (head, hidden[part], target[part], some, restricted[part], temperature, entropy_gradient)
+        args = (head, hidden[part], target[part], some, restricted[part], temperature, entropy_gradient, transform)
         if torch.is_grad_enabled() and len(hidden) > CHUNK:
             done.append(checkpoint(_scores, *args, use_reentrant=False))
         else:
@@ -66,13 +69,17 @@ class _FrozenHead(torch.autograd.Function):
         restricted: Tensor,
         temperature: float,
         entropy_gradient: bool,
+        transform: LogitTransform,
     ) -> tuple[Tensor, Tensor]:
         wanted = ctx.needs_input_grad[0]
         logp, entropy = (torch.empty(len(hidden), device=hidden.device) for _ in range(2))
         slopes = [torch.empty_like(hidden) for _ in range(wanted * (1 + entropy_gradient))]
+        by = temperature / transform.scale
         for start in range(0, len(hidden), FROZEN_CHUNK):
             part = slice(start, start + FROZEN_CHUNK)
-            logits = _logits(hidden[part] @ weight.T, temperature)
+            logits = transform.apply((hidden[part] @ weight.T).float())
+            rate = transform.rate(logits) if wanted else None
+            logits = logits if temperature == 1 else logits.div_(temperature)
             if allowed is not None:
                 _forbid(logits, allowed[part], restricted[part])
             p = logits.softmax(-1)
@@ -81,11 +88,14 @@ class _FrozenHead(torch.autograd.Function):
             mean = torch.bmm(p[:, None], logits[:, :, None]).flatten()  # Σ_v p_v logit_v
             entropy[part] = log_sum - mean
             if wanted:
+                own = weight[target[part]]
+                if rate is not None:
+                    own, p = own * rate.gather(1, target[part, None]), p * rate
                 expected = p.to(weight.dtype) @ weight
-                slopes[0][part] = (weight[target[part]] - expected) / temperature
+                slopes[0][part] = (own - expected) / by
             if wanted and entropy_gradient:  # dH/dlogit_v = -p_v (logit_v - mean)
                 spread = logits.mul_(p).to(weight.dtype) @ weight
-                slopes[1][part] = (mean[:, None] * expected - spread) / temperature
+                slopes[1][part] = (mean[:, None] * expected - spread) / by
         ctx.save_for_backward(*slopes)
         if not entropy_gradient:
             ctx.mark_non_differentiable(entropy)
@@ -95,12 +105,7 @@ class _FrozenHead(torch.autograd.Function):
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
         slopes: tuple[Tensor, ...] = ctx.saved_tensors
         gradient = sum(a[:, None].to(slope.dtype) * slope for a, slope in zip(above, slopes, strict=False))
-        return (gradient if slopes else None, *(None,) * 6)  # type: ignore[return-value]
-
-
-def _logits(product: Tensor, temperature: float) -> Tensor:
-    logits = product.float()
-    return logits if temperature == 1 else logits.div_(temperature)
+        return (gradient if slopes else None, *(None,) * 7)  # type: ignore[return-value]
 
 
 def _forbid(logits: Tensor, allowed: Tensor, restricted: Tensor) -> None:
@@ -120,9 +125,10 @@ def _scores(
     restricted: Tensor,
     temperature: float,
     entropy_gradient: bool,
+    transform: LogitTransform,
 ) -> tuple[Tensor, Tensor]:
     """`token_scores` of one chunk, by autograd."""
-    logits = head(hidden).float() / temperature
+    logits = transform.apply(head(hidden).float()) / temperature
     if allowed is not None:
         forbidden = restricted[:, None].expand(logits.shape).clone()
         forbidden.scatter_(1, allowed, False)
