@@ -35,7 +35,8 @@ Fraction = Annotated[float, Range(0, 1)]
 
 @dataclass(frozen=True)
 class Scale:
-    name: Literal["demo", "full"]  # demo: two cores, generated patients; full: the paper's setting
+    # demo: two cores, generated patients; laptop: a pretrained model without a GPU; full: the paper's setting
+    name: Literal["demo", "laptop", "full"]
 
 
 @dataclass(frozen=True)
@@ -123,10 +124,10 @@ class Retriever:
 @dataclass(frozen=True)
 class Model:
     kind: Literal["demo", "pretrained"]  # demo: a small Qwen2 built on the spot
-    path: str | None  # pretrained: folder or hub name
+    path: str | None  # pretrained: folder or hub name, a GGUF file, or package:NAME for one in a Python package
     system_message: str | None  # before every prompt, if the chat template shows one; null: the template's own
     template_arguments: dict[str, Any] | None  # of the chat template, as {enable_thinking: false}
-    dtype: Literal["float32", "bfloat16"]  # of weights and computation
+    dtype: Literal["float32", "bfloat16", "auto"]  # of weights and computation; auto: bfloat16 where it is quick
     max_length: Count  # tokens of a prompt with its reply at most, in training and in vllm
     finetune: Literal["lora", "full"]  # what is trained: low-rank adapters, or all weights
     lora_rank: Count  # of the adapters; their alpha is twice as much
@@ -168,9 +169,9 @@ class Reward:
 
 @dataclass(frozen=True)
 class Base:
-    """Gives the demo model its parametric knowledge."""
+    """Gives the demo model its parametric knowledge; a pretrained model has its own."""
 
-    steps: Natural  # of training; 0 leaves it untrained, and is what a pretrained model needs
+    steps: Natural  # of training; 0 leaves it untrained
     batch: Count  # exercises a step
     lr: Positive  # learning rate
     seed: Natural | None  # of its weights and exercises; null is data.world_seed, so that runs share one base model

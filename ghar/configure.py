@@ -7,13 +7,14 @@ import json
 import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from ghar.config import Config, Named, Range
 from ghar.contradictions import contradictions
 from ghar.errors import BadInput
+from ghar.processor import quick_dtype
 
 Rules = Callable[[Config, Any], Iterator[str]]
 
@@ -30,6 +31,8 @@ def build(values: Mapping[str, Any], settings: type, rules: Rules | None = None)
         errors = [*contradictions(config), *(rules(config, own) if rules is not None else ())]
     if errors:
         raise BadInput("\n".join(errors))
+    if config.model.dtype == "auto":
+        config = replace(config, model=replace(config.model, dtype=quick_dtype()))
     return config
 
 

@@ -153,8 +153,3 @@ def _model_contradictions(c: Config) -> Iterator[str]:
         yield "model.kind=pretrained needs model.path: set it to a folder or a hub name."
     if given := [f"model.{name}" for name, size in shape.items() if size is not None]:
         yield f"model.kind=pretrained has its own shape: set {', '.join(given)} to null, or choose model=pretrained."
-    if c.trainer.base.steps:
-        yield (
-            f"trainer.base.steps={c.trainer.base.steps} trains the demo model from nothing and would spoil "
-            "a pretrained one: set trainer.base.steps=0."
-        )

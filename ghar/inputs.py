@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ghar.config import Config
+from ghar.llm.gguf import missing_gguf
 
 
 def missing(config: Config, training: bool = True) -> list[str]:
@@ -22,6 +23,8 @@ def _files(config: Config, training: bool) -> Iterator[str]:
     if training:
         places["trainer.warmup.teacher"] = config.trainer.warmup.teacher
     for key, place in places.items():
+        if key in MODELS and place is not None and (wrong := missing_gguf(place)):
+            yield wrong
         if place is None or (key in MODELS and not _local(place)):
             continue
         if not Path(place).exists():

@@ -16,6 +16,7 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.llm.models import model_path
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
 from trainers.counting import Pass, activations, architecture
 from trainers.rl.settings import has_critic
@@ -80,9 +81,8 @@ def shape_of(config: Config) -> Shape | None:
             num_attention_heads=heads, num_key_value_heads=heads, max_position_embeddings=4096,
             tie_word_embeddings=True,
         ))  # fmt: skip
-    assert model.path is not None  # ghar.configure asks for it
     try:
-        return shaped(AutoConfig.from_pretrained(model.path))
+        return shaped(AutoConfig.from_pretrained(model_path(config)))
     except (OSError, ValueError):
         return None
 

@@ -217,8 +217,10 @@ def _counter(config: Config) -> Callable[[str], float]:
     if config.model.kind == "pretrained":
         from transformers import AutoTokenizer
 
+        from ghar.llm.models import model_path
+
         try:
-            tokenizer = AutoTokenizer.from_pretrained(config.model.path)
+            tokenizer = AutoTokenizer.from_pretrained(model_path(config))
         except (OSError, ValueError):
             return lambda text: TOKENS_A_WORD * words(text)
         return lambda text: len(tokenizer(text)["input_ids"])

@@ -15,7 +15,7 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.engines import asking, served
 from ghar.llm.hf import HFEngine
-from ghar.llm.models import load_pretrained
+from ghar.llm.models import load_configured, load_pretrained, model_path
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.llm.tokens import Tokenizer
 from rewards.compose import Reference
@@ -95,7 +95,8 @@ def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
             yield EnginePolicy(engine, temperature)
         return
     if name != "scripted":
-        model, tokenizer = load_pretrained(name, config.model.dtype)
+        own, dtype = name == config.model.path, config.model.dtype
+        model, tokenizer = load_configured(config) if own else load_pretrained(model_path(config, name), dtype)
         if config.engine.kind == "vllm":
             with served(replace(config, model=replace(config.model, finetune="full")), model, tokenizer) as engine:
                 yield EnginePolicy(engine, temperature)

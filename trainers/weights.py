@@ -21,7 +21,7 @@ from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from trainers.rl.serving import serving
 from trainers.rl.settings import has_critic
 from trainers.runs import checkpoint
-from trainers.runs.models import SFT, load_saved, load_sft
+from trainers.runs.models import SFT, check_saved, load_saved, load_sft
 
 LAST = (SFT, "trained")  # stages that share one model in memory
 
@@ -73,6 +73,7 @@ def load_base(config: Config, system: System[Any], found: Found) -> tuple[Any, A
     if config.eval.checkpoint and found.step is None:
         return load_saved(Path(config.eval.checkpoint), config.model.dtype)
     if config.model.path is not None:
+        check_saved(Path(config.model.path))
         return load_configured(config)
     if (found.home / BASE / "config.json").is_file():
         return load_saved(found.home / BASE, config.model.dtype)

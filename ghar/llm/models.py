@@ -13,6 +13,7 @@ from ghar.errors import BadInput
 from ghar.llm.chat_template import freeze
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.facts import check_facts, read_facts
+from ghar.llm.gguf import local_model
 from ghar.privacy import HOW_TO_DOWNLOAD
 
 
@@ -52,8 +53,14 @@ def load_pretrained(
 def load_configured(config: Config) -> tuple[Any, Any]:
     """The model that model.path names, its chat template frozen as model.* says."""
     model = config.model
-    assert model.path is not None  # ghar.configure asks for it
-    return load_pretrained(model.path, model.dtype, model.template_arguments, model.system_message)
+    return load_pretrained(model_path(config), model.dtype, model.template_arguments, model.system_message)
+
+
+def model_path(config: Config, name: str | None = None) -> str:
+    """Where transformers finds model.path, or the model called `name`; a GGUF file is converted into the cache."""
+    name = name or config.model.path
+    assert name is not None  # ghar.configure asks for it
+    return local_model(name, Path(config.data.cache))
 
 
 def load_backbone(config: Config, texts: Callable[[], Sequence[str]]) -> tuple[Any, Any]:

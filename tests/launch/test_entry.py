@@ -40,9 +40,7 @@ launch(run)
 KARE = ["exprag_demo", "kare_demo", "mimic4_kare_mortality", "mimic4_kare_readmission"]  # and of EXPRAG
 
 NEEDS = {  # choices that do not go with the rest of the defaults, and what they ask for
-    "pretrained": ["trainer.base.steps=0"],
-    "mistral_7b": ["trainer.base.steps=0"],
-    "api": ["system=kare", "model=pretrained", "model.path=model@http://127.0.0.1:8000/v1", "trainer.base.steps=0"],
+    "api": ["system=kare", "model=pretrained", "model.path=model@http://127.0.0.1:8000/v1"],
     "demo_long": ["task=labels"],  # their one question comes with them
     "demo_long_small": ["task=labels"],
     "demo_cases": ["task=labels"],
@@ -188,7 +186,7 @@ def test_real_launchers_report_every_mistake_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override, said", [
-    ("scale=ful", "There is no scale=ful. Choices: demo, full. Did you mean full?"),
+    ("scale=ful", "There is no scale=ful. Choices: demo, full, laptop. Did you mean full?"),
     ("logger=none", "There is no logger=none. Choices: wandb."),
     ("retriever=intfloat/e5-small", "retriever.kind=intfloat/e5-small"),
     ("data=_base", "There is no data=_base. Choices: demo"),

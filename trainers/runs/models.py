@@ -86,9 +86,14 @@ def _sweep(target: Path) -> None:
 
 def load_saved(path: Path, dtype: str) -> tuple[Any, Any]:
     """`load_pretrained` of a folder that `save_model` wrote, or of any other model. BadInput for a damaged one."""
+    check_saved(path)
+    return load_pretrained(str(path), dtype)
+
+
+def check_saved(path: Path) -> None:
+    """BadInput for a damaged folder that `save_model` wrote."""
     if (path / manifest.MANIFEST).is_file() and (damage := manifest.fault(path)):
         raise BadInput(f"{damage}: delete {path}, and whatever made it makes it again.")
-    return load_pretrained(str(path), dtype)
 
 
 def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:
