@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -24,6 +25,7 @@ from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import origin
 from ghar.data.tasks.cards import TaskCard, card_of
 from ghar.data.tasks.label_files import label_file_card
+from ghar.data.tasks.prevalence import beside_the_paper
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
@@ -311,10 +313,14 @@ class Records:
             raise BadInput(f"kg.references={path} does not exist: correct it, or leave it out to link by name.")
         return path if path.exists() else None
 
-    def counts(self) -> dict[str, int]:
-        """What was read and repaired, for the report."""
-        cohort, splits = self.cohort, self.splits
+    def counts(self) -> dict[str, Any]:
+        """What was read and repaired, for the report; and where a paper's protocol is followed, whether its tables
+        allow the share of positives."""
+        cohort, splits, config = self.cohort, self.splits, self.config
+        labels = [sample.label for sample in self.samples.samples]
+        beside = beside_the_paper(config.protocol.name, config.task.name, config.data.name, labels)
         return {
+            **({} if beside is None or cohort.generated else {"positive samples": beside}),
             "patients": cohort.visits["subject_id"].n_unique(),
             "visits": len(cohort.visits),
             "events": cohort.scan().select(pl.len()).collect().item(),

@@ -41,7 +41,7 @@ def complete(demo: Path) -> pl.DataFrame:
 
 
 def test_ghar_predicts_and_shows_complete_visits(mimic4_cohort: Cohort, complete: pl.DataFrame) -> None:
-    found = read(mimic4_cohort, "protocol=ghar", "task=los")
+    found = read(mimic4_cohort, "protocol=ghar", "task=los", "task.legacy_order=false")
     assert {s.visit_id for s in found.samples} == set(complete["hadm_id"]) and len(found.samples) == 186
     shown = {visit.visit_id for sample in found.samples for visit in sample.history}
     assert shown == set(complete["hadm_id"])
@@ -52,7 +52,7 @@ def test_ghar_predicts_and_shows_complete_visits(mimic4_cohort: Cohort, complete
 
 
 def test_ghar_counts_readmission_from_encounter_to_encounter(mimic4_cohort: Cohort, complete: pl.DataFrame) -> None:
-    found = read(mimic4_cohort, "protocol=ghar", "task=read")
+    found = read(mimic4_cohort, "protocol=ghar", "task=read", "task.legacy_order=false")
     live = complete.filter((pl.col("hospital_expire_flag") == 0) & (pl.col("next") >= pl.col("dischtime")))
     soon = live.select(((pl.col("next") - pl.col("admittime")) <= pl.duration(days=15)).sum()).item()
     assert balance(found) == {"no": live.height - soon, "yes": soon} == {"no": 98, "yes": 10}
@@ -63,16 +63,34 @@ def test_ghar_counts_readmission_from_encounter_to_encounter(mimic4_cohort: Coho
 
 
 def test_kares_windows_order_and_draw(mimic4_cohort: Cohort) -> None:
-    kare = ("protocol=kare", "task=kare_readmission")
+    legacy, kare = ("protocol=kare", "task=kare_readmission"), (
+        "protocol=kare", "task=kare_readmission", "task.legacy_order=false",
+    )  # fmt: skip
     plain, released = read(mimic4_cohort, *kare), read(mimic4_cohort, *kare, "task.since=admission")
     assert balance(plain) == {"no": 80, "yes": 28} and balance(released)["yes"] < 28
-    assert balance(read(mimic4_cohort, *kare, "task.legacy_order=true")) == {"no": 52, "yes": 52}
+    assert balance(read(mimic4_cohort, *legacy)) == {"no": 52, "yes": 52}
     drawn = read(mimic4_cohort, *kare, "task.draw=kare", "task.patients=20")
     assert balance(drawn) == {"no": 10, "yes": 10} and len(patients(tuple(drawn.samples))) == 20
     with pytest.raises(BadInput, match=r"draw of 10000 patients for readmission is not possible"):
         read(mimic4_cohort, *kare, "task.draw=kare", "task.patients=10000")
     with pytest.raises(BadInput, match=r"task\.draw=kare is KARE's of its own two tasks, not of los"):
         read(mimic4_cohort, "task=los", "task.draw=kare")
+
+
+def test_protocols_have_the_papers_order_and_anchor(mimic4_cohort: Cohort, mimic3_cohort: Cohort) -> None:
+    """READ near 50%, DEC from the admission: the papers' tables exclude time order and the discharge."""
+    found = {
+        (name, task): balance(read(cohort, f"protocol={name.split()[0]}", f"task={task}"))
+        for name, task, cohort in (
+            ("ghar IV", "read", mimic4_cohort), ("ghar IV", "dec", mimic4_cohort), ("ghar III", "read", mimic3_cohort),
+            ("ghar III", "dec", mimic3_cohort), ("kare III", "kare_readmission", mimic3_cohort),
+        )
+    }  # fmt: skip
+    assert found["ghar IV", "read"] == {"no": 52, "yes": 52} and found["ghar III", "read"] == {"no": 10, "yes": 17}
+    assert found["ghar IV", "dec"] == {"no": 185, "yes": 1} and found["ghar III", "dec"] == {"no": 100, "yes": 7}
+    assert found["kare III", "kare_readmission"] == {"no": 10, "yes": 17}
+    with pytest.raises(BadInput, match=r"legacy_order=true shows visits of the future"):
+        read(mimic4_cohort, "protocol=ghar", "task=read", "data.leakage=strict")
 
 
 def test_drawing_patients_and_their_last_visits(mimic4_cohort: Cohort) -> None:
