@@ -196,7 +196,7 @@ def test_prediction_times():
     def times(task, **options):
         return [s.prediction_time for s in make_samples(cohort, task, **options)[1]]
 
-    assert times("los") == [end, end + DAY + timedelta(hours=2)]
+    assert times("los") == [end, end + DAY + timedelta(hours=1)]  # the death, an hour before the discharge
     assert times("los", leakage="strict") == [START, end + DAY]
     assert times("read") == times("read", leakage="strict") == [end]
     # 24 h before the end of the stay, but not before the admission

@@ -30,8 +30,8 @@ def test_the_demo_tables(shared_data: Path, tmp_path: Path) -> None:
     assert table["tasks"]["guo_los"]["labels"] == {"no": 170, "yes": 92}
     assert table["tasks"]["series-mortality"]["labels"] == {"no": 207, "yes": 13}
     drugs = {row["rule"]: row["events"] for row in table["mapping"]["by_rule"] if row["vocabulary"] == "DRUG"}
-    assert drugs == {"name": 17003, "part": 451, None: 633}
-    assert table["mapped"]["as in GHAR"]["medications"]["different"] == 147
+    assert drugs == {"name": 13657, "ndc": 564, "part": 5, None: 184}
+    assert table["mapped"]["as in GHAR"]["medications"]["different"] == 151
     assert sorted(f.name for f in (tmp_path / "out").iterdir()) == ["dataset.json", "dataset.txt"]
 
 
