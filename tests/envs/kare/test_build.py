@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from envs.kare.graph.scripted_summaries import reply as scripted_summary
 from envs.records import Records
 from envs.system import build
 from ghar.config import Config
+from ghar.episode import Act, Completion
 from ghar.errors import BadInput
 from ghar.kg.umls import Umls
 from ghar.llm.scripted import ScriptedEngine
@@ -132,7 +134,15 @@ def test_real_tables(shared_data: Path, tmp_path: Path) -> None:
         built(*tables, "eval.variants=[rag]")
     system = built(*tables)
     assert not system.generated and "rag" not in system.variants
-    rows = rows_as_reported(system, "scripted")
+    with pytest.raises(BadInput, match=r"knows the grades of the demo world and nothing of these patients"):
+        rows_as_reported(system, "scripted")
+
+    class Always:
+        def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+            return [Completion("no") for _ in acts]
+
+    knows_nothing = replace(system, fixed={"rule": Always})
+    rows = rows_as_reported(knows_nothing, "scripted")
     assert len(rows) == 4 and any(row["retrieved"] for row in rows)
     report = system.summary({})["build"]["graphs"]
     assert report["without_node"] and report["triples"]["corpus"] == 0
