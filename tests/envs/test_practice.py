@@ -107,17 +107,6 @@ def test_labels_of_the_other_tasks(small_records, task, threshold):
     assert [found(grade) for grade in range(10)] == [int(grade >= threshold) for grade in range(10)]
 
 
-def test_for_real_patients_it_knows_mean_labels_of_topics_seen_often(small_records, small_system):
-    found = teacher_knowledge(changed(small_records, world=None))
-    labels: dict[str, list[int]] = {}
-    for case in small_system.cases.train:
-        for topic in case.topics:
-            labels.setdefault(topic, []).append(case.label)
-    assert set(found.grades) == {topic for topic, seen in labels.items() if len(seen) >= 8}
-    assert all(grade == round(float(np.mean(labels[t]))) for t, grade in found.grades.items())  # LOS: label = grade
-    assert found.label_of(0) == 0 and found.label_of(9) == 9
-
-
 # ---------------------------------------------------------------- exercises
 
 
