@@ -1,7 +1,5 @@
-"""What setup.cfg cannot say: conf/ of a clone is launch/conf of an installation."""
+"""What setup.cfg cannot say: conf/, which holds no code, is a package too."""
 
 from setuptools import find_packages, setup
 
-CODE = ["ghar*", "envs*", "rewards*", "trainers*", "launch*"]
-
-setup(packages=[*find_packages(include=CODE), "launch.conf"], package_dir={"launch.conf": "conf"})
+setup(packages=[*find_packages(include=["ghar", "ghar.*"]), "ghar.conf"])

@@ -69,8 +69,8 @@ def _train(
 
 def go_on_from(whole: Path, overrides: Sequence[str]) -> None:
     """Begin the run of `overrides` with the finished warm-up of `whole`."""
-    from launch.entry import load
-    from trainers.runs.begun import begin_from
+    from ghar.launch.entry import load
+    from ghar.trainers.runs.begun import begin_from
 
     begin_from(whole, load(list(overrides)))
 

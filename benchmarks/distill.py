@@ -73,9 +73,9 @@ def _numbers(numbers: dict[str, Any]) -> dict[str, Any]:
 
 def _majority(settings: Sequence[str]) -> dict[str, Any]:
     """What a guess is worth, with bootstrap intervals over patients."""
-    from envs.records import Records
+    from ghar.envs.records import Records
+    from ghar.launch.entry import load
     from ghar.metrics.scores import classification
-    from launch.entry import load
 
     records = Records(load(settings))
     config, splits = records.config, records.splits

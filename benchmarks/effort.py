@@ -4,7 +4,7 @@ An exact reader stands in the language model's place, so that selectors are comp
 it knows how common each item is and copies from the cases shown: p(item | S) = (q + c) / 2, with q the item's share of
 the pool's items and c its share of the items of S (a cache model: Kuhn and De Mori 1990); without cases p = q. H(x | S)
 is the mean of -log p over the record's items. What the cases shown tell of the outcome it computes exactly
-(`envs.worlds.cases.story.told_by`); it knows that phenotypes count and nothing of their courses.
+(`ghar.envs.worlds.cases.story.told_by`); it knows that phenotypes count and nothing of their courses.
 
 Accuracy is that of the reader's likeliest outcome on the test patients of `--seeds` worlds; intervals by resampling
 patients, differences paired. Prompts are those the selector had scored, a patient, shared ones included.
@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Ask, Entropy, Labels, Name, Patient, Perplexity
-from envs.graphwalker.selectors.rare_items import items_of
-from envs.worlds.cases.story import Person, told_by
+from ghar.envs.graphwalker.selectors.protocol import Ask, Entropy, Labels, Name, Patient, Perplexity
+from ghar.envs.graphwalker.selectors.rare_items import items_of
+from ghar.envs.worlds.cases.story import Person, told_by
 from ghar.metrics.bootstrap import mean_interval, paired_difference
 
 EFFORTS = (6, 14, 26, 50)
@@ -105,11 +105,11 @@ def effort(seeds: int, overrides: Sequence[str], efforts: Sequence[int] = EFFORT
 
 
 def _world(seed: int, overrides: Sequence[str]) -> tuple[Any, Mapping[int, Person], Mapping[str, float]]:
-    from envs.graphwalker.settings import Settings
-    from envs.graphwalker.visits import visits_material
-    from envs.records import Records
+    from ghar.envs.graphwalker.settings import Settings
+    from ghar.envs.graphwalker.visits import visits_material
+    from ghar.envs.records import Records
     from ghar.errors import BadInput
-    from launch.entry import load
+    from ghar.launch.entry import load
 
     config = load(["+experiment=graphwalker_demo", f"seed={seed}", f"data.world_seed={seed}", *overrides])
     records, own = Records(config), config.system
@@ -126,9 +126,9 @@ def _played(
     material: Any, people: Mapping[int, Person], number: int, names: Sequence[Name]
 ) -> dict[str, tuple[list[float], float, list[float]]]:
     """By selector: whether each test patient's outcome was told, prompts a patient, and nats that its picks gained."""
-    from envs.graphwalker.corpus import choose
-    from envs.graphwalker.pool import cut_to
-    from envs.system import WORDS
+    from ghar.envs.graphwalker.corpus import choose
+    from ghar.envs.graphwalker.pool import cut_to
+    from ghar.envs.system import WORDS
 
     walkers = cut_to(replace(material, settings=replace(material.settings, effort=number)), WORDS)
     test = walkers.by_split["test"]

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery
 from ghar.data.cohort import Cohort
+from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery
 from ghar.progress import track
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store

@@ -97,16 +97,16 @@ def _judge(kept: Kept, path: Path, right: bytes, rng: np.random.Generator) -> st
 
 def make(folder: Path) -> dict[str, Kept]:
     """Every kind of thing that a run keeps, made of one small world."""
-    from envs.exprag.report_build import index_reports
-    from envs.records import Records
     from ghar.data.readers.mimic4 import read_mimic4
+    from ghar.envs.exprag.report_build import index_reports
+    from ghar.envs.records import Records
     from ghar.kg.graph import KnowledgeGraph
     from ghar.kg.primekg import open_primekg
+    from ghar.launch.entry import load
     from ghar.retrieval.build import build_retriever
     from ghar.retrieval.encoders import HashingEncoder
     from ghar.retrieval.event_build import build_event_store
     from ghar.retrieval.event_store import Layout
-    from launch.entry import load
 
     cache = folder / "cache"
     records = Records(load([*OVERRIDES, f"data.cache={cache}", f"run_dir={folder / 'run'}"]))
@@ -170,10 +170,10 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
     from ghar.episode import Completion
     from ghar.llm.asking import Question, ask
     from ghar.llm.demo_model import build_model, build_tokenizer
-    from trainers.runs import checkpoint
-    from trainers.runs.models import load_saved, save_model
-    from trainers.sft.lessons import Lessons, read_lessons, write_lessons
-    from trainers.sft.pairs import Pair
+    from ghar.trainers.runs import checkpoint
+    from ghar.trainers.runs.models import load_saved, save_model
+    from ghar.trainers.sft.lessons import Lessons, read_lessons, write_lessons
+    from ghar.trainers.sft.pairs import Pair
 
     tokenizer = build_tokenizer(["yes no answer patient with gout"] * 9, [], 300)
     model = build_model(tokenizer, hidden=16, layers=1, heads=2, seed=0)

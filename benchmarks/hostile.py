@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
-from envs.exprag.options import parse_options, parse_scores
-from envs.graphwalker.selectors.self_rated import rating
-from envs.kare.coagent import read_guidelines
-from envs.kare.episode import parse_both, split_both
-from envs.kare.expert_chains import gives_away, read_chain
-from envs.kare.graph.answers import read_triples
-from envs.kare.graph.summaries import read_summary, read_theme_summary
 from ghar.data.cohort import Task
+from ghar.envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
+from ghar.envs.exprag.options import parse_options, parse_scores
+from ghar.envs.graphwalker.selectors.self_rated import rating
+from ghar.envs.kare.coagent import read_guidelines
+from ghar.envs.kare.episode import parse_both, split_both
+from ghar.envs.kare.expert_chains import gives_away, read_chain
+from ghar.envs.kare.graph.answers import read_triples
+from ghar.envs.kare.graph.summaries import read_summary, read_theme_summary
 from ghar.episode import as_text
 from ghar.llm.api_wire import named_choice, read_answer
 from ghar.llm.asking import Unreadable

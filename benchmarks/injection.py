@@ -22,22 +22,22 @@ from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from envs import system as systems
-from envs.exprag.dischargeqa import Question
-from envs.exprag.episode import own_pieces, quotable
-from envs.exprag.options import LETTERS
-from envs.play import Listening, play, stage_of
-from envs.records import Records
-from envs.rollout import Corpus
-from envs.system import System, Variant
 from ghar.config import Config
+from ghar.envs import system as systems
+from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.episode import own_pieces, quotable
+from ghar.envs.exprag.options import LETTERS
+from ghar.envs.play import Listening, play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.rollout import Corpus
+from ghar.envs.system import System, Variant
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm import tokens
 from ghar.llm.policy import Policy
 from ghar.llm.prompts import Template
-from launch.entry import load
-from trainers import agent
+from ghar.trainers import agent
 
 SYSTEMS, CASES, TASK = ("ghar", "kare", "graphwalker", "ehr_rag", "exprag"), 100, "task=read"
 HARMLESS = "The patient was seen on the ward in the morning and took part in the round with the team as usual."

@@ -38,7 +38,7 @@ def kare_clusters(seeds: int, *, share: float) -> dict[str, Any]:
 
 def measure(n: int, seed: int) -> dict[str, float]:
     """Threshold, clusters and representatives of n names, in this process."""
-    from envs.kare.graph.clusters import cluster
+    from ghar.envs.kare.graph.clusters import cluster
 
     vectors = generated(n, seed)
     names = [f"name {i}" for i in range(n)]
@@ -60,8 +60,8 @@ def compare(n: int, seed: int) -> dict[str, float]:
     from scipy.spatial.distance import squareform
     from sklearn.metrics import adjusted_rand_score
 
-    from envs.kare.graph.clusters import SAMPLE, THRESHOLDS, choose_threshold, cosine_distances
-    from envs.kare.graph.linkage import average_linkage
+    from ghar.envs.kare.graph.clusters import SAMPLE, THRESHOLDS, choose_threshold, cosine_distances
+    from ghar.envs.kare.graph.linkage import average_linkage
 
     vectors = generated(n, seed)
     threshold = choose_threshold(vectors, thresholds=THRESHOLDS, sample=SAMPLE, seed=seed)

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.kare.retrieval.dgra import PAPER, RELEASED, CommunityArrays, DgraSettings, select
-from envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval.dgra import PAPER, RELEASED, CommunityArrays, DgraSettings, select
+from ghar.envs.kare.retrieval.patient_graph import PatientGraph
 from ghar.progress import track
 
 COMMUNITIES, ENTITIES, DIMENSION = 60_000, 200_000, 1024

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from envs.kare.graph.build import SIMILAR
-from envs.kare.graph.concepts import ConceptSets
-from envs.kare.graph.near_duplicates import keep_different
+from ghar.envs.kare.graph.build import SIMILAR
+from ghar.envs.kare.graph.concepts import ConceptSets
+from ghar.envs.kare.graph.near_duplicates import keep_different
 from ghar.kg.paths import PathGraph, PathSearch, make_path_graph
 from ghar.progress import track
 

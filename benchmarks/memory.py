@@ -32,17 +32,17 @@ from torch import Tensor, nn
 from transformers import Qwen2ForCausalLM
 
 from benchmarks import ppo as bench_ppo
-from launch.entry import load
-from trainers.rl import losses
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig, Scores
-from trainers.rl.critic import Critic, CriticConfig
-from trainers.rl.mappo import update
-from trainers.rl.rows import collate, micro_batches
-from trainers.rl.settings import MappoConfig
-from trainers.rl.state import width
-from trainers.rl.tail import trunk_of
-from trainers.rl.targets import prepare
-from trainers.rl.trajectory import Row, Trajectories
+from ghar.launch.entry import load
+from ghar.trainers.rl import losses
+from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig, Scores
+from ghar.trainers.rl.critic import Critic, CriticConfig
+from ghar.trainers.rl.mappo import update
+from ghar.trainers.rl.rows import collate, micro_batches
+from ghar.trainers.rl.settings import MappoConfig
+from ghar.trainers.rl.state import width
+from ghar.trainers.rl.tail import trunk_of
+from ghar.trainers.rl.targets import prepare
+from ghar.trainers.rl.trajectory import Row, Trajectories
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDES = {"lora": ("head", "own", "separate"), "full": ("head", "own", "separate")}

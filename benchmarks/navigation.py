@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.system import Decisions, System
 from ghar.config import Config
+from ghar.envs.system import Decisions, System
 
 SHARE = 0.95  # of the scripted optimum
 SECONDS = 300.0  # within which it is to be reached
@@ -23,11 +23,11 @@ STEPS = 20_000
 
 def navigation(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Steps a second, and what each seed reached."""
-    from envs import system as systems
-    from envs.records import Records
-    from launch.entry import load
-    from trainers.rllib.ppo import best_rule, decisions_of
-    from trainers.runs.models import use_cores
+    from ghar.envs import system as systems
+    from ghar.envs.records import Records
+    from ghar.launch.entry import load
+    from ghar.trainers.rllib.ppo import best_rule, decisions_of
+    from ghar.trainers.runs.models import use_cores
 
     config = load(["+experiment=navigation", *overrides])
     use_cores(config.threads)
@@ -52,7 +52,7 @@ def _reach(
     config: Config, system: System[Any], own: Decisions, game: Any, valid: Sequence[Any], optimum: float
 ) -> dict[str, Any]:
     """Train until SHARE of the optimum is reached or SECONDS have passed; evaluations count."""
-    from trainers.rllib.ppo import algorithm, learn, policy_of, reward
+    from ghar.trainers.rllib.ppo import algorithm, learn, policy_of, reward
 
     curve: list[tuple[float, float]] = []
     row: dict[str, Any] = {}
@@ -78,7 +78,7 @@ def _reach(
 def _never(system: System[Any], own: Decisions, config: Config, cases: Sequence[Any]) -> float:
     """What the rules reach that look nothing up: the floor below the share."""
     from ghar.llm.policy import ForcedPolicy
-    from trainers.rllib.ppo import reward
+    from ghar.trainers.rllib.ppo import reward
 
     inner = own.policy(own.rules[0])
     return reward(system, config, cases, ForcedPolicy(inner, {"retrieve": "no", "continue": "terminate"}))
@@ -98,7 +98,7 @@ def _speed(steps: Iterator[Callable[[], None]]) -> float:
 
 def _gym(game: Any) -> Iterator[Callable[[], None]]:
     """Steps of random play, resets included; choosing the action is not part of a step."""
-    from envs.views.gym_view import GymView
+    from ghar.envs.views.gym_view import GymView
 
     env, rng = GymView(game), np.random.default_rng(0)
     state: dict[str, Any] = {"seen": env.reset(seed=0)[0], "ended": False}
@@ -117,7 +117,7 @@ def _gym(game: Any) -> Iterator[Callable[[], None]]:
 
 def _aec(game: Any) -> Iterator[Callable[[], None]]:
     """The same through PettingZoo; the agents' closing steps are part of the last decision."""
-    from envs.views.pettingzoo_view import aec
+    from ghar.envs.views.pettingzoo_view import aec
 
     env, rng = aec(game), np.random.default_rng(0)
     env.reset(seed=0)

@@ -45,8 +45,8 @@ def measure(path: Path, seed: int) -> dict[str, float]:
     """One run, in this process."""
     import faiss
 
-    from envs.graphwalker.selectors.cohorts import find_cohorts
-    from envs.graphwalker.selectors.graph import add, build_graph, symmetrised
+    from ghar.envs.graphwalker.selectors.cohorts import find_cohorts
+    from ghar.envs.graphwalker.selectors.graph import add, build_graph, symmetrised
 
     faiss.omp_set_num_threads(THREADS)
     with np.load(path) as file:

@@ -71,7 +71,7 @@ class Spec:
 def step(folder: Path, rounds: int, overrides: Sequence[str], trl: Path | None, timeout: float) -> dict[str, Any]:
     """Both sides in turn, `rounds` times (TRL's only where its python is given): on short prompts, and on episodes of
     eight turns over one long record."""
-    from launch.entry import load
+    from ghar.launch.entry import load
 
     config = load(["model.finetune=lora", *overrides])
     model = config.model
@@ -198,8 +198,8 @@ def one_turn_each(prompts: Any, replies: Any, vocab: int) -> Any:
     import numpy as np
 
     from ghar.episode import Completion, Episode, Prediction, Turn
-    from rewards.compose import EpisodeReward
-    from trainers.rl.trajectory import build
+    from ghar.rewards.compose import EpisodeReward
+    from ghar.trainers.rl.trajectory import build
 
     level = (-float(np.log(vocab)),) * len(replies[0])
     said = [Completion("", tuple(p), tuple(r), level) for p, r in zip(prompts.tolist(), replies.tolist(), strict=True)]
@@ -215,9 +215,9 @@ def _ours() -> Callable[..., list[Clocks]]:
     import torch
     from transformers import Qwen2ForCausalLM
 
-    from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-    from trainers.rl.mappo import update
-    from trainers.rl.settings import MappoConfig
+    from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+    from ghar.trainers.rl.mappo import update
+    from ghar.trainers.rl.settings import MappoConfig
 
     def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[Clocks]:
         how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True, agents=("top",))  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.rollout import Corpus, Job, rollout
+from ghar.envs.rollout import Corpus, Job, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.policy import Done, RequestQueue
@@ -178,7 +178,7 @@ def _connect(url: str, version: Version) -> RemoteRetriever:
 
 def settings_of(graph_folder: Path, kind: str, cache: Path, retriever: PartitionRetriever) -> Settings:
     """What the service of this benchmark is started with: the configuration's micro-batches."""
-    from launch.entry import load
+    from ghar.launch.entry import load
 
     own = load().retriever
     return Settings(str(graph_folder), kind, str(cache), retriever.probes, own.batch)

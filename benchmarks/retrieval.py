@@ -27,10 +27,10 @@ from benchmarks.graph import primekg_sized
 from benchmarks.requests import EPISODES, LOOKUPS, requests_ladder, settings_of
 from ghar.episode import Evidence, Retrieve
 from ghar.kg.graph import KnowledgeGraph
+from ghar.launch.entry import load
 from ghar.progress import track
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.partition import PartitionRetriever
-from launch.entry import load
 
 KIND = "hashing"
 QUERIES = 400  # per way of drawing partitions

@@ -30,8 +30,8 @@ from typing import Any
 
 import torch
 
-from envs.ghar.episode import AGENTS, ROLES
-from envs.rollout import Corpus, Job, derive_seed, rollout
+from ghar.envs.ghar.episode import AGENTS, ROLES
+from ghar.envs.rollout import Corpus, Job, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve
 from ghar.llm.policy import Done, EnginePolicy, Policy, RequestQueue, open_queue
 from ghar.llm.tokens import Tokenizer, encode_reply
@@ -76,13 +76,13 @@ Loop = Callable[[Sequence[Job], "Watched", Corpus, int], float]
 
 def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Both loops with every delay under seeds 0..seeds-1."""
-    from envs import system as systems
-    from envs.records import Records
+    from ghar.envs import system as systems
+    from ghar.envs.records import Records
+    from ghar.launch.entry import load
     from ghar.llm.engines import make_engine
-    from launch.entry import load
-    from trainers.base import reader_of
-    from trainers.rl.serving import serving
-    from trainers.runs.models import load_sft, use_cores
+    from ghar.trainers.base import reader_of
+    from ghar.trainers.rl.serving import serving
+    from ghar.trainers.runs.models import load_sft, use_cores
 
     given = ["+experiment=mimic4_los", f"retriever.workers={LOOKUPS}", *overrides]
     config = load(given)
@@ -175,8 +175,8 @@ def _measured(loop: Loop, jobs: Sequence[Job], policy: Policy, corpus: Corpus, s
 
 def _rollout(jobs: Sequence[Job], policy: Watched, corpus: Corpus, seed: int, together: int, lookups: int) -> float:
     """Ours. What a trainer reads is made of the episodes when the clock has stopped, as in the other loop."""
-    from rewards.compose import EpisodeReward
-    from trainers.rl.trajectory import build
+    from ghar.rewards.compose import EpisodeReward
+    from ghar.trainers.rl.trajectory import build
 
     agents: dict[str, Policy] = dict.fromkeys(AGENTS, policy)
     episodes = rollout(jobs, agents, corpus, seed=seed, in_flight=together, lookups=lookups)

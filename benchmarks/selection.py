@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, play, random_graph
-from envs.graphwalker.selectors.protocol import Selection, Shots
-from envs.graphwalker.selectors.search import greedy, lazy, without_stamps
 from ghar.config import Config
+from ghar.envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, play, random_graph
+from ghar.envs.graphwalker.selectors.protocol import Selection, Shots
+from ghar.envs.graphwalker.selectors.search import greedy, lazy, without_stamps
 from ghar.errors import BadInput
 
 PATIENTS, K_G, K = 1000, 8, 3  # of a random instance
@@ -78,13 +78,13 @@ def _with_noise(entropy: Callable[[Shots], float], seed: int, deviation: float) 
 
 def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, Any]:
     """GraphWalker's walks for `patients` generated patients with the configured model."""
-    from envs.graphwalker.corpus import choose
-    from envs.graphwalker.pool import cut_to
-    from envs.graphwalker.prefix import PlainScorer, PrefixScorer
-    from envs.graphwalker.selectors.scorer import KEEP, EngineScorer
+    from ghar.envs.graphwalker.corpus import choose
+    from ghar.envs.graphwalker.pool import cut_to
+    from ghar.envs.graphwalker.prefix import PlainScorer, PrefixScorer
+    from ghar.envs.graphwalker.selectors.scorer import KEEP, EngineScorer
+    from ghar.launch.entry import load
     from ghar.llm.hf import HFEngine
-    from launch.entry import load
-    from trainers.runs.models import use_cores
+    from ghar.trainers.runs.models import use_cores
 
     config = load([*TEXT, *overrides])
     use_cores(config.threads)
@@ -142,9 +142,9 @@ def walks(overrides: Sequence[str], patients: int, repeats: int) -> dict[str, An
 
 def _material(config: Config) -> Any:
     """GraphWalker's own cases."""
-    from envs.graphwalker.series import series_material
-    from envs.graphwalker.settings import Settings
-    from envs.records import Records
+    from ghar.envs.graphwalker.series import series_material
+    from ghar.envs.graphwalker.settings import Settings
+    from ghar.envs.records import Records
 
     assert isinstance(config.system, Settings)
     return series_material(Records(config), config.system)
@@ -153,7 +153,7 @@ def _material(config: Config) -> Any:
 @contextmanager
 def _reader(config: Config, material: Any) -> Iterator[Any]:
     """The configured model, untrained in a demo, as a reader of prompts."""
-    from envs.system import Reader
+    from ghar.envs.system import Reader
     from ghar.llm.engines import served
     from ghar.llm.models import load_backbone
 
@@ -169,7 +169,7 @@ def _ratios(speed: dict[str, float]) -> dict[str, float]:
 
 def choose_alone(pool: Any, query: Any, scorer: Any) -> Any:
     """The tally of one patient's walk, with nothing kept from others."""
-    from envs.graphwalker.corpus import choose
+    from ghar.envs.graphwalker.corpus import choose
 
     choose(pool, [query], scorer, 1)
     return replace(scorer.scores.tally)

@@ -30,10 +30,10 @@ import psutil
 from benchmarks.graph import primekg_sized
 from benchmarks.retrieval import KIND, open_retriever
 from ghar.episode import Retrieve
+from ghar.launch.entry import load
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.service_token import TOKEN
 from ghar.retrieval.wire import answers_to_json, requests_to_json
-from launch.entry import load
 
 CLIENTS, THINK, GRAPH = 1000, 10.0, 0.01
 TRIES, PATIENCE, READY = 3, 30.0, 300.0

@@ -112,8 +112,8 @@ def _steps(folder: Path, tables: Path, systems: Sequence[str], trained: bool) ->
 
 def _tables(folder: Path) -> Path:
     """A generated world that counts as credentialed, since one of its files is signed by no one."""
-    from envs.records import Records
-    from launch.entry import load
+    from ghar.envs.records import Records
+    from ghar.launch.entry import load
 
     root = Records(load([*SMALL, f"data.cache={folder / 'cache'}"])).root
     assert root is not None  # the demo's

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity import generate_world
+from ghar.envs.worlds.severity import generate_world
 from ghar.progress import track
 
 CHUNK = 1_000_000  # rows in memory at once

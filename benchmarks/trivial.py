@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import trivial_walks
 
 if TYPE_CHECKING:
-    from envs.system import System
     from ghar.config import Config
+    from ghar.envs.system import System
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMOS = {
@@ -63,9 +63,9 @@ def trivial(
 
 
 def _system(name: str, overrides: Sequence[str]) -> tuple[System[Any], Config]:
-    from envs import system as systems
-    from envs.records import Records
-    from launch.entry import load
+    from ghar.envs import system as systems
+    from ghar.envs.records import Records
+    from ghar.launch.entry import load
 
     config = load([DEMOS[name], *overrides])
     return systems.build(Records(config)), config
@@ -77,9 +77,9 @@ def _patients(system: System[Any]) -> int:
 
 def _texts(system: System[Any], config: Config) -> dict[str, Any]:
     """policy -> (its numbers, its rows), the system's own rule last."""
-    from envs.trivial import Says, replies, trivial_policies
     from ghar.data.tasks.splits import Splits
-    from trainers.playing import score
+    from ghar.envs.trivial import Says, replies, trivial_policies
+    from ghar.trainers.playing import score
 
     variant = system.taught or system.variants[system.main]  # the same questions, whoever answers
     few = system.cases.train[:CHOOSING]
@@ -112,8 +112,8 @@ def trained(system: System[Any], config: Config) -> list[dict[str, Any]] | None:
 
 def _numbers(system: System[Any], config: Config, run: Path) -> dict[str, Any]:
     """The same of decisions that are numbers; the best rule by validation reward last. run: of RLlib's PPO."""
-    from envs.trivial import trivial_decisions
-    from trainers.playing import score
+    from ghar.envs.trivial import trivial_decisions
+    from ghar.trainers.playing import score
 
     assert system.decisions is not None  # whoever calls has looked
     own, variant = system.decisions(), system.variants[system.main]
@@ -128,12 +128,12 @@ def _numbers(system: System[Any], config: Config, run: Path) -> dict[str, Any]:
 
 def _by_rllib(system: System[Any], config: Config, run: Path) -> list[dict[str, Any]] | None:
     """What the policy that RLlib has trained in a run does on the test samples, None where there is none."""
-    from trainers.playing import score
+    from ghar.trainers.playing import score
 
     checkpoint = run / "checkpoints" / "rllib"
     if not checkpoint.exists():
         return None
-    from trainers.rllib.ppo import load_policy
+    from ghar.trainers.rllib.ppo import load_policy
 
     assert system.decisions is not None
     policy = load_policy(checkpoint, system.decisions())
@@ -145,7 +145,7 @@ def _summaries(
 ) -> dict[str, Any]:
     from ghar.metrics.bootstrap import mean_interval
     from ghar.metrics.policy import compare
-    from trainers.rows import summarise
+    from ghar.trainers.rows import summarise
 
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
     last = list(rows)[-1]

@@ -20,7 +20,7 @@ Decide = Callable[[dict[str, np.ndarray]], int]
 def walks(steps: int = STEPS, scenes: int = SCENES) -> dict[str, dict[str, list[float]]]:
     """policy -> its "reward" in nats and "picks" an episode, with intervals; of all but the trained agent also what it
     earns less than that one, "less_trained". The agent is left out where sb3-contrib is not installed."""
-    from envs.graphwalker.selection_game import demo_walks, greedy_action
+    from ghar.envs.graphwalker.selection_game import demo_walks, greedy_action
     from ghar.metrics.bootstrap import mean_interval, paired_difference
 
     decide: dict[str, Decide] = {**_thoughtless(), "its own rule (greedy)": greedy_action}
@@ -49,7 +49,7 @@ def table(found: dict[str, dict[str, list[float]]]) -> str:
 
 
 def _thoughtless() -> dict[str, Decide]:
-    from envs.trivial import trivial_decisions
+    from ghar.envs.trivial import trivial_decisions
 
     names = {"always retrieving": "always the first candidate"}
     return {
@@ -59,8 +59,8 @@ def _thoughtless() -> dict[str, Decide]:
 
 
 def _trained(steps: int) -> Decide | None:
-    from envs.graphwalker.selection_game import SPEC, WalkGame, demo_walks
-    from envs.views.gym_view import GymView
+    from ghar.envs.graphwalker.selection_game import SPEC, WalkGame, demo_walks
+    from ghar.envs.views.gym_view import GymView
 
     try:
         from sb3_contrib import MaskablePPO  # pyright: ignore[reportMissingImports]
@@ -75,8 +75,8 @@ def _trained(steps: int) -> Decide | None:
 def _play(scenes: list[Any], decide: Decide) -> tuple[list[float], list[float]]:
     """Gain and picks of every walk."""
     from benchmarks.walks import play
-    from envs.graphwalker.selection_game import SPEC, WalkGame
-    from envs.views.gym_view import GymView
+    from ghar.envs.graphwalker.selection_game import SPEC, WalkGame
+    from ghar.envs.views.gym_view import GymView
 
     gains, picks = [], []
     for scene in scenes:

@@ -25,8 +25,8 @@ def learner(prompts: int, steps: int, seed: int) -> Iterator[tuple[str, Decide]]
         from stable_baselines3.common.vec_env import DummyVecEnv  # pyright: ignore[reportMissingImports]
     except ImportError:
         return
-    from envs.graphwalker.frugal import FrugalGame, demo_frugal
-    from envs.views.gym_view import GymView
+    from ghar.envs.graphwalker.frugal import FrugalGame, demo_frugal
+    from ghar.envs.views.gym_view import GymView
 
     games = [FrugalGame(demo_frugal(prompts=prompts, seed=FIRST + number)) for number in range(GRAPHS)]
     agent = MaskablePPO(
@@ -46,7 +46,7 @@ def _decide(policy: Any) -> Decide:
 
 def _followed(env: Any, number: int) -> list[tuple[Seen, int]]:
     """A walk by the rule: what was seen, what was done."""
-    from envs.graphwalker.frugal import frugal
+    from ghar.envs.graphwalker.frugal import frugal
 
     seen, _ = env.reset(seed=0, options={"case": number})
     found, ended = [], False

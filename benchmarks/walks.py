@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Shots
+from ghar.envs.graphwalker.selectors.protocol import Shots
 
 Seen = dict[str, np.ndarray]
 
@@ -24,7 +24,7 @@ STEPS = 60_000  # of PPO
 
 def walks(seeds: int, steps: int = STEPS) -> dict[str, Any]:
     """Mean gain of each rule over the walks of seeds 0..seeds-1. steps: that the selector learns for."""
-    from envs.graphwalker.selection_game import demo_walks
+    from ghar.envs.graphwalker.selection_game import demo_walks
 
     runs = [_gains(demo_walks(seed=seed), seed) for seed in range(seeds)]
     names = ("random", "likeness", "greedy", "best")
@@ -39,11 +39,11 @@ def walks(seeds: int, steps: int = STEPS) -> dict[str, Any]:
 def _with_half(seeds: int, steps: int) -> dict[str, Any]:
     """Nats and prompts of those who may have half of greedy's prompts scored, and what that is above greedy, paired."""
     from benchmarks.walk_learner import learner
-    from envs.graphwalker.frugal import PROMPTS, FrugalGame, demo_frugal, frugal
-    from envs.graphwalker.selection_game import SPEC, demo_walks
-    from envs.graphwalker.selectors.generated import play as searched
-    from envs.graphwalker.selectors.search import greedy
-    from envs.views.gym_view import GymView
+    from ghar.envs.graphwalker.frugal import PROMPTS, FrugalGame, demo_frugal, frugal
+    from ghar.envs.graphwalker.selection_game import SPEC, demo_walks
+    from ghar.envs.graphwalker.selectors.generated import play as searched
+    from ghar.envs.graphwalker.selectors.search import greedy
+    from ghar.envs.views.gym_view import GymView
     from ghar.metrics.bootstrap import mean_interval, paired_difference
 
     scenes: list[Any] = [demo_walks(seed=seed) for seed in range(seeds)]
@@ -70,8 +70,8 @@ def _with_half(seeds: int, steps: int) -> dict[str, Any]:
 
 
 def _gains(scene: Any, seed: int) -> dict[str, float]:
-    from envs.graphwalker.selection_game import CANDIDATE, SPEC, WALK, WalkGame, greedy_action
-    from envs.views.gym_view import GymView
+    from ghar.envs.graphwalker.selection_game import CANDIDATE, SPEC, WALK, WalkGame, greedy_action
+    from ghar.envs.views.gym_view import GymView
 
     env, rng = GymView(WalkGame(scene, SPEC.budget)), np.random.default_rng(seed)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from envs.promises import check
+    from ghar.envs.promises import check
 
 __all__ = ["check"]
 
 
 def __getattr__(name: str) -> object:
-    """`envs.check`, and NumPy with it, once it is asked for: a command line that is read needs neither."""
+    """`ghar.envs.check`, and NumPy with it, once it is asked for: a command line that is read needs neither."""
     if name == "check":
-        from envs.promises import check
+        from ghar.envs.promises import check
 
         return check
     raise AttributeError(f"module envs has no {name}")

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from envs import system as systems
-from envs.records import Records
-from envs.system import Reader, System, Variant
+from ghar.envs import system as systems
+from ghar.envs.records import Records
+from ghar.envs.system import Reader, System, Variant
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 Row = Mapping[str, Any]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from envs.worlds.severity.world import World, generate_world, world_folder
 from ghar.data.cohort import Cohort
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.disk import cache_of
+from ghar.envs.worlds.severity.world import World, generate_world, world_folder
 
 PATIENTS, WORDS = 300, 48  # of the generated world; of a patient's text
 ETA = 5.0  # weight of the outcome, as in conf/reward

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from envs.case import Case, build_cases
-from envs.records import Records
-from envs.rollout import Corpus
-from envs.system import Reader
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case, build_cases
+from ghar.envs.records import Records
+from ghar.envs.rollout import Corpus
+from ghar.envs.system import Reader
 from ghar.episode import Evidence, Retrieve
 from ghar.kg.metapaths import MetaPath, metapaths
 from ghar.kg.names import plain

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from envs.rollout import Corpus, Job, rollout
-from envs.system import System, Variant
 from ghar.config import Config, Retriever
+from ghar.envs.rollout import Corpus, Job, rollout
+from ghar.envs.system import System, Variant
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.llm.policy import ForcedPolicy, Policy
 from ghar.progress import progress

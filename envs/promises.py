@@ -1,4 +1,4 @@
-"""`envs.check(env)`: does an environment keep the promises of this house? For a sixth system's author.
+"""`ghar.envs.check(env)`: does an environment keep the promises of this house? For a sixth system's author.
 
 The libraries' own checks (gymnasium's check_env, PettingZoo's api_test) know spaces and signatures; this one knows
 episodes. It takes any view of a game: gym_view.GymView (or what gymnasium.make returns), pettingzoo_view.aec, parallel.
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from envs.rollout import Job, rollout
-from envs.scene import Paused, Scene
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.scene import Paused, Scene
 from ghar.episode import Act, Completion, Episode, Record
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 LONGEST = 100_000  # decisions of an episode
 
@@ -38,7 +38,7 @@ def check(env: Any, *, seed: int = 0, episodes: int = 3) -> None:
     rollout asks for exactly the prompts the player was shown, and ends with the same episode.
     """
     core = env.unwrapped
-    wrap = "wrap yours in envs.views.gym_view.GymView"
+    wrap = "wrap yours in ghar.envs.views.gym_view.GymView"
     _require(hasattr(core, "game"), f"{type(core).__name__} is no view of a game: {wrap}")
     for number in range(episodes):
         first = _play(env, seed + number, probe=True)
@@ -53,7 +53,7 @@ def check(env: Any, *, seed: int = 0, episodes: int = 3) -> None:
 
 def _require(holds: object, sentence: str) -> None:
     if not holds:
-        raise AssertionError(f"envs.check: {sentence}.")
+        raise AssertionError(f"ghar.envs.check: {sentence}.")
 
 
 def _play(env: Any, seed: int, probe: bool) -> _Log:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from envs.records import Records
-from envs.system import Pairs, Reader, System
+from ghar.envs.records import Records
+from ghar.envs.system import Pairs, Reader, System
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 

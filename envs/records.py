@@ -11,12 +11,6 @@ from typing import Any
 
 import polars as pl
 
-from envs.worlds.cases.world import NAME as CASES
-from envs.worlds.cases.world import CasesTruth, cases_folder, generate_cases, load_cases
-from envs.worlds.histories.truth import LongTruth, load_truth
-from envs.worlds.histories.world import EVENTS, generate_long, long_folder
-from envs.worlds.severity.world import World, generate_world, load_world, world_folder
-from envs.worlds.source import read_source
 from ghar.config import Config, Data
 from ghar.data.audit import Exposure, exposure
 from ghar.data.cohort import Cohort, Sample, Task
@@ -29,6 +23,12 @@ from ghar.data.tasks.prevalence import beside_the_paper
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
+from ghar.envs.worlds.cases.world import NAME as CASES
+from ghar.envs.worlds.cases.world import CasesTruth, cases_folder, generate_cases, load_cases
+from ghar.envs.worlds.histories.truth import LongTruth, load_truth
+from ghar.envs.worlds.histories.world import EVENTS, generate_long, long_folder
+from ghar.envs.worlds.severity.world import World, generate_world, load_world, world_folder
+from ghar.envs.worlds.source import read_source
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, chart_names, link_codes, link_groups
@@ -281,7 +281,7 @@ class Records:
             return read_notes(Path(folder), cache)
         if self.config.data.root is not None or self.own_world:
             return None
-        from envs.worlds.severity.notes import write_notes  # only where summaries are generated
+        from ghar.envs.worlds.severity.notes import write_notes  # only where summaries are generated
 
         written = self.root.with_name(f"{self.root.name}-notes")
         write_notes(self.root, written)
@@ -290,7 +290,7 @@ class Records:
     @cached_property
     def phenotypes(self) -> dict[int, int] | None:
         """Which phenotype the habits of each stay's generated summary follow, for evaluation ONLY; None for others."""
-        from envs.worlds.severity.notes import read_phenotypes
+        from ghar.envs.worlds.severity.notes import read_phenotypes
 
         if self.notes(None) is None:
             return None

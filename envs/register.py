@@ -1,8 +1,9 @@
 """The environments under the ids Gymnasium knows them by, once this module is imported.
 
-`gymnasium.make("envs.register:ghar/GHAR-v0")` imports it by itself, in a clone as where GHAR is installed (Gymnasium
-1.0 gave up the entry points that did without the prefix). Without arguments an environment plays on generated patients,
-which are made on first use; give `scene` for others. `game` makes what pettingzoo_view.aec and parallel play.
+`gymnasium.make("ghar.envs.register:ghar/GHAR-v0")` imports it by itself, in a clone and where GHAR is installed
+(Gymnasium 1.0 gave up the entry points that did without the prefix). Without arguments an environment plays on
+generated patients, which are made on first use; give `scene` for others. `game` makes what pettingzoo_view.aec and
+parallel play.
 
     id                    system                                     agents           views
     ghar/GHAR-v0          retrieve before predicting                 top, low         text, tokens
@@ -21,17 +22,17 @@ from typing import Any, Literal
 
 import gymnasium
 
-from envs.ehr_rag.demo import demo_events
-from envs.exprag.demo import demo_questions
-from envs.ghar.demo import SPEC, demo_scene
-from envs.ghar.navigation import Chart, NavigationGame, navigation
-from envs.graphwalker.frugal import FrugalGame, demo_frugal
-from envs.graphwalker.selection_game import SPEC as WALK
-from envs.graphwalker.selection_game import WalkGame, demo_walks
-from envs.kare.demo import demo_communities
-from envs.scene import Scene
-from envs.views.games import BYTES, Codec, Game, TextGame, TokenGame
-from envs.views.gym_view import GymView, Illegal
+from ghar.envs.ehr_rag.demo import demo_events
+from ghar.envs.exprag.demo import demo_questions
+from ghar.envs.ghar.demo import SPEC, demo_scene
+from ghar.envs.ghar.navigation import Chart, NavigationGame, navigation
+from ghar.envs.graphwalker.frugal import FrugalGame, demo_frugal
+from ghar.envs.graphwalker.selection_game import SPEC as WALK
+from ghar.envs.graphwalker.selection_game import WalkGame, demo_walks
+from ghar.envs.kare.demo import demo_communities
+from ghar.envs.scene import Scene
+from ghar.envs.views.games import BYTES, Codec, Game, TextGame, TokenGame
+from ghar.envs.views.gym_view import GymView, Illegal
 
 View = Literal["text", "tokens"]
 
@@ -44,7 +45,7 @@ def _system(
     context: int = 4096,
     folder: str | None = None,
 ) -> Game:
-    """A system as a game of texts, or of token ids by `codec` (bytes, or `envs.views.games.codec_of(tokenizer)`).
+    """A system as a game of texts, or of token ids by `codec` (bytes, or `ghar.envs.views.games.codec_of(tokenizer)`).
 
     folder: where generated patients are kept; None is the user's cache folder (ghar.disk.user_cache).
     """

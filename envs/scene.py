@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from envs.rollout import Corpus, derive_seed
-from envs.system import System, Variant
+from ghar.envs.rollout import Corpus, derive_seed
+from ghar.envs.system import System, Variant
 from ghar.episode import (
     Act,
     Completion,
@@ -26,7 +26,7 @@ from ghar.episode import (
     read_reply,
 )
 from ghar.llm.policy import Policy
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 TRIES = 2  # of a retrieval that raises
 

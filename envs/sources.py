@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from envs import system as systems
-from envs.over_graph import graph_corpus
-from envs.records import Records
-from envs.rollout import Corpus
 from ghar.data.cohort import Sample
 from ghar.data.views.reports import stay_reports
+from ghar.envs import system as systems
+from ghar.envs.over_graph import graph_corpus
+from ghar.envs.records import Records
+from ghar.envs.rollout import Corpus
 from ghar.errors import BadInput
 from ghar.retrieval import like_stays, own_past
 from ghar.retrieval.event_build import build_event_store

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from envs.rollout import Corpus
+from ghar.envs.rollout import Corpus
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 if TYPE_CHECKING:
-    from envs.records import Records
     from ghar.data.cohort import Task
     from ghar.data.tasks.splits import Splits
+    from ghar.envs.records import Records
 
 STAGES = ("trained", "sft", "base")  # whose weights a variant can ask for
 
@@ -246,7 +246,7 @@ def room(name: str, part: str) -> ModuleType:
 
     BadInput for a name that leads nowhere.
     """
-    home = name if "." in name else f"envs.{name}"
+    home = name if "." in name else f"ghar.envs.{name}"
     inside = f"{home}.{({'Settings': 'settings', 'build': 'system', 'sections': 'report'})[part]}"
     for path in (inside, home):
         try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.system import System
+from ghar.envs.system import System
 from ghar.episode import Act, Completion
 from ghar.llm.policy import Policy
 

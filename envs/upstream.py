@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from envs import system as systems
-from envs.records import Records
-from envs.system import C, Reader, System, Variant
+from ghar.envs import system as systems
+from ghar.envs.records import Records
+from ghar.envs.system import C, Reader, System, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy

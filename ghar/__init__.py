@@ -14,7 +14,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Two doors to upper floors for users: nothing of ghar/ goes through them, and they open when they are asked for.
-_DOORS = {"load": ("trainers.agent", "load"), "open": ("launch.sources", "open_source")}
+_DOORS = {"load": ("ghar.trainers.agent", "load"), "open": ("ghar.launch.sources", "open_source")}
 
 
 def __getattr__(name: str) -> Any:

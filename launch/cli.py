@@ -50,7 +50,7 @@ def main() -> None:
         raise SystemExit(2)
     module, before, _ = known[words[0]]
     sys.argv = [f"ghar {words[0]}", *before, *words[1:]]
-    runpy.run_module(f"launch.{module}", run_name="__main__", alter_sys=True)
+    runpy.run_module(f"ghar.launch.{module}", run_name="__main__", alter_sys=True)
 
 
 def usage(known: dict[str, tuple[str, tuple[str, ...], str]]) -> str:
@@ -60,7 +60,7 @@ def usage(known: dict[str, tuple[str, tuple[str, ...], str]]) -> str:
 
 
 def _there(module: str) -> bool:
-    return importlib.util.find_spec(f"launch.{module}") is not None
+    return importlib.util.find_spec(f"ghar.launch.{module}") is not None
 
 
 if __name__ == "__main__":

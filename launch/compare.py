@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainers.predictions import Outside
+    from ghar.trainers.predictions import Outside
 
 LISTS = ("systems", "runs", "variants", "predictions")
 
@@ -25,7 +25,7 @@ LISTS = ("systems", "runs", "variants", "predictions")
 def main(arguments: Sequence[str]) -> None:
     """Read the command line and compare. Raises BadInput."""
     from ghar.errors import BadInput
-    from launch.entry import load
+    from ghar.launch.entry import load
 
     lists = {name: _list(arguments, name) for name in LISTS}
     shared = [text for text in arguments if text.partition("=")[0] not in LISTS]
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> None:
         raise BadInput("systems is missing: write systems=[ghar,kare], as many as you like.")
     if not any(text.startswith("task=") for text in shared):
         raise BadInput("task is missing: write task=read, or another task that the systems can all be put to.")
-    from trainers.compare import Entry, compare  # heavy, so only once the command line is known to be good
+    from ghar.trainers.compare import Entry, compare  # heavy, so only once the command line is known to be good
 
     entries = []
     for name in lists["systems"]:
@@ -56,7 +56,7 @@ def _list(arguments: Sequence[str], name: str) -> list[str]:
 def _outside(text: str, systems: Sequence[str]) -> Outside:
     """A model from outside. BadInput for anything but NAME:FILE, and for the name of a system."""
     from ghar.errors import BadInput
-    from trainers.predictions import Outside
+    from ghar.trainers.predictions import Outside
 
     name, colon, file = text.partition(":")
     if not (name and colon and file) or name in systems or not name.replace("_", "").replace("-", "").isalnum():
@@ -71,7 +71,7 @@ def _folder(shared: Sequence[str]) -> Path | None:
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import plainly
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import plainly
 
     plainly(lambda: main(sys.argv[1:]), __doc__ or "")

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and no launcher hides a library of its name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import plainly
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import plainly
 
     plainly(lambda: main(sys.argv[1:]), __doc__ or "")

@@ -24,19 +24,19 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.system import settings_of
 from ghar.config import Config
 from ghar.configure import build, leaf_keys, nearest, section_keys, unknown_key
 from ghar.disk import told, user_cache
+from ghar.envs.system import settings_of
 from ghar.errors import BadInput, fate
 from ghar.interrupt import EXIT, stop_on_terminate
+from ghar.launch import help as helping
+from ghar.launch.renamed import GONE, replaced
 from ghar.privacy import ask_gate
-from launch import help as helping
-from launch.renamed import GONE, replaced
 
 # Beside launch/ in a clone, in it where it is installed (setup.py).
 HERE = Path(__file__).resolve().parent
-CONF = next(folder for folder in (HERE / "conf", HERE.parent / "conf") if folder.is_dir())
+CONF = HERE.parent / "conf"
 OmegaConf.register_new_resolver("user_cache", lambda: str(user_cache()), replace=True)
 
 
@@ -84,7 +84,7 @@ def ask(config: Config) -> None:
     """Ask the gate (ghar/privacy.py), first of all. BadInput where it is closed to these patients."""
 
     def credentialed() -> bool:
-        from envs.records import of_credentialed  # reads tables, and only where something would leave
+        from ghar.envs.records import of_credentialed  # reads tables, and only where something would leave
 
         return of_credentialed(config)
 

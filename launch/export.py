@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def run(config: Config) -> None:
-    from trainers.export import export  # heavy, so only once the configuration is known to be good
+    from ghar.trainers.export import export  # heavy, so only once the configuration is known to be good
 
     export(config)
 
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and no launcher hides a library of its name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import launch
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import launch
 
     launch(run)

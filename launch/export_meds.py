@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def run(config: Config) -> None:
-    from envs.records import Records
     from ghar.data.readers.meds_export import write_meds
+    from ghar.envs.records import Records
     from ghar.errors import BadInput
 
     records, place = Records(config), Path(config.run_dir) / "meds"
@@ -52,7 +52,7 @@ def _labels(samples: list[Sample], answers: int) -> pl.DataFrame:
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and no launcher hides a library of its name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import launch
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import launch
 
     launch(run)

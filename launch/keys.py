@@ -15,8 +15,8 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    from envs.system import settings_of
-    from launch.help import key_rows
+    from ghar.envs.system import settings_of
+    from ghar.launch.help import key_rows
 
     yield "# All keys"
     yield ""
@@ -42,5 +42,5 @@ def _table(title: str, rows: list[tuple[str, str, str]]) -> Iterator[str]:
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and no launcher hides a library of its name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
     print(page(), end="")

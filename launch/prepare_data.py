@@ -20,9 +20,9 @@ def run(config: Config) -> None:
     import json
     import os
 
-    from envs.worlds.source import read_source
     from ghar.data.mapping import map_source
     from ghar.data.statistics import dataset_table, text
+    from ghar.envs.worlds.source import read_source
 
     cohort = read_source(config.data)
     tasks, refused = _tasks(cohort, config)
@@ -46,7 +46,7 @@ def run(config: Config) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     contents = {"dataset.json": json.dumps(table, indent=1), "dataset.txt": whole + "\n"}
     if config.kg.path is not None:
-        from envs.records import Records
+        from ghar.envs.records import Records
 
         contents["codes.csv"] = Records(config).linked_codes().write_csv()
     for name, content in contents.items():
@@ -98,7 +98,7 @@ def _labels(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import launch
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import launch
 
     launch(run)

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> None:
     if absent := [str(folder) for folder in folders if not folder.is_dir()]:
         raise BadInput(f"{', '.join(absent)}: there is no such folder.")
     if len(folders) == 1 and out is None:
-        from trainers.report import report
+        from ghar.trainers.report import report
 
         print(f"Report: {report(folders[0])}")
         return
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and no launcher hides a library of its name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import plainly
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import plainly
 
     plainly(lambda: main(sys.argv[1:]), __doc__ or "")

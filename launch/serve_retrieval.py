@@ -32,14 +32,14 @@ def run(config: Config) -> None:
 
 
 def _graph_path(config: Config) -> Path:
-    from envs.records import Records  # may generate the demo world
+    from ghar.envs.records import Records  # may generate the demo world
 
     return Records(config).graph_path
 
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import launch
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import launch
 
     launch(run, sends=False)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from envs.records import Records
     from ghar.data.cohort import Cohort
     from ghar.data.tasks.visits import TaskSamples
+    from ghar.envs.records import Records
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class Source:
         return self._records(f"task={name}", *overrides).samples
 
     def _records(self, *more: str) -> Records:
-        from envs.records import Records
-        from launch.entry import load
+        from ghar.envs.records import Records
+        from ghar.launch.entry import load
 
         return Records(load([*self.overrides, *more]))
 
@@ -41,7 +41,7 @@ def open_source(source: str, root: str | Path | None = None, *overrides: str) ->
 
     BadInput for a source or a key that does not exist; tables are read when something is asked of them.
     """
-    from launch.entry import load
+    from ghar.launch.entry import load
 
     named = (f"data={source}", *(() if root is None else (f"data.root={quoted(str(root))}",)), *overrides)
     load(named)  # a wrong name is reported here, not later

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainers.study.jobs import Workshop
+    from ghar.trainers.study.jobs import Workshop
 
 ROOT = Path(__file__).resolve().parents[1]
-STUDIES = next(p for p in (ROOT / "conf" / "study", Path(__file__).resolve().parent / "conf" / "study") if p.is_dir())
+STUDIES = ROOT / "conf" / "study"
 KEYS = ("study", "scale", "folder", "seeds", "tasks", "cohorts", "on", "processes", "plan")
 
 
@@ -39,11 +39,11 @@ def main(arguments: Sequence[str]) -> None:
         return
     shop, planned = workshop(arguments)
     if planned:
-        from trainers.study.plan import plan_study
+        from ghar.trainers.study.plan import plan_study
 
         plan_study(shop)
         return
-    from trainers.study.run import run_study
+    from ghar.trainers.study.run import run_study
 
     numbers = run_study(shop)
     count = sum("value" in cell for found in numbers.values() for row in found["cells"].values()
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
 def check(paths: Sequence[str]) -> None:
     """Verify folders; BadInput with all that does not agree."""
     from ghar.errors import BadInput
-    from trainers.study.verify import verify
+    from ghar.trainers.study.verify import verify
 
     if not paths:
         raise BadInput("verify what? Write launch/study.py verify FOLDER.")
@@ -69,10 +69,10 @@ def check(paths: Sequence[str]) -> None:
 def workshop(arguments: Sequence[str]) -> tuple[Workshop, bool]:
     """What the command line asks for, and whether it is only to be planned."""
     from ghar.errors import BadInput
-    from launch.entry import load
-    from trainers.study.folder import StudyFolder
-    from trainers.study.jobs import Workshop
-    from trainers.study.run import scales_of, study_of
+    from ghar.launch.entry import load
+    from ghar.trainers.study.folder import StudyFolder
+    from ghar.trainers.study.jobs import Workshop
+    from ghar.trainers.study.run import scales_of, study_of
 
     for text in arguments:
         if "=" not in text:
@@ -161,6 +161,6 @@ def _list(text: str) -> list[str]:
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
     sys.path[0] = str(ROOT)
-    from launch.entry import plainly
+    from ghar.launch.entry import plainly
 
     plainly(lambda: main(sys.argv[1:]), __doc__ or "")

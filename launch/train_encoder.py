@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def run(config: Config) -> None:
     import json
 
-    from envs.graphwalker import series
-    from envs.graphwalker.encoders.predictor import predictor_scores
-    from envs.graphwalker.settings import Settings
-    from envs.records import Records
+    from ghar.envs.graphwalker import series
+    from ghar.envs.graphwalker.encoders.predictor import predictor_scores
+    from ghar.envs.graphwalker.settings import Settings
+    from ghar.envs.records import Records
     from ghar.errors import BadInput
     from ghar.metrics.runfolder import write_whole
-    from trainers.runs.models import use_cores
+    from ghar.trainers.runs.models import use_cores
 
     settings = config.system
     if not isinstance(settings, Settings):
@@ -45,7 +45,7 @@ def run(config: Config) -> None:
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import launch
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import launch
 
     launch(run)

@@ -18,8 +18,8 @@ def run(config: Config) -> None:
     from ghar.errors import BadInput
 
     try:
-        from trainers.ray.train import train  # heavy, so only once the configuration is known to be good
-        from trainers.recipe import train as recipe
+        from ghar.trainers.ray.train import train  # heavy, so only once the configuration is known to be good
+        from ghar.trainers.recipe import train as recipe
     except ModuleNotFoundError as error:
         raise BadInput(f"Ray needs {error.name}, which is not installed: pip install '.[ray]'.") from error
     train(config, recipe)
@@ -27,7 +27,7 @@ def run(config: Config) -> None:
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import launch
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import launch
 
     launch(run)

@@ -14,7 +14,7 @@ def run(config: Config) -> None:
     from ghar.errors import BadInput
 
     try:
-        from trainers.rllib.ppo import train  # heavy, so only once the configuration is known to be good
+        from ghar.trainers.rllib.ppo import train  # heavy, so only once the configuration is known to be good
     except ModuleNotFoundError as error:
         raise BadInput(f"RLlib needs {error.name}, which is not installed: pip install '.[ray]'.") from error
     train(config)
@@ -22,7 +22,7 @@ def run(config: Config) -> None:
 
 if __name__ == "__main__":
     # The repository root instead of launch/: found from any folder, and evaluate.py hides no library of that name.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from launch.entry import launch
+    sys.path[0] = str(next(p for p in Path(__file__).resolve().parents if (p / "ghar" / "__init__.py").is_file()))
+    from ghar.launch.entry import launch
 
     launch(run)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ghar.episode import Act, Episode, Reply
-from rewards import terms
-from rewards.normalise import EVERY_STEP, Running, bounds, to_range
+from ghar.rewards import terms
+from ghar.rewards.normalise import EVERY_STEP, Running, bounds, to_range
 
 TERMS = ("reason", "path", "relevance", "grounding", "repeats", "price", "orm", "rank")
 # Who is answerable for a term when the agents are optimised apart (ablation NS): Eq. 12 is Agent-Low's, the rest is

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ghar.episode import Episode
-from rewards.compose import EpisodeReward
-from rewards.terms import orm
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.terms import orm
 
 
 def score_outcome(episode: Episode, label: int, eta: float) -> EpisodeReward:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ghar.episode import Episode, Step
-from rewards.similarity import similarity
+from ghar.rewards.similarity import similarity
 
 
 def reason(history: Sequence[Step], length: int = 3) -> float:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:  # the fixtures import what they need: most tests need none of it
-    from envs.records import Records
-    from envs.system import System
     from ghar.config import Config
+    from ghar.envs.records import Records
+    from ghar.envs.system import System
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
@@ -31,7 +31,7 @@ settings.load_profile("suite")
 
 @pytest.fixture(autouse=True)
 def numbers_as_they_are() -> Iterator[None]:
-    """Training counts denormals as zero (`trainers.runs.models.use_cores`), which hypothesis refuses to work with."""
+    """Training counts denormals as zero (`models.use_cores`), which hypothesis refuses to work with."""
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)
@@ -55,7 +55,7 @@ def world_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def small_config(world_cache: Path) -> Callable[..., Config]:
     """A configuration of the small world, with further overrides."""
-    from launch.entry import load
+    from ghar.launch.entry import load
 
     small = ("data.patients=150", "trainer.warmup.samples=60", "env.in_flight=32")
     return lambda *overrides: load([*small, f"data.cache={world_cache}", *overrides])
@@ -63,7 +63,7 @@ def small_config(world_cache: Path) -> Callable[..., Config]:
 
 @pytest.fixture(scope="session")
 def small_records(small_config: Callable[..., Config]) -> Records:
-    from envs.records import Records
+    from ghar.envs.records import Records
 
     return Records(small_config())
 
@@ -71,6 +71,6 @@ def small_records(small_config: Callable[..., Config]) -> Records:
 @pytest.fixture(scope="session")
 def small_system(small_records: Records) -> System[Any]:
     """GHAR on the small world, as one that counts words reads it."""
-    from envs.system import build
+    from ghar.envs.system import build
 
     return build(small_records)

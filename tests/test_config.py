@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ghar.settings import Settings
-from envs.system import settings_of
 from ghar.config import Config, Range
 from ghar.configure import build, key_types, leaf_keys, nearest, section_keys, unknown_key
+from ghar.envs.ghar.settings import Settings
+from ghar.envs.system import settings_of
 from ghar.errors import BadInput
-from launch.entry import groups, load
-from launch.renamed import GONE, RENAMED
+from ghar.launch.entry import groups, load
+from ghar.launch.renamed import GONE, RENAMED
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = sorted(path.parent.name for path in (ROOT / "envs").glob("*/settings.py"))

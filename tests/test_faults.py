@@ -16,9 +16,9 @@ import pytest
 from ghar.disk import REASONS, told
 from ghar.errors import BadInput, fate
 from ghar.interrupt import finishing
-from launch.entry import check
+from ghar.launch.entry import check
+from ghar.trainers.runs.resume import occupied
 from tests.running import run_python
-from trainers.runs.resume import occupied
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -57,7 +57,7 @@ def test_a_launcher_that_cannot_write_says_so(tmp_path: Path):
     (tmp_path / "file").write_text("")
     code = (
         "import sys; sys.path.insert(0, '.')\n"
-        "import launch.entry as entry\n"
+        "import ghar.launch.entry as entry\n"
         "def job(config): raise OSError(30, 'Read-only file system', '/runs/x')\n"
         "entry.launch(job)"
     )
@@ -101,7 +101,7 @@ def test_a_signal_waits_for_the_step_and_a_second_one_does_not(sent: signal.Sign
 def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals):
     code = (
         "import sys, time; sys.path.insert(0, '.')\n"
-        "import launch.entry as entry\n"
+        "import ghar.launch.entry as entry\n"
         "def job(config): print('in', flush=True); time.sleep(1e6)\n"
         "entry.launch(job)"
     )
@@ -114,8 +114,8 @@ def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals
 
 
 def test_two_evaluations_of_one_folder(tmp_path: Path):
-    from launch.entry import load
-    from trainers.evaluate import evaluate
+    from ghar.launch.entry import load
+    from ghar.trainers.evaluate import evaluate
 
     with occupied(tmp_path), pytest.raises(BadInput, match="at work in"):
         evaluate(load([f"run_dir={tmp_path}"]))

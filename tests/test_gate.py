@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.privacy import LOG, Log, ask_gate, destinations, secret_in
-from launch.entry import load
 from tests.data.conftest import write_mimic4
 from tests.running import run_command, run_python
 
@@ -71,8 +71,8 @@ def destination(name: str, port: int) -> list[str]:
 def test_all_systems_stop_before_any_work(
     system: str, way: str, tables: Path, tmp_path: Path, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ):
-    from trainers.evaluate import evaluate
-    from trainers.recipe import train
+    from ghar.trainers.evaluate import evaluate
+    from ghar.trainers.recipe import train
 
     monkeypatch.setattr(socket, "getaddrinfo", resolving(listener.port))
     run = tmp_path / "run"
@@ -126,7 +126,7 @@ def test_the_command_itself_refuses_first(tables: Path, tmp_path: Path):
 def test_hubs_and_usage_statistics_are_off_unless_asked_for(tmp_path: Path):
     code = (
         "import sys, os; sys.path.insert(0, '.')\n"
-        "from launch.entry import load; from ghar.privacy import ask_gate\n"
+        "from ghar.launch.entry import load; from ghar.privacy import ask_gate\n"
         "ask_gate(load(sys.argv[1:]), lambda: True)\n"
         "print(*(os.environ[n] for n in ('HF_HUB_OFFLINE', 'RAY_USAGE_STATS_ENABLED', 'VLLM_NO_USAGE_STATS', "
         "'HF_HUB_DISABLE_TELEMETRY')))"
@@ -162,8 +162,8 @@ def test_the_log_counts_and_quotes_nothing(tmp_path: Path):
 
 
 def test_a_run_that_asks_a_server_says_how_often_and_quotes_nothing(tmp_path: Path):
+    from ghar.trainers.evaluate import evaluate
     from tests.llm.api_server import listening
-    from trainers.evaluate import evaluate
 
     reply = {"choices": [{"message": {"content": "answer: no"}, "finish_reason": "stop"}],
              "usage": {"prompt_tokens": 3, "completion_tokens": 3}}  # fmt: skip
@@ -186,7 +186,7 @@ def test_run_folders_are_their_user_s_own(tmp_path: Path):
 
     RunFolder.open(tmp_path / "run")
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
-    code = "from launch.entry import _careful; _careful(); open('mine', 'w').close()"
+    code = "from ghar.launch.entry import _careful; _careful(); open('mine', 'w').close()"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
     assert (tmp_path / "mine").stat().st_mode & 0o077 == 0
 

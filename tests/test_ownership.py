@@ -21,7 +21,7 @@ def trees() -> dict[str, ast.Module]:
     found = {}
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        found[name] = ast.parse(path.read_text())
+        found[name if path.is_relative_to(ROOT / "ghar") else f"ghar.{name}"] = ast.parse(path.read_text())
     return found
 
 
@@ -41,7 +41,12 @@ def imports(tree: ast.Module) -> Iterator[str]:
 def room_of(name: str) -> str | None:
     """The room that a module stands in, None for what rooms share."""
     parts = name.split(".")
-    return parts[1] if parts[0] == "envs" and len(parts) > 1 and parts[1] in ROOMS else None
+    return parts[2] if parts[1:2] == ["envs"] and len(parts) > 2 and parts[2] in ROOMS else None
+
+
+def of_core(name: str) -> bool:
+    """Whether a module belongs to ghar/ itself, and not to a folder that ghar/ has a link to."""
+    return name.split(".")[1:2] not in [[package] for package in PACKAGES]
 
 
 @cache
@@ -53,7 +58,7 @@ def owners() -> dict[str, frozenset[str]]:
         for used in imports(tree):
             if used != name:
                 users[used].add(name)
-    found: dict[str, set[str]] = {name: set() for name in trees() if name.split(".")[0] == "ghar"}
+    found: dict[str, set[str]] = {name: set() for name in trees() if of_core(name)}
     changed = True
     while changed:
         changed = False
@@ -80,7 +85,7 @@ def test_the_core_names_no_system() -> None:
     """In names of modules, classes, functions and variables; tasks, protocols and docstrings name the papers."""
     named = []
     for name, tree in trees().items():
-        if name.split(".")[0] == "ghar":
+        if of_core(name):
             words = [name, *(getattr(node, key, None) for node in ast.walk(tree) for key in NAMES)]
             named += [(name, word) for word in words if isinstance(word, str) and SYSTEMS.search(word)]
     assert not named, f"{len(named)}: {named}"

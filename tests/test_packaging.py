@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
+LINKS = (*PACKAGES[1:], "conf")  # in ghar/, to the folders beside it
 
 
 def settings() -> configparser.ConfigParser:
@@ -49,9 +50,9 @@ def test_every_folder_with_code_is_a_package() -> None:
 
 def test_every_data_file_is_installed() -> None:
     data = settings()["options.package_data"]
-    folders = {name: ROOT / ("conf" if name == "launch.conf" else name) for name in data}  # as setup.py has it
+    folders = {name: (ROOT / name.replace(".", "/")).resolve() for name in data}
     installed = {file for name in data for pattern in data[name].split() for file in folders[name].glob(pattern)}
-    asked = ["git", "ls-files", *PACKAGES, "conf"]
+    asked = ["git", "ls-files", *PACKAGES, "conf", *(f":!ghar/{link}" for link in LINKS)]
     listed = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True).stdout.split()
     missing = [f for f in listed if not f.endswith((".py", "/README.md")) and (ROOT / f) not in installed]
     assert not missing, f"not in package_data of setup.cfg: {missing}"
@@ -65,7 +66,7 @@ def test_every_imported_library_is_declared() -> None:
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported.add(node.module.split(".")[0])
-    third = imported - set(sys.stdlib_module_names) - {*PACKAGES, "__future__"}
+    third = imported - set(sys.stdlib_module_names) - {"ghar", "__future__"}
     declared = names(settings()["options"]["install_requires"])
     for extra in ("vllm", "vllm-cpu", "gpu", "deepspeed", "ray", "service", "verifiers", "sb3"):
         declared |= names(settings()["options.extras_require"][extra])
@@ -82,10 +83,10 @@ def test_what_make_demo_installs_is_enough_to_import_every_system() -> None:
     hidden = set().union(*(names(extras[extra]) for extra in extras)) - base - {"ghar"}
     owners = packages_distributions()
     modules = [m for m, of in owners.items() if {d.lower().replace("_", "-") for d in of} & hidden]
-    rooms = sorted(f"envs.{path.parent.name}.system" for path in (ROOT / "envs").glob("*/system.py"))
+    rooms = sorted(f"ghar.envs.{path.parent.name}.system" for path in (ROOT / "envs").glob("*/system.py"))
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({sorted(modules)!r}));"
-        f"import trainers.recipe, trainers.evaluate, trainers.compare, {', '.join(rooms)}"
+        f"import ghar.trainers.recipe, ghar.trainers.evaluate, ghar.trainers.compare, {', '.join(rooms)}"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr.strip().splitlines()[-1]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from envs.graphwalker.selectors.prompt import make_prompt
-from envs.kare.graph.abstracts import read_abstracts
 from ghar.data.cohort import Task
+from ghar.envs.graphwalker.selectors.prompt import make_prompt
+from ghar.envs.kare.graph.abstracts import read_abstracts
 from ghar.llm.api_wire import named_choice, read_answer, request_body
 from ghar.llm.asking import Question, ask
 from ghar.llm.demo_model import build_tokenizer

@@ -32,7 +32,7 @@ def _sends_nothing(script: str) -> None:
 
 RAY = """
 import os, time, ray
-from trainers.ray.start import start_ray
+from ghar.trainers.ray.start import start_ray
 start_ray(1)
 proxy = ray.get(ray.remote(lambda: os.environ.get("http_proxy")).remote(), timeout=60)
 assert proxy == "http://the.users.own:8080" == os.environ["http_proxy"], proxy
@@ -48,7 +48,7 @@ def test_ray_does_not_ask_in_which_cloud_it_runs(monkeypatch: pytest.MonkeyPatch
 
 GROUP = """
 import os, ray
-from trainers.ray.start import start_ray
+from ghar.trainers.ray.start import start_ray
 start_ray(1, names=False)
 @ray.remote
 def group():

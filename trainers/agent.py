@@ -13,22 +13,22 @@ from typing import Any
 
 import yaml
 
-from envs import system as systems
-from envs.play import play, stage_of
-from envs.records import Records
-from envs.system import System, Variant
 from ghar.config import Config
 from ghar.configure import build
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
+from ghar.envs import system as systems
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.system import System, Variant
 from ghar.episode import Act, Episode, Evidence, Reply
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.metrics.calibration import calibrated
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
-from trainers.runs.models import use_cores
-from trainers.weights import Answering, answering, find
+from ghar.trainers.runs.models import use_cores
+from ghar.trainers.weights import Answering, answering, find
 
 Patient = int | str | Sample
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from envs.records import Records
 from ghar.data.audit import as_plain
 from ghar.data.groups import groups_of
 from ghar.data.tasks.subsets import GROUPS, rarity_groups
 from ghar.data.tasks.visits import VISIT_TASKS
+from ghar.envs.records import Records
 from ghar.metrics.look import Section, render_section
 from ghar.metrics.runfolder import RunFolder
 

@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from envs import system as systems
-from envs.records import Records
-from envs.rollout import derive_seed
-from envs.system import Practice, System
 from ghar.config import Config
+from ghar.envs import system as systems
+from ghar.envs.records import Records
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import Practice, System
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.models import load_configured, load_pretrained, untrained
 from ghar.llm.tokens import Tokenizer, encode_prompt
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import track
-from trainers.runs.distributed import main_first, on_main
-from trainers.runs.manifest import fault
-from trainers.runs.models import save_model
-from trainers.sft.arguments import SFTSettings
-from trainers.sft.pairs import Pair, tokenised
-from trainers.sft.run import metrics_row, run_sft
+from ghar.trainers.runs.distributed import main_first, on_main
+from ghar.trainers.runs.manifest import fault
+from ghar.trainers.runs.models import save_model
+from ghar.trainers.sft.arguments import SFTSettings
+from ghar.trainers.sft.pairs import Pair, tokenised
+from ghar.trainers.sft.run import metrics_row, run_sft
 
 BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
 TEXTS = 500  # episodes whose prompts the tokenizer is made from

@@ -12,23 +12,23 @@ from typing import Any
 
 import yaml
 
-from envs import system as systems
-from envs.records import Records, of_credentialed
-from envs.system import System, Variant
 from ghar.config import Config
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
+from ghar.envs import system as systems
+from ghar.envs.records import Records, of_credentialed
+from ghar.envs.system import System, Variant
 from ghar.errors import BadInput
 from ghar.metrics import comparison
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.policy import compare as differences
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
-from trainers.evaluate import answered_by, played, summarise
-from trainers.predictions import NAME, Outside, outside_rows, samples_of, write_predictions
-from trainers.rows import Row
-from trainers.runs.models import use_cores
-from trainers.weights import Found, find
+from ghar.trainers.evaluate import answered_by, played, summarise
+from ghar.trainers.predictions import NAME, Outside, outside_rows, samples_of, write_predictions
+from ghar.trainers.rows import Row
+from ghar.trainers.runs.models import use_cores
+from ghar.trainers.weights import Found, find
 
 COSTS = {
     "calls": lambda row: len(row["turns"]),

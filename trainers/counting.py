@@ -136,8 +136,8 @@ def _like(old: torch.Tensor) -> torch.Tensor:
 
 
 def _rl(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
-    from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-    from trainers.rl.trajectory import Row
+    from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+    from ghar.trainers.rl.trajectory import Row
 
     how = ActorCriticConfig(
         one.finetune, one.rank, critic=one.critic, detach=True, reference=False, checkpointing=one.checkpointing
@@ -158,7 +158,7 @@ def _sft(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
     from peft import LoraConfig, get_peft_model
     from torch.nn.functional import cross_entropy
 
-    from trainers.sft.trainer import logits_at
+    from ghar.trainers.sft.trainer import logits_at
 
     if one.checkpointing:
         base.gradient_checkpointing_enable({"use_reentrant": False})

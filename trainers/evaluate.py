@@ -11,33 +11,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envs import system as systems
-from envs.beside import with_beside
-from envs.records import Records, of_credentialed
-from envs.rollout import derive_seed
-from envs.system import System, Variant
-from envs.upstream import with_selected
 from ghar.config import Config
 from ghar.disk import full_disk_told
+from ghar.envs import system as systems
+from ghar.envs.beside import with_beside
+from ghar.envs.records import Records, of_credentialed
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import System, Variant
+from ghar.envs.upstream import with_selected
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate, keep_log
-from rewards.normalise import Running
-from trainers.audited import audited, by_rarity, keep_groups
-from trainers.overlap import check_overlap
-from trainers.parts import claim
-from trainers.playing import Playing, known, threshold, with_all
-from trainers.predictions import samples_of, write_predictions
-from trainers.report import conclude
-from trainers.rows import Row, running_of, summarise
-from trainers.runs import checkpoint
-from trainers.runs.distributed import main_first, on_main, rank, together
-from trainers.runs.manifest import MANIFEST
-from trainers.runs.models import use_cores
-from trainers.runs.resume import as_yaml, hold
-from trainers.weights import LAST, Found, answering, find
+from ghar.rewards.normalise import Running
+from ghar.trainers.audited import audited, by_rarity, keep_groups
+from ghar.trainers.overlap import check_overlap
+from ghar.trainers.parts import claim
+from ghar.trainers.playing import Playing, known, threshold, with_all
+from ghar.trainers.predictions import samples_of, write_predictions
+from ghar.trainers.report import conclude
+from ghar.trainers.rows import Row, running_of, summarise
+from ghar.trainers.runs import checkpoint
+from ghar.trainers.runs.distributed import main_first, on_main, rank, together
+from ghar.trainers.runs.manifest import MANIFEST
+from ghar.trainers.runs.models import use_cores
+from ghar.trainers.runs.resume import as_yaml, hold
+from ghar.trainers.weights import LAST, Found, answering, find
 
 
 class NoOne:
@@ -100,7 +100,7 @@ def with_rllib(system: System[Any], config: Config) -> System[Any]:
     if config.rllib is None or config.rllib.checkpoint is None:
         return system
     try:
-        from trainers.rllib.ppo import decisions_of, load_policy
+        from ghar.trainers.rllib.ppo import decisions_of, load_policy
     except ImportError as error:
         raise BadInput("rllib.checkpoint needs RLlib: pip install '.[ray]', or leave it out.") from error
     path, own = Path(config.rllib.checkpoint), decisions_of(system)
@@ -162,7 +162,7 @@ def played(
     temperatures: bool = False,
 ) -> Iterator[tuple[str, Iterable[Row]]]:
     """The rows of each variant, those of one stage of weights together, from the disk: they are played in parts
-    (trainers.parts) into the folder `home`, by all processes.
+    (ghar.trainers.parts) into the folder `home`, by all processes.
 
     judged: takes what the system asks the model of its main variant (`System.judged`), in process 0. temperatures: fit
     one to each trained variant on validation cases.

@@ -1,6 +1,6 @@
 """What a training needs of the machine, asked before anything large is loaded.
 
-Weights, gradients and optimiser by formula, as ZeRO shares them; activations counted (`trainers.counting`).
+Weights, gradients and optimiser by formula, as ZeRO shares them; activations counted (`ghar.trainers.counting`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.models import model_path
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
-from trainers.counting import Pass, activations, architecture
-from trainers.rl.settings import has_critic
-from trainers.runs.distributed import world
+from ghar.trainers.counting import Pass, activations, architecture
+from ghar.trainers.rl.settings import has_critic
+from ghar.trainers.runs.distributed import world
 
 LEAST_TOKENS = 2048  # no advice to make micro-batches smaller than a long prompt
 REPLY = 8  # one token in so many is taken for a reply's
@@ -47,7 +47,7 @@ class Shape:
 def check_machine(config: Config) -> None:
     """BadInput when the engine or its device is missing, or the training does not fit into the memory that is free.
 
-    A model whose shape cannot be read is left to `trainers.runs.models.load_pretrained`, which says why.
+    A model whose shape cannot be read is left to `ghar.trainers.runs.models.load_pretrained`, which says why.
     """
     if config.engine.kind == "vllm":
         check_installed(config.engine.device)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from envs.records import Records
-from envs.system import settings_of
 from ghar.config import Config
 from ghar.configure import build
 from ghar.data.tasks.visits import VISIT_TASKS
+from ghar.envs.records import Records
+from ghar.envs.system import settings_of
 from ghar.errors import BadInput
 
 

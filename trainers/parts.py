@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.metrics.runfolder import read_lines, write_lines, write_whole
-from trainers.runs.distributed import on_main, rank, world
+from ghar.trainers.runs.distributed import on_main, rank, world
 
 LEAST, MOST = 64, 32  # cases of a part, so that an engine's batches are filled; parts that would be enough
 

@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envs.play import play, stage_of
-from envs.system import System, Variant
 from ghar.config import Config
+from ghar.envs.play import play, stage_of
+from ghar.envs.system import System, Variant
 from ghar.llm.policy import Policy
 from ghar.metrics.calibration import temperature
 from ghar.metrics.clinical import best_threshold
-from rewards.normalise import Running
-from trainers.parts import parted, play_parts, rows_in
-from trainers.rows import Ranker, Row, reward_of, rows_of
+from ghar.rewards.normalise import Running
+from ghar.trainers.parts import parted, play_parts, rows_in
+from ghar.trainers.rows import Ranker, Row, reward_of, rows_of
 
 TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing"}
 

@@ -19,17 +19,17 @@ from typing import Any
 
 import polars as pl
 
-from envs.records import Records
-from envs.system import System, Variant
 from ghar.data.cohort import Sample
 from ghar.data.readers.meds_files import TIME, scan
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.visits import VISIT_TASKS
+from ghar.envs.records import Records
+from ghar.envs.system import System, Variant
 from ghar.episode import Episode, Prediction
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import write_whole
-from rewards.compose import EpisodeReward
-from trainers.rows import Row, episode_row
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rows import Row, episode_row
 
 KEYS = {"subject_id": pl.Int64(), "prediction_time": TIME, "boolean_value": pl.Boolean()}
 PREDICTED = {"predicted_boolean_value": pl.Boolean(), "predicted_boolean_probability": pl.Float32()}

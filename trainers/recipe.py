@@ -22,34 +22,34 @@ from typing import Any
 
 import torch
 
-from envs import system as systems
-from envs.play import stage_of
-from envs.records import Records, of_credentialed
-from envs.system import System
 from ghar.config import Config
 from ghar.disk import full_disk_told
+from ghar.envs import system as systems
+from ghar.envs.play import stage_of
+from ghar.envs.records import Records, of_credentialed
+from ghar.envs.system import System
 from ghar.errors import BadInput
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate, keep_log
 from ghar.progress import left_of
-from trainers.audited import audited, by_rarity, keep_groups
-from trainers.base import reader_of, start_model
-from trainers.evaluate import evaluate_system, table_of
-from trainers.machine import check_machine, fitted
-from trainers.report import conclude
-from trainers.rl.loop import reinforce
-from trainers.rl.workers import MakeWorkers, local
-from trainers.runs.code import commit
-from trainers.runs.distributed import main_first, on_main, rank, together
-from trainers.runs.models import SFT, load_sft, save_model, use_cores
-from trainers.runs.resume import hold, open_run
-from trainers.sft.distill import learn
-from trainers.sft.lessons import Lessons, read_lessons, write_lessons
-from trainers.sft.pairs import pairs_of
-from trainers.sft.run import metrics_row
-from trainers.teacher import taught
-from trainers.weights import Found, identity, load_base, make_actor
+from ghar.trainers.audited import audited, by_rarity, keep_groups
+from ghar.trainers.base import reader_of, start_model
+from ghar.trainers.evaluate import evaluate_system, table_of
+from ghar.trainers.machine import check_machine, fitted
+from ghar.trainers.report import conclude
+from ghar.trainers.rl.loop import reinforce
+from ghar.trainers.rl.workers import MakeWorkers, local
+from ghar.trainers.runs.code import commit
+from ghar.trainers.runs.distributed import main_first, on_main, rank, together
+from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
+from ghar.trainers.runs.resume import hold, open_run
+from ghar.trainers.sft.distill import learn
+from ghar.trainers.sft.lessons import Lessons, read_lessons, write_lessons
+from ghar.trainers.sft.pairs import pairs_of
+from ghar.trainers.sft.run import metrics_row
+from ghar.trainers.teacher import taught
+from ghar.trainers.weights import Found, identity, load_base, make_actor
 
 PHASES = {
     "base": "base model", "teacher": "lessons", "sft": "SFT", "rl": "RL", "evaluation": "evaluation",

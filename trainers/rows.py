@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envs.system import System, Variant
+from ghar.envs.system import System, Variant
 from ghar.episode import Act, Episode, Evidence, Reply, Retrieve
 from ghar.metrics.policy import policy_summary
-from rewards.compose import EpisodeReward
-from rewards.normalise import Running
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.normalise import Running
 
 Row = dict[str, Any]
 Ranker = Callable[[Sequence[Episode]], Sequence[Sequence[float] | None]]

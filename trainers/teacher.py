@@ -9,21 +9,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from envs.rollout import derive_seed
-from envs.system import System
 from ghar.config import Config
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import System
 from ghar.errors import BadInput
 from ghar.llm.engines import asking, served
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import load_configured, load_pretrained, model_path
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.llm.tokens import Tokenizer
-from rewards.compose import Reference
-from trainers.parts import claim, parted, play_parts, rows_in
-from trainers.runs.distributed import on_main
-from trainers.sft.lessons import Lessons, write_lessons
-from trainers.sft.pairs import Pair, tokenised
-from trainers.sft.warmup import chosen, sample_references
+from ghar.rewards.compose import Reference
+from ghar.trainers.parts import claim, parted, play_parts, rows_in
+from ghar.trainers.runs.distributed import on_main
+from ghar.trainers.sft.lessons import Lessons, write_lessons
+from ghar.trainers.sft.pairs import Pair, tokenised
+from ghar.trainers.sft.warmup import chosen, sample_references
 
 
 def taught(system: System[Any], config: Config, tokenizer: Tokenizer, kept: Path) -> None:

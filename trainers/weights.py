@@ -9,19 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envs.system import WORDS, Reader, System
 from ghar.config import Config
+from ghar.envs.system import WORDS, Reader, System
 from ghar.errors import BadInput
 from ghar.llm.engines import asking, make_engine
 from ghar.llm.models import load_configured, untrained
 from ghar.llm.policy import EnginePolicy
-from trainers.base import BASE, base_seed, reader_of
-from trainers.label_scores import label_probabilities
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.rl.serving import serving
-from trainers.rl.settings import has_critic
-from trainers.runs import checkpoint
-from trainers.runs.models import SFT, check_saved, load_saved, load_sft
+from ghar.trainers.base import BASE, base_seed, reader_of
+from ghar.trainers.label_scores import label_probabilities
+from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from ghar.trainers.rl.serving import serving
+from ghar.trainers.rl.settings import has_critic
+from ghar.trainers.runs import checkpoint
+from ghar.trainers.runs.models import SFT, check_saved, load_saved, load_sft
 
 LAST = (SFT, "trained")  # stages that share one model in memory
 
@@ -173,7 +173,7 @@ def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCriti
 
 
 def identity(config: Config, actor: ActorCritic, tokenizer: Any) -> dict[str, str]:
-    """What a checkpoint's weights must fit (see trainers.runs.checkpoint)."""
+    """What a checkpoint's weights must fit (see ghar.trainers.runs.checkpoint)."""
     model = config.model
     trained = {"finetune": model.finetune, "critic": model.critic, "agents": ",".join(actor.cfg.agents)}
     if model.finetune == "lora":

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from envs.baselines.features import Known
-from envs.baselines.gru import DROPOUT, OverVisits, Visits, VisitVectors, fit_network
+from ghar.envs.baselines.features import Known
+from ghar.envs.baselines.gru import DROPOUT, OverVisits, Visits, VisitVectors, fit_network
 
 HEADS, LAYERS, PLACES = 4, 1, 64  # of the Transformer; places: visits told apart by how many follow them
 

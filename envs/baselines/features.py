@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from scipy.sparse import csr_array
 
-from envs.baselines.notes import EarlierNotes
-from envs.baselines.settings import Settings
 from ghar.data.cohort import Sample, Visit
+from ghar.envs.baselines.notes import EarlierNotes
+from ghar.envs.baselines.settings import Settings
 
 Scope = Literal["newest", "all"]  # visits that count
 SCOPES: tuple[Scope, ...] = ("newest", "all")

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from envs.baselines.features import Known, Model
-from envs.baselines.severities import fit_severities
-from envs.baselines.tables import (
+from ghar.data.cohort import Sample
+from ghar.data.tasks.splits import Splits
+from ghar.envs.baselines.features import Known, Model
+from ghar.envs.baselines.severities import fit_severities
+from ghar.envs.baselines.tables import (
     fit_boosting,
     fit_boosting_notes,
     fit_memory,
@@ -17,25 +19,23 @@ from envs.baselines.tables import (
     fit_regression_notes,
     fit_usual,
 )
-from ghar.data.cohort import Sample
-from ghar.data.tasks.splits import Splits
 from ghar.episode import Prediction
 
 
 def _gru(known: Known) -> Model:
-    from envs.baselines.gru import fit_gru  # loads torch
+    from ghar.envs.baselines.gru import fit_gru  # loads torch
 
     return fit_gru(known)
 
 
 def _retain(known: Known) -> Model:
-    from envs.baselines.attention import fit_retain  # loads torch
+    from ghar.envs.baselines.attention import fit_retain  # loads torch
 
     return fit_retain(known)
 
 
 def _transformer(known: Known) -> Model:
-    from envs.baselines.attention import fit_transformer  # loads torch
+    from ghar.envs.baselines.attention import fit_transformer  # loads torch
 
     return fit_transformer(known)
 

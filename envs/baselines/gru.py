@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from envs.baselines.features import Known, codes_of, labels_of, vocabulary
 from ghar.data.cohort import Sample
+from ghar.envs.baselines.features import Known, codes_of, labels_of, vocabulary
 
 BATCH, RATE, DECAY, DROPOUT = 64, 3e-3, 1e-2, 0.3
 TOGETHER = 512  # samples that are asked about at once

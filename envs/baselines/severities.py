@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from envs.baselines.features import SCOPES, Known, Scope, codes_of, shown, vocabulary
 from ghar.data.cohort import Sample
+from ghar.envs.baselines.features import SCOPES, Known, Scope, codes_of, shown, vocabulary
 
 STARTS = (None, 0.0, 0.1, 0.25)  # quantile of the labels of a code's samples; None: every severity is 0
 OWN = (1, 3, 10)  # training visits that show a code which has a severity of its own

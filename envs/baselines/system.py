@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from envs.baselines.features import Known
-from envs.baselines.fitted import EVERY, FITS, Fitted
-from envs.baselines.notes import EarlierNotes
-from envs.baselines.settings import Settings
-from envs.records import Records
-from envs.system import System, Variant, words
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.visits import visit_lists
+from ghar.envs.baselines.features import Known
+from ghar.envs.baselines.fitted import EVERY, FITS, Fitted
+from ghar.envs.baselines.notes import EarlierNotes
+from ghar.envs.baselines.settings import Settings
+from ghar.envs.records import Records
+from ghar.envs.system import System, Variant, words
 from ghar.episode import Episode, EpisodeGenerator, Evidence, Retrieve
 from ghar.llm.policy import Policy
-from rewards.compose import EpisodeReward
-from rewards.outcome import score_outcome
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
 
 TITLES = {
     "usual": "Usual label", "severities": "Table of severities", "counts_lr": "Regression on counts",

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from envs.baselines.features import (
+from ghar.data.cohort import Sample
+from ghar.envs.baselines.features import (
     SCOPES,
     Known,
     Scope,
@@ -20,8 +21,7 @@ from envs.baselines.features import (
     shown,
     vocabulary,
 )
-from envs.baselines.notes import Words, fit_words
-from ghar.data.cohort import Sample
+from ghar.envs.baselines.notes import Words, fit_words
 from ghar.errors import BadInput
 
 STRENGTHS = tuple(10.0**power for power in range(-3, 4))  # C of scikit-learn

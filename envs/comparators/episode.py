@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
 
-from envs.case import Case
-from envs.comparators.settings import Method
-from envs.system import Variant
+from ghar.envs.case import Case
+from ghar.envs.comparators.settings import Method
+from ghar.envs.system import Variant
 from ghar.episode import Act, EpisodeGenerator, Evidence, Parsed, Passage, Prediction, Retrieve, Step, as_text
 from ghar.llm.parsing import parse_choice, parse_label
 from ghar.llm.prompts import load_prompts
@@ -71,7 +71,7 @@ class Comparators:
     def __init__(self, spec: Spec, partitions: Sequence[Partition]) -> None:
         self.spec = spec
         self.partitions = tuple(partitions)
-        self.templates = load_prompts("envs.comparators", spec.prompts, ROLES)
+        self.templates = load_prompts("ghar.envs.comparators", spec.prompts, ROLES)
 
     def episode(self, case: Case, variant: Variant) -> EpisodeGenerator:
         """The label, and what was looked up on the way."""

@@ -7,19 +7,19 @@ from dataclasses import replace
 from functools import partial
 from typing import get_args
 
-from envs.case import Case
-from envs.comparators.episode import AGENTS, ROLES, Comparators, Played, Spec
-from envs.comparators.rule import Rule
-from envs.comparators.settings import Method, Settings
-from envs.over_graph import CutCases, graph_corpus
-from envs.real_patients import is_real, refuse, without_rules
-from envs.records import Records
-from envs.system import WORDS, Pairs, System, Variant
-from envs.worlds.grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
+from ghar.envs.comparators.episode import AGENTS, ROLES, Comparators, Played, Spec
+from ghar.envs.comparators.rule import Rule
+from ghar.envs.comparators.settings import Method, Settings
+from ghar.envs.over_graph import CutCases, graph_corpus
+from ghar.envs.real_patients import is_real, refuse, without_rules
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Pairs, System, Variant
+from ghar.envs.worlds.grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
-from rewards.compose import EpisodeReward
-from rewards.outcome import score_outcome
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)
 PRUNED: tuple[Method, ...] = ("rag", "lightrag", "medrag")

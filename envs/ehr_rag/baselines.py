@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 from scipy.sparse import csr_array, hstack
 
-from envs.ehr_rag.cases import EventCases
-from envs.ehr_rag.episode import EventCase
-from envs.ehr_rag.stores import Stores
 from ghar.arrays import load_arrays
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.subsets import SHOTS, few_shot
+from ghar.envs.ehr_rag.cases import EventCases
+from ghar.envs.ehr_rag.episode import EventCase
+from ghar.envs.ehr_rag.stores import Stores
 from ghar.episode import Prediction
 from ghar.errors import BadInput
 from ghar.metrics.scores import classification

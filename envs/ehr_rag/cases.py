@@ -10,13 +10,13 @@ from itertools import count
 
 import polars as pl
 
-from envs.ehr_rag.episode import EventCase
-from envs.records import Records
-from envs.worlds.histories.truth import Gold
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.tasks.cards import TaskCard
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.events import event_label
+from ghar.envs.ehr_rag.episode import EventCase
+from ghar.envs.records import Records
+from ghar.envs.worlds.histories.truth import Gold
 from ghar.errors import BadInput
 from ghar.retrieval.event_build import clock_of
 from ghar.retrieval.event_store import Clock

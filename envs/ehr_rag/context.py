@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from envs.ehr_rag.ether import EventPassage
+from ghar.envs.ehr_rag.ether import EventPassage
 
 ROW = re.compile(r"^\[[^\]\n]*\] \w+ - ")  # time and type
 AMOUNT = re.compile(r" \(value: ([^()]*)\)$")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 
-from envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_scene
-from envs.ehr_rag.ether import EtherSpec, EventCorpus
-from envs.scene import Scene
-from envs.system import words
-from envs.worlds.severity.world import generate_world, world_folder
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
 from ghar.disk import cache_of
+from ghar.envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_scene
+from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus
+from ghar.envs.scene import Scene
+from ghar.envs.system import words
+from ghar.envs.worlds.severity.world import generate_world, world_folder
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout

@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from envs.ehr_rag.context import APART, Shown, fit, merge
-from envs.ehr_rag.ether import EventPassage, EventQuery, View
-from envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
-from envs.rollout import Corpus
-from envs.scene import Scene
-from envs.together import together
-from envs.worlds.histories.truth import Gold
 from ghar.data.cohort import Task
 from ghar.data.tasks.cards import TaskCard
+from ghar.envs.ehr_rag.context import APART, Shown, fit, merge
+from ghar.envs.ehr_rag.ether import EventPassage, EventQuery, View
+from ghar.envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
+from ghar.envs.rollout import Corpus
+from ghar.envs.scene import Scene
+from ghar.envs.together import together
+from ghar.envs.worlds.histories.truth import Gold
 from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, Reply, Step, as_text
 from ghar.llm.prompts import load_prompts
-from rewards.compose import EpisodeReward
-from rewards.outcome import score_outcome
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
 
 Method = Literal["ehr_rag", "no_ether", "no_air", "no_der", "direct", "rag", "uniform", "rule", "react"]
 AGENTS = ("top", "low")
@@ -99,7 +99,7 @@ class EhrRagEpisodes:
         self.spec = spec
         self.count = count
         self.brief = spec.prompts == "compact"
-        self.templates = load_prompts("envs.ehr_rag", spec.prompts, ROLES)
+        self.templates = load_prompts("ghar.envs.ehr_rag", spec.prompts, ROLES)
 
     def episode(self, case: EventCase) -> EpisodeGenerator:
         """The predicted label and everything that was looked up."""

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from envs.ehr_rag.episode import EventPrediction, Lookup
-from envs.worlds.histories.story import critical
-from envs.worlds.histories.truth import Gold
+from ghar.envs.ehr_rag.episode import EventPrediction, Lookup
+from ghar.envs.worlds.histories.story import critical
+from ghar.envs.worlds.histories.truth import Gold
 from ghar.episode import Act, Episode
 from ghar.metrics.bootstrap import mean_interval
-from rewards.evidence import Found
+from ghar.rewards.evidence import Found
 
 SEARCHES = ("refine", "react")  # roles whose reply is a look-up
 

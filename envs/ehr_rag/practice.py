@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from envs.ehr_rag.context import APART
-from envs.ehr_rag.rule import RuleReader, filled, query_of
-from envs.ehr_rag.rule_fit import EventRules, fit_rules
-from envs.play import play, stage_of
-from envs.records import Records
-from envs.rollout import derive_seed
-from envs.system import Exercises, Practice, System, build
 from ghar.config import Task
+from ghar.envs.ehr_rag.context import APART
+from ghar.envs.ehr_rag.rule import RuleReader, filled, query_of
+from ghar.envs.ehr_rag.rule_fit import EventRules, fit_rules
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import Exercises, Practice, System, build
 from ghar.episode import Act, Completion, Episode
 
 BASE_FORMAT = 3  # raise it when the exercises change

@@ -29,7 +29,7 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
         return []
     shown_as = {name: titles.get(name, name) for name in [*names, *(summary.get("policies") or {})]}
     labels = (summary.get("task") or {}).get("labels") or []
-    html = render_section("envs.ehr_rag", "report.html", shown_as=shown_as, labels=labels, **content)
+    html = render_section("ghar.envs.ehr_rag", "report.html", shown_as=shown_as, labels=labels, **content)
     return [Section("Events looked up", html)]
 
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from envs.ehr_rag.context import Shown
-from envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
-from envs.ehr_rag.ether import EventPassage
-from envs.ehr_rag.gold import by_step, recall_numbers, recalls
-from envs.system import Variant
+from ghar.envs.ehr_rag.context import Shown
+from ghar.envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
+from ghar.envs.ehr_rag.ether import EventPassage
+from ghar.envs.ehr_rag.gold import by_step, recall_numbers, recalls
+from ghar.envs.system import Variant
 from ghar.episode import Act, Episode
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from envs.ehr_rag.context import APART, VALUES, Shown, brief_row
-from envs.ehr_rag.event_replies import MOST_WORDS
-from envs.ehr_rag.rule_fit import EventRules, links_of
+from ghar.envs.ehr_rag.context import APART, VALUES, Shown, brief_row
+from ghar.envs.ehr_rag.event_replies import MOST_WORDS
+from ghar.envs.ehr_rag.rule_fit import EventRules, links_of
 from ghar.episode import Act, Completion
 
 ARGUED, BRIEFLY = 5, 2  # features an argument names, and those of a brief one

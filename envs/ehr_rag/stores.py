@@ -8,13 +8,13 @@ from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 
-from envs.ehr_rag.code_vectors import fit_code_vectors
-from envs.ehr_rag.episode import EventCase, Method
-from envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, View
-from envs.ehr_rag.settings import Settings
-from envs.records import Records
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.visits import EHRSHOT
+from ghar.envs.ehr_rag.code_vectors import fit_code_vectors
+from ghar.envs.ehr_rag.episode import EventCase, Method
+from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, View
+from ghar.envs.ehr_rag.settings import Settings
+from ghar.envs.records import Records
 from ghar.episode import Evidence, Retrieve
 from ghar.retrieval.encoders import Encoder, load_encoder
 from ghar.retrieval.event_build import build_event_store

@@ -11,26 +11,26 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, get_args
 
-from envs.ehr_rag.baselines import LINEAR, Regressions
-from envs.ehr_rag.cases import EventCases, event_cases
-from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
-from envs.ehr_rag.ether import EtherSpec
-from envs.ehr_rag.gold import found_ceiling, gains
-from envs.ehr_rag.practice import practice
-from envs.ehr_rag.rows import Row, event_row, variant_numbers
-from envs.ehr_rag.rule import RuleReader
-from envs.ehr_rag.rule_fit import fit_rules
-from envs.ehr_rag.settings import Settings
-from envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
-from envs.records import Records
-from envs.system import WORDS, Reader, System, Variant
-from envs.worlds.histories.truth import LongTruth
 from ghar.config import Config
+from ghar.envs.ehr_rag.baselines import LINEAR, Regressions
+from ghar.envs.ehr_rag.cases import EventCases, event_cases
+from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
+from ghar.envs.ehr_rag.ether import EtherSpec
+from ghar.envs.ehr_rag.gold import found_ceiling, gains
+from ghar.envs.ehr_rag.practice import practice
+from ghar.envs.ehr_rag.rows import Row, event_row, variant_numbers
+from ghar.envs.ehr_rag.rule import RuleReader
+from ghar.envs.ehr_rag.rule_fit import fit_rules
+from ghar.envs.ehr_rag.settings import Settings
+from ghar.envs.ehr_rag.stores import EventLookups, Stores, clock_for, open_stores
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Reader, System, Variant
+from ghar.envs.worlds.histories.truth import LongTruth
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator
 from ghar.llm.policy import Policy
-from rewards.compose import EpisodeReward
-from rewards.evidence import score_evidence
-from rewards.outcome import score_outcome
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.evidence import score_evidence
+from ghar.rewards.outcome import score_outcome
 
 METHODS: tuple[Method, ...] = get_args(Method)
 TITLES: Mapping[Method, str] = {

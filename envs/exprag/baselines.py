@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.exprag.dischargeqa import Question, letters
 from ghar.data.sections import sentences
+from ghar.envs.exprag.dischargeqa import Question, letters
 from ghar.episode import Act, Completion
 from ghar.retrieval.reports import Query
 from ghar.retrieval.sparse import words

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from envs.exprag.dischargeqa import Question
-from envs.exprag.report_corpus import RankReports, ReportCorpus
-from envs.exprag.rule import HALF, listed_share
 from ghar.data.sections import split_sections
+from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.report_corpus import RankReports, ReportCorpus
+from ghar.envs.exprag.rule import HALF, listed_share
 from ghar.episode import Evidence, Passage
 from ghar.progress import track
 from ghar.retrieval.reports import allowed_stays

@@ -10,12 +10,12 @@ from zlib import crc32
 
 import numpy as np
 
-from envs.exprag.report_corpus import Ranker
-from envs.exprag.report_texts import rank_by_text, text_scores
-from envs.exprag.settings import Settings
 from ghar.config import Config
 from ghar.data.cohort import Visit
 from ghar.data.readers.notes import Notes
+from ghar.envs.exprag.report_corpus import Ranker
+from ghar.envs.exprag.report_texts import rank_by_text, text_scores
+from ghar.envs.exprag.settings import Settings
 from ghar.retrieval.encoders import Encoder, load_encoder
 from ghar.retrieval.experience import Finder, make_finder
 from ghar.retrieval.matching import dense, tfidf

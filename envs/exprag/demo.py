@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
-from envs.exprag.corpus import rank_by_codes
-from envs.exprag.dischargeqa import build_questions
-from envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
-from envs.exprag.report_build import index_reports, queries_of
-from envs.exprag.report_corpus import ReportCorpus
-from envs.scene import Scene
-from envs.worlds.severity.notes import write_notes
 from ghar.data.readers.notes import read_notes
 from ghar.disk import cache_of
+from ghar.envs.demo import ETA, PATIENTS, WORDS, demo_cohort
+from ghar.envs.exprag.corpus import rank_by_codes
+from ghar.envs.exprag.dischargeqa import build_questions
+from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
+from ghar.envs.exprag.report_build import index_reports, queries_of
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.scene import Scene
+from ghar.envs.worlds.severity.notes import write_notes
 from ghar.retrieval.experience import make_finder
 from ghar.retrieval.matching import tfidf
 from ghar.retrieval.reports import weights

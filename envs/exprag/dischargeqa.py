@@ -27,14 +27,14 @@ from typing import Literal
 
 import polars as pl
 
-from envs.exprag import discharge_items
-from envs.exprag.discharge_items import POINTS, same, styled
-from envs.exprag.options import LETTERS
 from ghar.data.cohort import Cohort
 from ghar.data.headings import HEAD
 from ghar.data.readers.notes import Notes
 from ghar.data.sections import PHASES, Own, Section, background, split_sections, unknown_headings
 from ghar.data.visit_codes import KIND_NAMES, kinds_of
+from ghar.envs.exprag import discharge_items
+from ghar.envs.exprag.discharge_items import POINTS, same, styled
+from ghar.envs.exprag.options import LETTERS
 from ghar.errors import BadInput
 from ghar.progress import track
 

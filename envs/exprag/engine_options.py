@@ -21,11 +21,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from envs.exprag.discharge_items import essence, same, styled
-from envs.exprag.dischargeqa import LONGEST, SETS, Question
-from envs.exprag.options import LETTERS
 from ghar.config import Config
 from ghar.data.sections import sentences
+from ghar.envs.exprag.discharge_items import essence, same, styled
+from ghar.envs.exprag.dischargeqa import LONGEST, SETS, Question
+from ghar.envs.exprag.options import LETTERS
 from ghar.llm.asking import Question as Asked
 from ghar.llm.asking import Unreadable, ask
 from ghar.llm.engine import Engine
@@ -58,7 +58,7 @@ def rewritten(
     engine: Engine, store: Path, questions: Sequence[Question], seed: int
 ) -> tuple[list[Question], dict[str, int]]:
     """The same with an engine that is there already. store: of its answers; seed: of the order of options."""
-    template = load_prompts("envs.exprag", "full", ("options",))["options"]
+    template = load_prompts("ghar.envs.exprag", "full", ("options",))["options"]
     asked = [
         Asked(
             question.sample_id,

@@ -12,19 +12,19 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from envs.exprag.discharge_items import BULLET
-from envs.exprag.dischargeqa import ASKED, Question
-from envs.exprag.flare import Pieces, flare
-from envs.exprag.options import LETTERS, parse_options
-from envs.exprag.report_corpus import FindExcerpts, RankReports
-from envs.exprag.reward import score_options
-from envs.rollout import Corpus
-from envs.scene import Scene
-from envs.system import Variant
 from ghar.data.sections import sentences
+from ghar.envs.exprag.discharge_items import BULLET
+from ghar.envs.exprag.dischargeqa import ASKED, Question
+from ghar.envs.exprag.flare import Pieces, flare
+from ghar.envs.exprag.options import LETTERS, parse_options
+from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
+from ghar.envs.exprag.reward import score_options
+from ghar.envs.rollout import Corpus
+from ghar.envs.scene import Scene
+from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Step, as_text
 from ghar.llm.prompts import load_prompts
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 ROLES = ("predict", "answer")
 NOTHING = "(none)"
@@ -52,7 +52,7 @@ class ExpragEpisodes:
     def __init__(self, spec: ExpragSpec, pieces: Pieces | None = None):
         self.spec = spec
         self.pieces = pieces
-        self.templates = load_prompts("envs.exprag", spec.prompts, ROLES)
+        self.templates = load_prompts("ghar.envs.exprag", spec.prompts, ROLES)
 
     def episode(self, question: Question) -> EpisodeGenerator:
         """Returns the chosen options; its one step holds which stays were ranked and what their reports said."""

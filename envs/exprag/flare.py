@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from envs.exprag.report_corpus import FindExcerpts
 from ghar.data.sections import sentences
+from ghar.envs.exprag.report_corpus import FindExcerpts
 from ghar.episode import Act, Completion, Evidence, Reply
 from ghar.errors import BadInput
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay
-from envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.data.cohort import Task
+from ghar.envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay
+from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Step
 from ghar.llm.parsing import parse_label
 from ghar.llm.prompts import load_prompts
@@ -41,7 +41,7 @@ class LabelEpisodes:
 
     def __init__(self, spec: ExpragSpec):
         self.spec = spec
-        self.template = load_prompts("envs.exprag", spec.prompts, ("label",))["label"]
+        self.template = load_prompts("ghar.envs.exprag", spec.prompts, ("label",))["label"]
 
     def episode(self, case: LabelCase) -> EpisodeGenerator:
         """Returns the label; its one step holds which stays were ranked and what their reports said."""

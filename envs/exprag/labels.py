@@ -20,27 +20,27 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
-from envs.exprag.episode import play_exprag
-from envs.exprag.label_episode import LABEL_ROLES, LabelCase, LabelEpisodes
-from envs.exprag.report_corpus import ReportCorpus
-from envs.exprag.rows import label_row
-from envs.exprag.rule import MajorityOfOutcomes
-from envs.exprag.settings import Settings
-from envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
-from envs.records import Records
-from envs.system import WORDS, Reader, System
 from ghar.data.cohort import Sample, Task
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.subsets import known_by, micros
 from ghar.data.views.reports import stay_reports
 from ghar.data.views.visits import visit_lists
+from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
+from ghar.envs.exprag.episode import play_exprag
+from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelCase, LabelEpisodes
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.exprag.rows import label_row
+from ghar.envs.exprag.rule import MajorityOfOutcomes
+from ghar.envs.exprag.settings import Settings
+from ghar.envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Reader, System
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.retrieval.reports import KINDS, Query, ReportIndex, build_reports, entries_of
-from rewards.compose import EpisodeReward
-from rewards.outcome import score_outcome
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
 
 
 def build_labels(records: Records, settings: Settings) -> System[LabelCase]:

@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.exprag.dischargeqa import ASKED, Question
-from envs.exprag.episode import ExpragEpisodes, common_pieces, own_pieces, play_exprag
-from envs.exprag.report_corpus import RankReports
-from envs.exprag.rule import MajorityOfExperiences
-from envs.play import Stage, play
-from envs.rollout import derive_seed
-from envs.system import Exercises, Practice, Variant
 from ghar.config import Config
 from ghar.data.sections import sentences
+from ghar.envs.exprag.dischargeqa import ASKED, Question
+from ghar.envs.exprag.episode import ExpragEpisodes, common_pieces, own_pieces, play_exprag
+from ghar.envs.exprag.report_corpus import RankReports
+from ghar.envs.exprag.rule import MajorityOfExperiences
+from ghar.envs.play import Stage, play
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import Exercises, Practice, Variant
 from ghar.episode import Evidence, Passage, Retrieve
 
 FORMAT = 7  # raise it when the exercises change

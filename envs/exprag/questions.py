@@ -11,23 +11,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from envs.exprag.baselines import Fitted, OfStay, Usual, of_option
-from envs.exprag.ceilings import experience_ceilings
-from envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
-from envs.exprag.dischargeqa import ASKED, Kind, Question, build_questions, letters, said_already
-from envs.exprag.engine_options import options_by_engine
-from envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
-from envs.exprag.flare import token_pieces
-from envs.exprag.numbers import compare_questions, question_summary
-from envs.exprag.practice import practice
-from envs.exprag.rankers import RankerStudy
-from envs.exprag.report_build import index_reports, queries_of
-from envs.exprag.report_corpus import ReportCorpus
-from envs.exprag.reward import score_options
-from envs.exprag.rows import question_row
-from envs.exprag.rule import MajorityOfExperiences
-from envs.exprag.settings import Settings
-from envs.exprag.variants import (
+from ghar.config import Config
+from ghar.data.cohort import Task
+from ghar.data.readers.notes import Notes
+from ghar.data.tasks.splits import Splits, split_by_patient
+from ghar.envs.exprag.baselines import Fitted, OfStay, Usual, of_option
+from ghar.envs.exprag.ceilings import experience_ceilings
+from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
+from ghar.envs.exprag.dischargeqa import ASKED, Kind, Question, build_questions, letters, said_already
+from ghar.envs.exprag.engine_options import options_by_engine
+from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
+from ghar.envs.exprag.flare import token_pieces
+from ghar.envs.exprag.numbers import compare_questions, question_summary
+from ghar.envs.exprag.practice import practice
+from ghar.envs.exprag.rankers import RankerStudy
+from ghar.envs.exprag.report_build import index_reports, queries_of
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.exprag.reward import score_options
+from ghar.envs.exprag.rows import question_row
+from ghar.envs.exprag.rule import MajorityOfExperiences
+from ghar.envs.exprag.settings import Settings
+from ghar.envs.exprag.variants import (
     LISTED_QUESTIONS,
     MAIN,
     PAIRS,
@@ -37,16 +41,12 @@ from envs.exprag.variants import (
     spec_of,
     variants,
 )
-from envs.records import Records
-from envs.system import WORDS, Reader, System, Variant
-from ghar.config import Config
-from ghar.data.cohort import Task
-from ghar.data.readers.notes import Notes
-from ghar.data.tasks.splits import Splits, split_by_patient
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Reader, System, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.retrieval.encoders import Encoder
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 PREFIX = "dischargeqa_"
 Rows = Sequence[Mapping[str, Any]]

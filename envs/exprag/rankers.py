@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from envs.exprag.agreement import agreement
-from envs.exprag.dischargeqa import Question
-from envs.exprag.options import parse_scores
-from envs.exprag.report_corpus import ReportCorpus
-from envs.exprag.report_texts import text_scores
-from envs.rollout import derive_seed
 from ghar.config import Config
 from ghar.data.cohort import Visit
+from ghar.envs.exprag.agreement import agreement
+from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.options import parse_scores
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.exprag.report_texts import text_scores
+from ghar.envs.rollout import derive_seed
 from ghar.episode import Act
 from ghar.llm.policy import Policy
 from ghar.llm.prompts import load_prompts
@@ -45,7 +45,7 @@ class RankerStudy:
 
 
 def judge_rankers(study: RankerStudy, judge: Policy) -> dict[str, Any]:
-    """{"rankers": see `envs.exprag.agreement.agreement`, "pairs": judged, "unreadable": replies without three numbers}.
+    """{"rankers": see `agreement.agreement`, "pairs": judged, "unreadable": replies without three numbers}.
 
     A pair that the judge says nothing readable of is left out.
     """
@@ -89,7 +89,7 @@ def sample_candidates(study: RankerStudy, question: Question) -> np.ndarray:
 
 
 def _ask(study: RankerStudy, judge: Policy, question: Question, rows: np.ndarray) -> list[float | None]:
-    template = load_prompts("envs.exprag", study.config.env.prompts, ("judge",))["judge"]
+    template = load_prompts("ghar.envs.exprag", study.config.env.prompts, ("judge",))["judge"]
     first = _in_words(study, question.visit_id)
     stays = [int(study.corpus.index.visit_id[row]) for row in rows]
     acts = [

@@ -22,7 +22,7 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
     if content is None:
         return []
     shown_as = {name: titles.get(name, name) for name in names}
-    html = render_section("envs.exprag", "report.html", shown_as=shown_as, **content)
+    html = render_section("ghar.envs.exprag", "report.html", shown_as=shown_as, **content)
     return [Section("Experience", html)]
 
 

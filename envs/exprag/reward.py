@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from envs.exprag.numbers import set_scores
+from ghar.envs.exprag.numbers import set_scores
 from ghar.episode import Episode
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 
 def score_options(episode: Episode, answer: int, eta: float) -> EpisodeReward:

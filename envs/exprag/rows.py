@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from envs.exprag.dischargeqa import Question
-from envs.exprag.label_episode import LabelCase
-from envs.exprag.numbers import set_scores
-from envs.exprag.options import LETTERS
-from envs.exprag.report_corpus import RankReports
-from envs.exprag.rule import listed_share, outcome_shares
-from envs.system import Variant
+from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.label_episode import LabelCase
+from ghar.envs.exprag.numbers import set_scores
+from ghar.envs.exprag.options import LETTERS
+from ghar.envs.exprag.report_corpus import RankReports
+from ghar.envs.exprag.rule import listed_share, outcome_shares
+from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, Evidence
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.exprag.baselines import in_words
-from envs.exprag.discharge_items import essence
-from envs.exprag.dischargeqa import ASKED, Question
-from envs.exprag.episode import own_pieces
 from ghar.data.sections import HEAD, sentences, split_sections
+from ghar.envs.exprag.baselines import in_words
+from ghar.envs.exprag.discharge_items import essence
+from ghar.envs.exprag.dischargeqa import ASKED, Question
+from ghar.envs.exprag.episode import own_pieces
 from ghar.episode import Act, Completion, Evidence
 from ghar.retrieval.reports import DECIMALS
 

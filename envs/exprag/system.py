@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from envs.exprag.labels import build_labels
-from envs.exprag.questions import PREFIX, build_question_system
-from envs.exprag.settings import Settings
-from envs.records import Records
-from envs.system import System
+from ghar.envs.exprag.labels import build_labels
+from ghar.envs.exprag.questions import PREFIX, build_question_system
+from ghar.envs.exprag.settings import Settings
+from ghar.envs.records import Records
+from ghar.envs.system import System
 
 
 def build(records: Records, settings: Settings) -> System:

@@ -18,11 +18,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from envs.exprag.episode import ExpragSpec, play_exprag
-from envs.exprag.settings import Settings
-from envs.rollout import Corpus, Job, rollout
-from envs.system import Variant
 from ghar.config import Config
+from ghar.envs.exprag.episode import ExpragSpec, play_exprag
+from ghar.envs.exprag.settings import Settings
+from ghar.envs.rollout import Corpus, Job, rollout
+from ghar.envs.system import Variant
 from ghar.episode import Act
 from ghar.llm.policy import Policy
 

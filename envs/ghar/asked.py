@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from envs.ghar.episode import Partition
-from envs.worlds.severity.world import World
+from ghar.envs.ghar.episode import Partition
+from ghar.envs.worlds.severity.world import World
 from ghar.episode import Step
 from ghar.metrics.bootstrap import ratio_interval
 from ghar.metrics.rows import patients_of

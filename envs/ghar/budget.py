@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from envs.case import Case
-from envs.ghar.settings import Settings
-from envs.records import Records
-from envs.worlds.severity.budget import accuracy_at, budget_curve
-from envs.worlds.severity.ceilings import TASKS
+from ghar.envs.case import Case
+from ghar.envs.ghar.settings import Settings
+from ghar.envs.records import Records
+from ghar.envs.worlds.severity.budget import accuracy_at, budget_curve
+from ghar.envs.worlds.severity.ceilings import TASKS
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from envs.case import Case
-from envs.ghar.episode import GharEpisodes, first_words, room_of_summary
-from envs.rollout import Corpus
-from envs.worlds.grades import RELATIONS
-from envs.worlds.severity.ceilings import knowing, rare_numbers
-from envs.worlds.severity.graph import DISPLAY, TARGET
-from envs.worlds.severity.source_ceilings import source_ceilings
-from envs.worlds.severity.world import World, ceilings, truth_of
+from ghar.envs.case import Case
+from ghar.envs.ghar.episode import GharEpisodes, first_words, room_of_summary
+from ghar.envs.rollout import Corpus
+from ghar.envs.worlds.grades import RELATIONS
+from ghar.envs.worlds.severity.ceilings import knowing, rare_numbers
+from ghar.envs.worlds.severity.graph import DISPLAY, TARGET
+from ghar.envs.worlds.severity.source_ceilings import source_ceilings
+from ghar.envs.worlds.severity.world import World, ceilings, truth_of
 from ghar.episode import Evidence, Retrieve
 from ghar.kg.metapaths import MetaPath
 
@@ -56,7 +56,7 @@ def ghar_ceilings(
 
     seen: visits whose labels a learner was trained on, and whose reports may be shown. In a world of further sources
     also those of every subset of sources, as "training+graph". The ablations' are left out where the partitions are
-    not the graph's meta-paths. Raises BadInput as `envs.worlds.severity.world.ceilings` does.
+    not the graph's meta-paths. Raises BadInput as `ghar.envs.worlds.severity.world.ceilings` does.
     """
     ids = [case.visit_id for case in cases]
     found = ceilings(world.root, ids, task, seen=seen)

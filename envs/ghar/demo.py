@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
-from envs.case import Case, build_cases
-from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
-from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec
-from envs.ghar.knowledge import exact_knowledge
-from envs.ghar.teacher import Knowledge
-from envs.rollout import Corpus
-from envs.scene import Scene
-from envs.system import words
 from ghar.data.tasks.stays import make_samples
 from ghar.disk import cache_of
+from ghar.envs.case import Case, build_cases
+from ghar.envs.demo import ETA, PATIENTS, WORDS, demo_cohort
+from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec
+from ghar.envs.ghar.knowledge import exact_knowledge
+from ghar.envs.ghar.teacher import Knowledge
+from ghar.envs.rollout import Corpus
+from ghar.envs.scene import Scene
+from ghar.envs.system import words
 from ghar.episode import Episode
 from ghar.kg.linking import link_codes
 from ghar.kg.metapaths import metapaths
 from ghar.kg.primekg import open_primekg
 from ghar.retrieval.build import build_retriever
-from rewards.compose import EpisodeReward, RewardSpec, score_episode
+from ghar.rewards.compose import EpisodeReward, RewardSpec, score_episode
 
 SPEC = GharSpec("compact", rewrites=3, max_iterations=4, max_paths=3, top_n=2, ablation="none")
 REWARDS = RewardSpec(ETA, 0.2, 3, "range", "sound", "shared", SPEC.max_iterations, SPEC.max_paths)

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from envs.case import Case
-from envs.system import Variant
+from ghar.envs.case import Case
+from ghar.envs.system import Variant
 from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve, RetrieveFor, Step, as_text
 from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 from ghar.llm.prompts import load_prompts
@@ -71,7 +71,7 @@ class GharEpisodes(Generic[P]):
         self.whom = whom
         self.metapaths = tuple(metapaths)
         self.personal = any(isinstance(part, Part) for part in self.metapaths)
-        self.templates = load_prompts("envs.ghar", spec.prompts, ROLES)
+        self.templates = load_prompts("ghar.envs.ghar", spec.prompts, ROLES)
         self._menu = "\n".join(f"{path.index} {path.text}" for path in self.metapaths)
 
     def episode(self, case: Case) -> EpisodeGenerator:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from envs.case import NOT_SHOWN, Case
-from envs.records import Records
+from ghar.envs.case import NOT_SHOWN, Case
+from ghar.envs.records import Records
 from ghar.episode import Act, Reply, Step
 from ghar.kg.names import plain
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs.case import Case
-from envs.ghar.episode import GharEpisodes
-from envs.system import Pairs
 from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
+from ghar.envs.ghar.episode import GharEpisodes
+from ghar.envs.system import Pairs
 from ghar.episode import Act, EpisodeGenerator
 
 STAGE = "label_sft"  # the weights' name

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from envs.ghar.knowledge import NO_ERROR
-from envs.ghar.teacher import Knowledge, ScriptedTeacher, believed, finding, grades_in, hop, open_topics
-from envs.scene import Paused, Scene
-from envs.views.games import only_waiting, within
-from envs.views.spaces import Allowed, masked
-from envs.worlds.severity.graph import TARGET
+from ghar.envs.ghar.knowledge import NO_ERROR
+from ghar.envs.ghar.teacher import Knowledge, ScriptedTeacher, believed, finding, grades_in, hop, open_topics
+from ghar.envs.scene import Paused, Scene
+from ghar.envs.views.games import only_waiting, within
+from ghar.envs.views.spaces import Allowed, masked
+from ghar.envs.worlds.severity.graph import TARGET
 from ghar.episode import Act, Completion, Evidence, Passage, Retrieve
 from ghar.llm.policy import Policy
 from ghar.retrieval.partition import merge

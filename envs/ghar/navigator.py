@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.ghar.navigation import CLUES, DECISIONS, FIRST, PASSAGES, PHASES, QUANTITIES, Chart
+from ghar.envs.ghar.navigation import CLUES, DECISIONS, FIRST, PASSAGES, PHASES, QUANTITIES, Chart
 from ghar.episode import Act, Completion
 from ghar.kg.metapaths import MetaPath
 from ghar.llm.policy import Policy

@@ -19,19 +19,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from envs.case import NOT_SHOWN, build_cases, topics_of
-from envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
-from envs.ghar.knowledge import RELATIONS, label_rule, topic_of
-from envs.ghar.teacher import TOLD, Habits, Knowledge, ScriptedTeacher
-from envs.play import Stage, play
-from envs.real_patients import is_real, refuse
-from envs.records import Records
-from envs.rollout import Corpus, derive_seed
-from envs.system import Exercises, Practice, Variant, words
-from envs.worlds.grades import follows, mean_labels, pointer_codes, with_pointers
-from envs.worlds.severity import story
-from envs.worlds.severity.vocabulary import tail_words
 from ghar.data.cohort import Sample, Visit
+from ghar.envs.case import NOT_SHOWN, build_cases, topics_of
+from ghar.envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
+from ghar.envs.ghar.knowledge import RELATIONS, label_rule, topic_of
+from ghar.envs.ghar.teacher import TOLD, Habits, Knowledge, ScriptedTeacher
+from ghar.envs.play import Stage, play
+from ghar.envs.real_patients import is_real, refuse
+from ghar.envs.records import Records
+from ghar.envs.rollout import Corpus, derive_seed
+from ghar.envs.system import Exercises, Practice, Variant, words
+from ghar.envs.worlds.grades import follows, mean_labels, pointer_codes, with_pointers
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.vocabulary import tail_words
 from ghar.episode import Episode, Evidence, Passage, Retrieve, RetrieveFor
 from ghar.kg.graph import KnowledgeGraph
 

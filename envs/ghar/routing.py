@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from envs.case import Case
-from envs.ghar.asked import source_of
-from envs.ghar.episode import GharEpisodes, Groups, Partition
-from envs.play import play, stage_of
-from envs.system import System, Variant
 from ghar.config import Config
+from ghar.envs.case import Case
+from ghar.envs.ghar.asked import source_of
+from ghar.envs.ghar.episode import GharEpisodes, Groups, Partition
+from ghar.envs.play import play, stage_of
+from ghar.envs.system import System, Variant
 from ghar.episode import Episode
 
 ASKING = ("everyone", "router")  # variants that stand beside the trained agent

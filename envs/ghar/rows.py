@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs.case import Case
-from envs.ghar.asked import AskedSources
-from envs.ghar.grounding import Names, queries, ungrounded
-from envs.system import Variant
+from ghar.envs.case import Case
+from ghar.envs.ghar.asked import AskedSources
+from ghar.envs.ghar.grounding import Names, queries, ungrounded
+from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, Reply, Step
 from ghar.metrics.bootstrap import ratio_interval
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of
-from rewards.compose import WRITING
+from ghar.rewards.compose import WRITING
 
 RATES = {"ungrounded": "sub_queries", "repeated_ids": "ids"}  # a share of what
 

@@ -9,35 +9,35 @@ from typing import Any
 
 import polars as pl
 
-from envs.case import Case
-from envs.ghar.asked import AskedSources, needed_sources, source_of
-from envs.ghar.budget import budget_summary
-from envs.ghar.ceilings import ghar_ceilings
-from envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, play_ghar
-from envs.ghar.grounding import Names, counted, names_of
-from envs.ghar.knowledge import NO_ERROR, exact_knowledge
-from envs.ghar.label_only import STAGE, Direct, label_pairs
-from envs.ghar.navigation import Chart, Words, navigation
-from envs.ghar.navigator import Navigator, rules
-from envs.ghar.practice import MISLED, TEACHER, practice, teacher_knowledge
-from envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
-from envs.ghar.rows import Rows
-from envs.ghar.settings import Settings
-from envs.ghar.teacher import ScriptedTeacher
-from envs.over_graph import CutCases
-from envs.real_patients import is_real, without_rules
-from envs.records import Records
-from envs.rollout import Corpus
-from envs.scene import Scene
-from envs.sources import lacking, open_sources
-from envs.system import WORDS, Decisions, Shaping, System, Variant
-from envs.worlds.grades import pointers
-from envs.worlds.severity.world import World
 from ghar.config import Config
+from ghar.envs.case import Case
+from ghar.envs.ghar.asked import AskedSources, needed_sources, source_of
+from ghar.envs.ghar.budget import budget_summary
+from ghar.envs.ghar.ceilings import ghar_ceilings
+from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, play_ghar
+from ghar.envs.ghar.grounding import Names, counted, names_of
+from ghar.envs.ghar.knowledge import NO_ERROR, exact_knowledge
+from ghar.envs.ghar.label_only import STAGE, Direct, label_pairs
+from ghar.envs.ghar.navigation import Chart, Words, navigation
+from ghar.envs.ghar.navigator import Navigator, rules
+from ghar.envs.ghar.practice import MISLED, TEACHER, practice, teacher_knowledge
+from ghar.envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
+from ghar.envs.ghar.rows import Rows
+from ghar.envs.ghar.settings import Settings
+from ghar.envs.ghar.teacher import ScriptedTeacher
+from ghar.envs.over_graph import CutCases
+from ghar.envs.real_patients import is_real, without_rules
+from ghar.envs.records import Records
+from ghar.envs.rollout import Corpus
+from ghar.envs.scene import Scene
+from ghar.envs.sources import lacking, open_sources
+from ghar.envs.system import WORDS, Decisions, Shaping, System, Variant
+from ghar.envs.worlds.grades import pointers
+from ghar.envs.worlds.severity.world import World
 from ghar.episode import Episode
 from ghar.llm.policy import OppositePolicy
-from rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_episode
-from rewards.terms import balanced_weights, chain
+from ghar.rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_episode
+from ghar.rewards.terms import balanced_weights, chain
 
 ABLATIONS = ("ni", "nt", "nl", "nm")  # Table VII; NS is system.composition=separate
 FORCED = ("llm_only", "always_rag")  # the trained agent's weights, their decision to retrieve replaced

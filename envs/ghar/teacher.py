@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.case import Case
-from envs.worlds.grades import Knowledge, finding, grade_in, grades_in, hop, targets_in
-from envs.worlds.severity.graph import DISPLAY, TARGET
+from ghar.envs.case import Case
+from ghar.envs.worlds.grades import Knowledge, finding, grade_in, grades_in, hop, targets_in
+from ghar.envs.worlds.severity.graph import DISPLAY, TARGET
 from ghar.episode import Act, Completion, Evidence, Step
 from ghar.kg.names import plain
 from ghar.retrieval import own_past

@@ -17,12 +17,12 @@ from threading import Lock
 from typing import Any, Literal, cast
 from weakref import ref
 
-from envs.graphwalker.pool import Walkers
-from envs.graphwalker.selectors.drive import Scorer, drive
-from envs.graphwalker.selectors.prompt import END, example_text
-from envs.graphwalker.selectors.protocol import Name, Patient, Pool, Query, Selection
-from envs.graphwalker.selectors.scorer import EngineScorer
-from envs.system import Variant
+from ghar.envs.graphwalker.pool import Walkers
+from ghar.envs.graphwalker.selectors.drive import Scorer, drive
+from ghar.envs.graphwalker.selectors.prompt import END, example_text
+from ghar.envs.graphwalker.selectors.protocol import Name, Patient, Pool, Query, Selection
+from ghar.envs.graphwalker.selectors.scorer import EngineScorer
+from ghar.envs.system import Variant
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.engine import Engine, can_score
@@ -195,7 +195,7 @@ class Silent:
 
 def choose(pool: Pool, queries: Sequence[Query], scorer: Scorer, in_flight: int) -> list[Selection]:
     """Play the selector that the pool names for all queries, at most `in_flight` at once."""
-    module = importlib.import_module(f"envs.graphwalker.selectors.{pool.selector.name}")
+    module = importlib.import_module(f"ghar.envs.graphwalker.selectors.{pool.selector.name}")
     [shared] = drive([partial(module.prepare, pool)], scorer, 1)
     with progress(len(queries), f"Select by {pool.selector.name}") as advance:
         starts = [partial(module.select, pool, shared, query) for query in queries]
@@ -233,7 +233,7 @@ def _check(pool: Pool, query: Query, selection: Selection) -> None:
 
 
 def _without_insides(selector: Name, engine: Engine) -> str | None:
-    from envs.graphwalker.selectors import inside  # torch
+    from ghar.envs.graphwalker.selectors import inside  # torch
 
     try:
         inside.model_of(engine)

@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.encoders.embeddings import embed_texts
-from envs.graphwalker.pool import Material, dense, everyone
-from envs.graphwalker.question_files import LETTERS, Question, read_parts, read_questions
-from envs.graphwalker.selectors.prompt import Prompt, question_head
-from envs.graphwalker.selectors.protocol import Patient
-from envs.graphwalker.settings import Settings
-from envs.graphwalker.texts import text_scores
-from envs.graphwalker.visits import WITHOUT_SERIES, no_looks, text_vectors
-from envs.records import Records
-from envs.system import Reader
 from ghar.data.cohort import Task
 from ghar.data.readers.source import origin
 from ghar.data.tasks.splits import Splits, split_stratified
+from ghar.envs.graphwalker.encoders.embeddings import embed_texts
+from ghar.envs.graphwalker.pool import Material, dense, everyone
+from ghar.envs.graphwalker.question_files import LETTERS, Question, read_parts, read_questions
+from ghar.envs.graphwalker.selectors.prompt import Prompt, question_head
+from ghar.envs.graphwalker.selectors.protocol import Patient
+from ghar.envs.graphwalker.settings import Settings
+from ghar.envs.graphwalker.texts import text_scores
+from ghar.envs.graphwalker.visits import WITHOUT_SERIES, no_looks, text_vectors
+from ghar.envs.records import Records
+from ghar.envs.system import Reader
 from ghar.errors import BadInput
 
 MEDQA, ASKED = "medqa", "Which answer is right?"

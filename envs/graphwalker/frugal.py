@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from envs.graphwalker.selection import AGENTS, STOP, MeasureSets, WalkCase
-from envs.graphwalker.selection_game import SPEC, WalkPlay, demo_walks
-from envs.graphwalker.selectors.protocol import Shots
-from envs.graphwalker.selectors.search import DIGITS, gain_of
-from envs.scene import Paused, Scene
-from envs.views.spaces import Allowed, masked
+from ghar.envs.graphwalker.selection import AGENTS, STOP, MeasureSets, WalkCase
+from ghar.envs.graphwalker.selection_game import SPEC, WalkPlay, demo_walks
+from ghar.envs.graphwalker.selectors.protocol import Shots
+from ghar.envs.graphwalker.selectors.search import DIGITS, gain_of
+from ghar.envs.scene import Paused, Scene
+from ghar.envs.views.spaces import Allowed, masked
 from ghar.episode import Act, Episode, EpisodeGenerator, Parsed, Prediction, Reply
 from ghar.errors import BadInput
 from ghar.llm.prompts import load_prompts
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 KNOWN, NEW = 6, 10  # candidates that the numbers show
 ABOUT = ("picked", "left", "looked", "waiting", "earned")  # of the walk
@@ -90,7 +90,7 @@ class FrugalEpisodes:
 
     def episode(self, case: WalkCase) -> EpisodeGenerator:
         """The chosen examples; a reply that is no candidate ends the walk as "stop" does."""
-        template = load_prompts("envs.graphwalker", "walk", ("look",))["look"]
+        template = load_prompts("ghar.envs.graphwalker", "walk", ("look",))["look"]
         walk, gains = Walk(dict.fromkeys(int(row) for row in case.anchors)), []
         start = yield MeasureSets(case.sample_id, None, 1, sets=((),))
         start = round(start.passages[0].score, DIGITS)

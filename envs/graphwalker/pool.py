@@ -11,11 +11,13 @@ from typing import Any, Generic
 
 import numpy as np
 
-from envs.graphwalker.encoders.embeddings import Embeddings, embed_texts
-from envs.graphwalker.selectors.cohorts import Method
-from envs.graphwalker.selectors.graph import PatientGraph, build_graph
-from envs.graphwalker.selectors.prompt import Prompt, make_prompt
-from envs.graphwalker.selectors.protocol import (
+from ghar.data.cohort import Task
+from ghar.data.tasks.splits import S, Splits
+from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed_texts
+from ghar.envs.graphwalker.selectors.cohorts import Method
+from ghar.envs.graphwalker.selectors.graph import PatientGraph, build_graph
+from ghar.envs.graphwalker.selectors.prompt import Prompt, make_prompt
+from ghar.envs.graphwalker.selectors.protocol import (
     Effort,
     Name,
     Patient,
@@ -26,10 +28,8 @@ from envs.graphwalker.selectors.protocol import (
     check_pool,
     fingerprint,
 )
-from envs.graphwalker.settings import Settings
-from envs.system import Practice, Reader
-from ghar.data.cohort import Task
-from ghar.data.tasks.splits import S, Splits
+from ghar.envs.graphwalker.settings import Settings
+from ghar.envs.system import Practice, Reader
 
 # variant -> clustering; Leiden otherwise
 METHODS: Mapping[str, Method] = {"louvain": "louvain", "released": "released"}

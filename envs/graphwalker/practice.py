@@ -23,13 +23,13 @@ from functools import partial
 
 import numpy as np
 
-from envs.graphwalker.episode import compare_prompt, compared_prompt, comparison
-from envs.graphwalker.react import AGENT
-from envs.graphwalker.selectors.prompt import asked_text, example_text
-from envs.graphwalker.selectors.rare_items import RARE, items_in, items_of
-from envs.rollout import derive_seed
-from envs.system import Exercises, Practice
 from ghar.data.cohort import Sample, Visit
+from ghar.envs.graphwalker.episode import compare_prompt, compared_prompt, comparison
+from ghar.envs.graphwalker.react import AGENT
+from ghar.envs.graphwalker.selectors.prompt import asked_text, example_text
+from ghar.envs.graphwalker.selectors.rare_items import RARE, items_in, items_of
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import Exercises, Practice
 from ghar.episode import Act, Completion, Episode, Prediction, Record, Reply
 from ghar.progress import track
 

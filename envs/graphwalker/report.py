@@ -1,6 +1,6 @@
 """GraphWalker's part of the report: who was chosen for whom, what each pick gained, what it cost, one walk.
 
-"selection" in summary.json (`envs.graphwalker.rows`): variant, selector, k, cost {name: number}, clinical {metric:
+"selection" in summary.json (`ghar.envs.graphwalker.rows`): variant, selector, k, cost {name: number}, clinical {metric:
 [value, mean, deviation]}, rows [{sample_id, label, prediction, scored, shots: [{sample_id, label, gain or null}]}],
 walk (null, or {"sample_id", "svg"}).
 """
@@ -40,4 +40,4 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
         for name, (value, mean, deviation) in content["clinical"].items()
     ]
     shown = {**content, "clinical": clinical, "rows": content["rows"][:SHOWN], "all": len(content["rows"])}
-    return [Section("Demonstrations", render_section("envs.graphwalker", "report.html", **shown))]
+    return [Section("Demonstrations", render_section("ghar.envs.graphwalker", "report.html", **shown))]

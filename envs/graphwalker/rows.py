@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
-from envs.graphwalker.corpus import Examples
-from envs.graphwalker.episode import WalkerCase
-from envs.graphwalker.pool import Material
-from envs.graphwalker.rule import shares
-from envs.graphwalker.selectors.graph import PatientGraph
-from envs.system import Variant
+from ghar.envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
+from ghar.envs.graphwalker.corpus import Examples
+from ghar.envs.graphwalker.episode import WalkerCase
+from ghar.envs.graphwalker.pool import Material
+from ghar.envs.graphwalker.rule import shares
+from ghar.envs.graphwalker.selectors.graph import PatientGraph
+from ghar.envs.system import Variant
 from ghar.episode import Episode
 
 Row = Mapping[str, Any]

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from envs.graphwalker.corpus import Examples
-from envs.graphwalker.episode import NOTHING, comparison
-from envs.graphwalker.selectors.rare_items import RARE, items_in, items_of
+from ghar.envs.graphwalker.corpus import Examples
+from ghar.envs.graphwalker.episode import NOTHING, comparison
+from ghar.envs.graphwalker.selectors.rare_items import RARE, items_in, items_of
 from ghar.episode import Act, Completion
 
 THOUGHT = "The earlier patients tell."
@@ -25,7 +25,7 @@ class MajorityOfExamples:
 @dataclass(frozen=True)
 class RarestShared:
     """The same, where an example weighs e to the power of the weight of the rarest item that it shares with the
-    patient, over its place in the prompt. weights: of items (`envs.graphwalker.selectors.rare_items`).
+    patient, over its place in the prompt. weights: of items (`ghar.envs.graphwalker.selectors.rare_items`).
 
     Its comparison names the shared items that at most `RARE` of the weighed records have.
     """

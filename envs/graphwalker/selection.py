@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.graphwalker import anchors
-from envs.graphwalker.selectors.protocol import Entropy, Patient, Pool, Query, Selection, Shots, Step, cosines
-from envs.graphwalker.selectors.scorer import EngineScorer
-from envs.graphwalker.selectors.search import DIGITS, gain_of
-from envs.rollout import Corpus
-from envs.scene import Scene
 from ghar.arrays import unit_rows
+from ghar.envs.graphwalker.selectors.graphwalker import anchors
+from ghar.envs.graphwalker.selectors.protocol import Entropy, Patient, Pool, Query, Selection, Shots, Step, cosines
+from ghar.envs.graphwalker.selectors.scorer import EngineScorer
+from ghar.envs.graphwalker.selectors.search import DIGITS, gain_of
+from ghar.envs.rollout import Corpus
+from ghar.envs.scene import Scene
 from ghar.episode import (
     Act,
     Completion,
@@ -37,7 +37,7 @@ from ghar.episode import (
     Retrieve,
 )
 from ghar.llm.prompts import load_prompts
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 AGENTS, ROLES = ("selector",), ("pick",)
 STOP = "stop"
@@ -86,7 +86,7 @@ class WalkEpisodes:
 
     def __init__(self, spec: WalkSpec):
         self.spec = spec
-        self.template = load_prompts("envs.graphwalker", "walk", ROLES)["pick"]
+        self.template = load_prompts("ghar.envs.graphwalker", "walk", ROLES)["pick"]
 
     def episode(self, case: WalkCase) -> EpisodeGenerator:
         """The chosen examples; a reply that is no candidate ends the walk as "stop" does."""
@@ -200,7 +200,7 @@ def _evidence(request: Retrieve, values: Sequence[float]) -> Evidence:
 
 
 def walk_case(pool: Pool, query: Query) -> WalkCase:
-    """The walk of a real patient: anchors and neighbours as `envs.graphwalker.selectors.graphwalker` has them."""
+    """The walk of a real patient: anchors and neighbours as `ghar.envs.graphwalker.selectors.graphwalker` has them."""
     graph = pool.graph
     assert graph is not None
 

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 from gymnasium import spaces
 
-from envs.graphwalker.selection import AGENTS, ScoredByFunction, WalkCase, WalkEpisodes, WalkSpec, walk_scene
-from envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, random_graph
-from envs.graphwalker.selectors.protocol import Shots, cosines
-from envs.scene import Paused, Scene
-from envs.views.games import only_waiting, within
-from envs.views.spaces import Allowed, masked
 from ghar.arrays import unit_rows
+from ghar.envs.graphwalker.selection import AGENTS, ScoredByFunction, WalkCase, WalkEpisodes, WalkSpec, walk_scene
+from ghar.envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, random_graph
+from ghar.envs.graphwalker.selectors.protocol import Shots, cosines
+from ghar.envs.scene import Paused, Scene
+from ghar.envs.views.games import only_waiting, within
+from ghar.envs.views.spaces import Allowed, masked
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
 

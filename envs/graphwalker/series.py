@@ -11,15 +11,6 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 import polars as pl
 
-from envs.graphwalker.encoders.embeddings import Embeddings, embed
-from envs.graphwalker.encoders.embeddings import Name as EncoderName
-from envs.graphwalker.pool import Material, dense
-from envs.graphwalker.selectors.prompt import Prompt, head_text, name_of, table
-from envs.graphwalker.selectors.protocol import Name, Patient
-from envs.graphwalker.series_text import number
-from envs.graphwalker.settings import Settings
-from envs.records import AUDITED, LEAKAGES, Records
-from envs.system import Reader
 from ghar.data.audit import as_plain, exposure
 from ghar.data.cohort import Cohort, Task
 from ghar.data.tasks.samples import TimeSeriesSample
@@ -27,9 +18,18 @@ from ghar.data.tasks.series import SeriesTask, series_samples
 from ghar.data.tasks.splits import split_stratified
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import drawn
+from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed
+from ghar.envs.graphwalker.encoders.embeddings import Name as EncoderName
+from ghar.envs.graphwalker.pool import Material, dense
+from ghar.envs.graphwalker.selectors.prompt import Prompt, head_text, name_of, table
+from ghar.envs.graphwalker.selectors.protocol import Name, Patient
+from ghar.envs.graphwalker.series_text import number
+from ghar.envs.graphwalker.settings import Settings
+from ghar.envs.records import AUDITED, LEAKAGES, Records
+from ghar.envs.system import Reader
 
 if TYPE_CHECKING:
-    from envs.graphwalker.encoders.train import Training
+    from ghar.envs.graphwalker.encoders.train import Training
 
 PREFIX = "series_"
 

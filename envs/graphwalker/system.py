@@ -6,27 +6,27 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any, cast
 
-from envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
-from envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, SelectorSpec, WalkerCase, prompt_text
-from envs.graphwalker.exams import MEDQA, Exam, exams_material
-from envs.graphwalker.numbers import ClinicalNumbers
-from envs.graphwalker.pool import Material, Walkers, cut_to, everyone
-from envs.graphwalker.react import AGENT
-from envs.graphwalker.rows import SelectionRows
-from envs.graphwalker.rule import MajorityOfExamples, RarestShared
-from envs.graphwalker.selectors.protocol import Name
-from envs.graphwalker.selectors.rare_items import rarity
-from envs.graphwalker.series import PREFIX, series_material
-from envs.graphwalker.settings import Settings
-from envs.graphwalker.visits import visits_material
-from envs.records import Records
-from envs.system import WORDS, Pairs, Reader, System, Variant
 from ghar.config import Config
 from ghar.data.tasks.splits import Splits
+from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
+from ghar.envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, SelectorSpec, WalkerCase, prompt_text
+from ghar.envs.graphwalker.exams import MEDQA, Exam, exams_material
+from ghar.envs.graphwalker.numbers import ClinicalNumbers
+from ghar.envs.graphwalker.pool import Material, Walkers, cut_to, everyone
+from ghar.envs.graphwalker.react import AGENT
+from ghar.envs.graphwalker.rows import SelectionRows
+from ghar.envs.graphwalker.rule import MajorityOfExamples, RarestShared
+from ghar.envs.graphwalker.selectors.protocol import Name
+from ghar.envs.graphwalker.selectors.rare_items import rarity
+from ghar.envs.graphwalker.series import PREFIX, series_material
+from ghar.envs.graphwalker.settings import Settings
+from ghar.envs.graphwalker.visits import visits_material
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Pairs, Reader, System, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
-from rewards.compose import EpisodeReward
-from rewards.outcome import score_outcome
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
 
 NAME, MAIN, RULE, ALIKE = "graphwalker", "graphwalker", "majority", "rarest_shared"
 SUPERVISED, EPOCHS = "supervised", 10  # the paper's SFT: of labels, without examples; validation keeps the best epoch
@@ -130,7 +130,7 @@ def counts(material: Material[Any], without: int) -> dict[str, int]:
 def examples(
     system: System[WalkerCase], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
 ) -> dict[str, str]:
-    """Sample id -> its examples as text with their outcomes, "" for none, for `envs.upstream.with_demonstrations`.
+    """Sample id -> its examples as text with their outcomes, "" for none, for `ghar.envs.upstream.with_demonstrations`.
 
     system: this one, `read_by` whoever reads the prompts. BadInput for a selector that this reader does not allow.
     """

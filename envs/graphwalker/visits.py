@@ -9,18 +9,18 @@ from typing import Any, get_args
 
 import numpy as np
 
-from envs.graphwalker.encoders.embeddings import Embeddings, embed_texts
-from envs.graphwalker.pool import Material, dense, everyone
-from envs.graphwalker.practice import practice
-from envs.graphwalker.selectors.prompt import Prompt, visits_head
-from envs.graphwalker.selectors.protocol import Name, Patient
-from envs.graphwalker.settings import Settings
-from envs.records import Records
-from envs.system import Reader
 from ghar.config import Env
 from ghar.data.cohort import Sample
 from ghar.data.tasks.subsets import known_by, micros
 from ghar.data.views.visits import TextView, visit_list, visit_lists
+from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed_texts
+from ghar.envs.graphwalker.pool import Material, dense, everyone
+from ghar.envs.graphwalker.practice import practice
+from ghar.envs.graphwalker.selectors.prompt import Prompt, visits_head
+from ghar.envs.graphwalker.selectors.protocol import Name, Patient
+from ghar.envs.graphwalker.settings import Settings
+from ghar.envs.records import Records
+from ghar.envs.system import Reader
 
 WITHOUT_SERIES: tuple[Name, ...] = tuple(name for name in get_args(Name) if name != "time_series")
 

@@ -18,24 +18,24 @@ from typing import Any
 
 import numpy as np
 
-from envs.kare.graph.abstracts import Abstracts, read_abstracts
-from envs.kare.graph.build import ConstructSpec, construct
-from envs.kare.graph.clusters import THRESHOLDS, Clusters, cluster, rewrite
-from envs.kare.graph.communities import Communities, detect
-from envs.kare.graph.concepts import ConceptSets, concept_sets
-from envs.kare.graph.scripted import scripted_extractor
-from envs.kare.graph.scripted_summaries import reply as scripted_summary
-from envs.kare.graph.summaries import summarise
-from envs.kare.graph.themes import Theme, theme_of
-from envs.kare.graph.triples import SOURCES, ConceptGraphs
-from envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
-from envs.kare.retrieval.community_index import FORMAT as INDEX_FORMAT
-from envs.kare.retrieval.community_index import CommunityIndex, build_index
-from envs.kare.retrieval.patient_graph import ConceptNodes, concept_nodes
-from envs.kare.settings import Settings, sizes
-from envs.records import Records
 from ghar.config import Config
 from ghar.data.visit_codes import kinds_of
+from ghar.envs.kare.graph.abstracts import Abstracts, read_abstracts
+from ghar.envs.kare.graph.build import ConstructSpec, construct
+from ghar.envs.kare.graph.clusters import THRESHOLDS, Clusters, cluster, rewrite
+from ghar.envs.kare.graph.communities import Communities, detect
+from ghar.envs.kare.graph.concepts import ConceptSets, concept_sets
+from ghar.envs.kare.graph.scripted import scripted_extractor
+from ghar.envs.kare.graph.scripted_summaries import reply as scripted_summary
+from ghar.envs.kare.graph.summaries import summarise
+from ghar.envs.kare.graph.themes import Theme, theme_of
+from ghar.envs.kare.graph.triples import SOURCES, ConceptGraphs
+from ghar.envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
+from ghar.envs.kare.retrieval.community_index import FORMAT as INDEX_FORMAT
+from ghar.envs.kare.retrieval.community_index import CommunityIndex, build_index
+from ghar.envs.kare.retrieval.patient_graph import ConceptNodes, concept_nodes
+from ghar.envs.kare.settings import Settings, sizes
+from ghar.envs.records import Records
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.paths import path_graph_of
@@ -130,7 +130,7 @@ def abstracts_of(records: Records, own: Settings) -> Abstracts | None:
         return read_abstracts(Path(own.abstracts), cache)
     if records.world is None:
         return None
-    from envs.worlds.severity.abstracts import write_abstracts  # only where patients are generated
+    from ghar.envs.worlds.severity.abstracts import write_abstracts  # only where patients are generated
 
     folder = records.world.root.with_name(f"{records.world.root.name}-abstracts")
     write_abstracts(records.world.root, folder)

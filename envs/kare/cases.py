@@ -12,15 +12,15 @@ from itertools import groupby
 
 import numpy as np
 
-from envs.case import topics_of
-from envs.kare.context import base_context
-from envs.kare.corpus import Names
-from envs.kare.episode import KareCase
-from envs.kare.retrieval.similar import SimilarPatients
 from ghar.config import Env
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.visits import TextView, visit_lists
+from ghar.envs.case import topics_of
+from ghar.envs.kare.context import base_context
+from ghar.envs.kare.corpus import Names
+from ghar.envs.kare.episode import KareCase
+from ghar.envs.kare.retrieval.similar import SimilarPatients
 from ghar.retrieval.encoders import Encoder
 
 ASKED = 256  # patients whose contexts are encoded together

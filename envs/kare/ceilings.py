@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from envs.kare.episode import KareCase
-from envs.worlds.grades import Knowledge, reading_of
-from envs.worlds.severity import story
+from ghar.envs.kare.episode import KareCase
+from ghar.envs.worlds.grades import Knowledge, reading_of
+from ghar.envs.worlds.severity import story
 
 
 def law_of(task: str) -> np.ndarray | None:

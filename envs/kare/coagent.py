@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.kare.episode import NOTHING, KareCase, KarePrediction
 from ghar.data.cohort import Task
+from ghar.envs.kare.episode import NOTHING, KareCase, KarePrediction
 from ghar.episode import Episode
 from ghar.llm.asking import LONGEST, Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
@@ -131,7 +131,7 @@ class _Critic:
 
     def __init__(self, engine: Engine, task: Task, store: Path, seed: int, name: str):
         self.engine, self.task, self.store, self.seed, self.name = engine, task, store, seed, name
-        self.templates = load_prompts("envs.kare", "coagent", ROLES)
+        self.templates = load_prompts("ghar.envs.kare", "coagent", ROLES)
         self.failed: dict[str, str] = {}
         self.cost = Cost()
 

@@ -12,15 +12,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-from envs.kare.graph.abstracts import Abstracts
-from envs.kare.graph.triples import concept_name
-from envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
-from envs.kare.retrieval.community_corpus import CommunityCorpus
-from envs.kare.retrieval.community_index import CommunityIndex
-from envs.kare.retrieval.dgra import DgraSettings, Term
-from envs.kare.retrieval.patient_graph import ConceptNodes, PatientGraph, patient_graph
-from envs.kare.settings import Settings
 from ghar.data.cohort import Visit
+from ghar.envs.kare.graph.abstracts import Abstracts
+from ghar.envs.kare.graph.triples import concept_name
+from ghar.envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
+from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus
+from ghar.envs.kare.retrieval.community_index import CommunityIndex
+from ghar.envs.kare.retrieval.dgra import DgraSettings, Term
+from ghar.envs.kare.retrieval.patient_graph import ConceptNodes, PatientGraph, patient_graph
+from ghar.envs.kare.settings import Settings
 from ghar.episode import Evidence, Retrieve
 
 

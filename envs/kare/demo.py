@@ -11,26 +11,26 @@ from functools import cache
 
 import numpy as np
 
-from envs.case import topics_of
-from envs.demo import ETA, PATIENTS, WORDS, demo_cohort
-from envs.kare.corpus import Names
-from envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
-from envs.kare.graph.clusters import Clusters
-from envs.kare.graph.communities import detect
-from envs.kare.graph.scripted_summaries import reply
-from envs.kare.graph.summaries import summarise
-from envs.kare.graph.themes import READMISSION
-from envs.kare.graph.triples import ConceptGraphs, Triple, concept_name, make_triple, union
-from envs.kare.retrieval.community_corpus import CommunityCorpus, SelectCommunities
-from envs.kare.retrieval.community_index import build_index
-from envs.kare.retrieval.dgra import PAPER
-from envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
-from envs.scene import Scene
-from envs.system import words
 from ghar.data.cohort import Sample
 from ghar.data.tasks.next_visit import next_visit_samples
 from ghar.data.views.visits import visit_lists
 from ghar.disk import cache_of
+from ghar.envs.case import topics_of
+from ghar.envs.demo import ETA, PATIENTS, WORDS, demo_cohort
+from ghar.envs.kare.corpus import Names
+from ghar.envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
+from ghar.envs.kare.graph.clusters import Clusters
+from ghar.envs.kare.graph.communities import detect
+from ghar.envs.kare.graph.scripted_summaries import reply
+from ghar.envs.kare.graph.summaries import summarise
+from ghar.envs.kare.graph.themes import READMISSION
+from ghar.envs.kare.graph.triples import ConceptGraphs, Triple, concept_name, make_triple, union
+from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus, SelectCommunities
+from ghar.envs.kare.retrieval.community_index import build_index
+from ghar.envs.kare.retrieval.dgra import PAPER
+from ghar.envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
+from ghar.envs.scene import Scene
+from ghar.envs.system import words
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import link_codes
 from ghar.kg.primekg import open_primekg

@@ -17,15 +17,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from envs.rollout import Corpus
-from envs.scene import Scene
 from ghar.data.cohort import Task
+from ghar.envs.rollout import Corpus
+from ghar.envs.scene import Scene
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Retrieve, Step, as_text
 from ghar.llm.answer_line import MOST, last_answer, small
 from ghar.llm.parsing import parse_label
 from ghar.llm.prompts import load_prompts
-from rewards.compose import EpisodeReward
-from rewards.outcome import score_outcome
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
 
 Prompts = Literal["full", "compact"]
 Reasoning = Literal["none", "beside", "within"]
@@ -156,11 +156,11 @@ PROMPT_OF = {"reason": reason_prompt, "predict": label_prompt, "both": both_prom
 
 def reply_tokens(role: str, prompts: Prompts) -> int:
     """How long a reply may be."""
-    return load_prompts("envs.kare", prompts, ("context", *ROLES))[role].max_tokens
+    return load_prompts("ghar.envs.kare", prompts, ("context", *ROLES))[role].max_tokens
 
 
 def _prompt(role: str, case: KareCase, knowledge: str, prompts: Prompts, advice: str) -> str:
-    templates = load_prompts("envs.kare", prompts, ("context", *ROLES))
+    templates = load_prompts("ghar.envs.kare", prompts, ("context", *ROLES))
     labels = ", ".join(case.task.labels)
     context = templates["context"].render(
         question=case.task.question,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envs.kare.episode import NOTHING, KareCase
+from ghar.envs.kare.episode import NOTHING, KareCase
 from ghar.llm.asking import LONGEST, Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
@@ -115,7 +115,7 @@ def write_chains(
 
 def expert_prompt(case: KareCase, knowledge: str, considerations: str) -> str:
     """What the expert is asked: the inputs and the output contract of Figure 16, in our words."""
-    return load_prompts("envs.kare", "expert", ("chain",))["chain"].render(
+    return load_prompts("ghar.envs.kare", "expert", ("chain",))["chain"].render(
         question=case.task.question,
         labels=", ".join(case.task.labels),
         considerations=considerations,
@@ -128,7 +128,7 @@ def expert_prompt(case: KareCase, knowledge: str, considerations: str) -> str:
 
 def reply_limit() -> int:
     """Tokens of a reply (4,096; Appendix D.3)."""
-    return load_prompts("envs.kare", "expert", ("chain",))["chain"].max_tokens
+    return load_prompts("ghar.envs.kare", "expert", ("chain",))["chain"].max_tokens
 
 
 def read_chain(reply: str) -> Chain:

@@ -8,17 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envs.kare.coagent import CoagentSpec, Guidelines, learn_guidelines
-from envs.kare.episode import KareCase
-from envs.kare.graph.considerations import considerations_of
-from envs.kare.methods import Player, method_of
-from envs.kare.scripted_critic import reply as scripted_critic
-from envs.kare.settings import Settings
-from envs.play import Stage, play
-from envs.records import Records
-from envs.rollout import Corpus
-from envs.system import Variant
 from ghar.data.tasks.splits import Splits
+from ghar.envs.kare.coagent import CoagentSpec, Guidelines, learn_guidelines
+from ghar.envs.kare.episode import KareCase
+from ghar.envs.kare.graph.considerations import considerations_of
+from ghar.envs.kare.methods import Player, method_of
+from ghar.envs.kare.scripted_critic import reply as scripted_critic
+from ghar.envs.kare.settings import Settings
+from ghar.envs.play import Stage, play
+from ghar.envs.records import Records
+from ghar.envs.rollout import Corpus
+from ghar.envs.system import Variant
 from ghar.episode import Episode
 from ghar.llm.engines import engine_key, named_engine
 from ghar.llm.policy import Policy

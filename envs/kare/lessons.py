@@ -18,25 +18,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from envs.kare.episode import KareCase, Prompts, both_prompt, join_both, knowledge_text, label_prompt, reason_prompt
-from envs.kare.expert_chains import Chain, Chains, write_chains
-from envs.kare.graph.considerations import considerations_of
-from envs.kare.methods import LooksUp, Player, look_up
-from envs.kare.rule import belief
-from envs.kare.scripted_expert import scripted_expert
-from envs.kare.settings import Settings
-from envs.real_patients import ABOUT
-from envs.records import Records
-from envs.rollout import Corpus
-from envs.system import Pairs
-from envs.worlds.grades import follows
 from ghar.data.tasks.splits import Splits
+from ghar.envs.kare.episode import (
+    KareCase,
+    Prompts,
+    both_prompt,
+    join_both,
+    knowledge_text,
+    label_prompt,
+    reason_prompt,
+)
+from ghar.envs.kare.expert_chains import Chain, Chains, write_chains
+from ghar.envs.kare.graph.considerations import considerations_of
+from ghar.envs.kare.methods import LooksUp, Player, look_up
+from ghar.envs.kare.rule import belief
+from ghar.envs.kare.scripted_expert import scripted_expert
+from ghar.envs.kare.settings import Settings
+from ghar.envs.real_patients import ABOUT
+from ghar.envs.records import Records
+from ghar.envs.rollout import Corpus
+from ghar.envs.system import Pairs
+from ghar.envs.worlds.grades import follows
 from ghar.episode import Retrieve
 from ghar.llm.engines import engine_key, named_engine
 from ghar.progress import track
 
 Tasks = Literal["multitask", "multitask_weighted", "two_in_one", "label_only"]
-Lesson: TypeAlias = "tuple[str, str, tuple[str, ...], float]"  # of envs.system.Pairs
+Lesson: TypeAlias = "tuple[str, str, tuple[str, ...], float]"  # of ghar.envs.system.Pairs
 LOOKED_UP = 64  # patients at once
 
 

@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from envs.kare.corpus import SearchAbstracts
-from envs.kare.episode import KareCase, KareEpisodes, KareSpec, Prompts, Reasoning
-from envs.kare.retrieval.community_corpus import SelectCommunities
-from envs.kare.settings import Settings
-from envs.system import Variant
+from ghar.envs.kare.corpus import SearchAbstracts
+from ghar.envs.kare.episode import KareCase, KareEpisodes, KareSpec, Prompts, Reasoning
+from ghar.envs.kare.retrieval.community_corpus import SelectCommunities
+from ghar.envs.kare.settings import Settings
+from ghar.envs.system import Variant
 from ghar.episode import EpisodeGenerator, Retrieve
 
 LooksUp = Literal["communities", "abstracts", "nothing"]

@@ -21,24 +21,24 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from envs.case import NOT_SHOWN
-from envs.kare.cases import UNCUT
-from envs.kare.corpus import KareCorpus, Names, equations
-from envs.kare.episode import KareCase, join_both
-from envs.kare.expert_chains import expert_prompt, read_chain
-from envs.kare.methods import Method, Player, look_up
-from envs.kare.retrieval.community_corpus import SelectCommunities
-from envs.kare.rule import Belief, belief
-from envs.kare.scripted_expert import scripted_expert
-from envs.kare.settings import Settings
-from envs.play import Stage, play
-from envs.records import Records
-from envs.rollout import derive_seed
-from envs.system import Exercises, Practice, Variant, words
-from envs.worlds.grades import reading_of
-from envs.worlds.severity import story
-from envs.worlds.severity.vocabulary import tail_words
-from envs.worlds.severity.world import World
+from ghar.envs.case import NOT_SHOWN
+from ghar.envs.kare.cases import UNCUT
+from ghar.envs.kare.corpus import KareCorpus, Names, equations
+from ghar.envs.kare.episode import KareCase, join_both
+from ghar.envs.kare.expert_chains import expert_prompt, read_chain
+from ghar.envs.kare.methods import Method, Player, look_up
+from ghar.envs.kare.retrieval.community_corpus import SelectCommunities
+from ghar.envs.kare.rule import Belief, belief
+from ghar.envs.kare.scripted_expert import scripted_expert
+from ghar.envs.kare.settings import Settings
+from ghar.envs.play import Stage, play
+from ghar.envs.records import Records
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import Exercises, Practice, Variant, words
+from ghar.envs.worlds.grades import reading_of
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.vocabulary import tail_words
+from ghar.envs.worlds.severity.world import World
 from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
 
 FORMAT = 2  # raise it when the exercises change

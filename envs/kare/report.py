@@ -26,7 +26,7 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
     names = in_order(run.episode_names(), titles)
     content = _content({name: run.episodes(name) for name in names}, summary)
     shown_as = {name: titles.get(name, name) for name in [*content["errors"], *content["guidelines"], *names]}
-    html = render_section("envs.kare", "report.html", shown_as=shown_as, **content)
+    html = render_section("ghar.envs.kare", "report.html", shown_as=shown_as, **content)
     return [Section("Communities", html)]
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from envs.kare.episode import KareCase, KarePrediction
-from envs.kare.methods import method_of
-from envs.kare.retrieval.community_corpus import ChosenCommunity
-from envs.kare.retrieval.community_index import CommunityIndex
-from envs.system import Variant
+from ghar.envs.kare.episode import KareCase, KarePrediction
+from ghar.envs.kare.methods import method_of
+from ghar.envs.kare.retrieval.community_corpus import ChosenCommunity
+from ghar.envs.kare.retrieval.community_index import CommunityIndex
+from ghar.envs.system import Variant
 from ghar.episode import Episode, Passage
 from ghar.metrics.policy import policy_summary
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.case import topics_of
-from envs.kare.corpus import Names
-from envs.kare.episode import KareCase, join_both
-from envs.real_patients import refuse
-from envs.records import Records
-from envs.worlds.grades import POSITIVE_FROM, Knowledge, exact_knowledge, finding, follows, mean_labels, reading_of
+from ghar.envs.case import topics_of
+from ghar.envs.kare.corpus import Names
+from ghar.envs.kare.episode import KareCase, join_both
+from ghar.envs.real_patients import refuse
+from ghar.envs.records import Records
+from ghar.envs.worlds.grades import POSITIVE_FROM, Knowledge, exact_knowledge, finding, follows, mean_labels, reading_of
 from ghar.episode import Act, Completion
 
 LEAST = 8  # samples that a topic needs for its mean label to count

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from envs.kare.scripted_expert import topics_in
+from ghar.envs.kare.scripted_expert import topics_in
 
 CASE = re.compile(r"^Record:\n(.*?)\nReasoning: .*?\nWhat happened: (.*)$", re.MULTILINE | re.DOTALL)
 POINT = re.compile(r"^\d+\. (.+)$", re.MULTILINE)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from envs.worlds.grades import Knowledge, Reading, finding, hop, reading_of
+from ghar.envs.worlds.grades import Knowledge, Reading, finding, hop, reading_of
 
 SECTION = re.compile(r"(?m)^# (.+)$")
 
 
 def scripted_expert(knowledge: Knowledge, threshold: int | None) -> Callable[[str], str]:
-    """Replies to `envs.kare.expert_chains.expert_prompt`.
+    """Replies to `ghar.envs.kare.expert_chains.expert_prompt`.
 
     threshold: highest grade from which the second of two labels is the more probable; None where labels are grades.
     """

@@ -15,33 +15,33 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from envs.kare.build import KareGraph, abstracts_of, build_communities
-from envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
-from envs.kare.ceilings import kare_ceilings, law_of
-from envs.kare.coagent import Guidelines, advise
-from envs.kare.corpus import KareCorpus, Names, PatientGraphs, equations
-from envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
-from envs.kare.graph.considerations import considerations_of
-from envs.kare.graph.themes import theme_of
-from envs.kare.learner import Learner
-from envs.kare.lessons import School, look_up_all
-from envs.kare.methods import LABELS, LISTED, RULE, TUNED_RAG, LooksUp, Player, look_up, variants_of
-from envs.kare.practice import practice
-from envs.kare.retrieval.community_corpus import CommunityCorpus
-from envs.kare.retrieval.community_index import partitions
-from envs.kare.rows import Rows
-from envs.kare.rule import belief, rule_of
-from envs.kare.settings import Settings, contradictions, sizes
-from envs.real_patients import is_real, without_rules
-from envs.records import Records
-from envs.system import WORDS, Pairs, Practice, Reader, System, words
-from envs.worlds.grades import follows
+from ghar.envs.kare.build import KareGraph, abstracts_of, build_communities
+from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
+from ghar.envs.kare.ceilings import kare_ceilings, law_of
+from ghar.envs.kare.coagent import Guidelines, advise
+from ghar.envs.kare.corpus import KareCorpus, Names, PatientGraphs, equations
+from ghar.envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
+from ghar.envs.kare.graph.considerations import considerations_of
+from ghar.envs.kare.graph.themes import theme_of
+from ghar.envs.kare.learner import Learner
+from ghar.envs.kare.lessons import School, look_up_all
+from ghar.envs.kare.methods import LABELS, LISTED, RULE, TUNED_RAG, LooksUp, Player, look_up, variants_of
+from ghar.envs.kare.practice import practice
+from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus
+from ghar.envs.kare.retrieval.community_index import partitions
+from ghar.envs.kare.rows import Rows
+from ghar.envs.kare.rule import belief, rule_of
+from ghar.envs.kare.settings import Settings, contradictions, sizes
+from ghar.envs.real_patients import is_real, without_rules
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Pairs, Practice, Reader, System, words
+from ghar.envs.worlds.grades import follows
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.kg.umls import Umls
 from ghar.retrieval.encoders import load_encoder
-from rewards.compose import EpisodeReward
-from rewards.outcome import score_outcome
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
 
 ENCODED = 64  # texts a sentence encoder sees at once
 EXAMPLES = 50  # patients whose prompts the demo's tokenizer is made from

@@ -15,11 +15,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import InvalidAction
 
-from envs.scene import Paused, Scene
-from envs.views.spaces import Allowed, Unicode, masked
+from ghar.envs.scene import Paused, Scene
+from ghar.envs.views.spaces import Allowed, Unicode, masked
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 MAX_TEXT = 1 << 20  # characters of a prompt or reply
 HEADER = 4  # phase, choices, tokens left, tokens: what stands before the token ids of an observation

@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 from gymnasium.error import InvalidAction, ResetNeeded
 
-from envs.scene import transcript
-from envs.views.games import Game, Play, about, begin, earned, ending
-from envs.views.spaces import show
+from ghar.envs.scene import transcript
+from ghar.envs.views.games import Game, Play, about, begin, earned, ending
+from ghar.envs.views.spaces import show
 
 Illegal = Literal["raise", "penalise", "resample"]
 ILLEGAL: tuple[Illegal, ...] = ("raise", "penalise", "resample")

@@ -15,9 +15,9 @@ from gymnasium.utils import seeding
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
-from envs.scene import transcript
-from envs.views.games import Game, Play, about, begin, earned, ending
-from envs.views.spaces import show
+from ghar.envs.scene import transcript
+from ghar.envs.views.games import Game, Play, about, begin, earned, ending
+from ghar.envs.views.spaces import show
 
 
 def aec(game: Game, render_mode: str | None = None) -> OrderEnforcingWrapper:

@@ -1,6 +1,6 @@
 """TRL's environment interface: a game of texts for `GRPOTrainer(environment_factory=...)`.
 
-    game = GAMES["GHAR"]()                                     # envs.register, or TextGame(scene_of(system))
+    game = GAMES["GHAR"]()                                     # ghar.envs.register, or TextGame(scene_of(system))
     trainer = GRPOTrainer(model, args=arguments, processing_class=tokenizer, train_dataset=rows(game),
                           environment_factory=lambda: TrlEnvironment(game))
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gymnasium.error import InvalidAction
 
-from envs.views.games import TextGame, TextPlay, earned
+from ghar.envs.views.games import TextGame, TextPlay, earned
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -1,6 +1,6 @@
 """verifiers' MultiTurnEnv: a game of texts for its rollouts, evaluations and the trainers that play its environments.
 
-    game = GAMES["GHAR"]()                                     # envs.register, or TextGame(scene_of(system))
+    game = GAMES["GHAR"]()                                     # ghar.envs.register, or TextGame(scene_of(system))
     env = VerifiersEnvironment(game, cases=64)
     done = await env.generate(env.get_dataset(), client=vf.ClientConfig(api_base_url=...), model="NAME")
 
@@ -18,7 +18,7 @@ from datasets import Dataset
 from gymnasium.error import InvalidAction
 from verifiers.legacy.types import Messages, State, UserMessage
 
-from envs.views.games import TextGame, earned
+from ghar.envs.views.games import TextGame, earned
 
 ASK = "Answer each question about a patient. Where choices are given, answer with one of them and nothing else."
 ENDED = "No question is left."

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from envs.worlds.severity import story
-from envs.worlds.severity.graph import DISPLAY, QUALIFIERS, TARGET
-from envs.worlds.severity.sources import ASKS, FAILING, PAST
-from envs.worlds.severity.world import World
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.graph import DISPLAY, QUALIFIERS, TARGET
+from ghar.envs.worlds.severity.sources import ASKS, FAILING, PAST
+from ghar.envs.worlds.severity.world import World
 from ghar.kg.names import plain
 from ghar.retrieval import like_stays, own_past
 

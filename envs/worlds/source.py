@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envs.worlds.severity.charts import charted_world
-from envs.worlds.severity.world import generate_world, world_folder
 from ghar.config import Data
 from ghar.data.cohort import Cohort
 from ghar.data.readers import source
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.envs.worlds.severity.charts import charted_world
+from ghar.envs.worlds.severity.world import generate_world, world_folder
 
 
 def read_source(data: Data, *, charts: bool = True, stays: bool = True) -> Cohort:

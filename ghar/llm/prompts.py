@@ -82,7 +82,7 @@ def _at_begin(template: str) -> frozenset[str]:
 
 @cache
 def load_prompts(package: str, name: str, roles: tuple[str, ...]) -> dict[str, Template]:
-    """Templates of the set `name` by role, from the folder prompts/ of a package ("envs.kare")."""
+    """Templates of the set `name` by role, from the folder prompts/ of a package ("ghar.envs.kare")."""
     found = find_spec(package)
     assert found is not None and found.submodule_search_locations  # a package that asks for its own prompts
     folder = Path(next(iter(found.submodule_search_locations))) / "prompts" / name

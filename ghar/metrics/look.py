@@ -51,7 +51,7 @@ def in_order(variants: Iterable[str], titles: Mapping[str, str]) -> list[str]:
 
 
 def render_section(package: str, template: str, /, **content: object) -> str:
-    """HTML of a template beside the code of `package` ("envs.demo", "report.html"); values are escaped.
+    """HTML of a template beside the code of `package` ("ghar.envs.demo", "report.html"); values are escaped.
 
     Raises jinja2's UndefinedError for a name that the template uses and `content` lacks.
     """

@@ -13,9 +13,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from envs.kare.graph.abstracts import read_abstracts
-from envs.worlds.severity.abstracts import write_abstracts
-from envs.worlds.severity.world import generate_world
+from ghar.envs.kare.graph.abstracts import read_abstracts
+from ghar.envs.worlds.severity.abstracts import write_abstracts
+from ghar.envs.worlds.severity.world import generate_world
 from ghar.errors import BadInput
 
 ROWS = [

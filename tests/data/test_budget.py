@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from envs.worlds.severity.budget import (
+from ghar.envs.worlds.severity.budget import (
     KNOWN,
     LOST,
     NAMED,
@@ -30,9 +30,9 @@ from envs.worlds.severity.budget import (
     facts_of,
     items_of,
 )
-from envs.worlds.severity.ceilings import label_law
-from envs.worlds.severity.source_ceilings import source_ceilings, told_in
-from envs.worlds.severity.world import World, generate_world, truth_of
+from ghar.envs.worlds.severity.ceilings import label_law
+from ghar.envs.worlds.severity.source_ceilings import source_ceilings, told_in
+from ghar.envs.worlds.severity.world import World, generate_world, truth_of
 
 SHARE = st.sampled_from([0.0, 0.3, 1.0])
 PRICE = st.sampled_from([0.0, 0.5, 1.0, 2.0])

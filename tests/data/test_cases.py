@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.records import Records
-from envs.worlds.cases import story
-from envs.worlds.cases.story import COURSES, EXACT, Person, ceilings, draw_courses, draw_person, told_by
-from envs.worlds.cases.world import LABELS, generate_cases, load_cases
+from ghar.envs.records import Records
+from ghar.envs.worlds.cases import story
+from ghar.envs.worlds.cases.story import COURSES, EXACT, Person, ceilings, draw_courses, draw_person, told_by
+from ghar.envs.worlds.cases.world import LABELS, generate_cases, load_cases
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 
 SEEDS = st.integers(0, 10**6)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.worlds.severity import World, ceilings, generate_world, story
-from envs.worlds.severity.ceilings import TASKS, acuity_law, knowing, label_law, world_ceilings
-from envs.worlds.severity.simulate import NOBODY, draw_rare, simulate, tail_of
-from envs.worlds.severity.story import draw_severities
-from envs.worlds.severity.vocabulary import load_vocabulary
-from envs.worlds.severity.world import _truth
+from ghar.envs.worlds.severity import World, ceilings, generate_world, story
+from ghar.envs.worlds.severity.ceilings import TASKS, acuity_law, knowing, label_law, world_ceilings
+from ghar.envs.worlds.severity.simulate import NOBODY, draw_rare, simulate, tail_of
+from ghar.envs.worlds.severity.story import draw_severities
+from ghar.envs.worlds.severity.vocabulary import load_vocabulary
+from ghar.envs.worlds.severity.world import _truth
 from ghar.errors import BadInput
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from envs.worlds.severity import generate_world, load_world
-from envs.worlds.severity.charts import COLUMNS, charted_world
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.envs.worlds.severity import generate_world, load_world
+from ghar.envs.worlds.severity.charts import COLUMNS, charted_world
 from ghar.errors import BadInput
 from ghar.seal import SEAL
 

@@ -3,10 +3,10 @@
 import polars as pl
 import pytest
 
-from envs.worlds.severity import World, generate_world
 from ghar.data.cohort import Cohort
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.stays import make_samples
+from ghar.envs.worlds.severity import World, generate_world
 from ghar.kg.linking import link_codes
 from ghar.kg.primekg import read_primekg
 

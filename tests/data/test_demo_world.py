@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from envs.worlds.severity import World, generate_world, load_world, world
-from envs.worlds.severity.graph import KG_COLUMNS
-from envs.worlds.severity.story import DEATH_FROM_ACUITY, LOS_EXACT
-from envs.worlds.severity.tables import COLUMNS
-from envs.worlds.severity.vocabulary import load_vocabulary, tail_words
+from ghar.envs.worlds.severity import World, generate_world, load_world, world
+from ghar.envs.worlds.severity.graph import KG_COLUMNS
+from ghar.envs.worlds.severity.story import DEATH_FROM_ACUITY, LOS_EXACT
+from ghar.envs.worlds.severity.tables import COLUMNS
+from ghar.envs.worlds.severity.vocabulary import load_vocabulary, tail_words
 from ghar.errors import BadInput
 
 

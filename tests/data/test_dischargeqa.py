@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from envs.exprag.discharge_items import diagnoses, instructions, medications, same, styled
-from envs.exprag.dischargeqa import SHOWN, Kind, Question, build_questions, letters, said_already
-from envs.exprag.options import LETTERS
-from envs.worlds.severity.notes import write_notes
-from envs.worlds.severity.world import generate_world
 from ghar.data.cohort import Cohort
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.sections import PARTS, sentences, split_sections
+from ghar.envs.exprag.discharge_items import diagnoses, instructions, medications, same, styled
+from ghar.envs.exprag.dischargeqa import SHOWN, Kind, Question, build_questions, letters, said_already
+from ghar.envs.exprag.options import LETTERS
+from ghar.envs.worlds.severity.notes import write_notes
+from ghar.envs.worlds.severity.world import generate_world
 from ghar.errors import BadInput
 
 KINDS: tuple[Kind, ...] = ("diagnosis", "medication", "instruction")

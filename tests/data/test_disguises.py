@@ -19,13 +19,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from envs.worlds.severity.notes import write_notes
-from envs.worlds.severity.world import generate_world
 from ghar.config import Data
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.notes import read_notes
 from ghar.data.readers.source import origin
+from ghar.envs.worlds.severity.notes import write_notes
+from ghar.envs.worlds.severity.world import generate_world
 from ghar.errors import BadInput
 from ghar.provenance import GENERATED, Mark, learned_from_credentialed, signed_mark, write_mark
 from ghar.seal import SEAL, seal

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from envs.records import Records
 from ghar.data.audit import exposure
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.series import SeriesTask, series_samples
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import read_task
+from ghar.envs.records import Records
+from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
-from launch.entry import load
-from trainers.audited import by_rarity, in_words, keep_groups, section
+from ghar.trainers.audited import by_rarity, in_words, keep_groups, section
 
 
 def samples_of(cohort: Cohort, task: str, leakage: str):

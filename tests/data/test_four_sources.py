@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from envs.worlds.severity import sources, story
-from envs.worlds.severity.ceilings import FURTHER, acuity_law, label_law, rare_numbers
-from envs.worlds.severity.notes import write_notes
-from envs.worlds.severity.source_ceilings import SOURCES, known_from, source_ceilings, told_in
-from envs.worlds.severity.sources import MEASURE, POINTERS, Shares, draw_phenotypes
-from envs.worlds.severity.world import World, generate_world, world_folder
+from ghar.envs.worlds.severity import sources, story
+from ghar.envs.worlds.severity.ceilings import FURTHER, acuity_law, label_law, rare_numbers
+from ghar.envs.worlds.severity.notes import write_notes
+from ghar.envs.worlds.severity.source_ceilings import SOURCES, known_from, source_ceilings, told_in
+from ghar.envs.worlds.severity.sources import MEASURE, POINTERS, Shares, draw_phenotypes
+from ghar.envs.worlds.severity.world import World, generate_world, world_folder
 from ghar.errors import BadInput
 
 PATIENTS = 400

@@ -9,12 +9,12 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from envs.kare.graph.considerations import considerations_of
 from ghar.data.tasks.cards import card_of
 from ghar.data.tasks.label_files import label_file_card, label_file_task, located
 from ghar.data.tasks.visits import read_task, visit_samples
+from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 from tests.data.small import DAY, START, small_cohort
 from tests.data.test_tasks_visits import data_in, task_named
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from envs.worlds.severity import generate_world
 from ghar.data.readers import events, tables
 from ghar.data.readers.cache import load_cohort, save_cohort
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.stays import make_samples
+from ghar.envs.worlds.severity import generate_world
 from ghar.errors import BadInput
 
 

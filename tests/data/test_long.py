@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from envs.worlds.histories import story
-from envs.worlds.histories.truth import LongTruth, load_truth
-from envs.worlds.histories.world import EXCHANGES, INDEX, LAST, MENTIONS, generate_long
 from ghar.data.cohort import Cohort
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_labels import read_labels, read_subject_splits
+from ghar.envs.worlds.histories import story
+from ghar.envs.worlds.histories.truth import LongTruth, load_truth
+from ghar.envs.worlds.histories.world import EXCHANGES, INDEX, LAST, MENTIONS, generate_long
 from ghar.errors import BadInput
 
 PATIENTS = 60

@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from envs.exprag.discharge_items import diagnoses, instructions, medications
-from envs.worlds.severity.notes import write_notes
-from envs.worlds.severity.world import generate_world
 from ghar.data.readers.notes import read_notes
 from ghar.data.sections import split_sections
+from ghar.envs.exprag.discharge_items import diagnoses, instructions, medications
+from ghar.envs.worlds.severity.notes import write_notes
+from ghar.envs.worlds.severity.world import generate_world
 from ghar.errors import BadInput
 
 HEADER = "note_id,subject_id,hadm_id,note_type,note_seq,charttime,storetime,text"

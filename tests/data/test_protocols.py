@@ -12,7 +12,7 @@ from ghar.data.cohort import Cohort, Sample
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.visits import TaskSamples, read_task
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 
 
 def read(cohort: Cohort, *overrides: str) -> TaskSamples:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from envs.graphwalker.question_files import read_parts, read_questions
-from envs.graphwalker.texts import text_scores
+from ghar.envs.graphwalker.question_files import read_parts, read_questions
+from ghar.envs.graphwalker.texts import text_scores
 from ghar.errors import BadInput
 from ghar.plain import readable
 

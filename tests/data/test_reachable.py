@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.entry import load
+from ghar.launch.entry import load
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = "\n".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.worlds.severity.notes import write_notes
-from envs.worlds.severity.world import generate_world
 from ghar.data.headings import HEAD, HEADINGS
 from ghar.data.sections import (
     PARTS,
@@ -24,6 +22,8 @@ from ghar.data.sections import (
     sentences,
     split_sections,
 )
+from ghar.envs.worlds.severity.notes import write_notes
+from ghar.envs.worlds.severity.world import generate_world
 
 REPORT = """Name: ___
 Admission Date: 2150-01-01   Discharge Date: 2150-01-09

@@ -6,13 +6,13 @@ import json
 import polars as pl
 import pytest
 
-from envs.worlds.source import read_source
 from ghar.data.statistics import dataset_table, text
 from ghar.data.tasks import ehrshot, series
 from ghar.data.tasks.stays import make_samples
+from ghar.envs.worlds.source import read_source
 from ghar.errors import BadInput
-from launch.entry import load
-from launch.prepare_data import run as prepare_data
+from ghar.launch.entry import load
+from ghar.launch.prepare_data import run as prepare_data
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_labels_and_leaks_of_the_demo(table, mimic4_cohort):
 def test_prepare_data_on_every_source(source, request, tmp_path, monkeypatch, capsys):
     """The tables are read once for all tests; tests/launch runs the command from outside, on MIMIC-IV."""
     cohort = request.getfixturevalue(f"{source}_cohort")
-    monkeypatch.setattr("envs.worlds.source.read_source", lambda data: cohort)
+    monkeypatch.setattr("ghar.envs.worlds.source.read_source", lambda data: cohort)
     prepare_data(load([f"data={source}", "data.root=.", f"run_dir={tmp_path}"]))
     saved = json.loads((tmp_path / "dataset.json").read_text())
     assert (tmp_path / "dataset.txt").read_text() == capsys.readouterr().out

@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from envs.exprag.report_build import index_reports
-from envs.exprag.report_texts import text_scores
-from envs.worlds.severity.notes import write_notes
-from envs.worlds.severity.world import generate_world
 from ghar.data.cohort import Cohort
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import NEVER, Notes, read_notes
 from ghar.data.sections import split_sections
 from ghar.data.views.reports import PLAIN, stay_reports
+from ghar.envs.exprag.report_build import index_reports
+from ghar.envs.exprag.report_texts import text_scores
+from ghar.envs.worlds.severity.notes import write_notes
+from ghar.envs.worlds.severity.world import generate_world
 from ghar.storage import Strings
 from tests.data.small import DAY, HOUR, START, small_cohort
 

@@ -9,7 +9,7 @@ from ghar.data.audit import audit
 from ghar.data.tasks.next_visit import mimic4_sample, next_visit_samples
 from ghar.data.tasks.visits import visit_samples
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 from tests.data.small import DAY, HOUR, START, balance, small_cohort
 
 KINDS = ("ICD10CM/I509", "ICD10PCS/02100Z9", "DRUG/aspirin")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.graphwalker.series_text import time_series
-from envs.kare.context import base_context
 from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.tasks.ehrshot import ehrshot_samples
 from ghar.data.tasks.samples import EventSample, TimeSeriesSample
 from ghar.data.views.events import chunks, event_rows, event_text
+from ghar.envs.graphwalker.series_text import time_series
+from ghar.envs.kare.context import base_context
 from ghar.errors import BadInput
 from tests.data.small import DAY, HOUR, START, small_cohort
 

@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.run import WHAT
-from envs.system import settings_of
 from ghar.configure import leaf_keys
-from launch.cli import COMMANDS
-from launch.compare import LISTS
-from launch.entry import check, groups, load
-from launch.help import short
-from launch.keys import page as keys_page
-from launch.study import workshop
+from ghar.envs.system import settings_of
+from ghar.launch.cli import COMMANDS
+from ghar.launch.compare import LISTS
+from ghar.launch.entry import check, groups, load
+from ghar.launch.help import short
+from ghar.launch.keys import page as keys_page
+from ghar.launch.study import workshop
 
 ROOT = Path(__file__).resolve().parents[2]
 README, EXAMPLES = ROOT / "README.md", ROOT / "docs" / "examples"

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from envs.graphwalker.encoders.adacare import mean_so_far
-from envs.graphwalker.encoders.batches import fit_scale, make_batch
-from envs.graphwalker.encoders.concare import ConCare, decorrelation
-from envs.graphwalker.encoders.smart import EMA_START, Pretraining, Smart, draw_hidden, hide, sinusoids
-from envs.graphwalker.encoders.train import MODELS
+from ghar.envs.graphwalker.encoders.adacare import mean_so_far
+from ghar.envs.graphwalker.encoders.batches import fit_scale, make_batch
+from ghar.envs.graphwalker.encoders.concare import ConCare, decorrelation
+from ghar.envs.graphwalker.encoders.smart import EMA_START, Pretraining, Smart, draw_hidden, hide, sinusoids
+from ghar.envs.graphwalker.encoders.train import MODELS
 from ghar.errors import BadInput
 from tests.encoders.series import sample, series
 

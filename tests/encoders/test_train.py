@@ -10,17 +10,17 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from envs.graphwalker.encoders import train as training_module
-from envs.graphwalker.encoders.embeddings import Embeddings, Name, digest, embed, embed_texts
-from envs.graphwalker.encoders.train import Encoder, Neural, Training, train_encoder
-from envs.graphwalker.selectors.graph import build_graph
-from envs.worlds.severity import generate_world
-from envs.worlds.severity.charts import charted_world
 from ghar.data.cohort import Task
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.series import series_samples
 from ghar.data.tasks.splits import Splits, split_stratified
+from ghar.envs.graphwalker.encoders import train as training_module
+from ghar.envs.graphwalker.encoders.embeddings import Embeddings, Name, digest, embed, embed_texts
+from ghar.envs.graphwalker.encoders.train import Encoder, Neural, Training, train_encoder
+from ghar.envs.graphwalker.selectors.graph import build_graph
+from ghar.envs.worlds.severity import generate_world
+from ghar.envs.worlds.severity.charts import charted_world
 from ghar.errors import BadInput
 from tests.encoders.series import series
 
@@ -109,7 +109,7 @@ def test_vectors_are_computed_once(name: Name, tmp_path: Path, monkeypatch: pyte
         raise AssertionError("computed again")
 
     monkeypatch.setattr(training_module, "train_encoder", never)
-    monkeypatch.setattr("envs.graphwalker.encoders.embeddings.embed_texts", never)
+    monkeypatch.setattr("ghar.envs.graphwalker.encoders.embeddings.embed_texts", never)
     again = embed(name, TASK, parts, cache=tmp_path, training=TINY)
     assert np.array_equal(again.vectors, found.vectors) and again.sample_ids == found.sample_ids
     with pytest.raises(AssertionError, match="computed again"):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from envs.case import Case
-from envs.ghar.episode import Ablation, GharEpisodes, GharSpec
 from ghar.data.cohort import Task
+from ghar.envs.case import Case
+from ghar.envs.ghar.episode import Ablation, GharEpisodes, GharSpec
 from ghar.episode import Act, Completion, Evidence, Passage, Prediction, Reply, Retrieve
 from ghar.kg.metapaths import MetaPath
 

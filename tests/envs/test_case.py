@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from envs.case import build_cases
 from ghar.data.cohort import Sample, Task, Visit
+from ghar.envs.case import build_cases
 from ghar.errors import BadInput
 
 TASK = Task("los", "How long?", ("short", "long"))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from envs.over_graph import NodeQueries, graph_corpus
-from envs.records import Records
-from envs.system import build
+from ghar.envs.over_graph import NodeQueries, graph_corpus
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.episode import Retrieve
 from ghar.kg.names import disease_key
-from launch.entry import load
+from ghar.launch.entry import load
 from tests.envs.parts import Corpus
 
 

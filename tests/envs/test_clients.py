@@ -12,9 +12,9 @@ import pytest
 import torch
 from gymnasium.error import InvalidAction
 
-from envs.register import GAMES
+from ghar.envs.register import GAMES
 
-NAVIGATION = "envs.register:ghar/Navigation-v0"
+NAVIGATION = "ghar.envs.register:ghar/Navigation-v0"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_every_environment_in_processes_of_its_own(name: str, tmp_path: Path, mo
     """AsyncVectorEnv; texts are no arrays, so they travel by pipe (shared_memory=False)."""
     monkeypatch.chdir(tmp_path)
     made = gymnasium.make_vec(
-        f"envs.register:ghar/{name}-v0", num_envs=2, vectorization_mode="async",
+        f"ghar.envs.register:ghar/{name}-v0", num_envs=2, vectorization_mode="async",
         vector_kwargs={"shared_memory": False, "context": "spawn"},
     )  # fmt: skip
     try:

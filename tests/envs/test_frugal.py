@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium)")
 
 from benchmarks.walks import play as walked
-from envs.graphwalker.frugal import (
+from ghar.envs.graphwalker.frugal import (
     ABOUT,
     CANDIDATE,
     KNOWN,
@@ -22,13 +22,13 @@ from envs.graphwalker.frugal import (
     frugal,
     ranked,
 )
-from envs.graphwalker.selection import ScoredByFunction, WalkCase
-from envs.graphwalker.selectors.generated import play
-from envs.graphwalker.selectors.protocol import Shots
-from envs.graphwalker.selectors.search import lazy
-from envs.rollout import Job, rollout
-from envs.scene import Scene
-from envs.views.gym_view import GymView
+from ghar.envs.graphwalker.selection import ScoredByFunction, WalkCase
+from ghar.envs.graphwalker.selectors.generated import play
+from ghar.envs.graphwalker.selectors.protocol import Shots
+from ghar.envs.graphwalker.selectors.search import lazy
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.scene import Scene
+from ghar.envs.views.gym_view import GymView
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from tests.selectors.walks import links, soft_coverage

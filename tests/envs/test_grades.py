@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envs.worlds.grades import Reading, grade_in, mean_labels, reading, reading_of
+from ghar.envs.worlds.grades import Reading, grade_in, mean_labels, reading, reading_of
 
 DRUG = "tarnopi pellannib"
 BEHIND = "corlanu wenmekase associated with grade 3 course."

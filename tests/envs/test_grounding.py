@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ghar.episode import AGENTS
-from envs.ghar.grounding import Names, counted, ungrounded
-from envs.records import Records
-from envs.rollout import Job, rollout
-from envs.system import System, build
+from ghar.envs.ghar.episode import AGENTS
+from ghar.envs.ghar.grounding import Names, counted, ungrounded
+from ghar.envs.records import Records
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.system import System, build
 from ghar.episode import Act, Completion, Episode, Prediction, Reply, Step, Turn
-from launch.entry import load
-from rewards.compose import RewardSpec, score_episode
+from ghar.launch.entry import load
+from ghar.rewards.compose import RewardSpec, score_episode
+from ghar.trainers.base import base_key
+from ghar.trainers.playing import score
+from ghar.trainers.rows import summarise
 from tests.envs.parts import REPLIES, Corpus, Drawn, make_case, make_episodes
-from trainers.base import base_key
-from trainers.playing import score
-from trainers.rows import summarise
 
 NAMES = Names(frozenset({"heart failure", "heart failure with oedema", "gout", "warfarin", "vitamin k", "acute gout"}))
 WORDS = st.sampled_from("heart failure with oedema acute gout warfarin vitamin k and of stage".split())

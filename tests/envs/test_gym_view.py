@@ -11,9 +11,9 @@ pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium
 
 from gymnasium.error import Error, InvalidAction, ResetNeeded
 
-from envs.views.games import codec_of
-from envs.views.gym_view import GymView
-from envs.views.spaces import Unicode
+from ghar.envs.views.games import codec_of
+from ghar.envs.views.gym_view import GymView
+from ghar.envs.views.spaces import Unicode
 from tests.envs.views import GAMES, text_game, token_game
 from tests.running import run_python
 

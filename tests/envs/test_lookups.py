@@ -8,7 +8,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.rollout import Job, rollout
+from ghar.envs.rollout import Job, rollout
 from ghar.episode import Act, Completion, Episode, Prediction, Retrieve
 from tests.envs.parts import Corpus, Drawn, make_case, make_episodes
 from tests.envs.test_rollout import timeless

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from envs.records import Records
-from envs.system import build
 from ghar.config import Config
 from ghar.data.audit import audit
 from ghar.data.views.visits import visit_lists
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 
 pytestmark = pytest.mark.slow
 

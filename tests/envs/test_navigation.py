@@ -10,12 +10,12 @@ pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium
 
 import numpy as np
 
-from envs.ghar.knowledge import NO_ERROR, label_rule, topic_of
-from envs.ghar.navigation import CLUES, FIRST, PASSAGES, PHASES, QUANTITIES, Chart, Memory, Words
-from envs.ghar.navigator import Navigator, Rule, rules
-from envs.ghar.teacher import ScriptedTeacher
-from envs.rollout import Job, rollout
-from envs.views.gym_view import GymView
+from ghar.envs.ghar.knowledge import NO_ERROR, label_rule, topic_of
+from ghar.envs.ghar.navigation import CLUES, FIRST, PASSAGES, PHASES, QUANTITIES, Chart, Memory, Words
+from ghar.envs.ghar.navigator import Navigator, Rule, rules
+from ghar.envs.ghar.teacher import ScriptedTeacher
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.views.gym_view import GymView
 from ghar.episode import Retrieve
 from tests.envs.views import KNOWLEDGE, MENU, Graph, navigation_game, navigation_scene
 
@@ -155,7 +155,7 @@ def test_the_memory_answers_as_the_corpus_does() -> None:
 
 
 def test_the_memory_orders_as_the_retriever_does(tmp_path) -> None:
-    from envs.ghar.demo import demo_scene
+    from ghar.envs.ghar.demo import demo_scene
 
     scene, _ = demo_scene(str(tmp_path), patients=60)
     memory, rng = Memory(scene.corpus), np.random.default_rng(0)

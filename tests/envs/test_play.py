@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envs.play import lookups
-from launch.entry import load
+from ghar.envs.play import lookups
+from ghar.launch.entry import load
 
 
 def test_a_service_gets_a_call_for_each_of_its_workers():

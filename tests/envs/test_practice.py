@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from envs.case import topics_of
-from envs.ghar.knowledge import topic_of
-from envs.ghar.practice import RedrawnGrades, base_knowledge, made_up_samples, practice, teacher_knowledge
-from envs.ghar.teacher import grades_in
-from envs.records import Records
-from envs.worlds.severity import story
+from ghar.envs.case import topics_of
+from ghar.envs.ghar.knowledge import topic_of
+from ghar.envs.ghar.practice import RedrawnGrades, base_knowledge, made_up_samples, practice, teacher_knowledge
+from ghar.envs.ghar.teacher import grades_in
+from ghar.envs.records import Records
+from ghar.envs.worlds.severity import story
 from ghar.episode import Act, Evidence, Passage, Retrieve
 
 COUNT = 300

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from envs.records import Records
-from envs.system import build
-from launch.entry import load
+from ghar.envs.records import Records
+from ghar.envs.system import build
+from ghar.launch.entry import load
 
 pytestmark = pytest.mark.slow
 

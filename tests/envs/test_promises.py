@@ -1,4 +1,4 @@
-"""`envs.check`: content with every view of ours; each broken promise is found and named."""
+"""`ghar.envs.check`: content with every view of ours; each broken promise is found and named."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ pytest.importorskip("pettingzoo", reason="the views need the extra ray (gymnasiu
 
 import numpy as np
 
-import envs
-from envs.scene import Scene
-from envs.views.games import TextGame, TextPlay, TokenGame, TokenPlay
-from envs.views.gym_view import GymView
-from envs.views.pettingzoo_view import aec, parallel
+from ghar import envs
+from ghar.envs.scene import Scene
+from ghar.envs.views.games import TextGame, TextPlay, TokenGame, TokenPlay
+from ghar.envs.views.gym_view import GymView
+from ghar.envs.views.pettingzoo_view import aec, parallel
 from ghar.episode import Act, Completion, Prediction
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 from tests.envs.parts import Corpus, make_case
 from tests.envs.test_scene import no_reward, together
 from tests.envs.views import GAMES, ghar_scene_small

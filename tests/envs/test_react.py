@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from envs.graphwalker.react import ROLES, ReactCase, react
-from envs.upstream import with_examples
 from ghar.data.cohort import Task
+from ghar.envs.graphwalker.react import ROLES, ReactCase, react
+from ghar.envs.upstream import with_examples
 from ghar.episode import Act, Completion, Prediction, Reply, Retrieve, Step
 
 TASK = Task("t", "Die?", ("no", "yes"))

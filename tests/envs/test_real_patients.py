@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from envs.ghar.practice import teacher_knowledge
-from envs.ghar.teacher import Habits, ScriptedTeacher
-from envs.records import Records
-from envs.system import WORDS, build
-from envs.worlds.grades import MeanLabels
 from ghar.config import Config
+from ghar.envs.ghar.practice import teacher_knowledge
+from ghar.envs.ghar.teacher import Habits, ScriptedTeacher
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, build
+from ghar.envs.worlds.grades import MeanLabels
 from ghar.errors import BadInput
 from tests.envs.parts import make_case
 

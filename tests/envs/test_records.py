@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from envs.records import Records
-from envs.system import build
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.episode import Retrieve
 from ghar.errors import BadInput
-from launch.export_meds import run as export_meds
+from ghar.launch.export_meds import run as export_meds
 
 
 def build_from(config):

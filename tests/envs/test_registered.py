@@ -18,10 +18,10 @@ from gymnasium.error import Error, InvalidAction, ResetNeeded  # noqa: E402
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test  # noqa: E402
 
-import envs  # noqa: E402
-from envs.register import GAMES  # noqa: E402
-from envs.views.pettingzoo_view import aec, parallel  # noqa: E402
-from envs.views.spaces import Unicode  # noqa: E402
+from ghar import envs  # noqa: E402
+from ghar.envs.register import GAMES  # noqa: E402
+from ghar.envs.views.pettingzoo_view import aec, parallel  # noqa: E402
+from ghar.envs.views.spaces import Unicode  # noqa: E402
 from tests.envs.test_pettingzoo_view import EXPECTED  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def generated(demo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 def make(name: str, arguments: dict[str, Any], render_mode: str | None = None) -> Any:
-    return gymnasium.make(f"envs.register:ghar/{name}-v0", render_mode=render_mode, **arguments)
+    return gymnasium.make(f"ghar.envs.register:ghar/{name}-v0", render_mode=render_mode, **arguments)
 
 
 def test_every_system_is_registered_and_tested() -> None:
@@ -98,7 +98,7 @@ def test_it_keeps_the_promises_of_this_house(name: str, arguments: dict[str, Any
 def test_environments_side_by_side_under_one_seed(name: str, arguments: dict[str, Any]) -> None:
     def play() -> list[Any]:
         several = gymnasium.make_vec(
-            f"envs.register:ghar/{name}-v0", num_envs=3, vectorization_mode="sync", **arguments
+            f"ghar.envs.register:ghar/{name}-v0", num_envs=3, vectorization_mode="sync", **arguments
         )
         observed, _ = several.reset(seed=1)
         seen, rewards = [observed], []

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.rollout import Job, derive_seed, rollout
+from ghar.envs.rollout import Job, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, Evidence, Prediction, Reply, Retrieve
 from tests.envs.parts import Corpus, Drawn, evidence_for, make_case, make_episodes
 from tests.running import run_python
@@ -403,7 +403,7 @@ def test_one_that_keeps_hanging_ends_its_episodes_and_the_next_retrieval_works(h
 def test_a_hanging_retrieval_does_not_keep_the_process_alive():
     script = """
 import time
-from envs.rollout import Job, rollout
+from ghar.envs.rollout import Job, rollout
 from ghar.episode import Prediction, Retrieve
 
 class Hangs:

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.case import Case
-from envs.ghar.episode import GharEpisodes, Groups
-from envs.ghar.routing import EverySource, asked_rightly, by_source, fit_router
-from envs.records import Records
-from envs.system import build
+from ghar.envs.case import Case
+from ghar.envs.ghar.episode import GharEpisodes, Groups
+from ghar.envs.ghar.routing import EverySource, asked_rightly, by_source, fit_router
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.episode import Act, Completion, Episode, Prediction, RetrieveFor, Step, Turn
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.retrieval.sources import Part
-from launch.entry import load
-from rewards.compose import RewardSpec, score_episode
+from ghar.rewards.compose import RewardSpec, score_episode
+from ghar.trainers.evaluate import evaluate
 from tests.envs.parts import TASK, drive, make_case, make_episodes
-from trainers.evaluate import evaluate
 
 SOURCES = ("graph", "graph", "past", "reports")
 MENU = tuple(Part(i, f"rel_{i}", f"line {i}", source) for i, source in enumerate(SOURCES))

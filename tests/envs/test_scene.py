@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from envs.rollout import Job, rollout
-from envs.scene import Paused, Scene, transcript
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.scene import Paused, Scene, transcript
 from ghar.episode import Act, Completion, Episode, Evidence, Prediction, Retrieve
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 from tests.envs.parts import Corpus, Drawn, make_case, make_episodes
 
 EPISODES = make_episodes(iterations=3)

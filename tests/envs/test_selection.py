@@ -11,7 +11,7 @@ pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium
 
 from benchmarks.walks import best_gain
 from benchmarks.walks import play as walk
-from envs.graphwalker.selection import (
+from ghar.envs.graphwalker.selection import (
     Greedy,
     ScoredByFunction,
     ScoredByModel,
@@ -22,14 +22,14 @@ from envs.graphwalker.selection import (
     walk_case,
     walk_scene,
 )
-from envs.graphwalker.selection_game import CANDIDATE, WALK, WalkGame, demo_walks, greedy_action
-from envs.graphwalker.selectors import graphwalker
-from envs.graphwalker.selectors.drive import drive
-from envs.graphwalker.selectors.protocol import Selection, Shots
-from envs.graphwalker.selectors.search import greedy, lazy
-from envs.rollout import Job, rollout
-from envs.views.gym_view import GymView
-from envs.views.pettingzoo_view import aec
+from ghar.envs.graphwalker.selection_game import CANDIDATE, WALK, WalkGame, demo_walks, greedy_action
+from ghar.envs.graphwalker.selectors import graphwalker
+from ghar.envs.graphwalker.selectors.drive import drive
+from ghar.envs.graphwalker.selectors.protocol import Selection, Shots
+from ghar.envs.graphwalker.selectors.search import greedy, lazy
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.views.gym_view import GymView
+from ghar.envs.views.pettingzoo_view import aec
 from ghar.episode import Act, Completion, Retrieve
 from ghar.errors import BadInput
 from tests.selectors.walks import HashScorer, links, make_world, play, soft_coverage

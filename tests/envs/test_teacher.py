@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from envs.ghar.practice import MISLED, TEACHER
-from envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, believed, finding, grades_in
-from envs.kare.retrieval.community_index import CommunityPart
-from envs.worlds.severity.graph import QUALIFIERS
+from ghar.envs.ghar.practice import MISLED, TEACHER
+from ghar.envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, believed, finding, grades_in
+from ghar.envs.kare.retrieval.community_index import CommunityPart
+from ghar.envs.worlds.severity.graph import QUALIFIERS
 from ghar.episode import Act, Evidence, Passage, Step
 from ghar.kg.metapaths import MetaPath
 from ghar.retrieval import own_past

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.trivial import PAGES, trained, trivial, write_section
 from benchmarks.trivial_walks import table, walks
-from envs.trivial import largest_number, replies, trivial_decisions, trivial_policies
+from ghar.envs.trivial import largest_number, replies, trivial_decisions, trivial_policies
 from ghar.episode import Act
 from ghar.errors import BadInput
 

@@ -8,9 +8,9 @@ import pytest
 import trl
 from datasets import Dataset
 
-from envs.register import GAMES
-from envs.views.games import TextGame
-from envs.views.trl_view import TrlEnvironment, rows
+from ghar.envs.register import GAMES
+from ghar.envs.views.games import TextGame
+from ghar.envs.views.trl_view import TrlEnvironment, rows
 from ghar.llm.demo_model import build_model, build_tokenizer
 
 TEMPLATE = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"  # one whose replies TRL can read tools from

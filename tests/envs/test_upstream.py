@@ -10,18 +10,18 @@ from typing import Any, cast
 
 import pytest
 
-from envs.play import play, stage_of
-from envs.records import Records
-from envs.rollout import Job, rollout
-from envs.system import WORDS, Reader, System, Variant
-from envs.upstream import with_demonstrations, with_selected
 from ghar.data.cohort import Task
 from ghar.data.tasks.splits import Splits
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.system import WORDS, Reader, System, Variant
+from ghar.envs.upstream import with_demonstrations, with_selected
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Passage, Prediction, Retrieve, Step
 from ghar.errors import BadInput
 from ghar.llm.parsing import parse_label
-from rewards.compose import EpisodeReward
-from rewards.outcome import score_outcome
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
 
 TASK = Task("toy", "Die?", ("no", "yes"))
 EXAMPLES = {f"s{i}": f"Earlier patient:\nlike {i}\nOutcome: yes" for i in range(3)} | {"s2": ""}

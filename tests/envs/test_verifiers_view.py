@@ -14,10 +14,10 @@ import pytest
 import torch
 import verifiers as vf  # absent: this file fails, because `make test` installs it
 
-import envs.views.verifiers_view as adapter
-from envs.register import GAMES
-from envs.views.games import TextGame, TextPlay, earned
-from envs.views.verifiers_view import ENDED, VerifiersEnvironment
+import ghar.envs.views.verifiers_view as adapter
+from ghar.envs.register import GAMES
+from ghar.envs.views.games import TextGame, TextPlay, earned
+from ghar.envs.views.verifiers_view import ENDED, VerifiersEnvironment
 from ghar.llm.demo_model import build_model, build_tokenizer
 from tests.llm.api_server import chat, listening
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envs.ghar.demo import REWARDS, ghar_scene
-from envs.ghar.episode import GharEpisodes, GharSpec
-from envs.ghar.navigation import Chart, NavigationGame, navigation
-from envs.ghar.teacher import Knowledge
-from envs.scene import Scene
-from envs.views.games import TextGame, TokenGame
+from ghar.envs.ghar.demo import REWARDS, ghar_scene
+from ghar.envs.ghar.episode import GharEpisodes, GharSpec
+from ghar.envs.ghar.navigation import Chart, NavigationGame, navigation
+from ghar.envs.ghar.teacher import Knowledge
+from ghar.envs.scene import Scene
+from ghar.envs.views.games import TextGame, TokenGame
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.kg.metapaths import MetaPath
 from ghar.retrieval.partition import merge

@@ -11,27 +11,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.play import play, stage_of
-from envs.records import Records
-from envs.system import build
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.episode import Completion
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.llm.tokens import encode_choices
+from ghar.trainers.base import reader_of
+from ghar.trainers.rl.learner import Plain
+from ghar.trainers.rl.mappo import improve
+from ghar.trainers.rl.settings import MappoConfig, settings_of
+from ghar.trainers.rl.targets import prepare, sampled
+from ghar.trainers.rl.trajectory import Trajectories
+from ghar.trainers.rl.trajectory import build as trajectories_of
+from ghar.trainers.rl.workers import Order, local
+from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
+from ghar.trainers.runs.models import use_cores
+from ghar.trainers.sft.pairs import pairs_of
+from ghar.trainers.weights import make_actor
 from tests.golden.canonical import episode_text
 from tests.golden.worlds import SEED, Scene
-from trainers.base import reader_of
-from trainers.rl.learner import Plain
-from trainers.rl.mappo import improve
-from trainers.rl.settings import MappoConfig, settings_of
-from trainers.rl.targets import prepare, sampled
-from trainers.rl.trajectory import Trajectories
-from trainers.rl.trajectory import build as trajectories_of
-from trainers.rl.workers import Order, local
-from trainers.rows import reward_of, rows_of, running_of, summarise
-from trainers.runs.models import use_cores
-from trainers.sft.pairs import pairs_of
-from trainers.weights import make_actor
 
 SAMPLES = 4
 SPREAD = 0.05  # of the noise on the weights, so that policy, reference and the policy that played are three

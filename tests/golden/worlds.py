@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envs.play import play, stage_of
-from envs.records import Records
-from envs.system import WORDS, Practice, System, build
-from envs.trivial import replies, trivial_policies
 from ghar.config import Config
-from launch.entry import load
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Practice, System, build
+from ghar.envs.trivial import replies, trivial_policies
+from ghar.launch.entry import load
+from ghar.trainers.evaluate import NoOne, evaluate
 from tests.golden.canonical import as_text, cases_text, cohort_text, episode_text, report_text
-from trainers.evaluate import NoOne, evaluate
 
 Text = tuple[str, str]  # name of a sum, canonical text
 

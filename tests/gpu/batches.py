@@ -11,11 +11,11 @@ import torch
 
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.llm.demo_model import build_model, build_tokenizer
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.settings import MISMATCH_LIMIT, MappoConfig
+from ghar.trainers.rl.trajectory import Trajectories
 from tests.trainers.tiny import build, make_row
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.settings import MISMATCH_LIMIT, MappoConfig
-from trainers.rl.trajectory import Trajectories
 
 GB = 1e9
 LEAST_ID = 8  # ids below are padding and ends

@@ -13,11 +13,11 @@ import pytest
 from ghar.llm import canary
 from ghar.llm.engine import Request
 from ghar.llm.vllm_build import GIB, VLLMSettings, free_memory
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.serving import serving
+from ghar.trainers.rl.settings import MISMATCH_LIMIT
 from tests.gpu.batches import GB, SIZES, make_model, make_tokenizer
 from tests.trainers.tiny import for_two, make_row, perturb
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.serving import serving
-from trainers.rl.settings import MISMATCH_LIMIT
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-gpu installs it")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1200)]

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from ghar.llm.canary import TOLERANCE
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.mappo import update
 from tests.gpu.batches import forget_peak, make_batch, make_model, need, peak_gb, update_config
 from tests.trainers.tiny import for_two
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.mappo import update
 
 ROOT = Path(__file__).resolve().parents[2]
 

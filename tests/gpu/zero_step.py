@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from ghar.config import Deepspeed
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.learner import Plain, Sharded
+from ghar.trainers.rl.mappo import improve
+from ghar.trainers.runs.distributed import together
 from tests.gpu.batches import forget_peak, make_batch, make_model, peak_gb, update_config
 from tests.trainers.tiny import for_two
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.learner import Plain, Sharded
-from trainers.rl.mappo import improve
-from trainers.runs.distributed import together
 
 
 def main(stage: int, dtype: str, finetune: Any, device: str, out: Path) -> None:

@@ -12,9 +12,9 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from envs.kare.graph.clusters import Clusters, choose_threshold, cluster, representatives, rewrite
-from envs.kare.graph.linkage import average_linkage
-from envs.kare.graph.triples import ConceptGraphs, Triple, union
+from ghar.envs.kare.graph.clusters import Clusters, choose_threshold, cluster, representatives, rewrite
+from ghar.envs.kare.graph.linkage import average_linkage
+from ghar.envs.kare.graph.triples import ConceptGraphs, Triple, union
 from ghar.errors import BadInput
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.kare.graph import communities
-from envs.kare.graph.communities import Communities, detect
-from envs.kare.graph.triples import ConceptGraphs, Triple, union
+from ghar.envs.kare.graph import communities
+from ghar.envs.kare.graph.communities import Communities, detect
+from ghar.envs.kare.graph.triples import ConceptGraphs, Triple, union
 from ghar.errors import BadInput
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.kare.graph.communities import Communities, detect
-from envs.kare.graph.scripted_summaries import FACT, PART, reply
-from envs.kare.graph.summaries import TOGETHER, Summaries, summarise
-from envs.kare.graph.themes import Theme
-from envs.kare.graph.triples import Triple, union
+from ghar.envs.kare.graph.communities import Communities, detect
+from ghar.envs.kare.graph.scripted_summaries import FACT, PART, reply
+from ghar.envs.kare.graph.summaries import TOGETHER, Summaries, summarise
+from ghar.envs.kare.graph.themes import Theme
+from ghar.envs.kare.graph.triples import Triple, union
 from ghar.episode import Completion
 from ghar.llm.engine import Request
 from ghar.llm.scripted import ScriptedEngine

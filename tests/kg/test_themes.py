@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from envs.kare.graph.considerations import considerations_of
-from envs.kare.graph.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, THEMES, Theme, theme_of
 from ghar.data.tasks.visits import VISIT_TASKS
+from ghar.envs.kare.graph.considerations import considerations_of
+from ghar.envs.kare.graph.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, THEMES, Theme, theme_of
 from ghar.errors import BadInput
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.kare.graph.triples import SOURCES, ConceptGraphs, Triple, make_triple, union
+from ghar.envs.kare.graph.triples import SOURCES, ConceptGraphs, Triple, make_triple, union
 from ghar.errors import BadInput
 from ghar.seal import seal
 

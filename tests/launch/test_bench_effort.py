@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.effort import ExactReader, effort
-from envs.graphwalker.selectors.protocol import Entropy, Labels, Patient
-from envs.worlds.cases.story import COURSES, EXACT, Person
+from ghar.envs.graphwalker.selectors.protocol import Entropy, Labels, Patient
+from ghar.envs.worlds.cases.story import COURSES, EXACT, Person
 
 
 def patient(number: int, text: str, label: int) -> Patient:

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import injection as bench
-from envs import system as systems
-from envs.exprag.dischargeqa import Question
-from envs.records import Records
+from ghar.envs import system as systems
+from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.records import Records
 from ghar.episode import Completion
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 
 SMALL = ["threads=1", "data.patients=80", "task.max_test=6", "task.max_train=40", "task.max_valid=4"]
 

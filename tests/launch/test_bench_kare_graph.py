@@ -10,7 +10,7 @@ import pytest
 from benchmarks import kare_graph as bench_kare_graph
 from benchmarks.kare_graph import LIMITS, faults, generated_graph, generated_sets, kare_graph, keep_directly
 from benchmarks.result import tell
-from envs.kare.graph.near_duplicates import keep_different
+from ghar.envs.kare.graph.near_duplicates import keep_different
 from ghar.kg.paths import PathSearch
 
 

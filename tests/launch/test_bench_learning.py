@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks.ablations import go_on_from, table
 from benchmarks.learning import command_of, gathered, over_both
+from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
-from launch.entry import load
-from trainers.base import base_seed
-from trainers.runs.resume import open_run
+from ghar.trainers.base import base_seed
+from ghar.trainers.runs.resume import open_run
 
 CEILINGS = {"parametric": 0.5, "memory": 0.6, "retrieval": 0.8}
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import pytest
 
 from benchmarks.rollout import Slow, Watched, _lock_step, _rollout, changed_episodes, compare
-from envs.rollout import Job
+from ghar.envs.rollout import Job
 from ghar.episode import Act, Completion, Episode, Prediction, Retrieve
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.hf import HFEngine

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import ghar
-from launch.cli import COMMANDS, usage
+from ghar.launch.cli import COMMANDS, usage
 from tests.running import run_command
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("envs", "launch", "rewards", "trainers")  # of most projects
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +27,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file() and not name.startswith("tests/"):
+        if not name.startswith("tests/") and ((ROOT / name).is_file() or (ROOT / name).is_symlink()):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, source / name)
+            shutil.copy(ROOT / name, source / name, follow_symlinks=False)
     quiet = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "install", *quiet, "--target", str(target), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -46,10 +47,10 @@ def run(installed: Path, *words: str, cwd: Path) -> tuple[subprocess.CompletedPr
 
 
 def test_the_wheel_holds_the_configuration_and_no_tests(installed: Path) -> None:
-    conf = installed / "launch" / "conf"
+    conf = installed / "ghar" / "conf"
     there = {str(path.relative_to(conf)) for path in conf.rglob("*.yaml")}
     assert there == {str(path.relative_to(ROOT / "conf")) for path in (ROOT / "conf").rglob("*.yaml")}
-    assert not (installed / "tests").exists() and not (installed / "conf").exists()
+    assert not [name for name in (*FOLDERS, "conf", "tests") if (installed / name).exists()]
 
 
 def test_help_and_version_are_quick(installed: Path, tmp_path: Path) -> None:
@@ -74,12 +75,28 @@ def test_its_own_mistakes_are_one_sentence(installed: Path, tmp_path: Path) -> N
 
 def test_gymnasium_makes_the_environments_without_an_import(installed: Path, tmp_path: Path) -> None:
     code = (
-        "import gymnasium; env = gymnasium.make('envs.register:ghar/GHAR-v0');"
+        "import gymnasium; env = gymnasium.make('ghar.envs.register:ghar/GHAR-v0');"
         "prompt, info = env.reset(seed=0); print(info['role'])"
     )
     done, _ = run(installed, sys.executable, "-c", code, cwd=tmp_path)
     assert done.stdout == "rewrite\n", done.stderr
     assert not list(tmp_path.iterdir())  # the cache is in a folder of the user, and not in the working folder
+
+
+def test_a_users_own_folders_hide_nothing(installed: Path, tmp_path: Path) -> None:
+    """Most projects have an envs/ or a trainers/ of their own, and Python looks there first."""
+    for name in FOLDERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('not this one')")
+    code = (
+        "import ghar, gymnasium; task = ghar.open('demo', None, 'data.patients=60').task('los');"
+        "env = gymnasium.make('ghar.envs.register:ghar/GHAR-v0'); print(env.reset(seed=0)[1]['role'])"
+    )
+    done, _ = run(installed, sys.executable, "-c", code, cwd=tmp_path)
+    assert done.stdout == "rewrite\n", done.stderr
+    command = str(installed / "bin" / "ghar")
+    done, _ = run(installed, command, "data", "task=los", "data.patients=60", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_two_doors_for_three_lines(installed: Path, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import ghar
-from envs.system import settings_of
 from ghar.configure import allowed, key_types
+from ghar.envs.system import settings_of
 from ghar.errors import BadInput
-from launch import help as helping
-from launch.entry import choices, groups, load, plainly
+from ghar.launch import help as helping
+from ghar.launch.entry import choices, groups, load, plainly
 from tests.running import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ PROBE = f"""
 import sys
 sys.path[0] = {str(ROOT)!r}
 from ghar.errors import BadInput
-from launch.entry import launch
+from ghar.launch.entry import launch
 
 def run(config):
     if config.seed == 13:
@@ -239,6 +239,6 @@ def test_a_reader_that_stops_early_is_no_error_and_a_broken_connection_kills_no_
         shell=True, executable="/bin/bash", capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip()
-    code = "import signal; from launch.entry import plainly; plainly(lambda: print(signal.getsignal(13).name), '')"
+    code = "import signal; from ghar.launch.entry import plainly; plainly(lambda: print(signal.getsignal(13).name), '')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "SIG_IGN"

@@ -14,8 +14,8 @@ from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_labels import read_labels, read_subject_splits
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.tasks.visits import visit_samples
-from launch.entry import load
-from launch.export_meds import run
+from ghar.launch.entry import load
+from ghar.launch.export_meds import run
 from tests.running import run_command
 
 WEEK = """

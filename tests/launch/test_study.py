@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from ghar.errors import BadInput
-from launch.entry import load
-from launch.study import ROOT, main, studies, workshop
-from trainers.evaluate import evaluate
-from trainers.study.nouns import cells_of
-from trainers.study.run import run_study
-from trainers.study.verify import verify
+from ghar.launch.entry import load
+from ghar.launch.study import ROOT, main, studies, workshop
+from ghar.trainers.evaluate import evaluate
+from ghar.trainers.study.nouns import cells_of
+from ghar.trainers.study.run import run_study
+from ghar.trainers.study.verify import verify
 
 ONE = {  # a task of each, for the smoke
     "ghar": "los", "ghar_settings": "los", "five_systems": "read", "four_sources": "los", "kare": "kare_readmission",

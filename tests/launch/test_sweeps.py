@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args, load_sweep_config
 
-from envs.ghar.settings import Settings
 from ghar.configure import leaf_keys
+from ghar.envs.ghar.settings import Settings
+from ghar.launch.entry import check
 from ghar.metrics.logger import Logger
 from ghar.metrics.policy import eval_metrics, policy_summary
-from launch.entry import check
 from tests.running import run_command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,11 @@ import torch
 
 from benchmarks import patient_graph as bench_patient_graph
 from benchmarks.result import tell
-from envs.graphwalker import series
-from envs.graphwalker.encoders.train import PUBLISHED
+from ghar.envs.graphwalker import series
+from ghar.envs.graphwalker.encoders.train import PUBLISHED
 from ghar.errors import BadInput
-from launch.entry import load
-from launch.train_encoder import run
+from ghar.launch.entry import load
+from ghar.launch.train_encoder import run
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
+from ghar.envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
 
 
 @pytest.mark.parametrize("reply, value, error", [

@@ -13,8 +13,8 @@ from ghar.episode import Completion
 from ghar.llm.engine import Request
 from ghar.llm.hf import HFEngine
 from ghar.llm.tokens import encode_prompt
+from ghar.trainers.rl.actor_critic import ActorCritic
 from tests.trainers.tiny import for_two, make_row
-from trainers.rl.actor_critic import ActorCritic
 
 # Single tokens, several tokens, one that begins another, and ones that begin alike and part late.
 CHOICES = (

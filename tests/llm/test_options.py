@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.exprag.dischargeqa import letters
-from envs.exprag.options import LETTERS, parse_options, parse_scores
+from ghar.envs.exprag.dischargeqa import letters
+from ghar.envs.exprag.options import LETTERS, parse_options, parse_scores
 
 
 @pytest.mark.parametrize("reply, answer", [

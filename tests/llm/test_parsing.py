@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
-from envs.exprag.options import parse_options, parse_scores
+from ghar.envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
+from ghar.envs.exprag.options import parse_options, parse_scores
 from ghar.episode import as_text
 from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 

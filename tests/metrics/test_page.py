@@ -18,9 +18,9 @@ import pytest
 from ghar.metrics.look import Look
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.audited import section
 from tests.metrics.conftest import build_run
 from tests.running import run_command
-from trainers.audited import section
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LOOK = Look(titles={"ghar_sft": "After SFT", "ghar_rl": "After RL"}, main="ghar_rl", before="ghar_sft", learns=True)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import envs.ehr_rag.report as ehr_rag
-import envs.exprag.report as exprag
-import envs.graphwalker.report as graphwalker
-import envs.kare.report as kare
-from envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
+import ghar.envs.ehr_rag.report as ehr_rag
+import ghar.envs.exprag.report as exprag
+import ghar.envs.graphwalker.report as graphwalker
+import ghar.envs.kare.report as kare
+from ghar.envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
 from ghar.metrics.look import Look
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.graphwalker.texts import bleu, exact_match, rouge_l, rouge_n, text_scores, tokens
+from ghar.envs.graphwalker.texts import bleu, exact_match, rouge_l, rouge_n, text_scores, tokens
 from ghar.errors import BadInput
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=9)

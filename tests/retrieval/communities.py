@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from envs.kare.retrieval.dgra import CommunityArrays
-from envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval.dgra import CommunityArrays
+from ghar.envs.kare.retrieval.patient_graph import PatientGraph
 
 
 def draw_communities(rng: np.random.Generator, count: int, nodes: int, dimension: int = 3) -> CommunityArrays:

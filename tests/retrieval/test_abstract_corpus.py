@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.kare.graph.abstracts import Abstracts, read_abstracts
-from envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
+from ghar.envs.kare.graph.abstracts import Abstracts, read_abstracts
+from ghar.envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.episode import Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from envs.ehr_rag.code_vectors import CodeEncoder, fit_code_vectors, words_of
-from envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery
 from ghar.data.cohort import Cohort
 from ghar.data.tasks.cards import CARDS
+from ghar.envs.ehr_rag.code_vectors import CodeEncoder, fit_code_vectors, words_of
+from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery
 from ghar.errors import BadInput
 from ghar.retrieval.encoders import load_encoder
 from ghar.retrieval.event_build import build_event_store

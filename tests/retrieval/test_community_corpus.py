@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.ghar.episode import GharEpisodes, GharSpec
-from envs.kare.graph.communities import Communities
-from envs.kare.graph.summaries import Summaries
-from envs.kare.graph.themes import Theme
-from envs.kare.retrieval import community_index
-from envs.kare.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
-from envs.kare.retrieval.community_index import CommunityIndex, build_index, partitions
-from envs.kare.retrieval.dgra import PAPER, RELEASED, select
-from envs.kare.retrieval.patient_graph import PatientGraph
-from envs.rollout import Job, rollout
+from ghar.envs.ghar.episode import GharEpisodes, GharSpec
+from ghar.envs.kare.graph.communities import Communities
+from ghar.envs.kare.graph.summaries import Summaries
+from ghar.envs.kare.graph.themes import Theme
+from ghar.envs.kare.retrieval import community_index
+from ghar.envs.kare.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
+from ghar.envs.kare.retrieval.community_index import CommunityIndex, build_index, partitions
+from ghar.envs.kare.retrieval.dgra import PAPER, RELEASED, select
+from ghar.envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.rollout import Job, rollout
 from ghar.episode import Act, Completion, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.asking import Cost

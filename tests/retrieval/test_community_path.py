@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.kare.graph.clusters import cluster, rewrite
-from envs.kare.graph.communities import detect
-from envs.kare.graph.scripted_summaries import reply
-from envs.kare.graph.summaries import summarise
-from envs.kare.graph.themes import READMISSION
-from envs.kare.graph.triples import Triple, union
-from envs.kare.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
-from envs.kare.retrieval.community_index import CommunityIndex, build_index
-from envs.kare.retrieval.dgra import PAPER
-from envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
 from ghar.data.cohort import Visit
+from ghar.envs.kare.graph.clusters import cluster, rewrite
+from ghar.envs.kare.graph.communities import detect
+from ghar.envs.kare.graph.scripted_summaries import reply
+from ghar.envs.kare.graph.summaries import summarise
+from ghar.envs.kare.graph.themes import READMISSION
+from ghar.envs.kare.graph.triples import Triple, union
+from ghar.envs.kare.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
+from ghar.envs.kare.retrieval.community_index import CommunityIndex, build_index
+from ghar.envs.kare.retrieval.dgra import PAPER
+from ghar.envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
 from ghar.llm.scripted import ScriptedEngine
 from ghar.retrieval.encoders import HashingEncoder
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.kare_dgra import direct_selection
-from envs.kare.retrieval import dgra
-from envs.kare.retrieval.dgra import PAPER, RELEASED, CommunityArrays, DgraSettings, Term, select
-from envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval import dgra
+from ghar.envs.kare.retrieval.dgra import PAPER, RELEASED, CommunityArrays, DgraSettings, Term, select
+from ghar.envs.kare.retrieval.patient_graph import PatientGraph
 from tests.retrieval.communities import arrays_of, draw_communities, draw_context, draw_patient, unit
 
 TERMS = st.lists(st.sampled_from(get_args(Term)), max_size=3, unique=True).map(tuple)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, rank_chunks, time_score
+from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, rank_chunks, time_score
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout, to_micros

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.kare.graph.clusters import Clusters
-from envs.kare.graph.triples import ConceptGraphs, Triple, union
-from envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
 from ghar.data.cohort import Visit
+from ghar.envs.kare.graph.clusters import Clusters
+from ghar.envs.kare.graph.triples import ConceptGraphs, Triple, union
+from ghar.envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 ENTITIES = ("a", "c", "d", "e", "f")

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.exprag.report_build import index_reports, queries_of
-from envs.exprag.report_corpus import FindExcerpts, RankReports, ReportCorpus
-from envs.exprag.report_texts import rank_by_text, text_scores
-from envs.worlds.severity.notes import write_notes
-from envs.worlds.severity.world import generate_world
 from ghar.data.cohort import Cohort
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import Notes, read_notes
+from ghar.envs.exprag.report_build import index_reports, queries_of
+from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports, ReportCorpus
+from ghar.envs.exprag.report_texts import rank_by_text, text_scores
+from ghar.envs.worlds.severity.notes import write_notes
+from ghar.envs.worlds.severity.world import generate_world
 from ghar.episode import Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.experience import make_finder

@@ -14,7 +14,7 @@ pytest.importorskip("uvicorn", reason="the service needs ghar[service]")
 
 import uvicorn
 
-from envs.rollout import Job, rollout
+from ghar.envs.rollout import Job, rollout
 from ghar.episode import Act, Completion, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.kare.retrieval.similar import SimilarPatients
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import split_by_patient
+from ghar.envs.kare.retrieval.similar import SimilarPatients
 
 
 def sample(number: int, label: int, subject: int) -> Sample:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.episode import Completion, Episode, Prediction, Step, Turn
-from rewards.compose import TERMS, Reference, RewardSpec, observe, score_episode
-from rewards.normalise import Running
+from ghar.rewards.compose import TERMS, Reference, RewardSpec, observe, score_episode
+from ghar.rewards.normalise import Running
 
 SPEC = RewardSpec(
     eta=5.0, alpha=0.2, length=3, normalise="range", rank="sound",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards.normalise import Running, bounds, to_range
+from ghar.rewards.normalise import Running, bounds, to_range
 
 
 @given(st.floats(-5, 5), st.floats(-3, 3), st.floats(0, 3))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from envs.exprag.reward import score_options
+from ghar.envs.exprag.reward import score_options
 from ghar.episode import Completion, Episode, Prediction, Turn
-from rewards.outcome import score_outcome
+from ghar.rewards.outcome import score_outcome
 
 
 def episode(label: int | None, readable: tuple[bool, ...] = (True,), failure: str | None = None) -> Episode:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from envs.graphwalker.selectors import neighbours
-from envs.graphwalker.selectors.cohorts import find_cohorts
-from envs.graphwalker.selectors.graph import PatientGraph, add, build_graph, symmetrised
-from envs.graphwalker.selectors.neighbours import k_nearest
 from ghar.arrays import unit_rows
+from ghar.envs.graphwalker.selectors import neighbours
+from ghar.envs.graphwalker.selectors.cohorts import find_cohorts
+from ghar.envs.graphwalker.selectors.graph import PatientGraph, add, build_graph, symmetrised
+from ghar.envs.graphwalker.selectors.neighbours import k_nearest
 from ghar.errors import BadInput
 from ghar.ranking import DECIMALS
 

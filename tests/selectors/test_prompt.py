@@ -7,9 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.graphwalker.question_files import Question
-from envs.graphwalker.selectors.prompt import asked_text, example_text, head_text, make_prompt, question_head, table
 from ghar.data.cohort import Task
+from ghar.envs.graphwalker.question_files import Question
+from ghar.envs.graphwalker.selectors.prompt import (
+    asked_text,
+    example_text,
+    head_text,
+    make_prompt,
+    question_head,
+    table,
+)
 from ghar.errors import BadInput
 from tests.selectors.walks import FEATURES, make_patient
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
-from envs.graphwalker.prefix import PlainScorer
-from envs.graphwalker.selectors import cone, graphwalker
-from envs.graphwalker.selectors.drive import drive
-from envs.graphwalker.selectors.prompt import Prompt
-from envs.graphwalker.selectors.protocol import Entropy, Labels, Perplexity, Say, Slopes, States
-from envs.graphwalker.selectors.scorer import EngineScorer
 from ghar.data.cohort import Task
+from ghar.envs.graphwalker.prefix import PlainScorer
+from ghar.envs.graphwalker.selectors import cone, graphwalker
+from ghar.envs.graphwalker.selectors.drive import drive
+from ghar.envs.graphwalker.selectors.prompt import Prompt
+from ghar.envs.graphwalker.selectors.protocol import Entropy, Labels, Perplexity, Say, Slopes, States
+from ghar.envs.graphwalker.selectors.scorer import EngineScorer
 from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from tests.selectors.walks import make_world

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.graphwalker.selectors.search import greedy, lazy, single, without_stamps
+from ghar.envs.graphwalker.selectors.search import greedy, lazy, single, without_stamps
 from tests.selectors.walks import coverage, links, play, soft_coverage
 
 SEEDS, BUDGETS = st.integers(0, 10**6), st.integers(1, 5)

@@ -12,10 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.graphwalker.selectors import graphwalker, lms3, self_rated, time_series
-from envs.graphwalker.selectors.drive import drive
-from envs.graphwalker.selectors.protocol import Effort, Pool, Query, Selection, Selector, allowed_for, best, check_pool
-from envs.graphwalker.selectors.subsets import mean_with, mean_without, random_sets
+from ghar.envs.graphwalker.selectors import graphwalker, lms3, self_rated, time_series
+from ghar.envs.graphwalker.selectors.drive import drive
+from ghar.envs.graphwalker.selectors.protocol import (
+    Effort,
+    Pool,
+    Query,
+    Selection,
+    Selector,
+    allowed_for,
+    best,
+    check_pool,
+)
+from ghar.envs.graphwalker.selectors.subsets import mean_with, mean_without, random_sets
 from ghar.errors import BadInput
 from tests.selectors.walks import HashScorer, make_world
 
@@ -24,7 +33,7 @@ NAMES, VARIANTS = get_args(HINTS["name"]), get_args(HINTS["variant"])
 
 
 def choose(pool: Pool, queries: list[Query], in_flight: int) -> tuple[list[Selection], HashScorer]:
-    module, scorer = importlib.import_module(f"envs.graphwalker.selectors.{pool.selector.name}"), HashScorer()
+    module, scorer = importlib.import_module(f"ghar.envs.graphwalker.selectors.{pool.selector.name}"), HashScorer()
     [shared] = drive([partial(module.prepare, pool)], scorer, 1)
     return drive([partial(module.select, pool, shared, query) for query in queries], scorer, in_flight), scorer
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.graph import build_graph
-from envs.graphwalker.selectors.protocol import (
+from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.envs.graphwalker.selectors.graph import build_graph
+from ghar.envs.graphwalker.selectors.protocol import (
     Ask,
     Effort,
     Entropy,
@@ -27,8 +28,7 @@ from envs.graphwalker.selectors.protocol import (
     States,
     allowed_for,
 )  # fmt: skip
-from envs.graphwalker.selectors.search import Measure
-from ghar.data.tasks.samples import TimeSeriesSample
+from ghar.envs.graphwalker.selectors.search import Measure
 
 FEATURES = ("VITAL/heart rate", "VITAL/glucose", "VITAL/ph")
 LABELS = ("no", "yes")

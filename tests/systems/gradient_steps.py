@@ -25,8 +25,8 @@ class GradientSteps(torch.optim.SGD):
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
-    torch.optim.AdamW = GradientSteps  # trainers.rl.learner and transformers' Trainer look it up when they need it
-    from launch.entry import load
-    from trainers.recipe import train
+    torch.optim.AdamW = GradientSteps  # ghar.trainers.rl.learner and transformers' Trainer look it up when they need it
+    from ghar.launch.entry import load
+    from ghar.trainers.recipe import train
 
     train(load(sys.argv[1:]))

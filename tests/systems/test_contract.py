@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs import check
-from envs.play import play, stage_of
-from envs.records import Records
-from envs.scene import scene_of
-from envs.system import System, build
-from envs.views.games import TextGame, TokenGame, codec_of
-from envs.views.gym_view import GymView
 from ghar.config import Config
 from ghar.data.tasks.splits import Splits
+from ghar.envs import check
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.scene import scene_of
+from ghar.envs.system import System, build
+from ghar.envs.views.games import TextGame, TokenGame, codec_of
+from ghar.envs.views.gym_view import GymView
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
-from launch.entry import load
-from trainers.base import reader_of
-from trainers.evaluate import NoOne
+from ghar.trainers.base import reader_of
+from ghar.trainers.evaluate import NoOne
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "examples"))
@@ -132,8 +132,8 @@ def test_a_stage_can_be_sent_to_another_process(built: tuple[System[Any], Config
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ACTING)
 def test_the_recipe_trains_it_from_tables_to_report(name: str, cache: Path, tmp_path: Path):
-    from trainers.evaluate import evaluate
-    from trainers.recipe import train
+    from ghar.trainers.evaluate import evaluate
+    from ghar.trainers.recipe import train
 
     run = tmp_path / "run"
     config = config_of(name, cache, run)
@@ -157,7 +157,7 @@ def test_the_recipe_trains_it_from_tables_to_report(name: str, cache: Path, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ACTING)
 def test_a_killed_training_goes_on_with_the_same_numbers(name: str, cache: Path, tmp_path: Path):
-    from trainers.recipe import train
+    from ghar.trainers.recipe import train
 
     def stop(row: dict[str, Any]) -> None:
         raise KeyboardInterrupt
@@ -166,7 +166,7 @@ def test_a_killed_training_goes_on_with_the_same_numbers(name: str, cache: Path,
     more = ("trainer.rl.updates=2", "trainer.rl.save_every=1", "eval.variants=null")
     train(config_of(name, cache, whole, *more))
     with pytest.MonkeyPatch.context() as patch:
-        from trainers import recipe
+        from ghar.trainers import recipe
 
         before = recipe.Run.log
 
@@ -191,8 +191,8 @@ def numbers(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", WITHOUT_AGENTS)
 def test_a_system_without_agents_is_evaluated_but_not_trained(name: str, cache: Path, tmp_path: Path):
-    from trainers.evaluate import evaluate
-    from trainers.recipe import train
+    from ghar.trainers.evaluate import evaluate
+    from ghar.trainers.recipe import train
 
     with pytest.raises(BadInput, match=f"system {name} has no agents, so there is nothing to train"):
         train(config_of(name, cache, tmp_path / "trained"))
@@ -205,7 +205,7 @@ def test_a_system_without_agents_is_evaluated_but_not_trained(name: str, cache: 
 
 
 def test_compare_leaves_out_a_system_without_any_of_the_variants_named(cache: Path, tmp_path: Path):
-    from trainers.compare import Entry, compare
+    from ghar.trainers.compare import Entry, compare
 
     entries = [Entry(name, config_of(name, cache, tmp_path / name), "") for name in ("mine.searcher", "baselines")]
     found = compare(entries, [], ["usual"], tmp_path / "compared")
@@ -217,7 +217,7 @@ def test_compare_leaves_out_a_system_without_any_of_the_variants_named(cache: Pa
 
 @pytest.mark.slow
 def test_compare_puts_all_systems_into_one_table(cache: Path, tmp_path: Path):
-    from trainers.compare import Entry, compare
+    from ghar.trainers.compare import Entry, compare
 
     entries = [Entry(name, config_of(name, cache, tmp_path / name), "") for name in SYSTEMS]
     named = ["scripted", "scripted_semantic_emb", "severities", "rule_search_r1"]

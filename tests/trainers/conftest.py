@@ -12,7 +12,7 @@ def cluster() -> Iterator[None]:
     """Ray on this machine, started once for all tests that need it."""
     import ray
 
-    from trainers.ray.start import start_ray
+    from ghar.trainers.ray.start import start_ray
 
     start_ray(2)
     yield

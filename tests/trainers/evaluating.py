@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.entry import load
-from trainers import parts
-from trainers.evaluate import evaluate
+from ghar.launch.entry import load
+from ghar.trainers import parts
+from ghar.trainers.evaluate import evaluate
 
 
 def evaluate_as(rank: int, world: int, port: int, last: int, overrides: Sequence[str], screen: Path) -> None:

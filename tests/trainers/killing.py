@@ -16,10 +16,10 @@ from typing import Any
 import torch
 import trl.trainer.sft_trainer  # noqa: F401 (the training imports it late: here it is loaded once for all starts)
 
+from ghar.launch.entry import launch, load
 from ghar.llm.hf import HFEngine
-from launch.entry import launch, load
-from trainers.recipe import Run, train
-from trainers.sft import arguments as sft
+from ghar.trainers.recipe import Run, train
+from ghar.trainers.sft import arguments as sft
 
 WRITES = ("fsync", "rename", "replace")  # of os: whatever must survive goes through these
 

@@ -22,17 +22,17 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ghar.config import Deepspeed
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.learner import Learner, Plain, Sharded
+from ghar.trainers.rl.mappo import improve
+from ghar.trainers.rl.trajectory import Trajectories
+from ghar.trainers.runs import checkpoint, manifest
+from ghar.trainers.runs.distributed import gather, on_main, rank, share, together, world
+from ghar.trainers.sft import run as sft_module
+from ghar.trainers.sft.run import run_sft
 from tests.trainers.test_mappo import CONFIG, make_actor, play
 from tests.trainers.test_sft import SETTINGS, Killed, killer, pairs
 from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.learner import Learner, Plain, Sharded
-from trainers.rl.mappo import improve
-from trainers.rl.trajectory import Trajectories
-from trainers.runs import checkpoint, manifest
-from trainers.runs.distributed import gather, on_main, rank, share, together, world
-from trainers.sft import run as sft_module
-from trainers.sft.run import run_sft
 
 
 def sft(deepspeed: Deepspeed, finetune: str, keep: Path | None = None) -> dict:

@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from envs.worlds.source import read_source
 from ghar.data.tasks.visits import VISIT_TASKS
-from trainers.evaluate import evaluate
+from ghar.envs.worlds.source import read_source
+from ghar.trainers.evaluate import evaluate
 
 pytestmark = pytest.mark.slow
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from envs.ghar.practice import teacher_knowledge
-from envs.play import play, stage_of
-from envs.records import Records
 from ghar.config import Config
+from ghar.envs.ghar.practice import teacher_knowledge
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
 from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy
 from ghar.llm.tokens import encode_prompt
 from ghar.metrics.runfolder import RunFolder
-from trainers.base import base_key, build_base, reader_of, start_model
-from trainers.runs.models import SFT, load_sft, save_model
+from ghar.trainers.base import base_key, build_base, reader_of, start_model
+from ghar.trainers.runs.models import SFT, load_sft, save_model
 
 
 def tiny(config: Config, steps: int) -> Config:

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from envs.baselines.fitted import FITS
-from envs.beside import with_beside
-from envs.ghar.label_only import STAGE
-from envs.records import Records
-from envs.system import WORDS, build
 from ghar.config import Config
 from ghar.data.tasks.splits import Splits
+from ghar.envs.baselines.fitted import FITS
+from ghar.envs.beside import with_beside
+from ghar.envs.ghar.label_only import STAGE
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, build
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
-from launch.entry import load
-from trainers.compare import Entry, compare
-from trainers.evaluate import evaluate, evaluate_system
-from trainers.recipe import train
+from ghar.trainers.compare import Entry, compare
+from ghar.trainers.evaluate import evaluate, evaluate_system
+from ghar.trainers.recipe import train
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
-from tests.trainers.tiny import for_two, perturb, tiny_model
-from trainers.rl.actor_critic import ActorCritic
-from trainers.runs.checkpoint import (
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.runs.checkpoint import (
     FILES,
     Checkpoint,
     Keep,
@@ -31,7 +30,8 @@ from trainers.runs.checkpoint import (
     restore_random,
     save,
 )
-from trainers.runs.manifest import fault, seal
+from ghar.trainers.runs.manifest import fault, seal
+from tests.trainers.tiny import for_two, perturb, tiny_model
 
 MODEL = {"architecture": "a", "tokenizer": "t", "base": "b"}
 KEEP = Keep(last=1, best=1)

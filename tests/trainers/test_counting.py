@@ -15,17 +15,17 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from benchmarks.ppo import one_turn_each
 from ghar.config import Config
-from launch.entry import load
+from ghar.launch.entry import load
+from ghar.trainers import counting
+from ghar.trainers.counting import Live, Pass, activations
+from ghar.trainers.machine import estimate, shaped
+from ghar.trainers.rl.critic import Critic, CriticConfig
+from ghar.trainers.rl.mappo import update
+from ghar.trainers.rl.settings import settings_of
+from ghar.trainers.rl.state import width
+from ghar.trainers.sft.run import Pair, SFTSettings, run_sft
+from ghar.trainers.weights import make_actor
 from tests.trainers.tiny import tiny_tokenizer
-from trainers import counting
-from trainers.counting import Live, Pass, activations
-from trainers.machine import estimate, shaped
-from trainers.rl.critic import Critic, CriticConfig
-from trainers.rl.mappo import update
-from trainers.rl.settings import settings_of
-from trainers.rl.state import width
-from trainers.sft.run import Pair, SFTSettings, run_sft
-from trainers.weights import make_actor
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.episode import Completion, Episode, Prediction, Step, Turn
-from rewards.compose import EpisodeReward, RewardSpec, score_episode
+from ghar.rewards.compose import EpisodeReward, RewardSpec, score_episode
+from ghar.trainers.rl.credit import credit, episode_rewards, whiten
+from ghar.trainers.rl.trajectory import Trajectories
 from tests.trainers.tiny import build
-from trainers.rl.credit import credit, episode_rewards, whiten
-from trainers.rl.trajectory import Trajectories
 
 MODES = ("token", "turn", "bilevel")
 

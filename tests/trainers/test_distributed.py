@@ -13,9 +13,9 @@ import pytest
 import torch.distributed as dist
 
 from ghar.errors import BadInput
+from ghar.trainers.runs import distributed
+from ghar.trainers.runs.distributed import gather_rows, main_first, on_main, share, together
 from tests.running import run_python
-from trainers.runs import distributed
-from trainers.runs.distributed import gather_rows, main_first, on_main, share, together
 
 SCRIPT = Path(__file__).with_name("sharing.py")
 pytestmark = pytest.mark.heavy

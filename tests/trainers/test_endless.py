@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from ghar.episode import Completion, Episode, Prediction, Turn
-from launch.entry import load
-from rewards.compose import RewardSpec, score_episode
+from ghar.launch.entry import load
+from ghar.rewards.compose import RewardSpec, score_episode
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.critic import Critic, CriticConfig
+from ghar.trainers.rl.mappo import update
+from ghar.trainers.rl.settings import settings_of
+from ghar.trainers.rl.state import width
 from tests.trainers.tiny import AGENTS, ROLES, build, for_two, tiny_model
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.critic import Critic, CriticConfig
-from trainers.rl.mappo import update
-from trainers.rl.settings import settings_of
-from trainers.rl.state import width
 
 pytestmark = pytest.mark.slow
 

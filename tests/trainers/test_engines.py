@@ -11,12 +11,12 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm.engines import make_engine
 from ghar.llm.hf import HFEngine
-from launch.entry import load
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.serving import serving
 from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.serving import serving
 
 
 def logits(model: Any) -> torch.Tensor:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.episode import Completion, Episode, Prediction, Turn
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rl.estimators import EPSILON, estimate, grpo, reinforce_pp, rloo, turn_group
+from ghar.trainers.rl.trajectory import Trajectories
 from tests.trainers.tiny import build
-from trainers.rl.estimators import EPSILON, estimate, grpo, reinforce_pp, rloo, turn_group
-from trainers.rl.trajectory import Trajectories
 
 ROLES = {"top": ("retrieve", "predict"), "low": ("summarise",)}
 

@@ -15,14 +15,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
-from launch.entry import load
+from ghar.trainers.export import export
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.runs import checkpoint
+from ghar.trainers.runs.models import SFT, save_model
+from ghar.trainers.weights import identity, make_actor
 from tests.trainers.tiny import VOCAB, perturb, tiny_model, tiny_tokenizer
-from trainers.export import export
-from trainers.rl.actor_critic import ActorCritic
-from trainers.runs import checkpoint
-from trainers.runs.models import SFT, save_model
-from trainers.weights import identity, make_actor
 
 SUMMARY: dict[str, Any] = {
     "generated": True,

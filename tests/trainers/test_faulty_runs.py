@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kills import TINY, differences
+from ghar.trainers.runs.resume import occupied
 from tests.trainers.killing import launched
 from tests.trainers.test_resume import Starts
-from trainers.runs.resume import occupied
 
 pytestmark = pytest.mark.slow
 

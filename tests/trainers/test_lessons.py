@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.errors import BadInput
-from rewards.compose import Reference
-from trainers.sft.lessons import Lessons, read_lessons, write_lessons
-from trainers.sft.pairs import Pair
+from ghar.rewards.compose import Reference
+from ghar.trainers.sft.lessons import Lessons, read_lessons, write_lessons
+from ghar.trainers.sft.pairs import Pair
 
 ids = st.lists(st.integers(0, 200_000), min_size=1, max_size=5)
 text = st.text(max_size=5)

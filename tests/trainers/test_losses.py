@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.rl.losses import (
+from ghar.trainers.rl.losses import (
     explained_variance,
     policy_loss,
     reference_kl,

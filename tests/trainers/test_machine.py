@@ -16,11 +16,11 @@ from transformers import Qwen2Config
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm.demo_model import build_model
 from ghar.llm.vllm_build import GIB
-from launch.entry import load
-from trainers import machine
-from trainers.machine import check_machine, check_memory, estimate, shape_of, shaped
+from ghar.trainers import machine
+from ghar.trainers.machine import check_machine, check_memory, estimate, shape_of, shaped
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def test_the_shape_is_the_models(tmp_path: Path):
 
 
 def test_adapters_have_as_many_weights_as_peft_makes():
-    from trainers.weights import make_actor
+    from ghar.trainers.weights import make_actor
 
     small = config(*SMALL, "model.finetune=lora", "model.critic=own")
     shape = shape_of(small)

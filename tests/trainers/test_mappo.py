@@ -12,15 +12,15 @@ import torch.distributed as dist
 
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.llm.canary import WrongWeights
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.learner import Plain
+from ghar.trainers.rl.mappo import improve, update
+from ghar.trainers.rl.settings import MappoConfig
+from ghar.trainers.rl.targets import prepare
+from ghar.trainers.rl.trajectory import Trajectories
+from ghar.trainers.runs.distributed import share
 from tests.trainers.tiny import VOCAB, build, for_two, perturb, tiny_model
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.learner import Plain
-from trainers.rl.mappo import improve, update
-from trainers.rl.settings import MappoConfig
-from trainers.rl.targets import prepare
-from trainers.rl.trajectory import Trajectories
-from trainers.runs.distributed import share
 
 CONFIG = MappoConfig(
     epochs=2,

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from ghar.llm.models import load_pretrained
+from ghar.trainers.runs import manifest
+from ghar.trainers.runs.models import ABANDONED, save_model, use_cores
 from tests.trainers.tiny import tiny_model, tiny_tokenizer
-from trainers.runs import manifest
-from trainers.runs.models import ABANDONED, save_model, use_cores
 
 
 def test_processes_on_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch):

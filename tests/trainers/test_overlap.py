@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from envs.records import Records
+from ghar.envs.records import Records
 from ghar.errors import BadInput
-from trainers.overlap import check_overlap, trained_with
-from trainers.runs.resume import as_yaml
+from ghar.trainers.overlap import check_overlap, trained_with
+from ghar.trainers.runs.resume import as_yaml
 
 
 def trained(folder: Path, config) -> str:

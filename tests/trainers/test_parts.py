@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghar.trainers.parts import claim, part_file, parted, play_parts, rows_in
 from tests.trainers.evaluating import evaluate_as
-from trainers.parts import claim, part_file, parted, play_parts, rows_in
 
 OWN = [
     "+experiment=mimic4_los", "data.patients=60", "threads=1", "model.hidden=16", "model.layers=1", "model.heads=2",

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from ghar.inputs import missing
+from ghar.launch.entry import load
 from ghar.llm.vllm_build import GIB
-from launch.entry import load
+from ghar.trainers import machine
+from ghar.trainers.machine import estimate, fitted, shaped
+from ghar.trainers.plan import Counted, Phase, Speed, make_plan, phases_of
 from tests.running import run_python
 from tests.trainers.test_counting import architecture
-from trainers import machine
-from trainers.machine import estimate, fitted, shaped
-from trainers.plan import Counted, Phase, Speed, make_plan, phases_of
 
 SMALL = ("data.patients=60", "model.hidden=32", "model.layers=2", "model.heads=2", "model.vocab=400")
 
 
 def phases(counted: Counted, speed: Speed, processes: int, *overrides: str) -> dict[str, Phase]:
-    from envs import system as systems
-    from envs.records import Records
+    from ghar.envs import system as systems
+    from ghar.envs.records import Records
 
     config = load([*SMALL, *overrides])
     system = systems.build(Records(config))
@@ -56,7 +56,7 @@ def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path) -
     said = missing(load(given))
     assert [line.split("=")[0] for line in said] == ["data.root", "kg.path", "model.path"]
     code = (
-        "import sys; from launch.entry import load; from launch.train import run\n"
+        "import sys; from ghar.launch.entry import load; from ghar.launch.train import run\n"
         f"try: run(load({given!r}))\n"
         "except Exception as error: print(error); print('torch' in sys.modules)"
     )

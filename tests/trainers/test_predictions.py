@@ -13,12 +13,12 @@ import pytest
 
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.errors import BadInput
-from launch.compare import main
-from launch.entry import load
-from launch.export_meds import run as export
+from ghar.launch.compare import main
+from ghar.launch.entry import load
+from ghar.launch.export_meds import run as export
+from ghar.trainers.evaluate import evaluate
+from ghar.trainers.predictions import read_predictions
 from tests.running import run_command
-from trainers.evaluate import evaluate
-from trainers.predictions import read_predictions
 
 SCHEMA = {
     "subject_id": pl.Int64(), "prediction_time": pl.Datetime("us"), "boolean_value": pl.Boolean(),

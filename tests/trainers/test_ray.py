@@ -15,31 +15,31 @@ import ray
 from ray.exceptions import ActorDiedError
 
 from benchmarks.kills import RAY, TINY, kept, metrics
-from envs.play import stage_of
-from envs.records import Records
-from envs.system import build
 from ghar.config import Config
+from ghar.envs.play import stage_of
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.episode import Retrieve
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm import canary
 from ghar.llm.hf import HFEngine
 from ghar.llm.parcels import pack
-from launch.entry import load
+from ghar.trainers.base import reader_of
+from ghar.trainers.ray import pool as ray_pool
+from ghar.trainers.ray import train as ray_train
+from ghar.trainers.ray.pool import Pool, Weights, pool, take_over
+from ghar.trainers.ray.retrieval import RayRetriever
+from ghar.trainers.ray.start import check_resources, on_ray
+from ghar.trainers.recipe import train
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.learner import Plain
+from ghar.trainers.rl.workers import Local, Order
+from ghar.trainers.runs.models import load_sft
+from ghar.trainers.weights import make_actor
 from tests.running import run_python
 from tests.trainers.mortal import Mortal
 from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
-from trainers.base import reader_of
-from trainers.ray import pool as ray_pool
-from trainers.ray import train as ray_train
-from trainers.ray.pool import Pool, Weights, pool, take_over
-from trainers.ray.retrieval import RayRetriever
-from trainers.ray.start import check_resources, on_ray
-from trainers.recipe import train
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.learner import Plain
-from trainers.rl.workers import Local, Order
-from trainers.runs.models import load_sft
-from trainers.weights import make_actor
 
 pytestmark = pytest.mark.heavy
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,7 +162,7 @@ FAILS_LATE = """
 import psutil
 from ray._private import node
 from ghar.errors import BadInput
-from trainers.ray import start
+from ghar.trainers.ray import start
 
 start.TRIES, begin = 1, node.Node.start_ray_processes
 

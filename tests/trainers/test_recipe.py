@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from envs.baselines.fitted import FITS
 from ghar.config import Config
+from ghar.envs.baselines.fitted import FITS
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
+from ghar.trainers.evaluate import evaluate
+from ghar.trainers.recipe import train
 from tests.running import TORCHRUN, run_python
-from trainers.evaluate import evaluate
-from trainers.recipe import train
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ import pytest
 from benchmarks.kills import TINY, kept, metrics
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
-from launch.entry import load
+from ghar.trainers.runs.resume import FREE, occupied, open_run
 from tests.trainers.killing import train_until
-from trainers.runs.resume import FREE, occupied, open_run
 
 
 class Starts:

@@ -12,13 +12,13 @@ pytest.importorskip("ray", reason="RLlib needs the extra ray")
 
 import torch
 
-from envs.records import Records
-from envs.system import build
-from envs.views.gym_view import GymView
+from ghar.envs.records import Records
+from ghar.envs.system import build
+from ghar.envs.views.gym_view import GymView
 from ghar.errors import BadInput
-from trainers.evaluate import evaluate
-from trainers.rllib.module import MaskedModule
-from trainers.rllib.ppo import (
+from ghar.trainers.evaluate import evaluate
+from ghar.trainers.rllib.module import MaskedModule
+from ghar.trainers.rllib.ppo import (
     FOLDER,
     SIDE_BY_SIDE,
     algorithm,

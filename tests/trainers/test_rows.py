@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from envs.play import play, stage_of
-from trainers.rows import episode_row, rows_of
+from ghar.envs.play import play, stage_of
+from ghar.trainers.rows import episode_row, rows_of
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rl.learner import Plain
+from ghar.trainers.rl.sampling import Curriculum, telling
+from ghar.trainers.rl.schedule import adapted, rate
+from ghar.trainers.rl.targets import charged, prepare, sampled
 from tests.trainers.test_critic import CONFIG, episodes, make
-from trainers.rl.learner import Plain
-from trainers.rl.sampling import Curriculum, telling
-from trainers.rl.schedule import adapted, rate
-from trainers.rl.targets import charged, prepare, sampled
 
 
 def test_learning_rates_of_ten_updates_after_two_of_warm_up():

@@ -15,11 +15,11 @@ import torch
 
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
+from ghar.trainers.runs.manifest import seal
+from ghar.trainers.sft import run as sft
+from ghar.trainers.sft.pairs import IGNORE, collate
+from ghar.trainers.sft.run import Pair, SFTSettings, draw_order, run_sft
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
-from trainers.runs.manifest import seal
-from trainers.sft import run as sft
-from trainers.sft.pairs import IGNORE, collate
-from trainers.sft.run import Pair, SFTSettings, draw_order, run_sft
 
 pytestmark = pytest.mark.slow
 
@@ -258,7 +258,7 @@ def test_a_weight_changes_the_direction_of_the_gradient_and_not_its_scale_alone(
 
 def gradient_of_a_step(data: list[Pair], micro: int) -> torch.Tensor:
     """The gradient that the first step of a training has in its batch of eight."""
-    from trainers.sft.trainer import CompletionTrainer
+    from ghar.trainers.sft.trainer import CompletionTrainer
 
     seen: list[torch.Tensor] = []
 
@@ -270,7 +270,7 @@ def gradient_of_a_step(data: list[Pair], micro: int) -> torch.Tensor:
             return self.optimizer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainers.sft.trainer.CompletionTrainer", Watching)
+        patch.setattr("ghar.trainers.sft.trainer.CompletionTrainer", Watching)
         settings = replace(SETTINGS, steps=1, micro_batch=micro, max_grad_norm=1e9)
         run_sft(tiny_model(), tiny_tokenizer(), data, settings)
     return seen[0]

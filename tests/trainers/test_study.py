@@ -19,18 +19,18 @@ import pytest
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
-from launch.entry import load
-from trainers.study.folder import StudyFolder
-from trainers.study.jobs import Workshop, run_command
-from trainers.study.metrics import number_of
-from trainers.study.nouns import Cell, Scale, cells_of, read_study
-from trainers.study.numbers import numbers_of
-from trainers.study.plan import plan_study
-from trainers.study.predictions import check
-from trainers.study.run import conclude, kept_study, results_of, run_study
-from trainers.study.samples import key_of
-from trainers.study.verify import by_sklearn, verify
+from ghar.trainers.study.folder import StudyFolder
+from ghar.trainers.study.jobs import Workshop, run_command
+from ghar.trainers.study.metrics import number_of
+from ghar.trainers.study.nouns import Cell, Scale, cells_of, read_study
+from ghar.trainers.study.numbers import numbers_of
+from ghar.trainers.study.plan import plan_study
+from ghar.trainers.study.predictions import check
+from ghar.trainers.study.run import conclude, kept_study, results_of, run_study
+from ghar.trainers.study.samples import key_of
+from ghar.trainers.study.verify import by_sklearn, verify
 
 CONTENT: dict[str, Any] = {
     "title": "A study", "about": "Of nothing.", "main": "good", "tasks": ["read", "los"], "seeds": [0, 1],

@@ -14,13 +14,13 @@ from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Visit
 from ghar.data.groups import KINDS, groups_of
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
 from ghar.metrics.seeds import drawn_over_seeds
-from launch.entry import load
-from trainers.runs.resume import as_yaml, open_run
-from trainers.study.jobs import fork
-from trainers.study.metrics import number_of
-from trainers.study.translate import translation
+from ghar.trainers.runs.resume import as_yaml, open_run
+from ghar.trainers.study.jobs import fork
+from ghar.trainers.study.metrics import number_of
+from ghar.trainers.study.translate import translation
 
 
 def test_a_number_of_days_stands_for_the_answer_of_its_rank() -> None:

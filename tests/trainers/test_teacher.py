@@ -9,9 +9,9 @@ import pytest
 
 from ghar.episode import Act
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
+from ghar.trainers.teacher import teaching
 from tests.llm.api_server import listening
-from trainers.teacher import teaching
 
 
 def answer(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:

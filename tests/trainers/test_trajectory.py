@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ghar.episode import Completion, Episode, Prediction, Turn
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 from tests.trainers.tiny import build
 
 

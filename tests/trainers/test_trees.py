@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ghar.trainers.rl import rows as rows_module
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.rows import collate, packed
+from ghar.trainers.rl.trajectory import Row
 from tests.trainers.tiny import VOCAB, for_two, make_row, perturb, tiny_model
-from trainers.rl import rows as rows_module
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.rows import collate, packed
-from trainers.rl.trajectory import Row
 
 CPU = torch.device("cpu")
 

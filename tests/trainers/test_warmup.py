@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from envs.ghar.practice import TEACHER, teacher_knowledge
-from envs.ghar.teacher import Knowledge, ScriptedTeacher
-from envs.play import play, stage_of
-from envs.rollout import derive_seed
-from envs.system import System
 from ghar.config import Config
+from ghar.envs.ghar.practice import TEACHER, teacher_knowledge
+from ghar.envs.ghar.teacher import Knowledge, ScriptedTeacher
+from ghar.envs.play import play, stage_of
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import System
 from ghar.episode import Act, Completion, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.demo_model import build_tokenizer
 from ghar.llm.policy import OppositePolicy
-from rewards.terms import chain
-from trainers.sft.lessons import read_lessons
-from trainers.sft.pairs import tokenised
-from trainers.sft.warmup import Warmup, chosen, sample_references
-from trainers.teacher import taught
+from ghar.rewards.terms import chain
+from ghar.trainers.sft.lessons import read_lessons
+from ghar.trainers.sft.pairs import tokenised
+from ghar.trainers.sft.warmup import Warmup, chosen, sample_references
+from ghar.trainers.teacher import taught
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ghar.errors import BadInput
-from launch.entry import load
-from trainers.weights import Found, find
+from ghar.launch.entry import load
+from ghar.trainers.weights import Found, find
 
 
 def test_a_runs_own_sft_is_a_saved_model_and_no_step(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.rollout import derive_seed
+from ghar.envs.rollout import derive_seed
 from ghar.errors import BadInput
-from launch.entry import load
-from trainers.recipe import train
-from trainers.rl.loop import _batch, _Loop, _order
-from trainers.rl.workers import Order
+from ghar.launch.entry import load
+from ghar.trainers.recipe import train
+from ghar.trainers.rl.loop import _batch, _Loop, _order
+from ghar.trainers.rl.workers import Order
 
 CONFIG = load()
 

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from ghar.episode import Episode
-from rewards.compose import EpisodeReward
-from trainers.rl import trajectory
-from trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
-from trainers.rl.trajectory import Row, Trajectories
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rl import trajectory
+from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
+from ghar.trainers.rl.trajectory import Row, Trajectories
 
 VOCAB = 64
 AGENTS = ("top", "low")

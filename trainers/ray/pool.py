@@ -20,8 +20,8 @@ import ray
 import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
-from envs.play import Listening, Stage, play
 from ghar.config import Config
+from ghar.envs.play import Listening, Stage, play
 from ghar.episode import Act, Episode, as_text
 from ghar.errors import BadInput
 from ghar.llm import canary
@@ -30,13 +30,13 @@ from ghar.llm.hf import HFEngine
 from ghar.llm.parcels import Parcel, pack
 from ghar.llm.policy import EnginePolicy
 from ghar.privacy import LOG, check_destination
-from trainers.ray.retrieval import RayRetriever, librarians
-from trainers.ray.start import on_ray
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.learner import Learner
-from trainers.rl.serving import plain
-from trainers.rl.workers import Order, Workers
-from trainers.runs.models import load_sft, use_cores
+from ghar.trainers.ray.retrieval import RayRetriever, librarians
+from ghar.trainers.ray.start import on_ray
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.learner import Learner
+from ghar.trainers.rl.serving import plain
+from ghar.trainers.rl.workers import Order, Workers
+from ghar.trainers.runs.models import load_sft, use_cores
 
 RESTARTS = 3  # of the actor of one share, before the run stops
 START = 600.0  # seconds until all actors must have started

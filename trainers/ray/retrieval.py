@@ -12,9 +12,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from envs import system as systems
-from envs.records import Records
 from ghar.config import Config
+from ghar.envs import system as systems
+from ghar.envs.records import Records
 from ghar.episode import Evidence, Retrieve
 from ghar.retrieval.batching import MicroBatcher
 

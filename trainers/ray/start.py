@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import ray
 
+import ghar
 from ghar.config import Config, Ray
 from ghar.errors import BadInput
 
@@ -22,7 +23,7 @@ PATIENCE = "300"  # seconds for Ray's own processes to come up, 30 by default: o
 PROXY = "http_proxy"
 NOWHERE = "http://127.0.0.1:9"  # no one listens there
 NO_NAMES = "attempts:0"  # of RES_OPTIONS (resolv.conf(5)): names come from this machine's files alone
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(ghar.__file__).resolve().parents[1]  # of the clone, or site-packages
 INSTALLED = Path(ray.__file__).parent
 
 

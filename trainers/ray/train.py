@@ -20,20 +20,20 @@ from ray.exceptions import RayActorError
 from ray.train import ControllerError, FailureConfig, LoggingConfig, RunConfig, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from envs.records import of_credentialed
 from ghar.config import Config
+from ghar.envs.records import of_credentialed
 from ghar.errors import BadInput
 from ghar.privacy import destinations
-from trainers.ray.pool import check_nodes
-from trainers.ray.start import check_resources, joins_cluster, on_ray, start_ray
-from trainers.rl.workers import MakeWorkers
-from trainers.runs.distributed import STEP
+from ghar.trainers.ray.pool import check_nodes
+from ghar.trainers.ray.start import check_resources, joins_cluster, on_ray, start_ray
+from ghar.trainers.rl.workers import MakeWorkers
+from ghar.trainers.runs.distributed import STEP
 
 RESTARTS = 3  # of the workers
 CUT_OFF = ("Connection closed by peer", "Connection reset by peer")  # what gloo says where another process has ended
 
 
-Recipe = Callable[[Config, MakeWorkers], None]  # trainers.recipe.train
+Recipe = Callable[[Config, MakeWorkers], None]  # ghar.trainers.recipe.train
 
 
 def train(config: Config, recipe: Recipe) -> None:
@@ -110,6 +110,6 @@ def _trainer(config: Config, recipe: Recipe) -> TorchTrainer:
 
 def work(given: dict[str, Any]) -> None:
     """What each worker does."""
-    from trainers.ray.pool import pool
+    from ghar.trainers.ray.pool import pool
 
     given["recipe"](given["config"], pool)

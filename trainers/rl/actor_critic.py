@@ -3,7 +3,7 @@
 LoRA (default for large models): one frozen base, the actor is its adapter, the reference is the base with adapters
 switched off. Full fine-tuning: the actor is the model itself and the reference, when something needs one, a frozen
 copy. The critic is a linear value head per agent on the actor's last hidden state, or one of its own
-(`trainers.rl.critic`), for which LoRA keeps a second adapter here.
+(`ghar.trainers.rl.critic`), for which LoRA keeps a second adapter here.
 Everything runs in eval mode, so that log-probs are those the engine sampled with.
 """
 
@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from ghar.llm.logits import transform_of
-from trainers.rl.head import token_scores
-from trainers.rl.rows import Batch, collate, packed
-from trainers.rl.tail import only_at, plain, trunk_of
-from trainers.rl.trajectory import Row
+from ghar.trainers.rl.head import token_scores
+from ghar.trainers.rl.rows import Batch, collate, packed
+from ghar.trainers.rl.tail import only_at, plain, trunk_of
+from ghar.trainers.rl.trajectory import Row
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ActorCriticConfig:
     """How the model is trained.
 
     finetune: "lora" or "full"; rank, alpha: of the LoRA adapters; critic: "head" (on the actor's trunk) or "own"
-    (`trainers.rl.critic`: the heads here stay unused); detach: keep the value loss out of the actor's trunk;
+    (`ghar.trainers.rl.critic`: the heads here stay unused); detach: keep the value loss out of the actor's trunk;
     reference: keep a reference policy (free with LoRA, a copy of the weights with "full"); temperature: of sampling;
     checkpointing: recompute the layers' activations in the backward pass; agents: a value head for each.
     """
@@ -157,7 +157,7 @@ class ActorCritic(nn.Module):
         if self.cfg.finetune == "full":
             yield self.policy
             return
-        from trainers.rl.lora import fold
+        from ghar.trainers.rl.lora import fold
 
         saved = fold(self.policy, "default")
         try:
@@ -183,7 +183,7 @@ class ActorCritic(nn.Module):
 
     @property
     def shares(self) -> bool:
-        """Whether rows that begin alike can be one tree (`trainers.rl.rows`): the model's attention takes a mask of
+        """Whether rows that begin alike can be one tree (`rl.rows`): the model's attention takes a mask of
         ours, and has no window of its own."""
         config = plain(self.policy).config
         return config._attn_implementation == "sdpa" and getattr(config, "sliding_window", None) is None
@@ -196,7 +196,7 @@ class ActorCritic(nn.Module):
         """Log-probs, values and entropy of one micro-batch, with gradients. All rows in one padded forward pass.
 
         entropy_gradient=False: entropy is only looked at, which saves passes over the vocabulary. trees: how many rows
-        share each line of the batch (`trainers.rl.rows.packed`), () for one each.
+        share each line of the batch (`ghar.trainers.rl.rows.packed`), () for one each.
         """
         batch = collate(rows, self.device, trees)
         hidden = self._hidden(self.policy, batch)
@@ -303,7 +303,7 @@ def _add_adapters(base: Any, cfg: ActorCriticConfig) -> Any:
     """Freeze `base`; put the actor's LoRA adapter ("default") and perhaps the critic's on all linear layers."""
     from peft import LoraConfig, get_peft_model
 
-    from trainers.rl.lora import fuse
+    from ghar.trainers.rl.lora import fuse
 
     # LoRA's A matrices are drawn from the global generator: seed it here and put it back.
     with torch.random.fork_rng():

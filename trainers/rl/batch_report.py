@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from envs.system import System
+from ghar.envs.system import System
 from ghar.episode import Episode
-from rewards.compose import EpisodeReward
-from trainers.runs.distributed import gather_rows
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.runs.distributed import gather_rows
 
 
 @dataclass(frozen=True)

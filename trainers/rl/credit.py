@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from trainers.rl.trajectory import Array, Trajectories, spans
+from ghar.trainers.rl.trajectory import Array, Trajectories, spans
 
 
 def credit(

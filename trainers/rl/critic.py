@@ -1,4 +1,4 @@
-"""A critic with a trunk of its own, which reads the state of the whole episode (`trainers.rl.state`) and takes steps of
+"""A critic with a trunk of its own, which reads the state of the whole episode (`rl.state`) and takes steps of
 its own: learning rate, epochs and minibatches are not the policy's.
 
 Full fine-tuning: its trunk is a copy of the policy's as the warm-up left it. LoRA: a second adapter on the same base.
@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.rows import micro_batches
-from trainers.rl.state import State
-from trainers.rl.tail import only_at, trunk_of
-from trainers.rl.trajectory import Array
-from trainers.runs.distributed import gather, gather_rows, rank, world
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.rows import micro_batches
+from ghar.trainers.rl.state import State
+from ghar.trainers.rl.tail import only_at, trunk_of
+from ghar.trainers.rl.trajectory import Array
+from ghar.trainers.runs.distributed import gather, gather_rows, rank, world
 
 WIDTH = 64  # of the layer that joins what the trunk read and what was counted
 FORGET = 0.2  # weight of the newest batch in the running mean and spread of returns

@@ -1,6 +1,6 @@
 """Critic-free advantages: what an episode earned, against other attempts at the same sample or against the whole batch.
 
-Each function gives what `trainers.rl.credit.credit` does: advantages and returns, float32 [T], 0 on untrainable tokens.
+Each function gives what `credit.credit` does: advantages and returns, float32 [T], 0 on untrainable tokens.
 Rewards are not discounted. Separately rewarded agents (`Trajectories.separate`) are compared by their own rewards, with
 attempts in which they acted. A cut episode's outcome is unknown and no critic can stand in for it: it teaches nothing
 and is no one's baseline.
@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trainers.rl.credit import whiten
-from trainers.rl.trajectory import Array, Trajectories, spans
+from ghar.trainers.rl.credit import whiten
+from ghar.trainers.rl.trajectory import Array, Trajectories, spans
 
 Estimator = Literal["grpo", "rloo", "reinforce_pp", "turn_group"]
 Everyone = Callable[[list[Any]], list[Any]]
@@ -56,7 +56,7 @@ def turn_group(traj: Trajectories, everyone: Everyone = list) -> tuple[Array, Ar
 def reinforce_pp(traj: Trajectories, reduce: Callable[[Array], Array] = lambda sums: sums) -> tuple[Array, Array]:
     """What is still earned from a turn on, whitened over the tokens of the whole batch (Hu 2025, "REINFORCE++").
 
-    It needs one attempt only. reduce: as for `trainers.rl.credit.whiten`. Separately rewarded agents, whose rewards are
+    It needs one attempt only. reduce: as for `credit.whiten`. Separately rewarded agents, whose rewards are
     of different kinds, are whitened each alone.
     """
     traj = _whole(traj)

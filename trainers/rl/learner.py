@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ghar.config import Config, Deepspeed
-from trainers.rl.actor_critic import ActorCritic, Scores
-from trainers.rl.trajectory import Row
-from trainers.runs.distributed import load_deepspeed, world
-from trainers.runs.zero import zero_config
+from ghar.trainers.rl.actor_critic import ActorCritic, Scores
+from ghar.trainers.rl.trajectory import Row
+from ghar.trainers.runs.distributed import load_deepspeed, world
+from ghar.trainers.runs.zero import zero_config
 
 
 class Plain:
@@ -73,7 +73,7 @@ class Plain:
 class Sharded:
     """`actor` and `optimizer` (torch's, over the actor's trainable parameters) trained by DeepSpeed.
 
-    dtype: of the model's weights ("float32", "bfloat16"). Needs a process group (`trainers.runs.distributed.together`).
+    dtype: of the model's weights ("float32", "bfloat16"). Needs a process group (`distributed.together`).
     """
 
     even = True  # every process must make as many passes as the others

@@ -18,33 +18,33 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.rollout import derive_seed
-from envs.system import System
 from ghar.config import Config
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import System
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.interrupt import finishing
 from ghar.metrics.policy import eval_metrics
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
-from rewards.compose import EpisodeReward, Reference
-from rewards.normalise import Running
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.batch_report import batch_report
-from trainers.rl.critic import Critic, CriticConfig
-from trainers.rl.learner import Learner, learner_of
-from trainers.rl.mappo import improve
-from trainers.rl.sampling import Curriculum, telling
-from trainers.rl.schedule import adapted, rate
-from trainers.rl.settings import has_critic, settings_of
-from trainers.rl.state import width
-from trainers.rl.trajectory import build
-from trainers.rl.workers import Order, Workers
-from trainers.rl.yardstick import Yardstick
-from trainers.rows import reward_of, rows_of, running_of, summarise
-from trainers.runs import checkpoint
-from trainers.runs.checkpoint import Checkpoint, Keep
-from trainers.runs.distributed import gather, gather_rows, on_main, rank, share
+from ghar.rewards.compose import EpisodeReward, Reference
+from ghar.rewards.normalise import Running
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.batch_report import batch_report
+from ghar.trainers.rl.critic import Critic, CriticConfig
+from ghar.trainers.rl.learner import Learner, learner_of
+from ghar.trainers.rl.mappo import improve
+from ghar.trainers.rl.sampling import Curriculum, telling
+from ghar.trainers.rl.schedule import adapted, rate
+from ghar.trainers.rl.settings import has_critic, settings_of
+from ghar.trainers.rl.state import width
+from ghar.trainers.rl.trajectory import build
+from ghar.trainers.rl.workers import Order, Workers
+from ghar.trainers.rl.yardstick import Yardstick
+from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
+from ghar.trainers.runs import checkpoint
+from ghar.trainers.runs.checkpoint import Checkpoint, Keep
+from ghar.trainers.runs.distributed import gather, gather_rows, on_main, rank, share
 
 CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
 
@@ -140,7 +140,7 @@ def reinforce(
 
     Starts after the newest checkpoint of `folder` where there is one, and forgets the rows of metrics.jsonl after it.
     The best policy by `trainer.rl.select` is kept there too (pointer "best"). model: what checkpoints must fit
-    (trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end.
+    (ghar.trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end.
     """
     rl, about = config.trainer.rl, Learned(system, config, references)
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one

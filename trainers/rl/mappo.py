@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.rl import losses
-from trainers.rl.actor_critic import ActorCritic, Scores
-from trainers.rl.critic import Critic
-from trainers.rl.learner import Learner, Plain
-from trainers.rl.rows import packed
-from trainers.rl.settings import MappoConfig
-from trainers.rl.state import states
-from trainers.rl.targets import NONE, Earlier, Targets, earned, gathered, prepare, sampled, summed
-from trainers.rl.trajectory import Row, Trajectories, spans
-from trainers.rl.yardstick import Yardstick
-from trainers.runs.distributed import gather, rank
+from ghar.trainers.rl import losses
+from ghar.trainers.rl.actor_critic import ActorCritic, Scores
+from ghar.trainers.rl.critic import Critic
+from ghar.trainers.rl.learner import Learner, Plain
+from ghar.trainers.rl.rows import packed
+from ghar.trainers.rl.settings import MappoConfig
+from ghar.trainers.rl.state import states
+from ghar.trainers.rl.targets import NONE, Earlier, Targets, earned, gathered, prepare, sampled, summed
+from ghar.trainers.rl.trajectory import Row, Trajectories, spans
+from ghar.trainers.rl.yardstick import Yardstick
+from ghar.trainers.runs.distributed import gather, rank
 
 _Part: TypeAlias = tuple[Sequence[Row], Sequence[int], Targets]  # of a minibatch: rows, sizes of trees, targets
 PARTS = ("loss/total", "loss/policy", "entropy", "old_approx_kl", "approx_kl", "clipfrac")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ghar.llm.constraint import allowed_tokens
-from trainers.rl.trajectory import Array, Row
+from ghar.trainers.rl.trajectory import Array, Row
 
 LEAST_SHARED = 64  # tokens; for less a mask of its own does not pay
 WORTH = 1024  # tokens of a pass through the model, below which it is mostly overhead

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rewards.compose import EpisodeReward
-from trainers.rl.trajectory import Array
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rl.trajectory import Array
 
 ALIKE = 1e-6  # rewards this close are the same
 FORGET = 0.3  # weight of the newest batch in a kind's rate of success

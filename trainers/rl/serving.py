@@ -10,7 +10,7 @@ import torch
 
 from ghar.llm.engines import AnyEngine, serving_model
 from ghar.llm.hf import HFEngine
-from trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.actor_critic import ActorCritic
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ghar.config import Config
-from trainers.rl import losses
-from trainers.rl.estimators import Estimator
+from ghar.trainers.rl import losses
+from ghar.trainers.rl.estimators import Estimator
 
 # mean |trainer's - engine's log-prob| in nats: rounding stays far below, weights one update behind do not (in bfloat16
 # rounding alone was measured at 0.002 to 0.011)
@@ -21,15 +21,15 @@ class MappoConfig:
 
     epochs: passes over the batch; minibatches: optimiser steps a pass; micro_tokens: padded tokens a forward pass,
     which changes memory and not results; clip: ε of Eq. 16; value_clip: the same for values, in units of reward;
-    gamma, lam, credit, per_agent: see `trainers.rl.credit`; kl, entropy, value_coef: weights of the loss terms;
+    gamma, lam, credit, per_agent: see `ghar.trainers.rl.credit`; kl, entropy, value_coef: weights of the loss terms;
     ratio="reference" and critic_target="reward": Eqs. 16 and 17 as printed; max_grad_norm: of the global norm.
     importance_cap: C of `losses.truncated_importance`, None where engine and trainer compute the same numbers;
     mismatch_limit: mean |trainer's - engine's log-prob| in nats above which an update stops the run, None: never.
     aggregate: what counts alike in every loss term and diagnostic, see `losses.token_weights`. Episodes are as long as
     they are in the batch, whatever part of them a minibatch drew. kl_estimator: see `losses.reference_kl`.
-    critic: "head" on the policy's trunk, trained with it; "own": `trainers.rl.critic`.
-    kl_in: "reward" charges the term to what a turn earns (`trainers.rl.targets.charged`), with no loss of its own.
-    estimator: "gae" (`trainers.rl.credit`), or one of `trainers.rl.estimators`, which need no critic: there is then no
+    critic: "head" on the policy's trunk, trained with it; "own": `ghar.trainers.rl.critic`.
+    kl_in: "reward" charges the term to what a turn earns (`ghar.trainers.rl.targets.charged`), with no loss of its own.
+    estimator: "gae" (`rl.credit`), or one of `rl.estimators`, which need no critic: there is then no
     value loss, and value_clip, gamma, lam, credit, per_agent, critic_target and value_coef mean nothing.
     """
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainers.rl.trajectory import FINISH, Array, Trajectories
+from ghar.trainers.rl.trajectory import FINISH, Array, Trajectories
 
 PASSAGE = 8  # so many tokens in a row that stood in the episode before are not written again
 KEPT = 2  # last tokens of a prompt, which always are: what the reply follows on

@@ -13,16 +13,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ghar.llm.canary import WrongWeights
-from trainers.rl import losses
-from trainers.rl.actor_critic import ActorCritic, Scores
-from trainers.rl.credit import credit, episode_rewards, whiten
-from trainers.rl.critic import Critic
-from trainers.rl.estimators import estimate
-from trainers.rl.settings import MappoConfig
-from trainers.rl.state import states
-from trainers.rl.trajectory import Array, Row, Trajectories, spans
-from trainers.rl.yardstick import Yardstick
-from trainers.runs.distributed import gather, gather_rows, world
+from ghar.trainers.rl import losses
+from ghar.trainers.rl.actor_critic import ActorCritic, Scores
+from ghar.trainers.rl.credit import credit, episode_rewards, whiten
+from ghar.trainers.rl.critic import Critic
+from ghar.trainers.rl.estimators import estimate
+from ghar.trainers.rl.settings import MappoConfig
+from ghar.trainers.rl.state import states
+from ghar.trainers.rl.trajectory import Array, Row, Trajectories, spans
+from ghar.trainers.rl.yardstick import Yardstick
+from ghar.trainers.runs.distributed import gather, gather_rows, world
 
 Earlier: TypeAlias = Mapping[int, Mapping[str, Tensor]]  # version to trainable weights
 NONE: Earlier = MappingProxyType({})

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ghar.episode import Episode, Turn
-from rewards.compose import EpisodeReward
+from ghar.rewards.compose import EpisodeReward
 
 Array = npt.NDArray[Any]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from envs.play import Stage, play
+from ghar.envs.play import Stage, play
 from ghar.episode import Episode
 from ghar.llm.engines import AnyEngine, make_engine
 from ghar.llm.policy import EnginePolicy
-from trainers.rl.actor_critic import ActorCritic
-from trainers.rl.learner import Learner
-from trainers.rl.serving import serving
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.learner import Learner
+from ghar.trainers.rl.serving import serving
 
 
 @dataclass(frozen=True)

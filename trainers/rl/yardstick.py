@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trainers.rl.trajectory import Array
+from ghar.trainers.rl.trajectory import Array
 
 BATCHES = 8  # newest updates that boosting learns from: the policy, and so what states are worth, moves on
 TREES = 60

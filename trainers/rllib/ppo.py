@@ -23,24 +23,24 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.wrappers.pettingzoo_env import PettingZooEnv
 from ray.tune.registry import register_env
 
-from envs import system as systems
-from envs.play import play, stage_of
-from envs.records import Records, of_credentialed
-from envs.system import Decisions, System
-from envs.views.games import Game
-from envs.views.gym_view import GymView
-from envs.views.pettingzoo_view import aec
 from ghar.config import Config, Rllib
+from ghar.envs import system as systems
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records, of_credentialed
+from ghar.envs.system import Decisions, System
+from ghar.envs.views.games import Game
+from ghar.envs.views.gym_view import GymView
+from ghar.envs.views.pettingzoo_view import aec
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
 from ghar.provenance import write_mark
 from ghar.storage import new_folder
-from trainers.ray.start import start_ray
-from trainers.rllib.module import MaskedModule
-from trainers.runs.models import use_cores
-from trainers.runs.resume import as_yaml, occupied
+from ghar.trainers.ray.start import start_ray
+from ghar.trainers.rllib.module import MaskedModule
+from ghar.trainers.runs.models import use_cores
+from ghar.trainers.runs.resume import as_yaml, occupied
 
 ENV = "navigation"
 FOLDER = "rllib"  # of the best update's checkpoint, below RUN/checkpoints

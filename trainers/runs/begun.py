@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ghar.config import Config
 from ghar.metrics.runfolder import RunFolder
-from trainers.runs.models import SFT
-from trainers.runs.resume import as_yaml
+from ghar.trainers.runs.models import SFT
+from ghar.trainers.runs.resume import as_yaml
 
 
 def begin_from(source: Path, config: Config) -> None:

@@ -29,8 +29,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ghar.errors import BadInput
-from trainers.runs.distributed import gather, on_main, rank
-from trainers.runs.manifest import fault, seal, sync
+from ghar.trainers.runs.distributed import gather, on_main, rank
+from ghar.trainers.runs.manifest import fault, seal, sync
 
 FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "model.json")
 

@@ -17,7 +17,7 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.models import load_pretrained
 from ghar.provenance import write_mark
-from trainers.runs import manifest
+from ghar.trainers.runs import manifest
 
 ABANDONED = 3600.0  # seconds; writing a model takes less
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows

@@ -16,7 +16,7 @@ import yaml
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
-from trainers.report import report
+from ghar.trainers.report import report
 
 # A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
 # which changes its numbers by float rounding at most.

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from ghar.config import Deepspeed
 from ghar.errors import BadInput
-from trainers.runs.distributed import load_deepspeed, world
-from trainers.runs.zero import ALONE, zero_config
+from ghar.trainers.runs.distributed import load_deepspeed, world
+from ghar.trainers.runs.zero import ALONE, zero_config
 
 SAVES = 10  # checkpoints of a training that keeps any
 

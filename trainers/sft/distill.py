@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
-from trainers.sft.lessons import Lessons
-from trainers.sft.run import Log, SFTResult, run_sft
-from trainers.sft.warmup import imitation
+from ghar.trainers.sft.lessons import Lessons
+from ghar.trainers.sft.run import Log, SFTResult, run_sft
+from ghar.trainers.sft.warmup import imitation
 
 WARMUP = 0.1  # warmup_ratio of KARE's Table 6; its schedule is a cosine
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ghar.errors import BadInput
-from rewards.compose import Reference
-from trainers.sft.pairs import Pair
+from ghar.rewards.compose import Reference
+from ghar.trainers.sft.pairs import Pair
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ import numpy as np
 from ghar.errors import BadInput
 from ghar.interrupt import finishing
 from ghar.progress import progress
-from trainers.runs.checkpoint import other_processes
-from trainers.runs.distributed import gather, on_main, rank, world
-from trainers.runs.manifest import fault, seal
-from trainers.sft.arguments import SFTSettings, arguments_of
-from trainers.sft.pairs import Pair, collate, dataset
+from ghar.trainers.runs.checkpoint import other_processes
+from ghar.trainers.runs.distributed import gather, on_main, rank, world
+from ghar.trainers.runs.manifest import fault, seal
+from ghar.trainers.sft.arguments import SFTSettings, arguments_of
+from ghar.trainers.sft.pairs import Pair, collate, dataset
 
 if TYPE_CHECKING:
     from transformers import TrainerState
@@ -73,7 +73,7 @@ def run_sft(
     import torch
     from transformers import PrinterCallback
 
-    from trainers.sft.trainer import CompletionTrainer
+    from ghar.trainers.sft.trainer import CompletionTrainer
 
     for some in (pairs, valid) if valid else (pairs,):  # weights are no business of the validation loss
         _check(some, cfg)
@@ -102,7 +102,7 @@ def run_sft(
         gather(None)  # every process has the best weights before the folder goes
     trained = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
     if cfg.finetune == "lora":
-        from trainers.rl.lora import fold
+        from ghar.trainers.rl.lora import fold
 
         fold(trained, "default")
         trained = trained.unload()

@@ -1,4 +1,4 @@
-"""The trainer behind `trainers.sft.run`: TRL's, with a loss over completions alone, weights of pairs, and its own
+"""The trainer behind `ghar.trainers.sft.run`: TRL's, with a loss over completions alone, weights of pairs, and its own
 validation loss.
 
 TRL scores every position on a machine without Triton, which here is most of a step's time.
@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from trl.trainer.sft_trainer import SFTTrainer
 
-from trainers.rl.tail import only_at
-from trainers.runs.distributed import gather, rank, world
-from trainers.sft.pairs import IGNORE
+from ghar.trainers.rl.tail import only_at
+from ghar.trainers.runs.distributed import gather, rank, world
+from ghar.trainers.sft.pairs import IGNORE
 
 
 class CompletionTrainer(SFTTrainer):
-    """The loss of `trainers.sft.pairs.Pair` over the whole batch of a step, micro-batches and processes alike."""
+    """The loss of `ghar.trainers.sft.pairs.Pair` over the whole batch of a step, micro-batches and processes alike."""
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from envs.play import Stage, play, stage_of
-from envs.rollout import derive_seed
-from envs.system import System
 from ghar.config import Config
+from ghar.envs.play import Stage, play, stage_of
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import System
 from ghar.episode import Episode
 from ghar.llm.policy import Policy
-from trainers.sft.arguments import SFTSettings
+from ghar.trainers.sft.arguments import SFTSettings
 
 
 def imitation(config: Config, pairs: int, epochs: int | None = None) -> SFTSettings:

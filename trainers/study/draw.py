@@ -9,10 +9,10 @@ from typing import Any
 
 from ghar.metrics.look import pages
 from ghar.metrics.runfolder import write_whole
-from trainers.study.figures import figures_of
-from trainers.study.folder import StudyFolder
-from trainers.study.metrics import title_of
-from trainers.study.nouns import Study, Table, cells_of
+from ghar.trainers.study.figures import figures_of
+from ghar.trainers.study.folder import StudyFolder
+from ghar.trainers.study.metrics import title_of
+from ghar.trainers.study.nouns import Study, Table, cells_of
 
 FIELDS = (
     "row", "title", "task", "metric", "part", "value", "low", "high", "seeds", "patients", "samples", "hole",
@@ -138,7 +138,7 @@ def _page(study: Study, folder: StudyFolder, drawn: Sequence[Mapping[str, Any]])
         else:
             dones.append(about)
     kept = folder.about()
-    html = pages("trainers.study", ".").get_template("study.html").render(
+    html = pages("ghar.trainers.study", ".").get_template("study.html").render(
         study=study, drawn=drawn, heads=heads, holes=holes, one_seed=len(study.seeds) == 1,
         generated=any(about["generated"] for about in dones), scale=kept["scale"],
         credentialed=any(about["credentialed"] for about in dones),

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ghar.metrics.charts import INK, PALETTE, drawing
-from trainers.study.metrics import title_of
-from trainers.study.nouns import Study, Table
+from ghar.trainers.study.metrics import title_of
+from ghar.trainers.study.nouns import Study, Table
 
 DOTS = 150  # per inch, of PNG
 Series = tuple[str, list[float], list[float], list[float], list[float]]  # label, x, value, low, high

@@ -21,16 +21,16 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.interrupt import EXIT
 from ghar.metrics.runfolder import RunFolder
-from trainers.runs import checkpoint
-from trainers.runs.begun import begin_from
-from trainers.runs.code import commit
-from trainers.runs.models import SFT
-from trainers.runs.resume import plain
-from trainers.study.folder import StudyFolder
-from trainers.study.nouns import Cell, Scale, Study, rows_of, source_of
-from trainers.study.predictions import harvest, sha256
-from trainers.study.samples import fingerprint, key_of, samples_frame, whole_parquet
-from trainers.study.translate import Translation, translation
+from ghar.trainers.runs import checkpoint
+from ghar.trainers.runs.begun import begin_from
+from ghar.trainers.runs.code import commit
+from ghar.trainers.runs.models import SFT
+from ghar.trainers.runs.resume import plain
+from ghar.trainers.study.folder import StudyFolder
+from ghar.trainers.study.nouns import Cell, Scale, Study, rows_of, source_of
+from ghar.trainers.study.predictions import harvest, sha256
+from ghar.trainers.study.samples import fingerprint, key_of, samples_frame, whole_parquet
+from ghar.trainers.study.translate import Translation, translation
 
 Load = Callable[[Sequence[str]], Config]
 Start = Callable[[str, Sequence[str], Path], str | None]  # script, overrides, run folder -> why it failed

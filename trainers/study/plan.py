@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ghar.errors import BadInput
 from ghar.llm.vllm_build import GIB
-from trainers.plan import make_plan
-from trainers.study.jobs import Workshop
-from trainers.study.nouns import Cell, cells_of, source_of
+from ghar.trainers.plan import make_plan
+from ghar.trainers.study.jobs import Workshop
+from ghar.trainers.study.nouns import Cell, cells_of, source_of
 
 
 @dataclass(frozen=True)

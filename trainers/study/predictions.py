@@ -12,8 +12,8 @@ import polars as pl
 from ghar.data.groups import KINDS
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
-from trainers.study.samples import whole_parquet
-from trainers.study.translate import Translation
+from ghar.trainers.study.samples import whole_parquet
+from ghar.trainers.study.translate import Translation
 
 SCHEMA: Mapping[str, Any] = {
     "sample_id": pl.String, "subject_id": pl.String, "label": pl.String, "prediction": pl.String,

@@ -10,13 +10,13 @@ from typing import Any
 
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import write_whole
-from trainers.runs.resume import occupied
-from trainers.study.draw import draw
-from trainers.study.folder import StudyFolder
-from trainers.study.jobs import Workshop, play, versions
-from trainers.study.metrics import check_metric
-from trainers.study.nouns import Cell, Scale, Study, cells_of, made, read_study
-from trainers.study.numbers import Played, Results, as_json, numbers_of
+from ghar.trainers.runs.resume import occupied
+from ghar.trainers.study.draw import draw
+from ghar.trainers.study.folder import StudyFolder
+from ghar.trainers.study.jobs import Workshop, play, versions
+from ghar.trainers.study.metrics import check_metric
+from ghar.trainers.study.nouns import Cell, Scale, Study, cells_of, made, read_study
+from ghar.trainers.study.numbers import Played, Results, as_json, numbers_of
 
 RESAMPLES = 1000
 

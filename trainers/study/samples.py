@@ -11,12 +11,12 @@ from typing import Any
 
 import polars as pl
 
-from envs import system as systems
-from envs.records import Records
 from ghar.config import Config
 from ghar.data.groups import KINDS, groups_of
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.disk import whole
+from ghar.envs import system as systems
+from ghar.envs.records import Records
 from ghar.errors import BadInput
 
 SCHEMA = {"sample_id": pl.String, "subject_id": pl.String, "split": pl.String, "label": pl.String,

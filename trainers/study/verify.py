@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 
 from ghar.errors import BadInput
-from trainers.study.folder import StudyFolder
-from trainers.study.nouns import cells_of
-from trainers.study.numbers import numbers_of
-from trainers.study.predictions import check, sha256
-from trainers.study.run import folder_of, kept_study, results_of
+from ghar.trainers.study.folder import StudyFolder
+from ghar.trainers.study.nouns import cells_of
+from ghar.trainers.study.numbers import numbers_of
+from ghar.trainers.study.predictions import check, sha256
+from ghar.trainers.study.run import folder_of, kept_study, results_of
 
 CLOSE = 1e-9
 BY_SKLEARN = ("accuracy", "balanced_accuracy", "macro_f1", "f1", "auroc", "auprc", "brier")

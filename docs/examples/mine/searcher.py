@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from envs.records import Records
-from envs.system import WORDS, Reader, System, Variant
 from ghar.config import Count
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.visits import visit_list
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Reader, System, Variant
 from ghar.episode import Act, Completion, EpisodeGenerator, Prediction, Retrieve, Step
 from ghar.llm.parsing import parse_label
 from ghar.retrieval.build import build_retriever
-from rewards.outcome import score_outcome
+from ghar.rewards.outcome import score_outcome
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from envs.graphwalker.encoders.batches import Batch, Output
+from ghar.envs.graphwalker.encoders.batches import Batch, Output
 
 DILATIONS, KERNELS, REDUCTION = (1, 3, 5), 64, 4
 

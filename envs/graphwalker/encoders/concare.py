@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from envs.graphwalker.encoders.batches import Batch, Output
+from ghar.envs.graphwalker.encoders.batches import Batch, Output
 
 DECOV = 1e-3  # weight of the penalty; ours
 

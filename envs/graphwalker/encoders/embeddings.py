@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from envs.graphwalker.encoders.labels import check_labels
-from envs.graphwalker.series_text import time_series
 from ghar.arrays import load_arrays, save_arrays
 from ghar.data.cohort import Task
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.tasks.splits import Splits
+from ghar.envs.graphwalker.encoders.labels import check_labels
+from ghar.envs.graphwalker.series_text import time_series
 from ghar.errors import BadInput
 
 if TYPE_CHECKING:
-    from envs.graphwalker.encoders.train import Training
+    from ghar.envs.graphwalker.encoders.train import Training
 
 Name = Literal["smart", "concare", "adacare", "text"]
 VERSION = 1  # raise it when the same samples would get other vectors
@@ -78,7 +78,7 @@ def embed(
     """Vectors and predictions of all samples of the three splits, train first.
 
     Trains the encoder where `cache` holds no result for just these samples, this task, encoder, settings and seed; a
-    trained one is kept beside its result (`envs.graphwalker.encoders.train.Encoder.load`). training: of a neural
+    trained one is kept beside its result (`ghar.envs.graphwalker.encoders.train.Encoder.load`). training: of a neural
     encoder, by default as published. text_model: what `ghar.retrieval.encoders.load_encoder` takes; only text reads it.
     Raises BadInput for training samples of one label, for values that no encoder can take, and for an unknown name.
     """
@@ -96,7 +96,7 @@ def embed(
         labels = [sample.label for sample in splits.train]
         shares = _logistic(vectors[: len(labels)], labels, vectors, len(task.labels))
     else:
-        from envs.graphwalker.encoders.train import train_encoder  # torch, which a cached result does not need
+        from ghar.envs.graphwalker.encoders.train import train_encoder  # torch, which a cached result does not need
 
         encoder = train_encoder(name, splits.train, splits.valid, len(task.labels), seed=seed, training=training)
         encoder.save(path.with_suffix(".pt"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from envs.graphwalker.encoders.embeddings import Embeddings
 from ghar.data.cohort import Task
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.tasks.splits import Splits
+from ghar.envs.graphwalker.encoders.embeddings import Embeddings
 from ghar.metrics.bootstrap import RESAMPLES, Spread
 from ghar.metrics.clinical import best_threshold, length_of_stay, risk
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from envs.graphwalker.encoders.batches import Batch, Output
+from ghar.envs.graphwalker.encoders.batches import Batch, Output
 
 HIDE_AT_MOST, EMA_START = 0.75, 0.996
 

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from envs.graphwalker.encoders.adacare import AdaCare
-from envs.graphwalker.encoders.batches import Batch, Output, Scale, fit_scale, make_batch
-from envs.graphwalker.encoders.concare import ConCare
-from envs.graphwalker.encoders.labels import check_labels
-from envs.graphwalker.encoders.smart import Pretraining, Smart, draw_hidden
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.disk import whole
+from ghar.envs.graphwalker.encoders.adacare import AdaCare
+from ghar.envs.graphwalker.encoders.batches import Batch, Output, Scale, fit_scale, make_batch
+from ghar.envs.graphwalker.encoders.concare import ConCare
+from ghar.envs.graphwalker.encoders.labels import check_labels
+from ghar.envs.graphwalker.encoders.smart import Pretraining, Smart, draw_hidden
 from ghar.errors import BadInput
 from ghar.progress import progress
 
@@ -120,7 +120,7 @@ def train_encoder(
     generators are left as they were. training: by default what the encoder's authors published. device: by default
     `usual_device`.
 
-    Raises BadInput when the training samples all have one label, and as `envs.graphwalker.encoders.batches.known_of`.
+    Raises BadInput when the training samples all have one label, and as `batches.known_of`.
     """
     check_labels([sample.label for sample in train])
     settings = training or PUBLISHED[name]

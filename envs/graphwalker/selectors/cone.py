@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Entropy, Pool, Query, Selection, Walk, best, cosines, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import (
+    Entropy,
+    Pool,
+    Query,
+    Selection,
+    Walk,
+    best,
+    cosines,
+    nothing_shared,
+)
 
 CANDIDATES = 10  # of the paper
 

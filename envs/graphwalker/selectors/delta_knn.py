@@ -14,8 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.cone import CANDIDATES
-from envs.graphwalker.selectors.protocol import Ask, Labels, Pool, Query, Selection, Walk, allowed_for, best, cosines
+from ghar.envs.graphwalker.selectors.cone import CANDIDATES
+from ghar.envs.graphwalker.selectors.protocol import (
+    Ask,
+    Labels,
+    Pool,
+    Query,
+    Selection,
+    Walk,
+    allowed_for,
+    best,
+    cosines,
+)
 
 
 def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:

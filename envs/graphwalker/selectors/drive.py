@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from envs.graphwalker.selectors.protocol import Ask, Play
+from ghar.envs.graphwalker.selectors.protocol import Ask, Play
 
 
 class Scorer(Protocol):

@@ -1,6 +1,6 @@
 """EHR-emb. Needs: nothing of the model. The k nearest by cosine of the EHR encoder's vectors (GraphWalker, D)."""
 
-from envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, best, cosines, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, best, cosines, nothing_shared
 
 prepare = nothing_shared
 

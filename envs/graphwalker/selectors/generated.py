@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from envs.graphwalker.selectors.graph import PatientGraph, build_graph
-from envs.graphwalker.selectors.protocol import Selection, Shots, best, cosines
-from envs.graphwalker.selectors.search import Measure
+from ghar.envs.graphwalker.selectors.graph import PatientGraph, build_graph
+from ghar.envs.graphwalker.selectors.protocol import Selection, Shots, best, cosines
+from ghar.envs.graphwalker.selectors.search import Measure
 
 WIDTH, TOPICS, STRENGTH = 8, 20, 0.35
 K_C, K_A = 3, 3

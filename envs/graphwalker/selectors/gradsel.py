@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Ask, Pool, Query, Selection, Slopes, Walk, best
-from envs.graphwalker.selectors.subsets import judges, mean_with, random_sets
+from ghar.envs.graphwalker.selectors.protocol import Ask, Pool, Query, Selection, Slopes, Walk, best
+from ghar.envs.graphwalker.selectors.subsets import judges, mean_with, random_sets
 
 
 def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.graphwalker.selectors.cohorts import Method, find_cohorts
-from envs.graphwalker.selectors.neighbours import k_nearest, merge
 from ghar.arrays import load_arrays, save_arrays, unit_rows
+from ghar.envs.graphwalker.selectors.cohorts import Method, find_cohorts
+from ghar.envs.graphwalker.selectors.neighbours import k_nearest, merge
 from ghar.errors import BadInput
 
 

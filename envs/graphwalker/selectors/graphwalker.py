@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Entropy, Pool, Query, Walk, best, cosines, nothing_shared
-from envs.graphwalker.selectors.search import Measure, greedy, lazy, single
-from envs.graphwalker.selectors.self_rated import rated
+from ghar.envs.graphwalker.selectors.protocol import Entropy, Pool, Query, Walk, best, cosines, nothing_shared
+from ghar.envs.graphwalker.selectors.search import Measure, greedy, lazy, single
+from ghar.envs.graphwalker.selectors.self_rated import rated
 
 prepare = nothing_shared
 

@@ -8,7 +8,17 @@ reply counts as the patient's own text.
 
 from __future__ import annotations
 
-from envs.graphwalker.selectors.protocol import Pool, Query, Say, Selection, Shots, Walk, best, cosines, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import (
+    Pool,
+    Query,
+    Say,
+    Selection,
+    Shots,
+    Walk,
+    best,
+    cosines,
+    nothing_shared,
+)
 
 ROUNDS = 3  # the original's number
 TOKENS = 128  # of a reasoning; ours

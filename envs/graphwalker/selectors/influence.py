@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Ask, Labels, Pool, Query, Selection, Walk, best
-from envs.graphwalker.selectors.subsets import judges, mean_with, mean_without, random_sets
+from ghar.envs.graphwalker.selectors.protocol import Ask, Labels, Pool, Query, Selection, Walk, best
+from ghar.envs.graphwalker.selectors.subsets import judges, mean_with, mean_without, random_sets
 
 
 def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:

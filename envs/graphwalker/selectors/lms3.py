@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Ask, Pool, Query, Selection, States, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import Ask, Pool, Query, Selection, States, Walk, best
 
 NEAREST = 0.01  # share of the pool that is not rejected, the authors' lambda
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.question_files import Question
-from envs.graphwalker.selectors.protocol import Patient
-from envs.graphwalker.series_text import UNITS, USUAL, number
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.views.visits import TextView
+from ghar.envs.graphwalker.question_files import Question
+from ghar.envs.graphwalker.selectors.protocol import Patient
+from ghar.envs.graphwalker.series_text import UNITS, USUAL, number
 from ghar.errors import BadInput
 from ghar.llm.facts import facts_of
 from ghar.llm.prompts import heads_of, quoted

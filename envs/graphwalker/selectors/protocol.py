@@ -2,7 +2,7 @@
 
 A selector is a module of this folder with two generators. `prepare(pool)` is played once and returns what all patients
 share (None for most); `select(pool, shared, query)` is played for each patient and returns a `Selection`. Both yield
-asks and are resumed with the answers, so they never call a model themselves: `envs.graphwalker.selectors.drive` plays
+asks and are resumed with the answers, so they never call a model themselves: `selectors.drive` plays
 many at once against one engine, and what a patient is given does not depend on the others.
 
 Rules of all selectors: equal values are decided by the lower row of the pool; a patient is never shown itself, nor
@@ -21,8 +21,8 @@ import numpy as np
 from ghar.errors import BadInput
 
 if TYPE_CHECKING:
-    from envs.graphwalker.selectors.graph import PatientGraph
     from ghar.data.tasks.samples import TimeSeriesSample
+    from ghar.envs.graphwalker.selectors.graph import PatientGraph
 
 Shots = tuple[int, ...]  # rows of the pool, in the order of the prompt
 Name = Literal[

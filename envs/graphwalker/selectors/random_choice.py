@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, nothing_shared
 
 prepare = nothing_shared
 

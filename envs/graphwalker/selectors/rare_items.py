@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Ask, Pool, Query, Selection, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import Ask, Pool, Query, Selection, Walk, best
 
 RARE = 0.02  # share of the records that has an item which can count, at most
 BETWEEN = re.compile(r"[;\n]")

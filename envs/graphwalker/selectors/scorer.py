@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import log_softmax
 
-from envs.graphwalker.selectors.prompt import Prompt
-from envs.graphwalker.selectors.protocol import Ask, Entropy, Labels, Patient, Perplexity, Say, Shots, Slopes, States
+from ghar.envs.graphwalker.selectors.prompt import Prompt
+from ghar.envs.graphwalker.selectors.protocol import (
+    Ask,
+    Entropy,
+    Labels,
+    Patient,
+    Perplexity,
+    Say,
+    Shots,
+    Slopes,
+    States,
+)
 from ghar.errors import BadInput
 from ghar.llm.engine import Engine, Request, can_score
 
 if TYPE_CHECKING:
-    from envs.graphwalker.prefix import CachedScorer, Path, PlainScorer, PrefixScorer
+    from ghar.envs.graphwalker.prefix import CachedScorer, Path, PlainScorer, PrefixScorer
 
 KEEP = 40_000  # tokens of beginnings whose keys and values engine hf keeps
 
@@ -82,7 +92,7 @@ class EngineScorer:
         return [[next(replies).text for _ in ask.prompts] for ask in asks]
 
     def _inside(self, ask: Any) -> Any:
-        from envs.graphwalker.selectors import inside  # torch
+        from ghar.envs.graphwalker.selectors import inside  # torch
 
         model = inside.model_of(self.engine)
         self.read += len(ask.patients) if isinstance(ask, States) else 1
@@ -97,7 +107,7 @@ def best_scorer(engine: Engine, keep: int) -> PrefixScorer | CachedScorer | Plai
     """Shared beginnings once where the engine can, plain scores otherwise, None without log-probabilities."""
     if not can_score(engine):
         return None
-    from envs.graphwalker.prefix import CachedScorer, CachingEngine, PlainScorer, PrefixScorer
+    from ghar.envs.graphwalker.prefix import CachedScorer, CachingEngine, PlainScorer, PrefixScorer
     from ghar.llm.hf import HFEngine
 
     if isinstance(engine, HFEngine):

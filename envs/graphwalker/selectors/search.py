@@ -24,7 +24,7 @@ import heapq
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 
-from envs.graphwalker.selectors.protocol import Selection, Shots, Step
+from ghar.envs.graphwalker.selectors.protocol import Selection, Shots, Step
 
 DIGITS = 6
 Measure = Generator[tuple[Shots, ...], Sequence[float], Selection]  # yields sets, is resumed with H(x | S) of each

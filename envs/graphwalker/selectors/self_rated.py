@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from envs.graphwalker.selectors.protocol import Pool, Query, Say, Shots, Walk
-from envs.graphwalker.selectors.search import Measure
+from ghar.envs.graphwalker.selectors.protocol import Pool, Query, Say, Shots, Walk
+from ghar.envs.graphwalker.selectors.search import Measure
 
 SCALE = tuple(str(n) for n in range(11))
 

@@ -3,7 +3,7 @@
 The paper embeds with Qwen3-Embedding-8B; here any encoder of `ghar.retrieval.encoders`.
 """
 
-from envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, best, cosines, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, best, cosines, nothing_shared
 
 prepare = nothing_shared
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Ask, Perplexity, Pool, Query, Selection, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import Ask, Perplexity, Pool, Query, Selection, Walk, best
 
 
 def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:

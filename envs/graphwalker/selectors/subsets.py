@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Patient, Pool, Shots
+from ghar.envs.graphwalker.selectors.protocol import Patient, Pool, Shots
 
 MEASURED = 16  # validation patients; further prompts go into more sets, or most examples would be in none
 

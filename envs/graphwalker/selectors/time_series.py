@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.graphwalker.selectors.protocol import Patient, Pool, Query, Selection, Walk, best, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import Patient, Pool, Query, Selection, Walk, best, nothing_shared
 
 prepare = nothing_shared
 

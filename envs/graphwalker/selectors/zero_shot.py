@@ -1,6 +1,6 @@
 """Zero-shot. Needs: nothing. The patient alone, without examples."""
 
-from envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, nothing_shared
 
 prepare = nothing_shared
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from envs.kare.graph.triples import Triple, make_triple
+from ghar.envs.kare.graph.triples import Triple, make_triple
 from ghar.llm.asking import LONGEST, Unreadable
 
 INNER = re.compile(r"\[([^\[\]]*)\]")

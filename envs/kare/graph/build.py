@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from envs.kare.graph.concepts import ConceptSets
-from envs.kare.graph.from_engine import EnginePart, Library, corpus_part, model_part
-from envs.kare.graph.from_graph import graph_part
-from envs.kare.graph.near_duplicates import keep_different
-from envs.kare.graph.triples import SOURCES, ConceptGraphs, union
+from ghar.envs.kare.graph.concepts import ConceptSets
+from ghar.envs.kare.graph.from_engine import EnginePart, Library, corpus_part, model_part
+from ghar.envs.kare.graph.from_graph import graph_part
+from ghar.envs.kare.graph.near_duplicates import keep_different
+from ghar.envs.kare.graph.triples import SOURCES, ConceptGraphs, union
 from ghar.kg.paths import PathGraph, PathSearch
 from ghar.llm.engine import Engine
 from ghar.progress import progress

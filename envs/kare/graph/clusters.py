@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.kare.graph.linkage import average_linkage, sums_of
-from envs.kare.graph.triples import ConceptGraphs, Triple
 from ghar.arrays import unit_rows
+from ghar.envs.kare.graph.linkage import average_linkage, sums_of
+from ghar.envs.kare.graph.triples import ConceptGraphs, Triple
 from ghar.errors import BadInput
 from ghar.ranking import DECIMALS
 from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta

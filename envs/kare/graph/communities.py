@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.kare.graph.triples import ConceptGraphs, Triple
+from ghar.envs.kare.graph.triples import ConceptGraphs, Triple
 from ghar.errors import BadInput
 from ghar.progress import track
 from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.kare.graph.triples import concept_name
 from ghar.data.cohort import Sample
+from ghar.envs.kare.graph.triples import concept_name
 from ghar.errors import BadInput
 
 

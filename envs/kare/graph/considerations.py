@@ -6,7 +6,7 @@ of stay and for single diagnoses and results are ours.
 
 from __future__ import annotations
 
-from envs.kare.graph.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, theme_of
+from ghar.envs.kare.graph.themes import CLINICAL_COURSE, LENGTH_OF_STAY, MORTALITY, READMISSION, theme_of
 
 _OF_THEME = {
     MORTALITY: (

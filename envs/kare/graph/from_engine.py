@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from envs.kare.graph.abstracts import Abstracts
-from envs.kare.graph.answers import Extracted, read_triples
-from envs.kare.graph.concepts import ConceptSets
-from envs.kare.graph.triples import Triple, concept_name
+from ghar.envs.kare.graph.abstracts import Abstracts
+from ghar.envs.kare.graph.answers import Extracted, read_triples
+from ghar.envs.kare.graph.concepts import ConceptSets
+from ghar.envs.kare.graph.triples import Triple, concept_name
 from ghar.llm.asking import Answers, Cost, Question, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
@@ -56,7 +56,7 @@ def corpus_part(
     A question is one abstract with the concepts of one list. A triple goes to the graph of every concept of the cohort
     that the abstract mentions: by name, or because a triple of the answer names it.
     """
-    template = load_prompts("envs.kare", PROMPTS, KINDS)["abstract"]
+    template = load_prompts("ghar.envs.kare", PROMPTS, KINDS)["abstract"]
     row_of: dict[str, int] = {}
     questions = []
     for names, rows in _nearest(about, corpus):
@@ -81,7 +81,7 @@ def corpus_part(
 def model_part(about: Sequence[Sequence[str]], engine: Engine, store: Path, seed: int) -> EnginePart:
     """Source (c): what the engine knows of each of the lists of concepts `about`; a concept of the list gets the
     triples within `HOPS` hops of it in that answer."""
-    template = load_prompts("envs.kare", PROMPTS, KINDS)["concepts"]
+    template = load_prompts("ghar.envs.kare", PROMPTS, KINDS)["concepts"]
     concepts_of = {_digest(names): names for names in about}
     questions = [
         Question(key, template.render(concepts="; ".join(names)), template.max_tokens)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.kare.graph.concepts import ConceptSets, co_occurring
-from envs.kare.graph.triples import Triple, concept_name
+from ghar.envs.kare.graph.concepts import ConceptSets, co_occurring
+from ghar.envs.kare.graph.triples import Triple, concept_name
 from ghar.kg.paths import PathGraph, PathSearch, facts_along
 from ghar.progress import track
 

@@ -18,7 +18,7 @@ from array import array
 
 import numpy as np
 
-from envs.kare.graph.concepts import ConceptSets
+from ghar.envs.kare.graph.concepts import ConceptSets
 
 BITS = 512
 

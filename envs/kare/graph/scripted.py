@@ -13,8 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from envs.kare.graph.triples import Triple, concept_name, make_triple
-from envs.worlds.severity.graph import CARRIER, TARGET
+from ghar.envs.kare.graph.triples import Triple, concept_name, make_triple
+from ghar.envs.worlds.severity.graph import CARRIER, TARGET
 from ghar.kg.graph import KnowledgeGraph
 
 VERBS = (

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.kare.graph.communities import Communities
-from envs.kare.graph.themes import Theme
+from ghar.envs.kare.graph.communities import Communities
+from ghar.envs.kare.graph.themes import Theme
 from ghar.llm.asking import LONGEST, Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import Template, load_prompts
@@ -69,7 +69,7 @@ def summarise(
     The same seed, the same questions; answers are found by a community's triples, so that one that is found again in
     another order, or among others, is not asked again.
     """
-    prompts = load_prompts("envs.kare", "summaries", ROLES)
+    prompts = load_prompts("ghar.envs.kare", "summaries", ROLES)
     kinds = [_Kind("general", prompts["general"], prompts["combine"], {}, read_summary)]
     if theme is not None:
         fields = {"theme": theme.name, "terms": "; ".join(theme.terms)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.kare.graph.abstracts import Abstracts
+from ghar.envs.kare.graph.abstracts import Abstracts
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.progress import progress

@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.kare.retrieval.community_index import CommunityIndex
-from envs.kare.retrieval.dgra import DgraSettings, Factors, select
-from envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval.community_index import CommunityIndex
+from ghar.envs.kare.retrieval.dgra import DgraSettings, Factors, select
+from ghar.envs.kare.retrieval.patient_graph import PatientGraph
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.retrieval.dense import DenseIndex

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.kare.graph.communities import Communities
-from envs.kare.graph.summaries import Summaries
-from envs.kare.graph.themes import Theme
-from envs.kare.retrieval.dgra import CommunityArrays
+from ghar.envs.kare.graph.communities import Communities
+from ghar.envs.kare.graph.summaries import Summaries
+from ghar.envs.kare.graph.themes import Theme
+from ghar.envs.kare.retrieval.dgra import CommunityArrays
 from ghar.errors import BadInput
 from ghar.progress import progress
 from ghar.retrieval.encoders import Encoder

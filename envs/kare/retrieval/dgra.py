@@ -26,7 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval.patient_graph import PatientGraph
 
 TIE = 1e-12  # of the largest relevance; closer ones are equal to it
 POOL = 512  # communities whose cosine is computed at first

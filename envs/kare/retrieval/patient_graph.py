@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.kare.graph.clusters import Clusters
-from envs.kare.graph.triples import ConceptGraphs, concept_name
 from ghar.data.cohort import Visit
+from ghar.envs.kare.graph.clusters import Clusters
+from ghar.envs.kare.graph.triples import ConceptGraphs, concept_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from envs.worlds.cases import story
-from envs.worlds.cases.story import Person
-from envs.worlds.generated import generate_folder
-from envs.worlds.severity.vocabulary import load_vocabulary
+from ghar.envs.worlds.cases import story
+from ghar.envs.worlds.cases.story import Person
+from ghar.envs.worlds.generated import generate_folder
+from ghar.envs.worlds.severity.vocabulary import load_vocabulary
 from ghar.errors import BadInput
 
 NAME = "demo_cases"

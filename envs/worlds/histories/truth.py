@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from envs.worlds.histories.story import ceilings
+from ghar.envs.worlds.histories.story import ceilings
 from ghar.errors import BadInput
 
 Gold = Mapping[str, tuple[tuple[str, str], ...]]  # evidence -> (time as rows show it, name) of each row that tells

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from envs.worlds.generated import generate_folder
-from envs.worlds.histories.story import EXCULPATED, KINDS, SLOPE, TRIGGER, critical
-from envs.worlds.severity.vocabulary import load_vocabulary
+from ghar.envs.worlds.generated import generate_folder
+from ghar.envs.worlds.histories.story import EXCULPATED, KINDS, SLOPE, TRIGGER, critical
+from ghar.envs.worlds.severity.vocabulary import load_vocabulary
 from ghar.progress import track
 
 FORMAT = 2  # raise it when the same parameters would give another world

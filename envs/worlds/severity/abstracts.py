@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity.world import load_world
+from ghar.envs.worlds.severity.world import load_world
 from ghar.errors import BadInput
 from ghar.provenance import GENERATED, signed_mark
 from ghar.seal import sound

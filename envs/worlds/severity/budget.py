@@ -21,10 +21,10 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity import story
-from envs.worlds.severity.ceilings import acuity_law, label_law, rare_numbers
-from envs.worlds.severity.source_ceilings import told_in
-from envs.worlds.severity.world import World, truth_of
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.ceilings import acuity_law, label_law, rare_numbers
+from ghar.envs.worlds.severity.source_ceilings import told_in
+from ghar.envs.worlds.severity.world import World, truth_of
 
 # Of an item: known or absent; not asked; asked, its grade stands elsewhere; asked in vain.
 KNOWN, OPEN, NAMED, LOST = range(4)

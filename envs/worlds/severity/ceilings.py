@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity import story
+from ghar.envs.worlds.severity import story
 from ghar.errors import BadInput
 
 TASKS = ("los", "read", "dec")

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity.tables import ICU_FROM_ACUITY
-from envs.worlds.severity.world import load_world
+from ghar.envs.worlds.severity.tables import ICU_FROM_ACUITY
+from ghar.envs.worlds.severity.world import load_world
 from ghar.progress import track
 from ghar.provenance import GENERATED, signed_mark
 from ghar.seal import SEAL, sound

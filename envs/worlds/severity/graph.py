@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity import story
-from envs.worlds.severity.story import Severities
-from envs.worlds.severity.vocabulary import Vocabulary
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.story import Severities
+from ghar.envs.worlds.severity.vocabulary import Vocabulary
 
 KG_COLUMNS = (
     "relation", "display_relation",

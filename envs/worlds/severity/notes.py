@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity import story
-from envs.worlds.severity.sources import POINTERS, SENTENCE
-from envs.worlds.severity.vocabulary import Vocabulary, load_vocabulary
-from envs.worlds.severity.world import World, load_world
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.sources import POINTERS, SENTENCE
+from ghar.envs.worlds.severity.vocabulary import Vocabulary, load_vocabulary
+from ghar.envs.worlds.severity.world import World, load_world
 from ghar.errors import BadInput
 from ghar.progress import track
 from ghar.provenance import GENERATED, signed_mark

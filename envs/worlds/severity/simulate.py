@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from envs.worlds.severity import story
-from envs.worlds.severity.sources import Chunk, Drawn, Phenotypes
-from envs.worlds.severity.story import Severities
-from envs.worlds.severity.vocabulary import Vocabulary
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.sources import Chunk, Drawn, Phenotypes
+from ghar.envs.worlds.severity.story import Severities
+from ghar.envs.worlds.severity.vocabulary import Vocabulary
 
 DAY = 24 * 60
 FIRST_SUBJECT, FIRST_ADMISSION = 10_000_000, 20_000_000

@@ -16,9 +16,9 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity import story
-from envs.worlds.severity.ceilings import knowing
-from envs.worlds.severity.world import World, truth_of
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.ceilings import knowing
+from ghar.envs.worlds.severity.world import World, truth_of
 
 SOURCES = ("training", "graph", "past", "reports")
 Subset = tuple[str, ...]

@@ -29,7 +29,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity import story
+from ghar.envs.worlds.severity import story
 
 NONE = (0.0, 0.0, 0.0, 0.0)
 NOBODY = -1

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from envs.worlds.severity import story
-from envs.worlds.severity.simulate import DAY, FIRST_ADMISSION, MAX_VISITS, NOBODY, Visits
-from envs.worlds.severity.sources import POINTERS, Drawn, omr_table, pointer_rows
-from envs.worlds.severity.vocabulary import Vocabulary
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.simulate import DAY, FIRST_ADMISSION, MAX_VISITS, NOBODY, Visits
+from ghar.envs.worlds.severity.sources import POINTERS, Drawn, omr_table, pointer_rows
+from ghar.envs.worlds.severity.vocabulary import Vocabulary
 
 COLUMNS: dict[str, str] = {
     "hosp/patients": "subject_id,gender,anchor_age,anchor_year,anchor_year_group,dod",

@@ -19,14 +19,14 @@ import numpy as np
 import polars as pl
 from rich.progress import track
 
-from envs.worlds.severity import sources, story
-from envs.worlds.severity.ceilings import Ceilings, all_ceilings, world_ceilings
-from envs.worlds.severity.graph import build_graph
-from envs.worlds.severity.simulate import NOBODY, Visits, simulate, tail_of
-from envs.worlds.severity.sources import Phenotypes, Shares, chunk_of, draw_phenotypes
-from envs.worlds.severity.story import Severities, draw_severities
-from envs.worlds.severity.tables import chunk_tables, dictionary_tables
-from envs.worlds.severity.vocabulary import Vocabulary, load_vocabulary
+from ghar.envs.worlds.severity import sources, story
+from ghar.envs.worlds.severity.ceilings import Ceilings, all_ceilings, world_ceilings
+from ghar.envs.worlds.severity.graph import build_graph
+from ghar.envs.worlds.severity.simulate import NOBODY, Visits, simulate, tail_of
+from ghar.envs.worlds.severity.sources import Phenotypes, Shares, chunk_of, draw_phenotypes
+from ghar.envs.worlds.severity.story import Severities, draw_severities
+from ghar.envs.worlds.severity.tables import chunk_tables, dictionary_tables
+from ghar.envs.worlds.severity.vocabulary import Vocabulary, load_vocabulary
 from ghar.errors import BadInput
 from ghar.provenance import GENERATED, signed_mark
 from ghar.seal import sound

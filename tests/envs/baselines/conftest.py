@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from envs.baselines.features import Known
-from envs.baselines.settings import Settings
 from ghar.data.cohort import Sample, Visit
+from ghar.envs.baselines.features import Known
+from ghar.envs.baselines.settings import Settings
 
 START = datetime(2020, 1, 1)
 CODES, GRADES = 24, 4

@@ -10,17 +10,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from envs.baselines.features import Known, labels_of
-from envs.baselines.fitted import NOTED
-from envs.baselines.notes import EarlierNotes, fit_words
-from envs.baselines.settings import Settings
-from envs.baselines.tables import fit_boosting, fit_regression
-from envs.records import Records
-from envs.system import build
 from ghar.data.cohort import Sample
 from ghar.data.readers.notes import Notes
+from ghar.envs.baselines.features import Known, labels_of
+from ghar.envs.baselines.fitted import NOTED
+from ghar.envs.baselines.notes import EarlierNotes, fit_words
+from ghar.envs.baselines.settings import Settings
+from ghar.envs.baselines.tables import fit_boosting, fit_regression
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 from tests.envs.baselines.conftest import sample
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envs.baselines.features import labels_of, shown, vocabulary
-from envs.baselines.severities import climb, first_table, fit_severities, grades_of, law_of
+from ghar.envs.baselines.features import labels_of, shown, vocabulary
+from ghar.envs.baselines.severities import climb, first_table, fit_severities, grades_of, law_of
 from tests.envs.baselines.conftest import CODES, GRADES, known_of, sample, world
 
 

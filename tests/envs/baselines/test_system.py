@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from envs.baselines.fitted import EVERY, FITS
-from envs.records import Records
-from envs.system import WORDS, build
+from ghar.envs.baselines.fitted import EVERY, FITS
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, build
 from ghar.episode import Retrieve
-from launch.entry import load
-from trainers.evaluate import evaluate
+from ghar.launch.entry import load
+from ghar.trainers.evaluate import evaluate
 
 TINY = ("system=baselines", "data.patients=120", "task.max_test=20", "eval.bootstrap=20", "threads=1")
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from envs.baselines.attention import Retain, Transformer, fit_retain, fit_transformer
-from envs.baselines.features import Known, counts, labels_of, rhythm, vocabulary
-from envs.baselines.fitted import EVERY, FITS, Fitted
-from envs.baselines.gru import Network, numbered
-from envs.baselines.tables import Memory, fit_boosting, fit_usual
 from ghar.data.tasks.splits import Splits
+from ghar.envs.baselines.attention import Retain, Transformer, fit_retain, fit_transformer
+from ghar.envs.baselines.features import Known, counts, labels_of, rhythm, vocabulary
+from ghar.envs.baselines.fitted import EVERY, FITS, Fitted
+from ghar.envs.baselines.gru import Network, numbered
+from ghar.envs.baselines.tables import Memory, fit_boosting, fit_usual
 from tests.envs.baselines.conftest import GRADES, known_of, sample, world
 
 

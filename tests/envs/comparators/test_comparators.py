@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from envs.comparators.episode import parse_keywords, parse_search
-from envs.comparators.system import METHODS, PRUNED, variants
-from envs.play import play, stage_of
-from envs.records import Records
-from envs.system import System, build
 from ghar.config import Config
+from ghar.envs.comparators.episode import parse_keywords, parse_search
+from ghar.envs.comparators.system import METHODS, PRUNED, variants
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.system import System, build
 from ghar.episode import Act, Completion, Retrieve
 from ghar.llm.prompts import load_prompts
 
@@ -115,4 +115,4 @@ def test_the_trained_method_comes_first_and_all_are_there() -> None:
 
 @pytest.mark.parametrize("name", ["compact", "full"])
 def test_prompts_have_no_holes(name: Any) -> None:
-    load_prompts("envs.comparators", name, ("think", "want", "search", "keywords", "extract", "predict"))
+    load_prompts("ghar.envs.comparators", name, ("think", "want", "search", "keywords", "extract", "predict"))

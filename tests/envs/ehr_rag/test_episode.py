@@ -12,15 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ehr_rag.context import Shown, fit, merge
-from envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, EventPrediction, ehr_rag_scene
-from envs.ehr_rag.ether import EtherSpec, EventCorpus, EventPassage, EventQuery
-from envs.ehr_rag.rule import RuleReader
-from envs.ehr_rag.rule_fit import EventRules, fit_rules
-from envs.rollout import Job, rollout
-from envs.together import together
 from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, EhrshotTask
+from ghar.envs.ehr_rag.context import Shown, fit, merge
+from ghar.envs.ehr_rag.episode import (
+    AGENTS,
+    ROLES,
+    EhrRagEpisodes,
+    EhrRagSpec,
+    EventCase,
+    EventPrediction,
+    ehr_rag_scene,
+)
+from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventPassage, EventQuery
+from ghar.envs.ehr_rag.rule import RuleReader
+from ghar.envs.ehr_rag.rule_fit import EventRules, fit_rules
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.together import together
 from ghar.episode import Act, Completion, Episode, Reply, Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
@@ -226,9 +234,9 @@ def test_together_returns_what_each_returns() -> None:
 @pytest.mark.parametrize("method", ["ehr_rag", "react"])
 def test_the_views_play_it(corpus: EventCorpus, method: str) -> None:
     pytest.importorskip("gymnasium")
-    import envs
-    from envs.views.games import TextGame
-    from envs.views.gym_view import GymView
+    from ghar import envs
+    from ghar.envs.views.games import TextGame
+    from ghar.envs.views.gym_view import GymView
 
     scene = ehr_rag_scene(episodes(method, "compact"), corpus, [case(0), case(1)], eta=5.0)
     envs.check(GymView(TextGame(scene)))

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.ehr_rag.episode import EventPrediction
-from envs.ehr_rag.gold import by_step, found_ceiling, gains, recalls
-from envs.records import Records
-from envs.rollout import Job, rollout
-from envs.system import System, build
-from envs.worlds.histories.story import critical
-from envs.worlds.histories.world import QUESTION, long_folder
+from ghar.envs.ehr_rag.episode import EventPrediction
+from ghar.envs.ehr_rag.gold import by_step, found_ceiling, gains, recalls
+from ghar.envs.records import Records
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.system import System, build
+from ghar.envs.worlds.histories.story import critical
+from ghar.envs.worlds.histories.world import QUESTION, long_folder
 from ghar.episode import Act, Episode, Reply
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 
 SMALL = ("system.chunk_rows=20", "system.chunk_overlap=2", "data.patients=40", "task.max_test=6", "system.tokens=3000")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from envs.ehr_rag.system import FOLDS, CrossFitted
-from envs.records import Records
-from envs.system import build
+from ghar.envs.ehr_rag.system import FOLDS, CrossFitted
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 from tests.data.test_meds import DAY, HOUR, T0, shard
 
 PATIENTS = 30

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.ehr_rag.context import Shown, brief_row, brief_trajectory, rows_text
-from envs.ehr_rag.practice import SHARES, Undecided, token_names
-from envs.ehr_rag.rule import RuleReader
-from envs.ehr_rag.rule_fit import EventRules, _beyond_rows
-from envs.records import Records
-from envs.system import Exercises, Practice, System, build
+from ghar.envs.ehr_rag.context import Shown, brief_row, brief_trajectory, rows_text
+from ghar.envs.ehr_rag.practice import SHARES, Undecided, token_names
+from ghar.envs.ehr_rag.rule import RuleReader
+from ghar.envs.ehr_rag.rule_fit import EventRules, _beyond_rows
+from ghar.envs.records import Records
+from ghar.envs.system import Exercises, Practice, System, build
 from ghar.episode import Act, Reply
-from launch.entry import load
+from ghar.launch.entry import load
 
 pytestmark = pytest.mark.slow
 

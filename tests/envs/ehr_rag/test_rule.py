@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ehr_rag.context import Shown
-from envs.ehr_rag.rule import RuleReader, filled
-from envs.ehr_rag.rule_fit import fit_rules, links_of, slope, trend_of
+from ghar.envs.ehr_rag.context import Shown
+from ghar.envs.ehr_rag.rule import RuleReader, filled
+from ghar.envs.ehr_rag.rule_fit import fit_rules, links_of, slope, trend_of
 from ghar.episode import Act
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store

@@ -12,16 +12,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from envs.ehr_rag.baselines import Regressions, count_features, fit_shots, read_embeddings
-from envs.ehr_rag.episode import EventCase
-from envs.ehr_rag.ether import EventQuery
-from envs.ehr_rag.stores import Stores
-from envs.records import Records
-from envs.rollout import Job, rollout
-from envs.system import Reader, System, build, words
+from ghar.envs.ehr_rag.baselines import Regressions, count_features, fit_shots, read_embeddings
+from ghar.envs.ehr_rag.episode import EventCase
+from ghar.envs.ehr_rag.ether import EventQuery
+from ghar.envs.ehr_rag.stores import Stores
+from ghar.envs.records import Records
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.system import Reader, System, build, words
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 
 TINY = (
     "system=ehr_rag", "task=guo_readmission", "data.patients=120", "task.max_test=8", "system.chunk_rows=6",
@@ -308,10 +308,10 @@ def test_a_meds_folder_of_real_patients(shared_data: Path, tmp_path: Path) -> No
 
 def test_the_scene_to_begin_with(cache: Path) -> None:
     pytest.importorskip("gymnasium")
-    import envs
-    from envs.ehr_rag.demo import demo_events
-    from envs.views.games import TextGame
-    from envs.views.gym_view import GymView
+    from ghar import envs
+    from ghar.envs.ehr_rag.demo import demo_events
+    from ghar.envs.views.games import TextGame
+    from ghar.envs.views.gym_view import GymView
 
     scene = demo_events(str(cache), patients=60)
     envs.check(GymView(TextGame(scene)))

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.exprag.baselines import Fitted, OfStay, Usual, of_option
-from envs.exprag.ceilings import readable
-from envs.exprag.dischargeqa import Question
-from envs.exprag.report_corpus import ReportCorpus
-from envs.records import Records
-from envs.system import System, build
+from ghar.envs.exprag.baselines import Fitted, OfStay, Usual, of_option
+from ghar.envs.exprag.ceilings import readable
+from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.records import Records
+from ghar.envs.system import System, build
 from ghar.episode import Act, Evidence, Passage
+from ghar.launch.entry import load
 from ghar.retrieval.reports import Query, allowed_stays, rank
-from launch.entry import load
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from envs.exprag.dischargeqa import Question
-from envs.exprag.engine_options import checked, options_by_engine, read_wrong
+from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.engine_options import checked, options_by_engine, read_wrong
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm.asking import Unreadable
-from launch.entry import load
 from tests.llm.api_server import chat, listening, prompt_of
 
 NAMES = ("Sepsis", "Gout", "Acute kidney failure", "Asthma, mild")

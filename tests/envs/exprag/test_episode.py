@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from envs.exprag.dischargeqa import Question
-from envs.exprag.episode import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
-from envs.exprag.flare import flare, tentative
-from envs.exprag.report_corpus import FindExcerpts, RankReports
-from envs.exprag.rule import MajorityOfExperiences, chosen, listed_share
-from envs.rollout import Job, rollout
+from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
+from ghar.envs.exprag.flare import flare, tentative
+from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
+from ghar.envs.exprag.rule import MajorityOfExperiences, chosen, listed_share
+from ghar.envs.rollout import Job, rollout
 from ghar.episode import Act, Completion, Evidence, Passage, Reply, Retrieve
 
 QUESTION = Question("5-diagnosis", 1, 5, "diagnosis", ("Sepsis", "Gout", "Asthma"), 0b001, "chief complaint: fever")
@@ -192,8 +192,8 @@ def test_flare_within_the_episode() -> None:
 
 def test_the_views_play_it() -> None:
     pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium, pettingzoo)")
-    import envs
-    from envs.views.games import TextGame
-    from envs.views.gym_view import GymView
+    from ghar import envs
+    from ghar.envs.views.games import TextGame
+    from ghar.envs.views.gym_view import GymView
 
     envs.check(GymView(TextGame(exprag_scene(ExpragEpisodes(SPEC), Fixed(), [QUESTION, ADVICE], eta=5.0))))

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from envs.exprag.episode import ExpragSpec
-from envs.exprag.label_episode import LabelCase, LabelEpisodes, outcomes_text
-from envs.exprag.labels import Asking, experience, index_samples
-from envs.exprag.report_corpus import ReportCorpus
-from envs.exprag.rule import MajorityOfOutcomes, outcome_shares
-from envs.records import Records
-from envs.rollout import Job, rollout
-from envs.system import Reader, System, build
 from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.data.views.reports import PLAIN, stay_reports
+from ghar.envs.exprag.episode import ExpragSpec
+from ghar.envs.exprag.label_episode import LabelCase, LabelEpisodes, outcomes_text
+from ghar.envs.exprag.labels import Asking, experience, index_samples
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.exprag.rule import MajorityOfOutcomes, outcome_shares
+from ghar.envs.records import Records
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.system import Reader, System, build
 from ghar.episode import Act, Episode, Evidence, Passage
+from ghar.launch.entry import load
 from ghar.retrieval.reports import rank
-from launch.entry import load
 
 TASK = Task("mood", "Which mood?", ("low", "mid", "high"))
 WHEN = datetime(2100, 1, 1)
@@ -201,10 +201,10 @@ def test_the_label_is_no_part_of_a_prompt(prompts: str) -> None:
 
 def test_the_views_play_it(cache: Path) -> None:
     pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium, pettingzoo)")
-    import envs
-    from envs.scene import Scene
-    from envs.views.games import TextGame
-    from envs.views.gym_view import GymView
+    from ghar import envs
+    from ghar.envs.scene import Scene
+    from ghar.envs.views.games import TextGame
+    from ghar.envs.views.gym_view import GymView
 
     system = build(records_of(cache, "task=read"))
     play_one = system.variants["exprag"].spec.episode

@@ -11,14 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.exprag.baselines import Fitted, of_option
-from envs.exprag.dischargeqa import ASKED, Question
-from envs.exprag.episode import ExpragEpisodes, ExpragSpec, own_pieces, quoted, short_menu, shortened, times_advised
-from envs.exprag.options import parse_options
-from envs.exprag.practice import made_up, names_of, pieces_of, practice
 from ghar.data.sections import sentences
+from ghar.envs.exprag.baselines import Fitted, of_option
+from ghar.envs.exprag.dischargeqa import ASKED, Question
+from ghar.envs.exprag.episode import (
+    ExpragEpisodes,
+    ExpragSpec,
+    own_pieces,
+    quoted,
+    short_menu,
+    shortened,
+    times_advised,
+)
+from ghar.envs.exprag.options import parse_options
+from ghar.envs.exprag.practice import made_up, names_of, pieces_of, practice
 from ghar.episode import Act, Parsed
-from launch.entry import load
+from ghar.launch.entry import load
 
 SPEC = ExpragSpec("compact", top_k=5, excerpts=6, words=150)
 SETS = [tuple(f"Rest. Take {n} and {m}." for m in range(4)) for n in range(9)]

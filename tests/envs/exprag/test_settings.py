@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from envs.exprag.settings import Settings
-from envs.records import Records
-from envs.system import build
+from ghar.envs.exprag.settings import Settings
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 
 
 def settings(*overrides: str) -> Settings:

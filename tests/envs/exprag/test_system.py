@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from envs.exprag.dischargeqa import Question, letters
-from envs.exprag.flare import token_pieces
-from envs.exprag.options import LETTERS
-from envs.exprag.rankers import RankerStudy, judge_rankers, sample_candidates
-from envs.exprag.report_corpus import ReportCorpus
-from envs.records import Records
-from envs.rollout import Job, rollout
-from envs.system import Reader, System, build
+from ghar.envs.exprag.dischargeqa import Question, letters
+from ghar.envs.exprag.flare import token_pieces
+from ghar.envs.exprag.options import LETTERS
+from ghar.envs.exprag.rankers import RankerStudy, judge_rankers, sample_candidates
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.records import Records
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.system import Reader, System, build
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm.policy import Policy
 from ghar.retrieval.reports import similarities
-from launch.entry import load
 
 TINY = (
     "system=exprag", "data.patients=120", "system.words=60", "system.excerpts=6", "env.history_tokens=30",

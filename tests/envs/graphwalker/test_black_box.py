@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import ghar.llm.api as api
-from envs.graphwalker.episode import parse_probability
+from ghar.envs.graphwalker.episode import parse_probability
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
+from ghar.trainers.evaluate import evaluate
 from tests.llm.api_server import Server, chat, listening, prompt_of
-from trainers.evaluate import evaluate
 
 CASES = re.compile(r"now: ([^\n]*)")
 

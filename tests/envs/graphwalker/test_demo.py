@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.entry import load
-from trainers.recipe import train
+from ghar.launch.entry import load
+from ghar.trainers.recipe import train
 
 pytestmark = pytest.mark.slow
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from envs.graphwalker.episode import WalkerCase
-from envs.graphwalker.settings import Settings
-from envs.graphwalker.system import build
-from envs.graphwalker.texts import text_scores
-from envs.play import play, stage_of
-from envs.records import Records
-from envs.system import Reader, System
 from ghar.config import Config
+from ghar.envs.graphwalker.episode import WalkerCase
+from ghar.envs.graphwalker.settings import Settings
+from ghar.envs.graphwalker.system import build
+from ghar.envs.graphwalker.texts import text_scores
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.system import Reader, System
 from ghar.errors import BadInput
+from ghar.launch.entry import check, load
 from ghar.llm.engines import served
 from ghar.llm.models import load_backbone
 from ghar.llm.policy import EnginePolicy, Policy
-from launch.entry import check, load
 
 OWN = ("system=graphwalker", "task=medqa", "data=medqa", "system.k=2", "system.k_g=3", "threads=1")
 TINY = ("model.hidden=16", "model.layers=1", "model.heads=2", "model.vocab=1100", "eval.bootstrap=20")

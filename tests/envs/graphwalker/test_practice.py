@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.graphwalker.practice import CASES, Material, made_up, material_of
-from envs.graphwalker.selectors.rare_items import items_of
-from envs.graphwalker.system import build
-from envs.records import Records
-from envs.system import Practice
 from ghar.data.cohort import Sample
+from ghar.envs.graphwalker.practice import CASES, Material, made_up, material_of
+from ghar.envs.graphwalker.selectors.rare_items import items_of
+from ghar.envs.graphwalker.system import build
+from ghar.envs.records import Records
+from ghar.envs.system import Practice
 from ghar.episode import Act, Reply
-from launch.entry import load
+from ghar.launch.entry import load
 
 
 @pytest.fixture(scope="module")

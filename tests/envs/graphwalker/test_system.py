@@ -11,28 +11,28 @@ from typing import Any, get_args
 
 import pytest
 
-from envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples
-from envs.graphwalker.encoders.train import Training
-from envs.graphwalker.episode import SelectorSpec, WalkerCase
-from envs.graphwalker.pool import Material, cut_to
-from envs.graphwalker.react import ROLES
-from envs.graphwalker.report import sections
-from envs.graphwalker.rule import shares
-from envs.graphwalker.selectors.protocol import Name
-from envs.graphwalker.series import series_material
-from envs.graphwalker.settings import Settings
-from envs.graphwalker.system import assemble, build, examples
-from envs.play import play, stage_of
-from envs.records import Records
-from envs.system import WORDS, Reader, System
 from ghar.config import Config
+from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples
+from ghar.envs.graphwalker.encoders.train import Training
+from ghar.envs.graphwalker.episode import SelectorSpec, WalkerCase
+from ghar.envs.graphwalker.pool import Material, cut_to
+from ghar.envs.graphwalker.react import ROLES
+from ghar.envs.graphwalker.report import sections
+from ghar.envs.graphwalker.rule import shares
+from ghar.envs.graphwalker.selectors.protocol import Name
+from ghar.envs.graphwalker.series import series_material
+from ghar.envs.graphwalker.settings import Settings
+from ghar.envs.graphwalker.system import assemble, build, examples
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, Reader, System
 from ghar.episode import Act, Episode, Reply
 from ghar.errors import BadInput
+from ghar.launch.entry import check, load
 from ghar.llm.engines import served
 from ghar.llm.models import load_backbone
 from ghar.llm.policy import EnginePolicy
 from ghar.metrics.runfolder import RunFolder
-from launch.entry import check, load
 from tests.selectors.walks import HashScorer
 
 NAMES = get_args(Name)
@@ -217,7 +217,7 @@ def test_records_too_long_for_the_context_lose_their_oldest_visits(cache: Path) 
 
 
 def test_examples_weigh_by_gain_else_by_place() -> None:
-    from envs.graphwalker.corpus import Shown
+    from ghar.envs.graphwalker.corpus import Shown
     from ghar.episode import Passage
 
     def found(*scored: tuple[int, float]) -> Examples:

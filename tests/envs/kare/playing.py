@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from envs.kare.episode import KareCase
-from envs.records import Records
-from envs.rollout import Job, rollout
-from envs.system import System, Variant, build
+from ghar.envs.kare.episode import KareCase
+from ghar.envs.records import Records
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.system import System, Variant, build
 from ghar.episode import Episode
+from ghar.launch.entry import load
 from ghar.llm.policy import Policy
-from launch.entry import load
-from trainers.rows import rows_of
+from ghar.trainers.rows import rows_of
 
 TINY = (
     "+experiment=kare_demo", "task=kare_readmission", "system.tasks=multitask", "data.patients=60",

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from envs.kare import learner
-from envs.kare.coagent import CoagentSpec
-from envs.kare.episode import KareCase, join_both
-from envs.kare.graph.considerations import considerations_of
-from envs.records import Records
-from envs.system import WORDS, System, build
+from ghar.envs.kare import learner
+from ghar.envs.kare.coagent import CoagentSpec
+from ghar.envs.kare.episode import KareCase, join_both
+from ghar.envs.kare.graph.considerations import considerations_of
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, System, build
 from ghar.episode import Act, Completion, Episode, Evidence
+from ghar.launch.entry import load
 from ghar.llm.engines import asking
 from ghar.llm.policy import EnginePolicy
-from launch.entry import load
 from tests.envs.kare.playing import played
 from tests.llm.api_server import chat, listening, prompt_of
 

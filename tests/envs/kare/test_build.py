@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-import envs.kare.build as kare_build
-from envs.kare.graph.scripted_summaries import reply as scripted_summary
-from envs.records import Records
-from envs.system import build
+import ghar.envs.kare.build as kare_build
 from ghar.config import Config
+from ghar.envs.kare.graph.scripted_summaries import reply as scripted_summary
+from ghar.envs.records import Records
+from ghar.envs.system import build
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
 from ghar.kg.umls import Umls
+from ghar.launch.entry import load
 from ghar.llm.scripted import ScriptedEngine
-from launch.entry import load
 from tests.envs.kare.playing import built, rows_as_reported
 from tests.kg.test_umls import name, relation
 

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.kare.ceilings import highest_of, kare_ceilings, law_of
-from envs.kare.episode import KareCase
-from envs.worlds.grades import RELATIONS, Knowledge, label_rule
-from envs.worlds.severity import story
 from ghar.data.cohort import Task
+from ghar.envs.kare.ceilings import highest_of, kare_ceilings, law_of
+from ghar.envs.kare.episode import KareCase
+from ghar.envs.worlds.grades import RELATIONS, Knowledge, label_rule
+from ghar.envs.worlds.severity import story
 
 KNOWS = Knowledge({"disease asthma": 2, "disease gout": 6}, RELATIONS, label_rule("los"))
 TASK = Task("los", "How long?", tuple(map(str, range(10))))

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envs.kare import scripted_critic
-from envs.kare.coagent import MOST, CoagentSpec, advise, learn_guidelines, read_guidelines, regulator
-from envs.kare.episode import KareCase, KareEpisodes, KareSpec, join_both
-from envs.rollout import Job, rollout
 from ghar.data.cohort import Task
+from ghar.envs.kare import scripted_critic
+from ghar.envs.kare.coagent import MOST, CoagentSpec, advise, learn_guidelines, read_guidelines, regulator
+from ghar.envs.kare.episode import KareCase, KareEpisodes, KareSpec, join_both
+from ghar.envs.rollout import Job, rollout
 from ghar.episode import Act, Completion, Episode
 from ghar.llm.asking import Unreadable
 from ghar.llm.scripted import ScriptedEngine

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs import check
-from envs.kare.episode import (
+from ghar.data.cohort import Task
+from ghar.envs import check
+from ghar.envs.kare.episode import (
     KareCase,
     KareEpisodes,
     KarePrediction,
@@ -27,10 +28,9 @@ from envs.kare.episode import (
     reason_prompt,
     split_both,
 )
-from envs.rollout import Job, rollout
-from envs.views.games import TextGame
-from envs.views.gym_view import GymView
-from ghar.data.cohort import Task
+from ghar.envs.rollout import Job, rollout
+from ghar.envs.views.games import TextGame
+from ghar.envs.views.gym_view import GymView
 from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
 
 TASK = Task("kare-mortality", "Will this patient die in the next hospital visit?", ("no", "yes"))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.kare.episode import KareCase
-from envs.kare.expert_chains import CONFIDENCES, Chain, expert_prompt, gives_away, read_chain, write_chains
 from ghar.data.cohort import Task
+from ghar.envs.kare.episode import KareCase
+from ghar.envs.kare.expert_chains import CONFIDENCES, Chain, expert_prompt, gives_away, read_chain, write_chains
 from ghar.llm.asking import Unreadable
 from ghar.llm.scripted import ScriptedEngine
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.kare.episode import KareCase, both_prompt, label_prompt, parse_both, reason_prompt
-from envs.kare.expert_chains import Chain
-from envs.kare.lessons import Taught, answers_of, class_weights, lessons, look_up_all
-from envs.system import WORDS
 from ghar.data.cohort import Task
+from ghar.envs.kare.episode import KareCase, both_prompt, label_prompt, parse_both, reason_prompt
+from ghar.envs.kare.expert_chains import Chain
+from ghar.envs.kare.lessons import Taught, answers_of, class_weights, lessons, look_up_all
+from ghar.envs.system import WORDS
 from ghar.episode import Evidence, Passage, Retrieve
 from tests.envs.kare.playing import TINY, built
 

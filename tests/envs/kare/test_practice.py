@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.kare.corpus import Names
-from envs.kare.episode import KareCase, parse_both
-from envs.kare.practice import Place, Tailor, cast_of
-from envs.kare.rule import belief
-from envs.kare.scripted_expert import topics_in
-from envs.records import Records
-from envs.system import Exercises, Practice, System, build
-from envs.worlds.grades import reading_of
+from ghar.envs.kare.corpus import Names
+from ghar.envs.kare.episode import KareCase, parse_both
+from ghar.envs.kare.practice import Place, Tailor, cast_of
+from ghar.envs.kare.rule import belief
+from ghar.envs.kare.scripted_expert import topics_in
+from ghar.envs.records import Records
+from ghar.envs.system import Exercises, Practice, System, build
+from ghar.envs.worlds.grades import reading_of
 from ghar.episode import Act, Episode
 from ghar.kg.names import plain
-from launch.entry import load
+from ghar.launch.entry import load
 
 pytestmark = pytest.mark.slow
 

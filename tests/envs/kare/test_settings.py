@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from envs.kare.settings import Settings, sizes
 from ghar.config import Config
+from ghar.envs.kare.settings import Settings, sizes
 from ghar.errors import BadInput
-from launch.entry import load
+from ghar.launch.entry import load
 
 
 def own(config: Config) -> Settings:

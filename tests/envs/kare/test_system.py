@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-import envs.kare.build as kare_build
-from envs.kare.build import KareGraph
-from envs.kare.corpus import KareCorpus, PatientGraphs, equations
-from envs.kare.episode import KareCase, label_prompt, reason_prompt
-from envs.kare.methods import look_up
-from envs.kare.retrieval.community_corpus import ChosenCommunity, SelectCommunities
-from envs.kare.retrieval.patient_graph import patient_graph
-from envs.kare.settings import Settings
-from envs.kare.system import Kare
-from envs.records import Records
-from envs.system import Reader, System, build
+import ghar.envs.kare.build as kare_build
 from ghar.config import Config
+from ghar.envs.kare.build import KareGraph
+from ghar.envs.kare.corpus import KareCorpus, PatientGraphs, equations
+from ghar.envs.kare.episode import KareCase, label_prompt, reason_prompt
+from ghar.envs.kare.methods import look_up
+from ghar.envs.kare.retrieval.community_corpus import ChosenCommunity, SelectCommunities
+from ghar.envs.kare.retrieval.patient_graph import patient_graph
+from ghar.envs.kare.settings import Settings
+from ghar.envs.kare.system import Kare
+from ghar.envs.records import Records
+from ghar.envs.system import Reader, System, build
 from ghar.episode import Act, Completion, Retrieve
 from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm.engine import Request
 from ghar.llm.engines import engine_key, named_engine
 from ghar.llm.scripted import ScriptedEngine
-from launch.entry import load
 from tests.envs.kare.playing import TINY, built, played, rows_as_reported
 
 BUILT = ("graphs", "clusters", "communities", "summaries")
@@ -293,7 +293,7 @@ def test_credentialed_text_goes_nowhere_unasked() -> None:
 
 
 def test_without_abstracts_there_is_no_rag(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envs.kare.system.abstracts_of", lambda records, own: None)
+    monkeypatch.setattr("ghar.envs.kare.system.abstracts_of", lambda records, own: None)
     found = built(*TINY, f"data.cache={cache}")
     assert not {"rag", "rag_tuned"}.intersection(found.variants) and "rag" not in found.listed
     assert isinstance(found.corpus, KareCorpus)

@@ -1,7 +1,7 @@
 import pytest
 
-from envs.kare.graph.answers import read_triples
-from envs.kare.graph.triples import Triple
+from ghar.envs.kare.graph.answers import read_triples
+from ghar.envs.kare.graph.triples import Triple
 from ghar.llm.asking import Unreadable
 
 GOUT, JOINT = Triple("gout", "is caused by", "urate"), Triple("urate", "harms", "joints")

@@ -4,13 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.kare.graph.abstracts import Abstracts
-from envs.kare.graph.build import ConstructSpec, construct
-from envs.kare.graph.concepts import ConceptSets
-from envs.kare.graph.from_engine import Mentions, around
-from envs.kare.graph.scripted import scripted_extractor
-from envs.kare.graph.triples import ConceptGraphs, Triple
-from envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
+from ghar.envs.kare.graph.abstracts import Abstracts
+from ghar.envs.kare.graph.build import ConstructSpec, construct
+from ghar.envs.kare.graph.concepts import ConceptSets
+from ghar.envs.kare.graph.from_engine import Mentions, around
+from ghar.envs.kare.graph.scripted import scripted_extractor
+from ghar.envs.kare.graph.triples import ConceptGraphs, Triple
+from ghar.envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstracts
 from ghar.episode import Completion
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.paths import path_graph_of
@@ -77,7 +77,7 @@ def told(graphs: ConceptGraphs, concept: str) -> set[Triple]:
 
 @pytest.fixture(autouse=True)
 def fewer_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envs.kare.graph.build.SIMILAR", 2)  # visits of the test are small
+    monkeypatch.setattr("ghar.envs.kare.graph.build.SIMILAR", 2)  # visits of the test are small
 
 
 def test_three_sources_meet_in_one_graph(graph: KnowledgeGraph, corpus: AbstractCorpus, tmp_path: Path) -> None:

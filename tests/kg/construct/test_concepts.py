@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.kare.graph.concepts import ConceptSets, co_occurring, concept_sets
-from envs.kare.graph.near_duplicates import keep_different
 from ghar.data.cohort import Sample, Visit
+from ghar.envs.kare.graph.concepts import ConceptSets, co_occurring, concept_sets
+from ghar.envs.kare.graph.near_duplicates import keep_different
 from ghar.errors import BadInput
 
 DAY = datetime(2100, 1, 1)

@@ -3,10 +3,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.kare.graph.concepts import ConceptSets, co_occurring
-from envs.kare.graph.from_engine import around
-from envs.kare.graph.from_graph import graph_part
-from envs.kare.graph.triples import Triple
+from ghar.envs.kare.graph.concepts import ConceptSets, co_occurring
+from ghar.envs.kare.graph.from_engine import around
+from ghar.envs.kare.graph.from_graph import graph_part
+from ghar.envs.kare.graph.triples import Triple
 from ghar.kg.paths import PathSearch, make_path_graph
 
 NAMES = ["Gout", "Urate!", "Kidney", "Allopurinol", "Zyloprim brand", "Sand"]

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from envs.kare.graph.answers import read_triples
-from envs.kare.graph.scripted import scripted_extractor
+from ghar.envs.kare.graph.answers import read_triples
+from ghar.envs.kare.graph.scripted import scripted_extractor
 from ghar.llm.prompts import load_prompts
 from tests.kg.graphs import ALS, DIABETES, METFORMIN, RILUZOLE, WEAKNESS, Edge, graph_of
 
@@ -15,7 +15,7 @@ EDGES: list[Edge] = [
     (ALS, "disease_phenotype_positive", "phenotype present", COURSE),
     (DIABETES, "disease_phenotype_positive", "phenotype present", COURSE),
 ]
-PROMPTS = load_prompts("envs.kare", "triples", ("abstract", "concepts"))
+PROMPTS = load_prompts("ghar.envs.kare", "triples", ("abstract", "concepts"))
 NAMES = "amyotrophic lateral sclerosis; riluzole"
 
 
