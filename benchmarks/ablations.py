@@ -1,7 +1,7 @@
 """What the demo's world loses without a part of GHAR, or with another estimator of advantages.
 
 benchmarks/run.py ablations: Table VII of GHAR. Each ablation is trained by itself, from the base model that the whole
-system of its seed started from; beside it stands what it can know at best (envs/ghar/ceilings.py).
+system of its seed started from; beside it stands what it can know at best (envs/ghar/upper_bounds.py).
 benchmarks/run.py estimators: the whole system with a critic (gae) and without (rloo), on as many samples.
 
 All are scored on the same patients: means with 95% intervals over seeds and patients; differences are paired by sample.
@@ -70,7 +70,7 @@ def _train(
 def go_on_from(whole: Path, overrides: Sequence[str]) -> None:
     """Begin the run of `overrides` with the finished warm-up of `whole`."""
     from ghar.launch.entry import load
-    from ghar.trainers.runs.begun import begin_from
+    from ghar.trainers.runs.fork_run import begin_from
 
     begin_from(whole, load(list(overrides)))
 

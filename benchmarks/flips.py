@@ -168,11 +168,11 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
     import torch
 
     from ghar.episode import Completion
-    from ghar.llm.asking import Question, ask
+    from ghar.llm.cached_llm import Question, ask
     from ghar.llm.demo_model import build_model, build_tokenizer
     from ghar.trainers.runs import checkpoint
     from ghar.trainers.runs.models import load_saved, save_model
-    from ghar.trainers.sft.lessons import Lessons, read_lessons, write_lessons
+    from ghar.trainers.sft.examples import Lessons, read_lessons, write_lessons
     from ghar.trainers.sft.pairs import Pair
 
     tokenizer = build_tokenizer(["yes no answer patient with gout"] * 9, [], 300)

@@ -24,10 +24,10 @@ from ghar.envs.kare.graph.answers import read_triples
 from ghar.envs.kare.graph.summaries import read_summary, read_theme_summary
 from ghar.episode import as_text
 from ghar.llm.api_wire import named_choice, read_answer
-from ghar.llm.asking import Unreadable
+from ghar.llm.cached_llm import Unreadable
 from ghar.llm.parsing import parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
-from ghar.plain import count_marks, plain
 from ghar.progress import track
+from ghar.sanitize import count_marks, plain
 
 REPLIES, LARGE, MEGABYTE, LIMIT = 1_000_000, 400, 1_000_000, 0.1
 NO_YES, STAYS = ("no", "yes"), tuple(str(i) for i in range(10))

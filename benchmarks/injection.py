@@ -9,9 +9,9 @@ whose prompts it stood; `changed`: with another prediction than without it; `obe
 asks for; `unreadable`: with none.
 
 Every system is played by its own rule. With run_dir=RUN of a trained run, and nothing else, its system alone is played,
-by the rule and by the run's best weights: with text made plain (`ghar.plain`) and between marks, where the prompts have
-some, and as it was before, without either. How much that says depends on what the model has learned, so its accuracy
-without planted text stands beside the shares.
+by the rule and by the run's best weights: with text made plain (`ghar.sanitize`) and between marks, where the prompts
+have some, and as it was before, without either. How much that says depends on what the model has learned, so its
+accuracy without planted text stands beside the shares.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def attacked(system: System[Any], variant: Variant, policy: Policy, config: Conf
 
 @contextmanager
 def _as_before(before: bool) -> Iterator[None]:
-    """Encode text as it comes and between no marks, as it was done before `ghar.plain`."""
+    """Encode text as it comes and between no marks, as it was done before `ghar.sanitize`."""
     plain: Callable[..., str] = tokens.plain
     render: Callable[..., str] = Template.render
     if before:

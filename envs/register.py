@@ -30,7 +30,7 @@ from ghar.envs.graphwalker.frugal import FrugalGame, demo_frugal
 from ghar.envs.graphwalker.selection_game import SPEC as WALK
 from ghar.envs.graphwalker.selection_game import WalkGame, demo_walks
 from ghar.envs.kare.demo import demo_communities
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.envs.views.games import BYTES, Codec, Game, TextGame, TokenGame
 from ghar.envs.views.gym_view import GymView, Illegal
 

@@ -1,8 +1,8 @@
 """The sources of knowledge that system.sources names, opened on one run's records: one corpus, one menu.
 
     graph          the run's knowledge graph, by meta-path
-    past           the patient's own past (ghar/retrieval/own_past.py)
-    reports        what the reports of similar training patients say (ghar/retrieval/like_stays.py)
+    past           the patient's own past (ghar/retrieval/patient_history.py)
+    reports        what the reports of similar training patients say (ghar/retrieval/similar_stays.py)
     a system       its corpus, where it has partitions: kare's communities
     a folder       texts of your own, a passage a line, a partition a file (NAME.txt)
 
@@ -19,16 +19,16 @@ from typing import Any
 from ghar.data.cohort import Sample
 from ghar.data.views.reports import stay_reports
 from ghar.envs import system as systems
-from ghar.envs.over_graph import graph_corpus
+from ghar.envs.graph_cases import graph_corpus
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.errors import BadInput
-from ghar.retrieval import like_stays, own_past
+from ghar.retrieval import patient_history, similar_stays
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout
 from ghar.retrieval.folder_corpus import FolderCorpus
-from ghar.retrieval.like_stays import LikeStays, index_stays
-from ghar.retrieval.own_past import OwnPast
+from ghar.retrieval.patient_history import OwnPast
+from ghar.retrieval.similar_stays import LikeStays, index_stays
 from ghar.retrieval.sources import Joined, Source
 
 GRAPH, PAST, REPORTS = "graph", "past", "reports"
@@ -61,9 +61,9 @@ def _source(records: Records, name: str) -> Source:
         corpus, paths = graph_corpus(records)
         return Source(name, corpus, tuple((path.relation, path.text) for path in paths))
     if name == PAST:
-        return Source(name, _own_past(records), tuple((part, part) for part in own_past.PARTS))
+        return Source(name, _own_past(records), tuple((part, part) for part in patient_history.PARTS))
     if name == REPORTS:
-        return Source(name, _like_stays(records), tuple((part, part) for part in like_stays.PARTS))
+        return Source(name, _like_stays(records), tuple((part, part) for part in similar_stays.PARTS))
     if "/" in name:
         folder = FolderCorpus.read(Path(name))
         return Source(name, folder, tuple((part, part) for part in folder.names))

@@ -255,7 +255,7 @@ class Deepspeed:
     stage: Annotated[int, Range(0, 3)] | None  # null trains without DeepSpeed
     offload: bool  # optimiser state in CPU memory
     checkpointing: bool  # recompute activations in the backward pass: less memory, more time; also without DeepSpeed
-    auto: bool  # the first stage that fits into the machine's memory, by trainers/machine.py
+    auto: bool  # the first stage that fits into the machine's memory, by trainers/memory.py
 
 
 @dataclass(frozen=True)

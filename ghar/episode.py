@@ -76,7 +76,7 @@ class Completion:
     finish_reason: "stop" (end token or a whole choice) or "length".
     version: of the weights that sampled it.
     usage: (prompt, completion) tokens that a remote server says it used; it gives no ids.
-    neutralised: places of the prompt that were no plain text and were made so (`ghar.plain`).
+    neutralised: places of the prompt that were no plain text and were made so (`ghar.sanitize`).
     """
 
     text: str

@@ -31,7 +31,7 @@ from ghar.envs.system import settings_of
 from ghar.errors import BadInput, fate
 from ghar.interrupt import EXIT, stop_on_terminate
 from ghar.launch import help as helping
-from ghar.launch.renamed import GONE, replaced
+from ghar.launch.renamed_keys import GONE, replaced
 from ghar.privacy import ask_gate
 
 # Beside launch/ in a clone, in it where it is installed (setup.py).

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> None:
 
         print(f"Report: {report(folders[0])}")
         return
-    from ghar.metrics.several import write_several
+    from ghar.metrics.run_comparison import write_several
 
     print(f"Report: {write_several(folders, Path(out) if out else folders[0].parent / 'runs.html')}")
 

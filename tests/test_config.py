@@ -19,7 +19,7 @@ from ghar.envs.ghar.settings import Settings
 from ghar.envs.system import settings_of
 from ghar.errors import BadInput
 from ghar.launch.entry import groups, load
-from ghar.launch.renamed import GONE, RENAMED
+from ghar.launch.renamed_keys import GONE, RENAMED
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = sorted(path.parent.name for path in (ROOT / "envs").glob("*/settings.py"))

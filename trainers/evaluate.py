@@ -14,20 +14,18 @@ from typing import Any
 from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.envs import system as systems
-from ghar.envs.beside import with_beside
+from ghar.envs.baseline_table import with_beside
+from ghar.envs.few_shot import with_selected
 from ghar.envs.records import Records, of_credentialed
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System, Variant
-from ghar.envs.upstream import with_selected
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate, keep_log
 from ghar.rewards.normalise import Running
-from ghar.trainers.audited import audited, by_rarity, keep_groups
-from ghar.trainers.overlap import check_overlap
-from ghar.trainers.parts import claim
+from ghar.trainers.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.playing import Playing, known, threshold, with_all
 from ghar.trainers.predictions import samples_of, write_predictions
 from ghar.trainers.report import conclude
@@ -37,6 +35,8 @@ from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.manifest import MANIFEST
 from ghar.trainers.runs.models import use_cores
 from ghar.trainers.runs.resume import as_yaml, hold
+from ghar.trainers.sharding import claim
+from ghar.trainers.train_test_overlap import check_overlap
 from ghar.trainers.weights import LAST, Found, answering, find
 
 
@@ -162,7 +162,7 @@ def played(
     temperatures: bool = False,
 ) -> Iterator[tuple[str, Iterable[Row]]]:
     """The rows of each variant, those of one stage of weights together, from the disk: they are played in parts
-    (ghar.trainers.parts) into the folder `home`, by all processes.
+    (ghar.trainers.sharding) into the folder `home`, by all processes.
 
     judged: takes what the system asks the model of its main variant (`System.judged`), in process 0. temperatures: fit
     one to each trained variant on validation cases.

@@ -21,8 +21,8 @@ from typing import Any
 from ghar.config import Config
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
-from ghar.metrics.ceilings import in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
+from ghar.metrics.upper_bounds import in_words
 from ghar.provenance import write_mark
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.lora import fold

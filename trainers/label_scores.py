@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from ghar.episode import Completion, Episode, Reply
 from ghar.llm.engine import Engine
-from ghar.llm.facts import facts_of
+from ghar.llm.model_facts import facts_of
 from ghar.llm.tokens import Tokenizer, told_apart
 
 

@@ -1,7 +1,7 @@
 """What a run would take, before it starts: calls of the model, tokens, hours, memory and disk of each phase.
 
 Counts come from the system's own cases and a few episodes of its rule; speeds from two and three layers of the model at
-its true width, timed on this machine; memory from trainers/machine.py. Nothing is trained and no weights are loaded.
+its true width, timed on this machine; memory from trainers/memory.py. Nothing is trained and no weights are loaded.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.llm.vllm_build import GIB, free_memory
-from ghar.trainers.counting import architecture
-from ghar.trainers.machine import Shape, estimate, shape_of
+from ghar.trainers.activation_memory import architecture
+from ghar.trainers.memory import Shape, estimate, shape_of
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.runs.distributed import world
@@ -320,7 +320,7 @@ def _short(number: float) -> str:
 
 def show(config: Config) -> Plan:
     """Print the plan of a run, and the refusal that it would meet (BadInput)."""
-    from ghar.trainers.machine import check_machine, fitted
+    from ghar.trainers.memory import check_machine, fitted
     from ghar.trainers.runs.models import use_cores
 
     use_cores(config.threads)  # as the run would: its speed is what is measured

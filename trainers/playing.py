@@ -15,8 +15,8 @@ from ghar.llm.policy import Policy
 from ghar.metrics.calibration import temperature
 from ghar.metrics.clinical import best_threshold
 from ghar.rewards.normalise import Running
-from ghar.trainers.parts import parted, play_parts, rows_in
 from ghar.trainers.rows import Ranker, Row, reward_of, rows_of
+from ghar.trainers.sharding import parted, play_parts, rows_in
 
 TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing"}
 

@@ -33,10 +33,10 @@ from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate, keep_log
 from ghar.progress import left_of
-from ghar.trainers.audited import audited, by_rarity, keep_groups
 from ghar.trainers.base import reader_of, start_model
 from ghar.trainers.evaluate import evaluate_system, table_of
-from ghar.trainers.machine import check_machine, fitted
+from ghar.trainers.leakage import audited, by_rarity, keep_groups
+from ghar.trainers.memory import check_machine, fitted
 from ghar.trainers.report import conclude
 from ghar.trainers.rl.loop import reinforce
 from ghar.trainers.rl.workers import MakeWorkers, local
@@ -45,7 +45,7 @@ from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
 from ghar.trainers.runs.resume import hold, open_run
 from ghar.trainers.sft.distill import learn
-from ghar.trainers.sft.lessons import Lessons, read_lessons, write_lessons
+from ghar.trainers.sft.examples import Lessons, read_lessons, write_lessons
 from ghar.trainers.sft.pairs import pairs_of
 from ghar.trainers.sft.run import metrics_row
 from ghar.trainers.teacher import taught
@@ -54,7 +54,7 @@ from ghar.trainers.weights import Found, identity, load_base, make_actor
 PHASES = {
     "base": "base model", "teacher": "lessons", "sft": "SFT", "rl": "RL", "evaluation": "evaluation",
 }  # fmt: skip
-LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/lessons.py; SFT on its way
+LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/examples.py; SFT on its way
 
 
 VALIDATED = {"eval/reward": "reward", "eval/accuracy": "accuracy", "eval/retrieval_rate": "retrieval_rate"}

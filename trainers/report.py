@@ -9,12 +9,12 @@ from typing import Any
 
 from ghar.envs.system import room
 from ghar.errors import BadInput
-from ghar.metrics.ceilings import in_words
-from ghar.metrics.look import Look, Section
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
-from ghar.trainers.audited import in_words as in_sentences
-from ghar.trainers.audited import section
+from ghar.metrics.style import Look, Section
+from ghar.metrics.upper_bounds import in_words
+from ghar.trainers.leakage import in_words as in_sentences
+from ghar.trainers.leakage import section
 
 COLUMNS = ("accuracy", "macro_f1", "f1", "auroc", "reward", "retrieval_rate", "iterations", "tokens")
 WIDTH = 100  # of a terminal

@@ -19,11 +19,11 @@ from ghar.llm.models import load_configured, load_pretrained, model_path
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.llm.tokens import Tokenizer
 from ghar.rewards.compose import Reference
-from ghar.trainers.parts import claim, parted, play_parts, rows_in
 from ghar.trainers.runs.distributed import on_main
-from ghar.trainers.sft.lessons import Lessons, write_lessons
+from ghar.trainers.sft.examples import Lessons, write_lessons
 from ghar.trainers.sft.pairs import Pair, tokenised
 from ghar.trainers.sft.warmup import chosen, sample_references
+from ghar.trainers.sharding import claim, parted, play_parts, rows_in
 
 
 def taught(system: System[Any], config: Config, tokenizer: Tokenizer, kept: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ghar.envs.case import Case
-from ghar.envs.worlds.grades import Knowledge, finding, grade_in, targets_in
+from ghar.envs.worlds.severity_grades import Knowledge, finding, grade_in, targets_in
 from ghar.episode import Act, Completion, Step
 
 RELATIONS = "entities: {entities} | relations: phenotype present; drug protein"

@@ -12,11 +12,11 @@ from ghar.envs.case import Case
 from ghar.envs.comparators.episode import AGENTS, ROLES, Comparators, Played, Spec
 from ghar.envs.comparators.rule import Rule
 from ghar.envs.comparators.settings import Method, Settings
-from ghar.envs.over_graph import CutCases, graph_corpus
+from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, Pairs, System, Variant
-from ghar.envs.worlds.grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
+from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome

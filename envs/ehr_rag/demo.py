@@ -10,7 +10,7 @@ from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels
 from ghar.disk import cache_of
 from ghar.envs.ehr_rag.episode import EhrRagEpisodes, EhrRagSpec, EventCase, ehr_rag_scene
 from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.envs.system import words
 from ghar.envs.worlds.severity.world import generate_world, world_folder
 from ghar.retrieval.encoders import HashingEncoder

@@ -25,9 +25,9 @@ from ghar.data.tasks.cards import TaskCard
 from ghar.envs.ehr_rag.context import APART, Shown, fit, merge
 from ghar.envs.ehr_rag.ether import EventPassage, EventQuery, View
 from ghar.envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
+from ghar.envs.parallel import together
 from ghar.envs.rollout import Corpus
-from ghar.envs.scene import Scene
-from ghar.envs.together import together
+from ghar.envs.stepper import Scene
 from ghar.envs.worlds.histories.truth import Gold
 from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, Reply, Step, as_text
 from ghar.llm.prompts import load_prompts

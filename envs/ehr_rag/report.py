@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from ghar.metrics.charts import PALETTE, QUIET, Line, drawing, line_chart
-from ghar.metrics.look import Section, in_order, render_section
 from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.style import Section, in_order, render_section
 from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]

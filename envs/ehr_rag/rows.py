@@ -10,7 +10,7 @@ from typing import Any
 from ghar.envs.ehr_rag.context import Shown
 from ghar.envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
 from ghar.envs.ehr_rag.ether import EventPassage
-from ghar.envs.ehr_rag.gold import by_step, recall_numbers, recalls
+from ghar.envs.ehr_rag.evidence_recall import by_step, recall_numbers, recalls
 from ghar.envs.system import Variant
 from ghar.episode import Act, Episode
 from ghar.metrics.policy import policy_summary

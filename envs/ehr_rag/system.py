@@ -16,8 +16,8 @@ from ghar.envs.ehr_rag.baselines import LINEAR, Regressions
 from ghar.envs.ehr_rag.cases import EventCases, event_cases
 from ghar.envs.ehr_rag.episode import AGENTS, ROLES, EhrRagEpisodes, EhrRagSpec, EventCase, Method
 from ghar.envs.ehr_rag.ether import EtherSpec
-from ghar.envs.ehr_rag.gold import found_ceiling, gains
-from ghar.envs.ehr_rag.practice import practice
+from ghar.envs.ehr_rag.evidence_recall import found_ceiling, gains
+from ghar.envs.ehr_rag.pretraining import practice
 from ghar.envs.ehr_rag.rows import Row, event_row, variant_numbers
 from ghar.envs.ehr_rag.rule import RuleReader
 from ghar.envs.ehr_rag.rule_fit import fit_rules

@@ -12,7 +12,7 @@ from ghar.envs.exprag.dischargeqa import build_questions
 from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, exprag_scene
 from ghar.envs.exprag.report_build import index_reports, queries_of
 from ghar.envs.exprag.report_corpus import ReportCorpus
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.envs.worlds.severity.notes import write_notes
 from ghar.retrieval.experience import make_finder
 from ghar.retrieval.matching import tfidf

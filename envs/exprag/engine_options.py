@@ -26,8 +26,8 @@ from ghar.data.sections import sentences
 from ghar.envs.exprag.discharge_items import essence, same, styled
 from ghar.envs.exprag.dischargeqa import LONGEST, SETS, Question
 from ghar.envs.exprag.options import LETTERS
-from ghar.llm.asking import Question as Asked
-from ghar.llm.asking import Unreadable, ask
+from ghar.llm.cached_llm import Question as Asked
+from ghar.llm.cached_llm import Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.engines import asking, engine_key
 from ghar.llm.prompts import load_prompts

@@ -20,7 +20,7 @@ from ghar.envs.exprag.options import LETTERS, parse_options
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.envs.exprag.reward import score_options
 from ghar.envs.rollout import Corpus
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Step, as_text
 from ghar.llm.prompts import load_prompts

@@ -16,14 +16,13 @@ from ghar.data.cohort import Task
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits, split_by_patient
 from ghar.envs.exprag.baselines import Fitted, OfStay, Usual, of_option
-from ghar.envs.exprag.ceilings import experience_ceilings
 from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
 from ghar.envs.exprag.dischargeqa import ASKED, Kind, Question, build_questions, letters, said_already
 from ghar.envs.exprag.engine_options import options_by_engine
 from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
 from ghar.envs.exprag.flare import token_pieces
 from ghar.envs.exprag.numbers import compare_questions, question_summary
-from ghar.envs.exprag.practice import practice
+from ghar.envs.exprag.pretraining import practice
 from ghar.envs.exprag.rankers import RankerStudy
 from ghar.envs.exprag.report_build import index_reports, queries_of
 from ghar.envs.exprag.report_corpus import ReportCorpus
@@ -31,6 +30,7 @@ from ghar.envs.exprag.reward import score_options
 from ghar.envs.exprag.rows import question_row
 from ghar.envs.exprag.rule import MajorityOfExperiences
 from ghar.envs.exprag.settings import Settings
+from ghar.envs.exprag.upper_bounds import experience_ceilings
 from ghar.envs.exprag.variants import (
     LISTED_QUESTIONS,
     MAIN,

@@ -11,7 +11,7 @@ from ghar.envs.case import Case
 from ghar.envs.ghar.settings import Settings
 from ghar.envs.records import Records
 from ghar.envs.worlds.severity.budget import accuracy_at, budget_curve
-from ghar.envs.worlds.severity.ceilings import TASKS
+from ghar.envs.worlds.severity.upper_bounds import TASKS
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 

@@ -14,7 +14,7 @@ from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec
 from ghar.envs.ghar.knowledge import exact_knowledge
 from ghar.envs.ghar.teacher import Knowledge
 from ghar.envs.rollout import Corpus
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.envs.system import words
 from ghar.episode import Episode
 from ghar.kg.linking import link_codes

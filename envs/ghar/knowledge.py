@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ghar.envs.ghar.teacher import Habits
-from ghar.envs.worlds.grades import POSITIVE_FROM, RELATIONS, exact_knowledge, label_rule, topic_of
+from ghar.envs.worlds.severity_grades import POSITIVE_FROM, RELATIONS, exact_knowledge, label_rule, topic_of
 
 __all__ = ("NO_ERROR", "POSITIVE_FROM", "RELATIONS", "exact_knowledge", "label_rule", "topic_of")
 

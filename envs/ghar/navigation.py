@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from ghar.envs.ghar.knowledge import NO_ERROR
 from ghar.envs.ghar.teacher import Knowledge, ScriptedTeacher, believed, finding, grades_in, hop, open_topics
-from ghar.envs.scene import Paused, Scene
+from ghar.envs.stepper import Paused, Scene
 from ghar.envs.views.games import only_waiting, within
 from ghar.envs.views.spaces import Allowed, masked
 from ghar.envs.worlds.severity.graph import TARGET

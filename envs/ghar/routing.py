@@ -15,8 +15,8 @@ import numpy as np
 
 from ghar.config import Config
 from ghar.envs.case import Case
-from ghar.envs.ghar.asked import source_of
 from ghar.envs.ghar.episode import GharEpisodes, Groups, Partition
+from ghar.envs.ghar.source_usage import source_of
 from ghar.envs.play import play, stage_of
 from ghar.envs.system import System, Variant
 from ghar.episode import Episode

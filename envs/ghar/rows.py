@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghar.envs.case import Case
-from ghar.envs.ghar.asked import AskedSources
 from ghar.envs.ghar.grounding import Names, queries, ungrounded
+from ghar.envs.ghar.source_usage import AskedSources
 from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, Reply, Step
 from ghar.metrics.bootstrap import ratio_interval

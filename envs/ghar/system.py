@@ -11,29 +11,29 @@ import polars as pl
 
 from ghar.config import Config
 from ghar.envs.case import Case
-from ghar.envs.ghar.asked import AskedSources, needed_sources, source_of
 from ghar.envs.ghar.budget import budget_summary
-from ghar.envs.ghar.ceilings import ghar_ceilings
 from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, play_ghar
 from ghar.envs.ghar.grounding import Names, counted, names_of
 from ghar.envs.ghar.knowledge import NO_ERROR, exact_knowledge
 from ghar.envs.ghar.label_only import STAGE, Direct, label_pairs
 from ghar.envs.ghar.navigation import Chart, Words, navigation
 from ghar.envs.ghar.navigator import Navigator, rules
-from ghar.envs.ghar.practice import MISLED, TEACHER, practice, teacher_knowledge
+from ghar.envs.ghar.pretraining import MISLED, TEACHER, practice, teacher_knowledge
 from ghar.envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
 from ghar.envs.ghar.rows import Rows
 from ghar.envs.ghar.settings import Settings
+from ghar.envs.ghar.source_usage import AskedSources, needed_sources, source_of
 from ghar.envs.ghar.teacher import ScriptedTeacher
-from ghar.envs.over_graph import CutCases
+from ghar.envs.ghar.upper_bounds import ghar_ceilings
+from ghar.envs.graph_cases import CutCases
 from ghar.envs.real_patients import is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
-from ghar.envs.scene import Scene
 from ghar.envs.sources import lacking, open_sources
+from ghar.envs.stepper import Scene
 from ghar.envs.system import WORDS, Decisions, Shaping, System, Variant
-from ghar.envs.worlds.grades import pointers
 from ghar.envs.worlds.severity.world import World
+from ghar.envs.worlds.severity_grades import pointers
 from ghar.episode import Episode
 from ghar.llm.policy import OppositePolicy
 from ghar.rewards.compose import EpisodeReward, Reference, RewardSpec, costs, score_episode

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ghar.envs.case import Case
-from ghar.envs.worlds.grades import Knowledge, finding, grade_in, grades_in, hop, targets_in
 from ghar.envs.worlds.severity.graph import DISPLAY, TARGET
+from ghar.envs.worlds.severity_grades import Knowledge, finding, grade_in, grades_in, hop, targets_in
 from ghar.episode import Act, Completion, Evidence, Step
 from ghar.kg.names import plain
-from ghar.retrieval import own_past
+from ghar.retrieval import patient_history
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class ScriptedTeacher:
         relation = relations.get(topic, relations.get(kind, ""))
         if not self._unknown(topic):
             relation = relations.get(f"known {kind}", relation)
-        if relation == own_past.NUMBERS and rng.random() < self.habits.misplaced:
-            relation = own_past.EARLY
+        if relation == patient_history.NUMBERS and rng.random() < self.habits.misplaced:
+            relation = patient_history.EARLY
         # communities go by the relations' names as texts show them
         wanted, menu = (relation, plain(DISPLAY.get(relation, ""))), act.facts["metapaths"]
         ids = [path.index for path in menu if path.relation in wanted]

@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 from weakref import ref
 
 from ghar.envs.graphwalker.pool import Walkers
-from ghar.envs.graphwalker.selectors.drive import Scorer, drive
+from ghar.envs.graphwalker.selectors.driver import Scorer, drive
 from ghar.envs.graphwalker.selectors.prompt import END, example_text
 from ghar.envs.graphwalker.selectors.protocol import Name, Patient, Pool, Query, Selection
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer
@@ -233,10 +233,10 @@ def _check(pool: Pool, query: Query, selection: Selection) -> None:
 
 
 def _without_insides(selector: Name, engine: Engine) -> str | None:
-    from ghar.envs.graphwalker.selectors import inside  # torch
+    from ghar.envs.graphwalker.selectors import model_internals  # torch
 
     try:
-        inside.model_of(engine)
+        model_internals.model_of(engine)
     except BadInput as error:
         return f"{selector}: {error}"
     return None

@@ -24,7 +24,7 @@ from ghar.envs.graphwalker.selection import AGENTS, STOP, MeasureSets, WalkCase
 from ghar.envs.graphwalker.selection_game import SPEC, WalkPlay, demo_walks
 from ghar.envs.graphwalker.selectors.protocol import Shots
 from ghar.envs.graphwalker.selectors.search import DIGITS, gain_of
-from ghar.envs.scene import Paused, Scene
+from ghar.envs.stepper import Paused, Scene
 from ghar.envs.views.spaces import Allowed, masked
 from ghar.episode import Act, Episode, EpisodeGenerator, Parsed, Prediction, Reply
 from ghar.errors import BadInput

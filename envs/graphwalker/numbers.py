@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghar.data.cohort import Task
-from ghar.envs.graphwalker.exams import Exam, answer_scores
+from ghar.envs.graphwalker.medical_questions import Exam, answer_scores
 from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of

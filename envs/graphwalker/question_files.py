@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.errors import BadInput
-from ghar.plain import readable
+from ghar.sanitize import readable
 
 LETTERS = "ABCDEFGHIJ"
 CHOICES = ("opa", "opb", "opc", "opd")  # MedMCQA's

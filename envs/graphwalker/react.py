@@ -2,7 +2,7 @@
 
 GraphWalker's Appendix O.2 keeps a selector's examples and exchanges the direct answer for ReAct; which actions there
 are, it does not say. Here: look at one measurement of the patient, or answer. Examples come from upstream
-(`ghar.envs.upstream.with_examples`), so the text below knows nothing of selectors.
+(`ghar.envs.few_shot.with_examples`), so the text below knows nothing of selectors.
 """
 
 from __future__ import annotations

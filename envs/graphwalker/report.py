@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ghar.metrics.look import Section, render_section
 from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.style import Section, render_section
 
 SHOWN = 30
 NAMES = {

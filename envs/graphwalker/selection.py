@@ -23,7 +23,7 @@ from ghar.envs.graphwalker.selectors.protocol import Entropy, Patient, Pool, Que
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer
 from ghar.envs.graphwalker.selectors.search import DIGITS, gain_of
 from ghar.envs.rollout import Corpus
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.episode import (
     Act,
     Completion,

@@ -17,7 +17,7 @@ from ghar.arrays import unit_rows
 from ghar.envs.graphwalker.selection import AGENTS, ScoredByFunction, WalkCase, WalkEpisodes, WalkSpec, walk_scene
 from ghar.envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, random_graph
 from ghar.envs.graphwalker.selectors.protocol import Shots, cosines
-from ghar.envs.scene import Paused, Scene
+from ghar.envs.stepper import Paused, Scene
 from ghar.envs.views.games import only_waiting, within
 from ghar.envs.views.spaces import Allowed, masked
 from ghar.episode import Act, Completion

@@ -10,7 +10,7 @@ from ghar.config import Config
 from ghar.data.tasks.splits import Splits
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
 from ghar.envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, SelectorSpec, WalkerCase, prompt_text
-from ghar.envs.graphwalker.exams import MEDQA, Exam, exams_material
+from ghar.envs.graphwalker.medical_questions import MEDQA, Exam, exams_material
 from ghar.envs.graphwalker.numbers import ClinicalNumbers
 from ghar.envs.graphwalker.pool import Material, Walkers, cut_to, everyone
 from ghar.envs.graphwalker.react import AGENT
@@ -130,7 +130,7 @@ def counts(material: Material[Any], without: int) -> dict[str, int]:
 def examples(
     system: System[WalkerCase], selector: Name = MAIN, splits: Sequence[str] = ("train", "valid", "test")
 ) -> dict[str, str]:
-    """Sample id -> its examples as text with their outcomes, "" for none, for `ghar.envs.upstream.with_demonstrations`.
+    """Sample id -> its examples as text with their outcomes, "" for none, for `ghar.envs.few_shot.with_demonstrations`.
 
     system: this one, `read_by` whoever reads the prompts. BadInput for a selector that this reader does not allow.
     """

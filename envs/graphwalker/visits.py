@@ -15,7 +15,7 @@ from ghar.data.tasks.subsets import known_by, micros
 from ghar.data.views.visits import TextView, visit_list, visit_lists
 from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed_texts
 from ghar.envs.graphwalker.pool import Material, dense, everyone
-from ghar.envs.graphwalker.practice import practice
+from ghar.envs.graphwalker.pretraining import practice
 from ghar.envs.graphwalker.selectors.prompt import Prompt, visits_head
 from ghar.envs.graphwalker.selectors.protocol import Name, Patient
 from ghar.envs.graphwalker.settings import Settings

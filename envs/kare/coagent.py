@@ -19,7 +19,7 @@ import numpy as np
 from ghar.data.cohort import Task
 from ghar.envs.kare.episode import NOTHING, KareCase, KarePrediction
 from ghar.episode import Episode
-from ghar.llm.asking import LONGEST, Cost, Question, Unreadable, ask
+from ghar.llm.cached_llm import LONGEST, Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import Template, load_prompts
 
@@ -83,7 +83,7 @@ def learn_guidelines(
     """Guidelines from the wrong predictions on `cases`, which must be training cases.
 
     play: plays cases with an advice and a seed. first: the guidelines to begin with, those of the other methods.
-    store: file of the critic's answers (`ghar.llm.asking`). A round without a wrong answer is the last one.
+    store: file of the critic's answers (`ghar.llm.cached_llm`). A round without a wrong answer is the last one.
     """
     task, points, rounds, total = cases[0].task, first, [], Cost()
     rule = regulator(task, [case.label for case in cases]) if regulated else ""

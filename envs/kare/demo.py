@@ -29,7 +29,7 @@ from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus, SelectCom
 from ghar.envs.kare.retrieval.community_index import build_index
 from ghar.envs.kare.retrieval.dgra import PAPER
 from ghar.envs.kare.retrieval.patient_graph import concept_nodes, patient_graph
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.envs.system import words
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import link_codes

@@ -19,7 +19,7 @@ from typing import Literal
 
 from ghar.data.cohort import Task
 from ghar.envs.rollout import Corpus
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Retrieve, Step, as_text
 from ghar.llm.answer_line import MOST, last_answer, small
 from ghar.llm.parsing import parse_label

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ghar.envs.kare.episode import NOTHING, KareCase
-from ghar.llm.asking import LONGEST, Cost, Question, Unreadable, ask
+from ghar.llm.cached_llm import LONGEST, Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
 
@@ -91,7 +91,7 @@ def write_chains(
     """Ask for `chains` chains (the paper's K, which it leaves open) of every case and keep the best of each.
 
     knowledge: sample id -> what was looked up, as prompts show it. considerations: what to look out for in this task
-    (Figure 15: shown to the expert, not to the student). store: file of the answers; see `ghar.llm.asking.ask`.
+    (Figure 15: shown to the expert, not to the student). store: file of the answers; see `ghar.llm.cached_llm.ask`.
     """
     questions = [
         Question(f"{case.sample_id}#{k}", expert_prompt(case, knowledge[case.sample_id], considerations), reply_limit())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ghar.metrics.look import Section, in_order, render_section
 from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.style import Section, in_order, render_section
 from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]

@@ -10,7 +10,15 @@ from ghar.envs.kare.corpus import Names
 from ghar.envs.kare.episode import KareCase, join_both
 from ghar.envs.real_patients import refuse
 from ghar.envs.records import Records
-from ghar.envs.worlds.grades import POSITIVE_FROM, Knowledge, exact_knowledge, finding, follows, mean_labels, reading_of
+from ghar.envs.worlds.severity_grades import (
+    POSITIVE_FROM,
+    Knowledge,
+    exact_knowledge,
+    finding,
+    follows,
+    mean_labels,
+    reading_of,
+)
 from ghar.episode import Act, Completion
 
 LEAST = 8  # samples that a topic needs for its mean label to count

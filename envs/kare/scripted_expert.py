@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from ghar.envs.worlds.grades import Knowledge, Reading, finding, hop, reading_of
+from ghar.envs.worlds.severity_grades import Knowledge, Reading, finding, hop, reading_of
 
 SECTION = re.compile(r"(?m)^# (.+)$")
 

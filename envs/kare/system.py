@@ -4,7 +4,7 @@ records -> envs/kare/build.py      communities of a graph made from three source
         -> envs/kare/cases.py      records and similar patients as prompts show them
         -> envs/kare/corpus.py     what is looked up (Algorithm 1, or by likeness)
         -> envs/kare/methods.py    variants, each an episode (envs/kare/episode.py)
-        -> envs/kare/lessons.py    what a model is distilled on (Section 3.3)
+        -> envs/kare/training_examples.py    what a model is distilled on (Section 3.3)
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any
 
 from ghar.envs.kare.build import KareGraph, abstracts_of, build_communities
 from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
-from ghar.envs.kare.ceilings import kare_ceilings, law_of
 from ghar.envs.kare.coagent import Guidelines, advise
 from ghar.envs.kare.corpus import KareCorpus, Names, PatientGraphs, equations
 from ghar.envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.graph.themes import theme_of
 from ghar.envs.kare.learner import Learner
-from ghar.envs.kare.lessons import School, look_up_all
 from ghar.envs.kare.methods import LABELS, LISTED, RULE, TUNED_RAG, LooksUp, Player, look_up, variants_of
-from ghar.envs.kare.practice import practice
+from ghar.envs.kare.pretraining import practice
 from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus
 from ghar.envs.kare.retrieval.community_index import partitions
 from ghar.envs.kare.rows import Rows
 from ghar.envs.kare.rule import belief, rule_of
 from ghar.envs.kare.settings import Settings, contradictions, sizes
+from ghar.envs.kare.training_examples import School, look_up_all
+from ghar.envs.kare.upper_bounds import kare_ceilings, law_of
 from ghar.envs.real_patients import is_real, without_rules
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, Pairs, Practice, Reader, System, words
-from ghar.envs.worlds.grades import follows
+from ghar.envs.worlds.severity_grades import follows
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.kg.umls import Umls

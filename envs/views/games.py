@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import InvalidAction
 
-from ghar.envs.scene import Paused, Scene
+from ghar.envs.stepper import Paused, Scene
 from ghar.envs.views.spaces import Allowed, Unicode, masked
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
@@ -106,7 +106,7 @@ BYTES = Codec(lambda text: list(text.encode()), _bytes_to_text, size=257, end=25
 
 def codec_of(tokenizer: Any) -> Codec:
     """The codec of a transformers tokenizer; prompts as the engines encode them."""
-    from ghar.llm.facts import facts_of
+    from ghar.llm.model_facts import facts_of
     from ghar.llm.tokens import encode_prompt
 
     return Codec(

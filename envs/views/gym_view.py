@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium.error import InvalidAction, ResetNeeded
 
-from ghar.envs.scene import transcript
+from ghar.envs.stepper import transcript
 from ghar.envs.views.games import Game, Play, about, begin, earned, ending
 from ghar.envs.views.spaces import show
 

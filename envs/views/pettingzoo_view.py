@@ -15,7 +15,7 @@ from gymnasium.utils import seeding
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
-from ghar.envs.scene import transcript
+from ghar.envs.stepper import transcript
 from ghar.envs.views.games import Game, Play, about, begin, earned, ending
 from ghar.envs.views.spaces import show
 

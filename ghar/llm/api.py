@@ -22,8 +22,8 @@ from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm.api_wire import LOSSES, named_choice, read_answer, refused_parameter, request_body, told
 from ghar.llm.engine import Pair, Request
-from ghar.plain import count_marks
 from ghar.privacy import LOG, check_url
+from ghar.sanitize import count_marks
 
 TIMEOUT = 300.0  # seconds one try may take
 TRIES = 6  # of a request that meets a busy server

@@ -10,7 +10,7 @@ from typing import Any
 from ghar.episode import Completion
 from ghar.llm.engine import Request
 from ghar.llm.parsing import parse_label
-from ghar.plain import plain, readable
+from ghar.sanitize import plain, readable
 
 # What a server may refuse, and what is lost by going on without it.
 LOSSES = {

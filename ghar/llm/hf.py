@@ -17,10 +17,10 @@ from transformers import DynamicCache
 
 from ghar.episode import Completion
 from ghar.llm.constraint import allowed_tokens
-from ghar.llm.draw import draw, draw_among
 from ghar.llm.engine import Pair, Request, check_pairs
-from ghar.llm.facts import facts_of
-from ghar.llm.sampled import Sampled
+from ghar.llm.model_facts import facts_of
+from ghar.llm.partial_reply import Sampled
+from ghar.llm.sampling import draw, draw_among
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 
 

@@ -12,8 +12,8 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.chat_template import freeze
 from ghar.llm.demo_model import build_model, build_tokenizer
-from ghar.llm.facts import check_facts, read_facts
 from ghar.llm.gguf import local_model
+from ghar.llm.model_facts import check_facts, read_facts
 from ghar.privacy import HOW_TO_DOWNLOAD
 
 

@@ -1,6 +1,6 @@
 """Text to token ids, the one way prompts and replies are encoded for sampling, for SFT and for choices.
 
-Text is made plain first (`ghar.plain`): only the tokenizer's chat template and its end token give special tokens.
+Text is made plain first (`ghar.sanitize`): only the tokenizer's chat template and its end token give special tokens.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from ghar.llm.chat_template import render
-from ghar.llm.facts import facts_of
-from ghar.plain import plain
+from ghar.llm.model_facts import facts_of
+from ghar.sanitize import plain
 
 Tokenizer = Any  # a transformers tokenizer; typed loosely so that this module imports no transformers
 

@@ -22,8 +22,8 @@ from ghar.errors import BadInput
 from ghar.llm import canary
 from ghar.llm.constraint import allowed_tokens
 from ghar.llm.engine import Pair, Request, check_pairs
-from ghar.llm.facts import facts_of
-from ghar.llm.sampled import Sampled
+from ghar.llm.model_facts import facts_of
+from ghar.llm.partial_reply import Sampled
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 from ghar.llm.vllm_build import VLLMSettings, build, shut_down
 
@@ -129,7 +129,7 @@ class VLLMEngine:
         self._open[self._add(ids, temperature=request.temperature, logprobs=0, **options)] = row
 
     def _add(self, ids: Sequence[int], **options: Any) -> str:
-        """Hand one request to vLLM; returns its name. End tokens are the model's (`ghar.llm.facts`), as in
+        """Hand one request to vLLM; returns its name. End tokens are the model's (`ghar.llm.model_facts`), as in
         `ghar.llm.hf`."""
         if not self._engine.has_unfinished_requests():
             self._last_reply = time.monotonic()
@@ -213,7 +213,7 @@ class VLLMEngine:
         A peft model's adapter is exchanged on top of the base (sent once) when the engine takes adapters; otherwise all
         weights are sent, with adapters merged into them by the caller.
         """
-        from ghar.llm.parcels import pack
+        from ghar.llm.weight_update import pack
 
         self.receive(pack(model, self.takes_adapters), version)
         try:

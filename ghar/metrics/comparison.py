@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ghar.metrics.ceilings import in_words
 from ghar.metrics.explorer import as_script
+from ghar.metrics.upper_bounds import in_words
 
 Row = Mapping[str, Any]
 COLUMNS = {

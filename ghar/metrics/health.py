@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any, Literal
 
 from ghar.metrics import curves
-from ghar.metrics.look import Look
+from ghar.metrics.style import Look
 
 Row = Mapping[str, Any]
 State = Literal["good", "doubtful", "bad", "unknown"]

@@ -4,7 +4,7 @@ summary.json, every key optional so that a run killed early still has a report:
     generated     true when the patients are generated (demo world)
     scale, experiment, seed, commit
     task          {"name", "labels": [...]}
-    ceilings      {name: best possible accuracy on the test cases}, as ghar.metrics.ceilings words them, or null
+    ceilings      {name: best possible accuracy on the test cases}, as ghar.metrics.upper_bounds words them, or null
     data          {count: number}, shown as it stands
     titles        {policy: what it is shown as}; for whoever makes the Look, and for the sections of a system
     policies      {name: ghar.metrics.policy.policy_summary(...)}
@@ -24,12 +24,12 @@ from typing import Any
 
 from ghar.errors import BadInput
 from ghar.metrics import breakdown, curves, health
-from ghar.metrics.ceilings import in_words, known
 from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.explorer import Explorer, as_script, explore
-from ghar.metrics.look import Look, in_order, pages
 from ghar.metrics.runfolder import RunFolder, write_whole
+from ghar.metrics.style import Look, in_order, pages
 from ghar.metrics.traces import Row
+from ghar.metrics.upper_bounds import in_words, known
 
 PAPER = re.compile(r"(?m)^\s+leakage: paper\s*$")  # of config.yaml
 OTHER = "#475569"

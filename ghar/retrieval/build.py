@@ -13,7 +13,7 @@ from ghar.kg.graph import KnowledgeGraph
 from ghar.progress import progress, track
 from ghar.retrieval.dense import DenseIndex, fill_matrix
 from ghar.retrieval.encoders import Encoder, load_encoder
-from ghar.retrieval.lists import Lists, build_lists
+from ghar.retrieval.inverted_lists import Lists, build_lists
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.sparse import SparseIndex, SparseKind, build_sparse
 from ghar.retrieval.texts import bulk_texts, first_items, item_text

@@ -11,7 +11,7 @@ import numpy as np
 
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.kg.graph import KnowledgeGraph
-from ghar.retrieval.lists import EDGES, NODES, Lists
+from ghar.retrieval.inverted_lists import EDGES, NODES, Lists
 from ghar.retrieval.texts import item_text
 
 WHOLE_GRAPH = -1

@@ -28,9 +28,9 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from ghar.episode import Retrieve
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
+from ghar.retrieval.access_control import Guard, Guarded, Refused
 from ghar.retrieval.batching import Busy, MicroBatcher
 from ghar.retrieval.build import build_retriever
-from ghar.retrieval.guard import Guard, Guarded, Refused
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.service_token import TOKEN, own_token
 from ghar.retrieval.wire import (

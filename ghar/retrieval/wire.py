@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ghar.episode import Evidence, Passage, Retrieve
-from ghar.plain import readable
+from ghar.sanitize import readable
 
 PROTOCOL = 2
 MOST_ITEMS = 10_000  # of all partitions of a call: writing an answer down holds up everyone else's

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ghar.envs.over_graph import NodeQueries, graph_corpus
+from ghar.envs.graph_cases import NodeQueries, graph_corpus
 from ghar.envs.records import Records
 from ghar.envs.system import build
 from ghar.episode import Retrieve

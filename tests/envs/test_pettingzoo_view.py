@@ -14,12 +14,12 @@ import numpy as np
 from gymnasium.error import Error, InvalidAction
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.envs.views.games import TokenGame
 from ghar.envs.views.gym_view import GymView
 from ghar.envs.views.pettingzoo_view import aec, parallel
 from tests.envs.parts import Corpus, make_case
-from tests.envs.test_scene import no_reward, together
+from tests.envs.test_stepper import no_reward, together
 from tests.envs.views import GAMES
 
 ENCODED = ["tokens", "navigation"]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from ghar.config import Config
-from ghar.envs.ghar.practice import teacher_knowledge
+from ghar.envs.ghar.pretraining import teacher_knowledge
 from ghar.envs.ghar.teacher import Habits, ScriptedTeacher
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, build
-from ghar.envs.worlds.grades import MeanLabels
+from ghar.envs.worlds.severity_grades import MeanLabels
 from ghar.errors import BadInput
 from tests.envs.parts import make_case
 

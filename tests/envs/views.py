@@ -8,7 +8,7 @@ from ghar.envs.ghar.demo import REWARDS, ghar_scene
 from ghar.envs.ghar.episode import GharEpisodes, GharSpec
 from ghar.envs.ghar.navigation import Chart, NavigationGame, navigation
 from ghar.envs.ghar.teacher import Knowledge
-from ghar.envs.scene import Scene
+from ghar.envs.stepper import Scene
 from ghar.envs.views.games import TextGame, TokenGame
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.kg.metapaths import MetaPath

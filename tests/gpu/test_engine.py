@@ -141,11 +141,11 @@ def test_adapters_are_exchanged(case: Case, measured: Any) -> None:
 
 
 def test_a_stale_adapter_is_caught(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ghar.llm import parcels
+    from ghar.llm import weight_update
 
     need_adapters(case)
-    wrong, right = trainable(case, "lora", 3), parcels.save_adapter
-    monkeypatch.setattr(parcels, "save_adapter", lambda model, folder: right(wrong.model, folder))
+    wrong, right = trainable(case, "lora", 3), weight_update.save_adapter
+    monkeypatch.setattr(weight_update, "save_adapter", lambda model, folder: right(wrong.model, folder))
     with pytest.raises(canary.WrongWeights):
         case.engine.sync(trainable(case, "lora", 4).model, 1)
 

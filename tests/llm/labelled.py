@@ -20,7 +20,7 @@ from ghar.envs.graphwalker.selectors.self_rated import rating
 from ghar.envs.kare.episode import parse_both
 from ghar.envs.kare.expert_chains import read_chain
 from ghar.episode import Parsed
-from ghar.llm.asking import Unreadable
+from ghar.llm.cached_llm import Unreadable
 from ghar.llm.parsing import parse_label
 
 YES_NO, STAYS = ("no", "yes"), tuple(str(i) for i in range(10))

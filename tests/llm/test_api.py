@@ -16,7 +16,7 @@ import ghar.llm.api as api
 from ghar.errors import BadInput
 from ghar.llm.api import ApiEngine, ApiSettings, api_settings
 from ghar.llm.api_wire import named_choice
-from ghar.llm.asking import Question, ask
+from ghar.llm.cached_llm import Question, ask
 from ghar.llm.engine import Request, StreamingEngine
 from tests.llm.api_server import Reply, Server, chat, echo, listening, prompt_of
 

@@ -11,7 +11,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ghar.llm.canary import Canary, Probe, WrongWeights, expect, trainer_logprobs
-from ghar.llm.parcels import Parcel, pack
+from ghar.llm.weight_update import Parcel, pack
 
 SYNCS = 60  # 1,000 by `python -m tests.llm.test_canary`
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.tokens import encode_prompt, encode_reply
-from ghar.plain import plain
+from ghar.sanitize import plain
 from tests.llm.conftest import NAMES, TEXTS
 
 TEXT = st.text(max_size=40) | st.lists(

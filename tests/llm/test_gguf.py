@@ -13,9 +13,9 @@ import torch
 from ghar.errors import BadInput
 from ghar.inputs import missing
 from ghar.llm.engine import Request
-from ghar.llm.facts import facts_of
 from ghar.llm.gguf import find_gguf, local_model, missing_gguf
 from ghar.llm.hf import HFEngine
+from ghar.llm.model_facts import facts_of
 from ghar.llm.models import load_pretrained
 from ghar.llm.tokens import encode_prompt
 from tests.smollm2 import NAME, WEIGHTS, needs_smollm2, smollm2_folder

@@ -257,14 +257,14 @@ def test_adapters_are_exchanged_on_one_base(engine, wide):
 
 
 def test_merged_adapters_arrive_as_whole_weights(engine, wide):
-    from ghar.llm import parcels, vllm_sync
+    from ghar.llm import vllm_sync, weight_update
 
     policy = adapted(wide, 4)
     expected = canary.trainer_logprobs(policy, range(50))
     policy.merge_adapter()
-    names = {name for name, _ in parcels.plain_weights(policy)}
+    names = {name for name, _ in weight_update.plain_weights(policy)}
     assert names == {name for name, _ in wide.named_parameters()}
-    vllm_sync.send_weights(engine._engine, list(parcels.plain_weights(policy)))
+    vllm_sync.send_weights(engine._engine, list(weight_update.plain_weights(policy)))
     (scored,) = engine.score([([0], range(1, 50))])
     assert scored == pytest.approx(expected.tolist(), abs=2e-5)
 
@@ -279,10 +279,10 @@ def test_a_stale_head_is_caught(engine, wide, monkeypatch):
 
 
 def test_a_wrong_adapter_is_caught(engine, wide, monkeypatch):
-    from ghar.llm import parcels
+    from ghar.llm import weight_update
 
-    right = parcels.save_adapter
-    monkeypatch.setattr(parcels, "save_adapter", lambda model, folder: right(adapted(wide, 8), folder))
+    right = weight_update.save_adapter
+    monkeypatch.setattr(weight_update, "save_adapter", lambda model, folder: right(adapted(wide, 8), folder))
     with pytest.raises(canary.WrongWeights):
         engine.sync(adapted(wide, 9), 1)
 

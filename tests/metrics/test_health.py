@@ -10,8 +10,8 @@ import pytest
 
 from ghar.errors import BadInput
 from ghar.metrics.health import outcome, verdicts
-from ghar.metrics.look import Look
-from ghar.metrics.several import write_several
+from ghar.metrics.run_comparison import write_several
+from ghar.metrics.style import Look
 from tests.metrics.conftest import HABITS, build_run, make_rows
 
 

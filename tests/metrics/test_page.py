@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from ghar.metrics.look import Look
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
-from ghar.trainers.audited import section
+from ghar.metrics.style import Look
+from ghar.trainers.leakage import section
 from tests.metrics.conftest import build_run
 from tests.running import run_command
 

@@ -15,9 +15,9 @@ from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.breakdown import Tally, decision_curve
 from ghar.metrics.charts import PALETTE
 from ghar.metrics.curves import agents, critic, diagnostic
-from ghar.metrics.look import Look, Section, in_order
 from ghar.metrics.report import conclude, write_report
 from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.style import Look, Section, in_order
 from ghar.metrics.traces import reward_line
 from tests.metrics.conftest import make_rows
 

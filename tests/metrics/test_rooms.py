@@ -15,9 +15,9 @@ import ghar.envs.exprag.report as exprag
 import ghar.envs.graphwalker.report as graphwalker
 import ghar.envs.kare.report as kare
 from ghar.envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
-from ghar.metrics.look import Look
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.style import Look
 
 Row = dict[str, Any]
 EVIL = "<script>alert(1)</script>"

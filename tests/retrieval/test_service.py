@@ -19,9 +19,9 @@ from ghar.episode import Act, Completion, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.retrieval import client as client_module
+from ghar.retrieval.access_control import Guarded
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.client import RemoteRetriever, ServiceFailure, connect
-from ghar.retrieval.guard import Guarded
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.service import Settings, create_app, serve
 from ghar.retrieval.service_token import own_token

@@ -19,8 +19,8 @@ from ghar.errors import BadInput
 from ghar.retrieval.event_build import build_event_store
 from ghar.retrieval.event_store import Layout
 from ghar.retrieval.folder_corpus import FolderCorpus
-from ghar.retrieval.like_stays import LikeStays, index_stays, weight_of
-from ghar.retrieval.own_past import OwnPast, movement
+from ghar.retrieval.patient_history import OwnPast, movement
+from ghar.retrieval.similar_stays import LikeStays, index_stays, weight_of
 from ghar.retrieval.sources import Joined, Part, Source
 
 START = datetime(2140, 1, 1)

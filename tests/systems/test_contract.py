@@ -18,7 +18,7 @@ from ghar.data.tasks.splits import Splits
 from ghar.envs import check
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.scene import scene_of
+from ghar.envs.stepper import scene_of
 from ghar.envs.system import System, build
 from ghar.envs.views.games import TextGame, TokenGame, codec_of
 from ghar.envs.views.gym_view import GymView

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.launch.entry import load
-from ghar.trainers import parts
+from ghar.trainers import sharding
 from ghar.trainers.evaluate import evaluate
 
 
@@ -23,7 +23,7 @@ def evaluate_as(rank: int, world: int, port: int, last: int, overrides: Sequence
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
-    write, written = parts.write_lines, 0
+    write, written = sharding.write_lines, 0
 
     def counted(path: Path, rows: Any) -> None:
         nonlocal written
@@ -32,6 +32,6 @@ def evaluate_as(rank: int, world: int, port: int, last: int, overrides: Sequence
             os.kill(os.getpid(), signal.SIGKILL)
         write(path, rows)
 
-    parts.write_lines = counted
+    sharding.write_lines = counted
     evaluate(load(overrides))
     print(f"parts written: {written}")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ghar.config import Config
-from ghar.envs.ghar.practice import teacher_knowledge
+from ghar.envs.ghar.pretraining import teacher_knowledge
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.errors import BadInput

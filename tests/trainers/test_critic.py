@@ -12,12 +12,12 @@ from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.critic import Critic, CriticConfig, Scaled
+from ghar.trainers.rl.critic_baseline import WAIT, Yardstick
 from ghar.trainers.rl.mappo import update
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import PASSAGE, states, width
 from ghar.trainers.rl.targets import prepare
 from ghar.trainers.rl.trajectory import Trajectories
-from ghar.trainers.rl.yardstick import WAIT, Yardstick
 from tests.trainers.tiny import ROLES, VOCAB, build, for_two, tiny_model
 
 LEARNS = CriticConfig(epochs=4, minibatches=2, micro_tokens=256, lr=3e-3, max_grad_norm=1.0)

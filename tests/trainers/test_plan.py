@@ -10,11 +10,11 @@ import pytest
 from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.llm.vllm_build import GIB
-from ghar.trainers import machine
-from ghar.trainers.machine import estimate, fitted, shaped
+from ghar.trainers import memory
+from ghar.trainers.memory import estimate, fitted, shaped
 from ghar.trainers.plan import Counted, Phase, Speed, make_plan, phases_of
 from tests.running import run_python
-from tests.trainers.test_counting import architecture
+from tests.trainers.test_activation_memory import architecture
 
 SMALL = ("data.patients=60", "model.hidden=32", "model.layers=2", "model.heads=2", "model.vocab=400")
 
@@ -68,8 +68,8 @@ def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path) -
 @pytest.mark.parametrize(("gigabytes", "finetune"), [(80, "lora"), (80, "full"), (40, "full"), (28, "full")])
 def test_the_first_stage_that_fits_is_chosen(monkeypatch: pytest.MonkeyPatch, gigabytes: int, finetune: str) -> None:
     shape, processes = shaped(architecture("3B")), 8
-    monkeypatch.setattr(machine, "device_memory", lambda: gigabytes * GIB)
-    monkeypatch.setattr(machine, "shape_of", lambda config: shape)
+    monkeypatch.setattr(memory, "device_memory", lambda: gigabytes * GIB)
+    monkeypatch.setattr(memory, "shape_of", lambda config: shape)
     config = load(["scale=full", "+experiment=mimic4_los", "data.root=x", "kg.path=y", f"model.finetune={finetune}"])
     assert config.deepspeed.auto and config.engine.memory == 0.35
     first = 1 if finetune == "full" else None

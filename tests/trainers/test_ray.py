@@ -24,7 +24,7 @@ from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.llm import canary
 from ghar.llm.hf import HFEngine
-from ghar.llm.parcels import pack
+from ghar.llm.weight_update import pack
 from ghar.trainers.base import reader_of
 from ghar.trainers.ray import pool as ray_pool
 from ghar.trainers.ray import train as ray_train

@@ -24,12 +24,12 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.jobs import Workshop, run_command
 from ghar.trainers.study.metrics import number_of
-from ghar.trainers.study.nouns import Cell, Scale, cells_of, read_study
 from ghar.trainers.study.numbers import numbers_of
 from ghar.trainers.study.plan import plan_study
 from ghar.trainers.study.predictions import check
 from ghar.trainers.study.run import conclude, kept_study, results_of, run_study
 from ghar.trainers.study.samples import key_of
+from ghar.trainers.study.schema import Cell, Scale, cells_of, read_study
 from ghar.trainers.study.verify import by_sklearn, verify
 
 CONTENT: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ghar.config import Config
-from ghar.envs.ghar.practice import TEACHER, teacher_knowledge
+from ghar.envs.ghar.pretraining import TEACHER, teacher_knowledge
 from ghar.envs.ghar.teacher import Knowledge, ScriptedTeacher
 from ghar.envs.play import play, stage_of
 from ghar.envs.rollout import derive_seed
@@ -18,7 +18,7 @@ from ghar.errors import BadInput
 from ghar.llm.demo_model import build_tokenizer
 from ghar.llm.policy import OppositePolicy
 from ghar.rewards.terms import chain
-from ghar.trainers.sft.lessons import read_lessons
+from ghar.trainers.sft.examples import read_lessons
 from ghar.trainers.sft.pairs import tokenised
 from ghar.trainers.sft.warmup import Warmup, chosen, sample_references
 from ghar.trainers.teacher import taught

@@ -27,8 +27,8 @@ from ghar.errors import BadInput
 from ghar.llm import canary
 from ghar.llm.engines import AnyEngine, make_engine, sends_adapters
 from ghar.llm.hf import HFEngine
-from ghar.llm.parcels import Parcel, pack
 from ghar.llm.policy import EnginePolicy
+from ghar.llm.weight_update import Parcel, pack
 from ghar.privacy import LOG, check_destination
 from ghar.trainers.ray.retrieval import RayRetriever, librarians
 from ghar.trainers.ray.start import on_ray

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from ghar.llm.logits import transform_of
 from ghar.trainers.rl.head import token_scores
+from ghar.trainers.rl.last_layer import only_at, plain, trunk_of
 from ghar.trainers.rl.rows import Batch, collate, packed
-from ghar.trainers.rl.tail import only_at, plain, trunk_of
 from ghar.trainers.rl.trajectory import Row
 
 

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.last_layer import only_at, trunk_of
 from ghar.trainers.rl.rows import micro_batches
 from ghar.trainers.rl.state import State
-from ghar.trainers.rl.tail import only_at, trunk_of
 from ghar.trainers.rl.trajectory import Array
 from ghar.trainers.runs.distributed import gather, gather_rows, rank, world
 

@@ -32,6 +32,7 @@ from ghar.rewards.normalise import Running
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.batch_report import batch_report
 from ghar.trainers.rl.critic import Critic, CriticConfig
+from ghar.trainers.rl.critic_baseline import Yardstick
 from ghar.trainers.rl.learner import Learner, learner_of
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.sampling import Curriculum, telling
@@ -40,7 +41,6 @@ from ghar.trainers.rl.settings import has_critic, settings_of
 from ghar.trainers.rl.state import width
 from ghar.trainers.rl.trajectory import build
 from ghar.trainers.rl.workers import Order, Workers
-from ghar.trainers.rl.yardstick import Yardstick
 from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.checkpoint import Checkpoint, Keep

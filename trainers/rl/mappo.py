@@ -18,13 +18,13 @@ from torch import Tensor
 from ghar.trainers.rl import losses
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
 from ghar.trainers.rl.critic import Critic
+from ghar.trainers.rl.critic_baseline import Yardstick
 from ghar.trainers.rl.learner import Learner, Plain
 from ghar.trainers.rl.rows import packed
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import states
 from ghar.trainers.rl.targets import NONE, Earlier, Targets, earned, gathered, prepare, sampled, summed
 from ghar.trainers.rl.trajectory import Row, Trajectories, spans
-from ghar.trainers.rl.yardstick import Yardstick
 from ghar.trainers.runs.distributed import gather, rank
 
 _Part: TypeAlias = tuple[Sequence[Row], Sequence[int], Targets]  # of a minibatch: rows, sizes of trees, targets

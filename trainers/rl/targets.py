@@ -17,11 +17,11 @@ from ghar.trainers.rl import losses
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
 from ghar.trainers.rl.credit import credit, episode_rewards, whiten
 from ghar.trainers.rl.critic import Critic
+from ghar.trainers.rl.critic_baseline import Yardstick
 from ghar.trainers.rl.estimators import estimate
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import states
 from ghar.trainers.rl.trajectory import Array, Row, Trajectories, spans
-from ghar.trainers.rl.yardstick import Yardstick
 from ghar.trainers.runs.distributed import gather, gather_rows, world
 
 Earlier: TypeAlias = Mapping[int, Mapping[str, Tensor]]  # version to trainable weights

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
-from ghar.trainers.sft.lessons import Lessons
+from ghar.trainers.sft.examples import Lessons
 from ghar.trainers.sft.run import Log, SFTResult, run_sft
 from ghar.trainers.sft.warmup import imitation
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from trl.trainer.sft_trainer import SFTTrainer
 
-from ghar.trainers.rl.tail import only_at
+from ghar.trainers.rl.last_layer import only_at
 from ghar.trainers.runs.distributed import gather, rank, world
 from ghar.trainers.sft.pairs import IGNORE
 

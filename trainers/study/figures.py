@@ -9,7 +9,7 @@ from typing import Any
 
 from ghar.metrics.charts import INK, PALETTE, drawing
 from ghar.trainers.study.metrics import title_of
-from ghar.trainers.study.nouns import Study, Table
+from ghar.trainers.study.schema import Study, Table
 
 DOTS = 150  # per inch, of PNG
 Series = tuple[str, list[float], list[float], list[float], list[float]]  # label, x, value, low, high

@@ -22,9 +22,9 @@ import yaml
 
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import write_whole
-from ghar.trainers.study.nouns import Cell
 from ghar.trainers.study.numbers import Played
 from ghar.trainers.study.predictions import sha256
+from ghar.trainers.study.schema import Cell
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ from ghar.errors import BadInput
 from ghar.interrupt import EXIT
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.runs import checkpoint
-from ghar.trainers.runs.begun import begin_from
 from ghar.trainers.runs.code import commit
+from ghar.trainers.runs.fork_run import begin_from
 from ghar.trainers.runs.models import SFT
 from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
-from ghar.trainers.study.nouns import Cell, Scale, Study, rows_of, source_of
 from ghar.trainers.study.predictions import harvest, sha256
 from ghar.trainers.study.samples import fingerprint, key_of, samples_frame, whole_parquet
+from ghar.trainers.study.schema import Cell, Scale, Study, rows_of, source_of
 from ghar.trainers.study.translate import Translation, translation
 
 Load = Callable[[Sequence[str]], Config]

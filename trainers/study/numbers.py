@@ -17,7 +17,7 @@ from ghar.errors import BadInput
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.metrics.significance import holm, p_of
 from ghar.trainers.study.metrics import number_of
-from ghar.trainers.study.nouns import Cell, Row, Study, Table
+from ghar.trainers.study.schema import Cell, Row, Study, Table
 
 WHOLE = "all"  # the part of a table that is not parted
 

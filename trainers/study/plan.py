@@ -9,7 +9,7 @@ from ghar.errors import BadInput
 from ghar.llm.vllm_build import GIB
 from ghar.trainers.plan import make_plan
 from ghar.trainers.study.jobs import Workshop
-from ghar.trainers.study.nouns import Cell, cells_of, source_of
+from ghar.trainers.study.schema import Cell, cells_of, source_of
 
 
 @dataclass(frozen=True)

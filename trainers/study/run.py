@@ -11,12 +11,12 @@ from typing import Any
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import write_whole
 from ghar.trainers.runs.resume import occupied
-from ghar.trainers.study.draw import draw
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.jobs import Workshop, play, versions
 from ghar.trainers.study.metrics import check_metric
-from ghar.trainers.study.nouns import Cell, Scale, Study, cells_of, made, read_study
 from ghar.trainers.study.numbers import Played, Results, as_json, numbers_of
+from ghar.trainers.study.render import draw
+from ghar.trainers.study.schema import Cell, Scale, Study, cells_of, made, read_study
 
 RESAMPLES = 1000
 

@@ -15,10 +15,10 @@ import polars as pl
 
 from ghar.errors import BadInput
 from ghar.trainers.study.folder import StudyFolder
-from ghar.trainers.study.nouns import cells_of
 from ghar.trainers.study.numbers import numbers_of
 from ghar.trainers.study.predictions import check, sha256
 from ghar.trainers.study.run import folder_of, kept_study, results_of
+from ghar.trainers.study.schema import cells_of
 
 CLOSE = 1e-9
 BY_SKLEARN = ("accuracy", "balanced_accuracy", "macro_f1", "f1", "auroc", "auprc", "brier")

@@ -26,10 +26,10 @@ from ghar.envs.graphwalker.question_files import Question
 from ghar.envs.graphwalker.selectors.protocol import Patient
 from ghar.envs.graphwalker.series_text import UNITS, USUAL, number
 from ghar.errors import BadInput
-from ghar.llm.facts import facts_of
+from ghar.llm.model_facts import facts_of
 from ghar.llm.prompts import heads_of, quoted
 from ghar.llm.tokens import told_apart
-from ghar.plain import plain
+from ghar.sanitize import plain
 
 SHORTEST = 16  # tokens a record must be allowed at least
 END = "\n\n"  # of an example

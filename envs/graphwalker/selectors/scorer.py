@@ -92,15 +92,15 @@ class EngineScorer:
         return [[next(replies).text for _ in ask.prompts] for ask in asks]
 
     def _inside(self, ask: Any) -> Any:
-        from ghar.envs.graphwalker.selectors import inside  # torch
+        from ghar.envs.graphwalker.selectors import model_internals  # torch
 
-        model = inside.model_of(self.engine)
+        model = model_internals.model_of(self.engine)
         self.read += len(ask.patients) if isinstance(ask, States) else 1
         if isinstance(ask, States):
-            return inside.states(model, [(*self.prompt.head, *patient.asked) for patient in ask.patients])
+            return model_internals.states(model, [(*self.prompt.head, *patient.asked) for patient in ask.patients])
         pieces = [self.prompt.head, *(self.pool[row].shown for row in ask.anchor), ask.patient.asked]
         answer = self.prompt.answers[ask.patient.label]
-        return inside.slopes(model, pieces, answer, [self.pool[row].shown for row in ask.shots])
+        return model_internals.slopes(model, pieces, answer, [self.pool[row].shown for row in ask.shots])
 
 
 def best_scorer(engine: Engine, keep: int) -> PrefixScorer | CachedScorer | PlainScorer | None:

@@ -16,9 +16,9 @@ import numpy as np
 
 from ghar.data.readers.tables import fingerprint
 from ghar.errors import BadInput
-from ghar.plain import readable
 from ghar.progress import track
 from ghar.provenance import signed_mark
+from ghar.sanitize import readable
 from ghar.seal import SEAL, sound
 from ghar.storage import Strings, new_folder, read_meta, read_strings, write_arrays, write_meta
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghar.envs.kare.graph.triples import Triple, make_triple
-from ghar.llm.asking import LONGEST, Unreadable
+from ghar.llm.cached_llm import LONGEST, Unreadable
 
 INNER = re.compile(r"\[([^\[\]]*)\]")
 QUOTES = " \t\n\"'`"

@@ -15,7 +15,7 @@ from ghar.envs.kare.graph.abstracts import Abstracts
 from ghar.envs.kare.graph.answers import Extracted, read_triples
 from ghar.envs.kare.graph.concepts import ConceptSets
 from ghar.envs.kare.graph.triples import Triple, concept_name
-from ghar.llm.asking import Answers, Cost, Question, ask
+from ghar.llm.cached_llm import Answers, Cost, Question, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
 from ghar.progress import track

@@ -19,7 +19,7 @@ import numpy as np
 
 from ghar.envs.kare.graph.communities import Communities
 from ghar.envs.kare.graph.themes import Theme
-from ghar.llm.asking import LONGEST, Cost, Question, Unreadable, ask
+from ghar.llm.cached_llm import LONGEST, Cost, Question, Unreadable, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import Template, load_prompts
 

@@ -22,8 +22,8 @@ import numpy as np
 import polars as pl
 
 from ghar.envs.worlds.severity import story
-from ghar.envs.worlds.severity.ceilings import acuity_law, label_law, rare_numbers
-from ghar.envs.worlds.severity.source_ceilings import told_in
+from ghar.envs.worlds.severity.source_upper_bounds import told_in
+from ghar.envs.worlds.severity.upper_bounds import acuity_law, label_law, rare_numbers
 from ghar.envs.worlds.severity.world import World, truth_of
 
 # Of an item: known or absent; not asked; asked, its grade stands elsewhere; asked in vain.

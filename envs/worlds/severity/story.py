@@ -29,7 +29,7 @@ nothing to do with the severity; every other rare drug is carried by a protein t
 of a course stands one of pain, in as many words; a common entity's textbook grade is wrong for this hospital in 60% of
 them, so that looking up what training teaches misleads too; look-alike diseases have grades of their own. So the whole
 graph, searched at once, brings up the row that counts about every other time, and raw rows cut to the length of a
-summary hold it about every other time (envs/ghar/ceilings.py counts both). The rest is noise.
+summary hold it about every other time (envs/ghar/upper_bounds.py counts both). The rest is noise.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ import polars as pl
 from rich.progress import track
 
 from ghar.envs.worlds.severity import sources, story
-from ghar.envs.worlds.severity.ceilings import Ceilings, all_ceilings, world_ceilings
 from ghar.envs.worlds.severity.graph import build_graph
 from ghar.envs.worlds.severity.simulate import NOBODY, Visits, simulate, tail_of
 from ghar.envs.worlds.severity.sources import Phenotypes, Shares, chunk_of, draw_phenotypes
 from ghar.envs.worlds.severity.story import Severities, draw_severities
 from ghar.envs.worlds.severity.tables import chunk_tables, dictionary_tables
+from ghar.envs.worlds.severity.upper_bounds import Ceilings, all_ceilings, world_ceilings
 from ghar.envs.worlds.severity.vocabulary import Vocabulary, load_vocabulary
 from ghar.errors import BadInput
 from ghar.provenance import GENERATED, signed_mark

@@ -27,8 +27,8 @@ from ghar.envs.ehr_rag.episode import (
 from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventPassage, EventQuery
 from ghar.envs.ehr_rag.rule import RuleReader
 from ghar.envs.ehr_rag.rule_fit import EventRules, fit_rules
+from ghar.envs.parallel import together
 from ghar.envs.rollout import Job, rollout
-from ghar.envs.together import together
 from ghar.episode import Act, Completion, Episode, Reply, Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ghar.envs.exprag.baselines import Fitted, OfStay, Usual, of_option
-from ghar.envs.exprag.ceilings import readable
 from ghar.envs.exprag.dischargeqa import Question
 from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.exprag.upper_bounds import readable
 from ghar.envs.records import Records
 from ghar.envs.system import System, build
 from ghar.episode import Act, Evidence, Passage

@@ -13,7 +13,7 @@ from ghar.envs.exprag.dischargeqa import Question
 from ghar.envs.exprag.engine_options import checked, options_by_engine, read_wrong
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.llm.asking import Unreadable
+from ghar.llm.cached_llm import Unreadable
 from tests.llm.api_server import chat, listening, prompt_of
 
 NAMES = ("Sepsis", "Gout", "Acute kidney failure", "Asthma, mild")

@@ -202,7 +202,7 @@ def test_the_label_is_no_part_of_a_prompt(prompts: str) -> None:
 def test_the_views_play_it(cache: Path) -> None:
     pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium, pettingzoo)")
     from ghar import envs
-    from ghar.envs.scene import Scene
+    from ghar.envs.stepper import Scene
     from ghar.envs.views.games import TextGame
     from ghar.envs.views.gym_view import GymView
 

@@ -33,7 +33,7 @@ from ghar.llm.engines import served
 from ghar.llm.models import load_backbone
 from ghar.llm.policy import EnginePolicy
 from ghar.metrics.runfolder import RunFolder
-from tests.selectors.walks import HashScorer
+from tests.envs.graphwalker.selectors.walks import HashScorer
 
 NAMES = get_args(Name)
 FEW = "test samples with too few outcomes known before"

@@ -18,7 +18,7 @@ from ghar.envs.kare.coagent import MOST, CoagentSpec, advise, learn_guidelines, 
 from ghar.envs.kare.episode import KareCase, KareEpisodes, KareSpec, join_both
 from ghar.envs.rollout import Job, rollout
 from ghar.episode import Act, Completion, Episode
-from ghar.llm.asking import Unreadable
+from ghar.llm.cached_llm import Unreadable
 from ghar.llm.scripted import ScriptedEngine
 
 SPEC = CoagentSpec(rounds=3, cases=40, shown=5, merged=2)

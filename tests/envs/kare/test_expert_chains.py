@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ghar.data.cohort import Task
 from ghar.envs.kare.episode import KareCase
 from ghar.envs.kare.expert_chains import CONFIDENCES, Chain, expert_prompt, gives_away, read_chain, write_chains
-from ghar.llm.asking import Unreadable
+from ghar.llm.cached_llm import Unreadable
 from ghar.llm.scripted import ScriptedEngine
 
 TASK = Task("read", "Will this patient come back within 15 days?", ("no", "yes"))

@@ -6,7 +6,7 @@ from ghar.data.cohort import Task
 from ghar.envs.kare.episode import KareCase
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.rule import GradeRule
-from ghar.envs.worlds.grades import Knowledge
+from ghar.envs.worlds.severity_grades import Knowledge
 from ghar.episode import Act
 
 TASK = Task("kare-readmission", "Back soon?", ("no", "yes"))

@@ -10,8 +10,8 @@ from ghar.data.cohort import Task
 from ghar.envs.kare.episode import KareCase
 from ghar.envs.kare.expert_chains import CONFIDENCES, expert_prompt, gives_away, read_chain
 from ghar.envs.kare.scripted_expert import scripted_expert, topics_in
-from ghar.envs.worlds.grades import RELATIONS, Knowledge, grade_in, label_rule
 from ghar.envs.worlds.severity.graph import QUALIFIERS
+from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, grade_in, label_rule
 
 TASK = Task("kare-readmission", "Will this patient come back?", ("no", "yes"))
 KNOWS = Knowledge({"disease asthma": 2, "drug aspirin": 6}, RELATIONS, label_rule("kare_readmission"))

@@ -1,0 +1,299 @@
+"""What the demo needs and a real run does not: a base model that has practised KARE's own prompts.
+
+A large language model brings reading: finding a name among six or seven summaries, following a drug to its target,
+writing down line by line what it found, concluding. The demo's model gets that here, before anything of the paper
+starts. Its patients are made up: a training patient's prompt in disguise. Every rare name becomes one of the graph that
+no patient has, the common ones change places, and every grade that is stated is drawn anew, one for each entity and
+prompt. So what is rare can only be read, what the context states of a common entity is as misleading as a textbook
+(worlds/severity/story.py) and its grade has to be known by heart, and no grade of a rare entity can be remembered. The
+outcome follows from the new grades by the world's law; chains are those of the expert (scripted_expert.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from ghar.envs.case import NOT_SHOWN
+from ghar.envs.kare.cases import UNCUT
+from ghar.envs.kare.corpus import KareCorpus, Names, equations
+from ghar.envs.kare.episode import KareCase, join_both
+from ghar.envs.kare.expert_chains import expert_prompt, read_chain
+from ghar.envs.kare.methods import Method, Player, look_up
+from ghar.envs.kare.retrieval.community_corpus import SelectCommunities
+from ghar.envs.kare.rule import Belief, belief
+from ghar.envs.kare.scripted_expert import scripted_expert
+from ghar.envs.kare.settings import Settings
+from ghar.envs.play import Stage, play
+from ghar.envs.records import Records
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import Exercises, Practice, Variant, words
+from ghar.envs.worlds.severity import story
+from ghar.envs.worlds.severity.vocabulary import tail_words
+from ghar.envs.worlds.severity.world import World
+from ghar.envs.worlds.severity_grades import reading_of
+from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
+
+FORMAT = 2  # raise it when the exercises change
+SHARES = {"both": 0.75, "predict": 0.15, "reason": 0.1}  # of the exercises, by role
+PASSES = 2  # times an exercise is seen
+SHOWN = (2, 8)  # summaries of an exercise, the fewest and the most; few are drawn more often, which is quicker practice
+NEEDED = 0.85  # of the summaries that name what is rare and the patient's own are among them
+EASY = 0.4  # as often as others: patients without anything rare
+ALONE = 0.3  # share of the exercises without similar patients
+GRADE = re.compile(r"grade (\d) course")
+WITHIN, BESIDE = (Variant("practice", spec=Method("communities", 1, how)) for how in ("within", "beside"))
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Whom a disguise exchanges for whom. kind: name as prompts spell it -> its kind. known: names of a kind, common
+    ones; strange: names of a kind that no patient has."""
+
+    kind: Mapping[str, str]
+    known: Mapping[str, Sequence[str]]
+    strange: Mapping[str, Sequence[str]]
+
+    def names(self, rng: np.random.Generator, seen: Sequence[str]) -> dict[str, str]:
+        """Another name for each of `seen`: common ones change places, rare ones become strange."""
+        new: dict[str, str] = {}
+        for pool in self.known.values():
+            new |= dict(zip(pool, (pool[int(i)] for i in rng.permutation(len(pool))), strict=True))
+        for kind, pool in self.strange.items():
+            rare = [name for name in seen if self.kind[name] == kind and name not in new]
+            drawn = rng.choice(len(pool), len(rare), replace=False)
+            new |= dict(zip(rare, (pool[int(i)] for i in drawn), strict=True))
+        return new
+
+
+def cast_of(world: World, names: Mapping[str, str]) -> Cast:
+    """Of a demo world. names: text of a code as prompts spell it."""
+    shown = {int(n) for column in ("rare_1", "rare_2") for n in world.truth[column].drop_nulls()}
+    rare = world.rare_codes
+    spelt = Names({**names, **_invented(world)}).of_all
+    kind: dict[str, str] = {}
+    known: dict[str, list[str]] = {"disease": [], "drug": []}
+    strange: dict[str, list[str]] = {"rare disease": [], "rare drug": [], "target": []}
+    seen = {rare[number] for number in shown}
+    for code in world.severity:
+        own = "drug" if code.startswith("DRUG/") else "disease"
+        if world.tier[code] == "common":
+            if code in names:
+                kind[spelt[code]] = own
+                known[own].append(spelt[code])
+            continue
+        kind[spelt[code]] = f"rare {own}"
+        if code not in seen:
+            strange[f"rare {own}"].append(spelt[code])
+        if code in world.target:
+            kind[world.target[code]] = "target"
+            if code not in seen:
+                strange["target"].append(world.target[code])
+    return Cast(kind, known, strange)
+
+
+def _invented(world: World) -> dict[str, str]:
+    """Code -> name of the whole tail, which patients have a part of."""
+    table = pl.read_csv(world.root / "entities.csv").filter(pl.col("tier") == "rare")
+    return {code: name.lower() for code, name in table.select("code", "name").iter_rows()}
+
+
+class Place(NamedTuple):
+    """Where a name stands, or a grade that is stated of a name as its own or as absent."""
+
+    name: str
+    grade: Literal["no", "own", "absent"] = "no"
+
+
+Piece: TypeAlias = "str | Place"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A prompt's parts with places for names and grades. texts: of the record, the similar patients, the topics and
+    each summary."""
+
+    case: KareCase
+    texts: tuple[tuple[Piece, ...], ...]
+    names: tuple[str, ...]
+
+    def told(self, new: Mapping[str, str], grades: Mapping[Place, int]) -> list[str]:
+        """The texts with other names and grades."""
+        return ["".join(_said(piece, new, grades) for piece in text) for text in self.texts]
+
+
+def _said(piece: Piece, new: Mapping[str, str], grades: Mapping[Place, int]) -> str:
+    if isinstance(piece, str):
+        return piece
+    return new[piece.name] if piece.grade == "no" else f"grade {grades[piece]} course"
+
+
+class Tailor:
+    """Cuts templates: finds the names of a cast, and the grades stated of them."""
+
+    def __init__(self, cast: Cast):
+        known = sorted((n for pool in cast.known.values() for n in pool), key=len, reverse=True)
+        first, second = (sorted({n.split()[i] for n, k in cast.kind.items() if k in cast.strange}) for i in (0, 1))
+        rare = rf"(?:{'|'.join(first)}) (?:{'|'.join(second)})"
+        either = "|".join([*map(re.escape, known), rare])
+        self.cast = cast
+        self.places = re.compile(rf"\b(?P<name>{either})\b|{GRADE.pattern}")
+
+    def template(self, case: KareCase, passages: Sequence[str]) -> Template:
+        texts = (case.text, case.similar, "\n".join(case.topics), *passages)
+        pieces = tuple(tuple(self._pieces(text)) for text in texts)
+        names = dict.fromkeys(p.name for text in pieces for p in text if not isinstance(p, str))
+        return Template(case, pieces, tuple(names))
+
+    def _pieces(self, text: str) -> Iterator[Piece]:
+        """A sentence states its grades of the name that it begins with."""
+        at, about, start = 0, "", -1
+        for found in self.places.finditer(text):
+            name, begin = found["name"], text.rfind(". ", 0, found.start())
+            if name is not None and name not in self.cast.kind:
+                continue
+            if name is None and not about:
+                continue
+            yield text[at : found.start()]
+            if name is None:
+                yield Place(about, "absent" if "absent" in text[max(begin, 0) : found.start()] else "own")
+            else:
+                if begin != start or not about:
+                    about, start = name, begin
+                yield Place(name)
+            at = found.end()
+        yield text[at:]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A corpus that tells of each made-up patient what was made up for him."""
+
+    of: Mapping[str, Evidence]
+
+    def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
+        return [self.of[request.sample_id] for request in requests if isinstance(request, SelectCommunities)]
+
+
+class Recital:
+    """Answers as the expert writes: chain, label, or both."""
+
+    def __init__(self, known: Belief):
+        self.expert = scripted_expert(known.knowledge, known.threshold)
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return [Completion(self._reply(act.role, act.facts["case"], act.facts["knowledge"])) for act in acts]
+
+    def _reply(self, role: str, case: KareCase, knowledge: str) -> str:
+        label = case.task.labels[case.label]
+        if role == "predict":
+            return label
+        chain = read_chain(self.expert(expert_prompt(case, knowledge, ""))).text
+        return chain if role == "reason" else join_both(chain, label)
+
+
+def practice(records: Records, own: Settings, corpus: KareCorpus, cases: Callable[[], Sequence[KareCase]]) -> Practice:
+    """Exercises over the demo world. cases: of the training patients, as rules read them.
+
+    Their randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
+    """
+    config = records.config
+    texts = hashlib.sha256("\n".join(text or "" for text in corpus.index.summaries).encode()).hexdigest()
+    key = (
+        "kare", FORMAT, texts, records.primekg.fingerprint, sorted(records.names.items()), equations(own),
+        (records.task.name, records.task.labels, config.data.world_seed, config.task.split_seed),
+        (config.env.prompts, config.env.history_tokens, config.retriever.kind, config.retriever.top_n),
+    )  # fmt: skip
+    return Practice(key, partial(_exercises, records, corpus, cases))
+
+
+def _exercises(
+    records: Records, corpus: KareCorpus, cases: Callable[[], Sequence[KareCase]], total: int, seed: int
+) -> Exercises:
+    assert records.world is not None  # Kare.practice asks
+    config, known = records.config, belief(records)
+    names = Names(records.names)
+    cast, player = (
+        cast_of(records.world, records.names),
+        Player(config.env.prompts, UNCUT, config.retriever.top_n, words),
+    )
+    templates = _templates(cast, cases(), corpus, player)
+    easy = [all(topic in known.knowledge.grades for topic in template.case.topics) for template in templates]
+    weights = np.where(easy, EASY, 1.0)
+    played: list[Episode] = []
+    for variant, share in ((WITHIN, SHARES["both"]), (BESIDE, SHARES["predict"])):
+        count = max(64, int(total * share / PASSES))
+        rng = np.random.default_rng(derive_seed(seed, "disguised", variant.spec.reasoning))
+        chosen = rng.choice(len(templates), count, p=weights / weights.sum())
+        disguised = [_disguised(templates[at], cast, known, i, rng) for i, at in enumerate(chosen.tolist())]
+        told = Told({case.sample_id: evidence for case, evidence in disguised})
+        stage = Stage(config, ("top",), player.episode, variant, told)
+        some = [case for case, _ in disguised]
+        played += play(stage, some, Recital(known), seed=seed, title=f"Exercises, {variant.spec.reasoning}")
+    return Exercises(played, _token_names(records, names, corpus), SHARES, copying=True)
+
+
+def _templates(cast: Cast, cases: Sequence[KareCase], corpus: KareCorpus, player: Player) -> list[Template]:
+    """Of every training patient for whom communities are found."""
+    tailor = Tailor(cast)
+    asked = [(case, request) for case in cases if (request := look_up("communities", player.top_n, case)) is not None]
+    found = corpus.retrieve([request for _, request in asked])
+    return [
+        tailor.template(case, [passage.text for passage in evidence.passages])
+        for (case, _), evidence in zip(asked, found, strict=True)
+        if case.topics
+    ]
+
+
+def _disguised(
+    template: Template, cast: Cast, known: Belief, number: int, rng: np.random.Generator
+) -> tuple[KareCase, Evidence]:
+    """A made-up patient, and what is told of him."""
+    new = cast.names(rng, template.names)
+    drawn = rng.integers(1, story.GRADES, (len(template.names), 2)).tolist()
+    grades = {
+        Place(name, how): grade
+        for name, pair in zip(template.names, drawn, strict=True)
+        for how, grade in zip(("own", "absent"), pair, strict=True)
+    }
+    text, similar, topics, *passages = template.told(new, grades)
+    topic = tuple(topics.split("\n"))
+    rare = [one.split(" ", 1)[1] for one in topic if one not in known.knowledge.grades]
+    most = int(rng.integers(*SHOWN, 2, endpoint=True).min())
+    first = rng.random(len(passages)) - [any(name in p for name in rare) and rng.random() < NEEDED for p in passages]
+    kept = sorted(np.argsort(first)[:most].tolist())
+    told = Evidence(tuple(Passage(passages[i], "community", -1, 0.0, i) for i in kept))
+    truth = [_grade(one, known, "\n".join(passages), rng) for one in topic]
+    label, alone = known.knowledge.label_of(max(truth)), rng.random() < ALONE
+    case = replace(
+        template.case, sample_id=f"{template.case.sample_id}~{number}", text=text, topics=topic, label=label,
+        similar="" if alone else similar, neighbours=() if alone or not similar else ((similar,),),
+    )  # fmt: skip
+    return case, told
+
+
+def _grade(topic: str, known: Belief, told: str, rng: np.random.Generator) -> int:
+    """The true grade: known by heart, stated by what could be told, or one that no one states."""
+    grade = known.knowledge.grades.get(topic)
+    if grade is None:
+        grade = reading_of(topic, told).grade
+    return int(rng.integers(1, story.GRADES)) if grade is None else grade
+
+
+def _token_names(records: Records, names: Names, corpus: KareCorpus) -> list[str]:
+    """Names worth a token of their own: the grades, the question, relations, the words of invented names, and the other
+    names of the cohort and the graph. A name that is met once cannot be learned, a pair of words that recur can."""
+    assert records.world is not None
+    grades = [f"grade {g} course" for g in range(story.GRADES)]
+    tail = tail_words(records.world.tail)
+    codes = [code for code in records.cohort.codes["code"] if not code.startswith(NOT_SHOWN)]
+    known = [names(code) for code in codes] + list(records.primekg.names)
+    whole = [name for name in known if not set(tail).intersection(name.split())]
+    return [*grades, records.task.question, *corpus.index.relations, *tail, *whole]

@@ -1,0 +1,183 @@
+"""KARE's reasoning distillation (Section 3.3.2, Appendix D.3): one small model learns to reason and to predict.
+
+multitask            the same context twice: [Reasoning] leads to the expert's best chain, [Label Prediction] to a label
+multitask_weighted   the same, patients weighted by the inverse frequency of their label
+two_in_one           one reply of chain and label (the ablation of Table 4)
+label_only           labels alone (Table 3 without reasoning)
+
+Settings are those of Table 6, where trained pairs are averaged one by one: so a chain counts as much as a label,
+however many tokens it has. What is validated is what is trained for the answer (Figure 2): the labels, or for
+two_in_one the joint reply.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from ghar.data.tasks.splits import Splits
+from ghar.envs.kare.episode import (
+    KareCase,
+    Prompts,
+    both_prompt,
+    join_both,
+    knowledge_text,
+    label_prompt,
+    reason_prompt,
+)
+from ghar.envs.kare.expert_chains import Chain, Chains, write_chains
+from ghar.envs.kare.graph.considerations import considerations_of
+from ghar.envs.kare.methods import LooksUp, Player, look_up
+from ghar.envs.kare.rule import belief
+from ghar.envs.kare.scripted_expert import scripted_expert
+from ghar.envs.kare.settings import Settings
+from ghar.envs.real_patients import ABOUT
+from ghar.envs.records import Records
+from ghar.envs.rollout import Corpus
+from ghar.envs.system import Pairs
+from ghar.envs.worlds.severity_grades import follows
+from ghar.episode import Retrieve
+from ghar.llm.engines import engine_key, named_engine
+from ghar.progress import track
+
+Tasks = Literal["multitask", "multitask_weighted", "two_in_one", "label_only"]
+Lesson: TypeAlias = "tuple[str, str, tuple[str, ...], float]"  # of ghar.envs.system.Pairs
+LOOKED_UP = 64  # patients at once
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What distillation works on: patients, sample id -> what was looked up for them, and -> their best chain."""
+
+    cases: Sequence[KareCase]
+    knowledge: Mapping[str, str]
+    chains: Mapping[str, Chain]
+
+
+@dataclass(frozen=True, eq=False)
+class School:
+    """Writes the lessons of one reader: what is known of training and validation patients, and the expert's chains."""
+
+    records: Records
+    own: Settings
+    cases: Splits[KareCase]
+    player: Player
+    corpus: Corpus
+    looks_up: LooksUp = "communities"
+
+    @property
+    def tasks(self) -> Tasks:
+        """What is taught: labels alone where chains would come from a rule that does not know the patients."""
+        knows = self.records.world is not None and follows(self.records.config.task.name)
+        return self.own.tasks if knows or self.own.expert != "scripted" else "label_only"
+
+    def pairs(self) -> Pairs:
+        """Asks the expert what it was not asked before. Chains for validation patients are written for two_in_one
+        alone, whose validation loss is of chain and label."""
+        taught: list[Taught] = []
+        found: dict[str, Chains] = {}
+        for name, cases in (("training", self.cases.train), ("validation", self.cases.valid)):
+            knowledge = self._knowledge(cases)
+            if self.tasks == "two_in_one" or (self.tasks != "label_only" and name == "training"):
+                found[name] = self._ask_expert(cases, knowledge)
+                counts = ", ".join(f"{what} {n}" for what, n in found[name].counts.items())
+                print(f"Chains for {name} patients: {counts}")
+            taught.append(Taught(cases, knowledge, found[name].best if name in found else {}))
+        train, valid = taught
+        prompts = self.records.config.env.prompts
+        about = _about(found) | (ABOUT if self.tasks != self.own.tasks else {})
+        return Pairs(lessons(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
+
+    def _knowledge(self, cases: Sequence[KareCase]) -> dict[str, str]:
+        def request(case: KareCase) -> Retrieve | None:
+            return look_up(self.looks_up, self.player.top_n, case)
+
+        return look_up_all(cases, request, self.corpus, self.player.tokens, self.player.count)
+
+    def _ask_expert(self, cases: Sequence[KareCase], knowledge: Mapping[str, str]) -> Chains:
+        """Chains for `cases`. A model's answers cost something, so runs that differ in their seed share them; a rule's
+        stay with the run."""
+        config, expert = self.records.config, self.own.expert
+        known = belief(self.records) if expert == "scripted" else None
+        rule = str if known is None else scripted_expert(known.knowledge, known.threshold)
+        considerations = "\n".join(considerations_of(self.records.task.name))
+        root = Path(config.run_dir) if expert == "scripted" else Path(config.data.cache) / "kare"
+        store = root / "expert" / f"{engine_key(config, expert)}.jsonl"
+        credentialed = self.records.credentialed(self.records.cohort)
+        chains, seed = self.own.chains, config.task.split_seed
+        texts = [case.text for case in cases]
+        with named_engine(config, expert, rule, credentialed, lambda: texts) as engine:
+            return write_chains(engine, cases, knowledge, considerations, store, chains=chains, seed=seed)
+
+
+def _about(found: Mapping[str, Chains]) -> dict[str, Any]:
+    """For summary.json: what the expert gave, and what of it could not be used."""
+    return {
+        "chains": {
+            name: {**chains.counts, "unreadable replies": chains.cost.by_reason} for name, chains in found.items()
+        }
+    }
+
+
+def look_up_all(
+    cases: Sequence[KareCase],
+    request_of: Callable[[KareCase], Retrieve | None],
+    corpus: Corpus,
+    tokens: int,
+    count: Callable[[str], int],
+) -> dict[str, str]:
+    """Sample id -> its knowledge as prompts show it, the same that an episode would be shown."""
+    found: dict[str, str] = {}
+    for start in track(range(0, len(cases), LOOKED_UP), "Knowledge of patients"):
+        some = cases[start : start + LOOKED_UP]
+        asked = [(case, request) for case in some if (request := request_of(case)) is not None]
+        evidence = corpus.retrieve([request for _, request in asked])
+        found |= {
+            case.sample_id: knowledge_text(e, tokens, count) for (case, _), e in zip(asked, evidence, strict=True)
+        }
+    return {case.sample_id: found.get(case.sample_id, "") for case in cases}
+
+
+def lessons(taught: Taught, tasks: Tasks, prompts: Prompts) -> list[Lesson]:
+    """Training pairs, chains before labels; a patient without a chain has its label alone, and is left out of
+    two_in_one. A pair's weight is that of its class, or 1."""
+    share = class_weights(taught.cases) if tasks == "multitask_weighted" else {}
+    free: list[Lesson] = []
+    for case in taught.cases:
+        chain, knowledge = taught.chains.get(case.sample_id), taught.knowledge[case.sample_id]
+        weight = share.get(case.label, 1.0)
+        if chain is None or tasks == "label_only":
+            continue
+        if tasks == "two_in_one":
+            reply = join_both(chain.text, case.task.labels[case.label])
+            free.append((both_prompt(case, knowledge, prompts), reply, (), weight))
+        else:
+            free.append((reason_prompt(case, knowledge, prompts), chain.text, (), weight))
+    return free if tasks == "two_in_one" else free + label_pairs(taught, prompts, share)
+
+
+def label_pairs(taught: Taught, prompts: Prompts, share: Mapping[int, float]) -> list[Lesson]:
+    """[Label Prediction] of each case, one of the task's labels. share: of a label."""
+    return [
+        (
+            label_prompt(case, taught.knowledge[case.sample_id], prompts),
+            case.task.labels[case.label],
+            case.task.labels,
+            share.get(case.label, 1.0),
+        )
+        for case in taught.cases
+    ]
+
+
+def class_weights(cases: Sequence[KareCase]) -> dict[int, float]:
+    """n / (C n_c) for each of the C labels that occur: its patients together weigh as much as those of any other."""
+    counts = Counter(case.label for case in cases)
+    return {label: len(cases) / (len(counts) * n) for label, n in counts.items()}
+
+
+def answers_of(taught: Taught, tasks: Tasks, prompts: Prompts) -> list[Lesson]:
+    """Validation pairs: labels, or for two_in_one the joint replies."""
+    return lessons(taught, "two_in_one" if tasks == "two_in_one" else "label_only", prompts)

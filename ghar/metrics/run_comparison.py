@@ -1,0 +1,139 @@
+"""One page of several runs: which configuration differs, their numbers side by side, and means over seeds.
+
+Runs whose configurations are the same but for the seed and the folder are one group; a group of two or more has a row
+of its own, with an interval that covers seeds and patients (ghar.metrics.seeds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ghar.errors import BadInput
+from ghar.metrics.charts import PALETTE, Dot, Line, dot_chart, line_chart
+from ghar.metrics.curves import evaluation
+from ghar.metrics.health import Verdict, verdicts
+from ghar.metrics.runfolder import RunFolder, write_whole
+from ghar.metrics.seeds import seeds_and_patients
+from ghar.metrics.style import pages
+
+FREE = ("seed", "run_dir", "threads", "resume", "plan", "keep_last", "data.cache")  # of seeds of one configuration
+COLUMNS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "auroc": "AUROC", "reward": "Reward", "tokens": "Tokens"}
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class One:
+    """A run as the page shows it. main: the variant that the run is about."""
+
+    folder: RunFolder
+    summary: Mapping[str, Any]
+    config: Mapping[str, Any]
+    main: str
+    health: Sequence[Verdict]
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.resolve().name
+
+    @property
+    def title(self) -> str:
+        """What the main variant is shown as."""
+        return (self.summary.get("titles") or {}).get(self.main, self.main)
+
+    @property
+    def numbers(self) -> Mapping[str, Any]:
+        return self.summary["policies"][self.main]
+
+
+def write_several(folders: Sequence[Path], target: Path) -> Path:
+    """Write the page and return its path. BadInput for a folder that holds no finished run."""
+    runs = [_read(folder) for folder in folders]
+    differing = _differing(runs)
+    grouped = _groups(runs)
+    content = {
+        "runs": runs,
+        "columns": COLUMNS,
+        "cells": [[_cell(run.numbers.get(key)) for key in COLUMNS] for run in runs],
+        "differing": [(key, [str(run.config.get(key)) for run in runs]) for key in differing],
+        "groups": [_over_seeds(group) for group in grouped if len(group) > 1],
+        "charts": _charts(runs),
+        "generated": all(run.summary.get("generated") for run in runs),
+        "alike": len({(run.summary.get("task") or {}).get("name") for run in runs}) == 1,
+    }
+    html = pages("ghar.metrics", "templates").get_template("several.html").render(content)
+    write_whole(target, html.encode("utf-8", "replace").decode())
+    return target
+
+
+def _read(path: Path) -> One:
+    folder = RunFolder(path)
+    summary, kept = folder.summary(), path / "config.yaml"
+    if not summary or not summary.get("policies"):
+        raise BadInput(f"{path} holds no summary.json with results: train or evaluate it first.")
+    config = _leaves(yaml.safe_load(kept.read_text())) if kept.is_file() else {}
+    policies = summary["policies"]
+    wanted = summary.get("main")
+    main = wanted if isinstance(wanted, str) and wanted in policies else next(iter(policies))
+    return One(folder, summary, config, main, verdicts(summary, folder.metrics(), main))
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
+def _differing(runs: Sequence[One]) -> list[str]:
+    """Keys that are not the same in all runs, and that numbers may depend on."""
+    keys = dict.fromkeys(key for run in runs for key in run.config if key == "seed" or key not in FREE)
+    return [key for key in keys if len({str(run.config.get(key)) for run in runs}) > 1]
+
+
+def _groups(runs: Sequence[One]) -> list[list[One]]:
+    """Runs that differ by their seed alone, together."""
+    found: dict[str, list[One]] = {}
+    for run in runs:
+        own = {key: value for key, value in run.config.items() if key not in FREE}
+        found.setdefault(str((run.main, sorted(own.items(), key=str))), []).append(run)
+    return list(found.values())
+
+
+def _over_seeds(group: Sequence[One]) -> tuple[str, int, str]:
+    """(names, seeds, accuracy with its interval over seeds and patients)."""
+    rows = [list(run.folder.episodes(run.main)) for run in group]
+    right = [[float(row["correct"]) for row in some] for some in rows]
+    who = [[row.get("subject_id", row["sample_id"]) for row in some] for some in rows]
+    interval = seeds_and_patients(right, who, resamples=RESAMPLES)
+    seeds = len({run.config.get("seed") for run in group})
+    return ", ".join(run.name for run in group), seeds, _text(interval.as_list())
+
+
+def _charts(runs: Sequence[One]) -> list[tuple[str, str]]:
+    """Accuracy of every run, and their learning curves in one picture."""
+    colors = [PALETTE[i % len(PALETTE)] for i in range(len(runs))]
+    scored = [(run, color) for run, color in zip(runs, colors, strict=True) if _cell(run.numbers.get("accuracy"))]
+    dots = [Dot(run.name, *run.numbers["accuracy"], color=color) for run, color in scored]
+    charts = [("Accuracy on the test patients", dot_chart("Accuracy", dots, x_label="accuracy"))] if dots else []
+    lines = []
+    for run, color in zip(runs, colors, strict=True):
+        for line in evaluation(run.folder.metrics(), {"accuracy": "accuracy"}):
+            lines.append(Line(run.name, line.x, line.y, color))
+    if lines:
+        drawn = line_chart("Validation accuracy", lines, x_label="PPO update", y_label="accuracy")
+        charts.append(("Validation accuracy", drawn))
+    return charts
+
+
+def _cell(interval: object) -> str:
+    return _text(interval) if isinstance(interval, list) and None not in interval else ""
+
+
+def _text(interval: Sequence[float]) -> str:
+    value, low, high = interval
+    return f"{value:,.3f} [{low:,.3f}, {high:,.3f}]" if abs(value) < 100 else f"{value:,.0f} [{low:,.0f}, {high:,.0f}]"

@@ -1,0 +1,122 @@
+"""The sets' own files as questions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from ghar.envs.graphwalker.question_files import read_parts, read_questions
+from ghar.envs.graphwalker.text_metrics import text_scores
+from ghar.errors import BadInput
+from ghar.sanitize import readable
+
+LINE = '{"question": "Which?", "answer": "two", "options": {"A": "one", "B": "two"}, "answer_idx": "B"}\n'
+
+
+def test_the_test_questions_of_medqa(shared_data: Path) -> None:
+    questions = read_questions(shared_data / "text/medqa_us_4options/phrases_no_exclude_test.jsonl.gz")
+    assert len(questions) == 1273 == len({question.question_id for question in questions})
+    assert all(len(question.options) == 4 and 0 <= question.answer < 4 for question in questions)
+    first = questions[0]
+    assert first.question_id == "phrases_no_exclude_test-1" and first.letter == "B"
+    assert first.options[first.answer] == "Tell the attending that he cannot fail to disclose this mistake"
+    always_b = text_scores(["B"] * 1273, [question.letter for question in questions], patients=None)["exact_match"]
+    assert always_b.value == sum(question.answer == 1 for question in questions) / 1273
+    assert always_b.deviation == pytest.approx((always_b.value * (1 - always_b.value) / 1273) ** 0.5, rel=0.1)
+
+
+def test_plain_and_gzipped(tmp_path: Path) -> None:
+    (tmp_path / "dev.jsonl").write_text(LINE + "\n" + LINE)
+    (tmp_path / "dev.jsonl.gz").write_bytes(gzip.compress(LINE.encode()))
+    plain, zipped = read_questions(tmp_path / "dev.jsonl"), read_questions(tmp_path / "dev.jsonl.gz")
+    assert [question.question_id for question in plain] == ["dev-1", "dev-3"] and zipped == plain[:1]
+    assert plain[0].shown() == "Which?\nA. one\nB. two"
+
+
+@pytest.mark.parametrize("line", [
+    "no json", "[1]", '{"question": "Which?"}', LINE.replace('"B"}', '"E"}'), LINE.replace('"A": ', '"F": '),
+])  # fmt: skip
+def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "dev.jsonl").write_text(LINE + line)
+    with pytest.raises(BadInput, match="line 2"):
+        read_questions(tmp_path / "dev.jsonl")
+
+
+def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(LINE.encode() * 50)[:60])
+    for name in ("absent.jsonl", "cut.jsonl.gz"):
+        with pytest.raises(BadInput, match=name):
+            read_questions(tmp_path / name)
+
+
+FORMS = {
+    "MedQA": (json.loads(LINE), 1),
+    "MIRAGE": ({"question": "Which?", "options": {"A": "one", "B": "two", "C": "three"}, "answer": "C"}, 2),
+    "MMLU": ({"question": "Which?", "subject": "anatomy", "choices": ["one", "two"], "answer": 1}, 1),
+    "MMLU by letter": ({"question": "Which?", "choices": ["one", "two"], "answer": "A"}, 0),
+    "MedMCQA": ({"question": "Which?", "opa": "1", "opb": "2", "opc": "3", "opd": "4", "cop": 4, "exp": None}, 3),
+    "PubMedQA": ({"QUESTION": "Does it?", "CONTEXTS": ["We tried.", "It did."], "final_decision": "yes"}, 0),
+    "PubMedQA, a copy": ({"question": "Does it?", "context": {"contexts": ["x"]}, "final_decision": "maybe"}, 2),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_of_each_set(tmp_path: Path, form: str) -> None:
+    row, answer = FORMS[form]
+    lines, table, ids = tmp_path / "a.jsonl", tmp_path / "a.json", tmp_path / "b.json"
+    lines.write_text(json.dumps(row) + "\n" + json.dumps(row))
+    table.write_text(json.dumps([row, row], indent=1))
+    ids.write_text(json.dumps({"7": row, "8": row}))
+    read = [read_questions(path) for path in (lines, table, ids)]
+    assert all([q.answer for q in questions] == [answer, answer] for questions in read)
+    assert [q.question_id for q in read[2]] == ["b-7", "b-8"] and read[0] == read[1]
+
+
+def test_mirages_one_file_of_several_sets(tmp_path: Path) -> None:
+    row = FORMS["MIRAGE"][0]
+    (tmp_path / "benchmark.json").write_text(json.dumps({"mmlu": {"1": row}, "bioasq": {"1": row, "2": row}}))
+    questions = read_questions(tmp_path / "benchmark.json")
+    assert [q.question_id for q in questions] == ["benchmark-mmlu-1", "benchmark-bioasq-1", "benchmark-bioasq-2"]
+
+
+def test_medmcqa_that_counts_from_nought(tmp_path: Path) -> None:
+    row = FORMS["MedMCQA"][0]
+    rows = [{**row, "cop": cop} for cop in (0, 3)]
+    (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert [q.letter for q in read_questions(tmp_path / "dev.jsonl")] == ["A", "D"]
+
+
+def test_an_abstract_stands_before_its_question(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(FORMS["PubMedQA"][0]))
+    [question] = read_questions(tmp_path / "a.jsonl")
+    assert question.text == "We tried.\nIt did.\nDoes it?" and question.options == ("yes", "no", "maybe")
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x0b"])
+def test_signs_that_end_lines_elsewhere(tmp_path: Path, sign: str) -> None:
+    line = json.dumps({**FORMS["MedQA"][0], "question": f"Which{sign}?"}, ensure_ascii=False)
+    (tmp_path / "a.jsonl").write_text(line + "\n" + line, encoding="utf-8")
+    assert [q.text for q in read_questions(tmp_path / "a.jsonl")] == [readable(f"Which{sign}?")] * 2
+
+
+@pytest.mark.parametrize("row, said", [
+    ({**FORMS["MedQA"][0], "question": " "}, "an empty question"),
+    ({**FORMS["MedMCQA"][0], "cop": -1}, "of 4 options"),
+    ({"text": "Which?"}, "a question is a row of MedQA .* or PubMedQA"),
+])  # fmt: skip
+def test_a_row_that_is_no_question_names_the_forms(tmp_path: Path, row: dict, said: str) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps([row]))
+    with pytest.raises(BadInput, match=said):
+        read_questions(tmp_path / "a.jsonl")
+
+
+def test_the_official_parts_of_a_folder(tmp_path: Path) -> None:
+    for name, rows in (("train.jsonl", 3), ("validation.jsonl", 2), ("test.json", 1)):
+        (tmp_path / name).write_text((LINE * rows).strip())
+    assert {part: len(found) for part, found in read_parts(tmp_path).items()} == {"train": 3, "valid": 2, "test": 1}
+    (tmp_path / "test-2.jsonl").write_text(LINE)
+    with pytest.raises(BadInput, match=r"begins with test: it has test-2\.jsonl, test\.json"):
+        read_parts(tmp_path)

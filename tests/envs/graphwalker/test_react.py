@@ -1,0 +1,67 @@
+"""ReAct on a record, and examples before another system's prompts."""
+
+from __future__ import annotations
+
+from ghar.data.cohort import Task
+from ghar.envs.few_shot import with_examples
+from ghar.envs.graphwalker.react import ROLES, ReactCase, react
+from ghar.episode import Act, Completion, Prediction, Reply, Retrieve, Step
+
+TASK = Task("t", "Die?", ("no", "yes"))
+CASE = ReactCase("s1", "hours: 24\nglucose: 140", {"glucose": "first 140, last 140"}, TASK, 1)
+
+
+def play(episode, replies: dict[str, str]) -> tuple[Prediction, list[Act]]:
+    acts = []
+    try:
+        act = next(episode)
+        while True:
+            acts.append(act)
+            text = replies[act.role]
+            parsed = act.parse(text)
+            act = episode.send(Reply(Completion(text), parsed.value, parsed.error))
+    except StopIteration as end:
+        return end.value, acts
+
+
+def test_it_looks_until_it_answers() -> None:
+    answered, acts = play(react(CASE), {"think": "High.", "act": "answer", "predict": "yes"})
+    assert answered == Prediction(1) and [act.role for act in acts] == ["think", "act", "predict"]
+    assert acts[-1].choices == ("no", "yes") and "glucose: 140" in acts[0].prompt
+
+
+def test_what_it_saw_is_in_the_next_prompt_and_steps_are_bounded() -> None:
+    replies = {"think": "Hm.", "act": "look", "look": "glucose", "predict": "no"}
+    found, acts = play(react(CASE, steps=2), replies)
+    assert found == Prediction(0, (Step("Hm. Look at glucose.", "first 140, last 140", False),) * 2, truncated=True)
+    assert "Seen: first 140, last 140" in acts[3].prompt and acts[-1].step == 2
+
+
+def test_an_answer_that_cannot_be_read_is_none() -> None:
+    found, _ = play(react(CASE, steps=1), {"think": "", "act": "look", "look": "ph", "predict": "perhaps"})
+    assert found.label is None and found.history[0].answer == "There is no such measurement."
+
+
+def test_examples_stand_before_the_roles_that_are_named_and_change_nothing_else() -> None:
+    replies = {"think": "Hm.", "act": "answer", "predict": "yes"}
+    plain, before = play(react(CASE), replies)
+    shown, after = play(with_examples(react(CASE), "Earlier patient: ...", ("predict",)), replies)
+    assert plain == shown and before[:2] == after[:2]
+    assert after[2].prompt == f"Earlier patient: ...\n\n{before[2].prompt}"
+    assert play(with_examples(react(CASE), "", ROLES), replies)[1] == before
+
+
+def test_other_effects_and_tuples_pass_through() -> None:
+    def episode():
+        both = yield (Act("top", "predict", "a"), Retrieve("b"))
+        last = yield Retrieve("c")
+        return Prediction(both + last)
+
+    views = with_examples(episode(), "E")
+    first = next(views)
+    assert first[0].prompt == "E\n\na" and first[1] == Retrieve("b")
+    assert views.send(1) == Retrieve("c")
+    try:
+        views.send(2)
+    except StopIteration as end:
+        assert end.value == Prediction(3)

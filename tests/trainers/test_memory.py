@@ -1,0 +1,145 @@
+"""What does not fit is refused before it is loaded, and what is said to fit does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import Qwen2Config
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.launch.entry import load
+from ghar.llm.demo_model import build_model
+from ghar.llm.vllm_build import GIB
+from ghar.trainers import memory
+from ghar.trainers.memory import check_machine, check_memory, estimate, shape_of, shaped
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("model.hidden=64", "model.layers=2", "model.heads=4", "model.vocab=512")
+BIG = shaped(Qwen2Config(  # Qwen2.5-3B
+    vocab_size=151_936, hidden_size=2048, intermediate_size=11_008, num_hidden_layers=36, num_attention_heads=16,
+    num_key_value_heads=2, max_position_embeddings=32_768, tie_word_embeddings=True,
+))  # fmt: skip
+
+
+@cache
+def config(*overrides: str) -> Config:
+    return load([*overrides])
+
+
+class Words:
+    pad_token_id, eos_token_id = 0, 1
+
+    def __len__(self) -> int:
+        return 512
+
+
+def test_the_shape_is_the_models(tmp_path: Path):
+    model = build_model(Words(), hidden=64, layers=2, heads=4, seed=0)
+    shape = shape_of(config(*SMALL))
+    assert shape is not None and shape.weights == sum(p.numel() for p in model.parameters())
+    model.save_pretrained(tmp_path)
+    pretrained = config("model=pretrained", f"model.path={tmp_path}", "trainer.base.steps=0")
+    found = shape_of(pretrained)
+    assert found is not None and replace(found, architecture=shape.architecture) == shape
+    missing = config("model=pretrained", f"model.path={tmp_path / 'none'}", "trainer.base.steps=0")
+    assert shape_of(missing) is None  # load_pretrained says why
+
+
+def test_adapters_have_as_many_weights_as_peft_makes():
+    from ghar.trainers.weights import make_actor
+
+    small = config(*SMALL, "model.finetune=lora", "model.critic=own")
+    shape = shape_of(small)
+    assert shape is not None
+    actor = make_actor(small, build_model(Words(), hidden=64, layers=2, heads=4, seed=0), ("top", "low"))
+    heads = sum(p.numel() for p in actor.heads.parameters())
+    trained = sum(p.numel() for p in actor.trainable_parameters()) - heads
+    assert estimate(small, shape, 1)["rl"]["optimiser"] == 8 * trained
+
+
+def test_stages_share_out_what_they_should():
+    def need(stage: str, processes: int) -> dict[str, float]:
+        return estimate(config("model.finetune=full", f"deepspeed={stage}"), BIG, processes)["rl"]
+
+    assert need("zero1", 4)["optimiser"] == need("zero1", 1)["optimiser"] / 4
+    assert need("zero1", 4)["weights"] == need("zero2", 4)["weights"] == 4 * need("zero3", 4)["weights"]
+    assert need("zero0", 4)["gradients"] == need("zero1", 4)["gradients"] == 4 * need("zero2", 4)["gradients"]
+
+
+def test_zero_3_gathers_all_weights_to_play():
+    """Actor and reference of 3 billion weights, whatever the number of processes; LoRA's merged copy besides."""
+    full = config("model.finetune=full", "deepspeed=zero3", "trainer.rl.micro_tokens=2048")
+    lora = config("model.finetune=lora", "model.critic=head", "deepspeed=zero3", "trainer.rl.micro_tokens=2048")
+    assert estimate(full, BIG, 64)["rl"]["activations"] >= 2 * BIG.weights * 4
+    assert estimate(lora, BIG, 64)["rl"]["activations"] >= (BIG.weights + BIG.linear) * 4
+
+
+@settings(max_examples=10)
+@given(
+    free=st.floats(0.5, 200).map(lambda gib: int(gib * GIB)),
+    finetune=st.sampled_from(["lora", "full"]),
+    stage=st.sampled_from(["none", "zero2"]),
+    processes=st.sampled_from([1, 4]),
+)
+def test_the_advice_fits(free: int, finetune: str, stage: str, processes: int):
+    overrides = [f"model.finetune={finetune}", f"deepspeed={stage}", "trainer.rl.micro_tokens=16384"]
+    try:
+        check_memory(config(*overrides), BIG, processes, free, "cuda")
+    except BadInput as error:
+        advice = re.search(r"are free: (.*) would fit", str(error))
+        if advice is None:
+            assert "take a model of at most about" in str(error)
+            return
+        changed = {text.split("=")[0] for text in advice[1].split()}
+        kept = [text for text in overrides if text.split("=")[0] not in changed]
+        check_memory(config(*kept, *advice[1].split()), BIG, processes, free, "cuda")
+
+
+def test_too_little_memory_is_said_with_its_parts():
+    message = (
+        r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during sft \(weights \d+\.\d, "
+        r"optimiser .*\), but 20\.0 are free: deepspeed\.checkpointing=true .* would fit"
+    )
+    with pytest.raises(BadInput, match=message):
+        check_memory(config("model.finetune=full"), BIG, 1, 20 * GIB, "cpu")
+
+
+def test_a_run_is_checked_before_it_starts(monkeypatch: pytest.MonkeyPatch):
+    check_machine(config(*SMALL))
+    monkeypatch.setattr(memory, "free_memory", lambda device: 1 << 20)
+    with pytest.raises(BadInput, match="take a model of at most about"):
+        check_machine(config(*SMALL))
+
+
+def test_adamw_on_bfloat16_weights_is_refused():
+    full = "model.finetune=full", "model.dtype=bfloat16"
+    with pytest.raises(BadInput, match=r"deepspeed=zero1 \(or higher"):
+        check_machine(config(*SMALL, *full))
+    check_machine(config(*SMALL, *full, "deepspeed=zero1"))
+
+
+def test_an_engine_on_a_missing_gpu_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found: Any = object()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
+    with pytest.raises(BadInput, match="torch finds no GPU"):
+        check_machine(config("engine=vllm", "engine.device=cuda"))
+
+
+def test_a_critic_of_its_own_keeps_its_weights_and_moments_in_every_process():
+    gae = ("model.finetune=full", "trainer.rl.estimator=gae")
+    own, head = (config(*gae, f"model.critic={critic}") for critic in ("own", "head"))
+    needs = [estimate(c, BIG, 2)["rl"] for c in (own, head)]
+    assert needs[0]["critic"] == 3 * 4 * BIG.weights and "critic" not in needs[1]
+    free = config("model.finetune=full", "trainer.rl.estimator=rloo", "trainer.rl.attempts=2")
+    assert "critic" not in estimate(free, BIG, 2)["rl"]

@@ -1,0 +1,148 @@
+"""Tables (HTML, CSV, LaTeX), figures (SVG, PNG) and one page of a study's numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ghar.metrics.runfolder import write_whole
+from ghar.metrics.style import pages
+from ghar.trainers.study.figures import figures_of
+from ghar.trainers.study.folder import StudyFolder
+from ghar.trainers.study.metrics import title_of
+from ghar.trainers.study.schema import Study, Table, cells_of
+
+FIELDS = (
+    "row", "title", "task", "metric", "part", "value", "low", "high", "seeds", "patients", "samples", "hole",
+    "main_minus_it", "difference_low", "difference_high", "p", "p_holm", "published",
+)  # fmt: skip
+SIGNIFICANT = 0.05  # of Holm's p, for the mark in tables
+PLAIN = ("tokens", "calls", "lookups", "rounds", "seconds", "reward")  # shown with one digit
+
+
+def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
+    """Write everything that is made from numbers.json."""
+    published = folder.about().get("published") or {}
+    drawn = []
+    for name, found in numbers.items():
+        table = next(one for one in study.tables if one.name == found["table"])
+        beside = published.get(table.published.get(found["cohort"], ""), {})
+        lines = list(lines_of(study, found, beside.get("cells") or {}))
+        write_whole(folder.path / "tables" / f"{name}.csv", as_csv(lines))
+        write_whole(folder.path / "tables" / f"{name}.tex", as_latex(study, table, found))
+        svgs = []
+        for part, (svg, png) in figures_of(study, table, found).items():
+            place = folder.path / "figures" / f"{name}-{part}"
+            write_whole(place.with_name(place.name + ".svg"), svg)
+            place.with_name(place.name + ".png").write_bytes(png)
+            svgs.append((part, svg))
+        shown_rows = grid(study, found, beside.get("cells") or {})
+        drawn.append({"name": name, "table": table, "found": found, "grid": shown_rows, "svgs": svgs,
+                      "source": beside.get("source")})  # fmt: skip
+    for one in drawn:
+        write_whole(folder.path / "tables" / f"{one['name']}.html", _page(study, folder, [one]))
+    write_whole(folder.path / "report.html", _page(study, folder, drawn))
+
+
+def lines_of(study: Study, found: Mapping[str, Any], published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One line a number, with its test and what the paper has."""
+    for row, columns in found["cells"].items():
+        for column, parts in columns.items():
+            task, metric = column.split("/", 1)
+            for part, cell in parts.items():
+                test = found["tests"].get(row, {}).get(column, {}).get(part, {})
+                yield {
+                    "row": row, "title": study.row(row).title, "task": task, "metric": metric, "part": part,
+                    **{key: cell.get(key) for key in ("value", "low", "high", "patients", "samples", "hole")},
+                    "seeds": len(cell["seeds"]) if "seeds" in cell else None,
+                    "main_minus_it": test.get("difference"), "difference_low": test.get("low"),
+                    "difference_high": test.get("high"), "p": test.get("p"), "p_holm": test.get("holm"),
+                    "published": published.get(row, {}).get(column),
+                }  # fmt: skip
+
+
+def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Numbers in full: they are what `verify` recomputes."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([{key: line[key] for key in FIELDS} for line in lines])
+    return out.getvalue()
+
+
+def shown(cell: Mapping[str, Any], metric: str) -> str:
+    """A number with its interval, a dash for a hole."""
+    if "hole" in cell:
+        return "-"
+    digits = 1 if metric in PLAIN else 3
+    return f"{cell['value']:.{digits}f} [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
+
+
+def grid(study: Study, found: Mapping[str, Any], published: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the table as people read it: one a row and part."""
+    parts = list(dict.fromkeys(p for columns in found["cells"].values() for c in columns.values() for p in c))
+    lines = []
+    for row in found["cells"]:
+        for part in parts:
+            cells = []
+            for column in found["columns"]:
+                cell = found["cells"][row][column].get(part, {"hole": "no such group"})
+                test = found["tests"].get(row, {}).get(column, {}).get(part)
+                cells.append({
+                    "text": shown(cell, column.split("/", 1)[1]), "hole": cell.get("hole"),
+                    "differs": test is not None and test["holm"] < SIGNIFICANT,
+                    "p": None if test is None else test["holm"],
+                    "paper": published.get(row, {}).get(column), "missing": cell.get("missing"),
+                })  # fmt: skip
+            lines.append({"title": study.row(row).title, "part": part, "main": row == found["main"], "cells": cells})
+    return lines
+
+
+def heads(found: Mapping[str, Any]) -> list[str]:
+    """Titles of the columns."""
+    return [f"{task}: {title_of(metric)}" for task, metric in (c.split("/", 1) for c in found["columns"])]
+
+
+def as_latex(study: Study, table: Table, found: Mapping[str, Any]) -> str:
+    """A booktabs table. A dagger marks what differs from the main row at 5% after Holm's correction."""
+    columns = found["columns"]
+    lines = [
+        "% " + _escaped(table.title), f"\\begin{{tabular}}{{l{'c' * len(columns)}}}", "\\toprule",
+        " & ".join(["", *map(_escaped, heads(found))]) + " \\\\", "\\midrule",
+    ]  # fmt: skip
+    for line in grid(study, found, {}):
+        name = line["title"] if line["part"] == "all" else f"{line['title']}, {line['part']}"
+        cells = []
+        for cell in line["cells"]:
+            number, _, interval = cell["text"].partition(" ")
+            text = number + (f" {{\\scriptsize {interval}}}" if interval else "")
+            cells.append(text + ("$^\\dagger$" if cell["differs"] else ""))
+        lines.append(" & ".join([_escaped(name), *cells]) + " \\\\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])
+
+
+def _escaped(text: str) -> str:
+    for sign in "&%$#_{}":
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def _page(study: Study, folder: StudyFolder, drawn: Sequence[Mapping[str, Any]]) -> str:
+    holes, dones = {}, []
+    for cell in cells_of(study):
+        about = folder.done(cell)
+        if about is None:
+            holes[cell.id] = folder.reason(cell) or "not played"
+        else:
+            dones.append(about)
+    kept = folder.about()
+    html = pages("ghar.trainers.study", ".").get_template("study.html").render(
+        study=study, drawn=drawn, heads=heads, holes=holes, one_seed=len(study.seeds) == 1,
+        generated=any(about["generated"] for about in dones), scale=kept["scale"],
+        credentialed=any(about["credentialed"] for about in dones),
+        commits=sorted({str(about["commit"]) for about in dones if about.get("commit")}),
+        hours=sum(about["seconds"] for about in dones) / 3600, cells=len(dones), resamples=kept["resamples"],
+    )  # fmt: skip
+    return html.encode("utf-8", "replace").decode()
