@@ -21,7 +21,7 @@ import numpy as np
 
 from ghar.envs.graphwalker.selectors.protocol import Ask, Entropy, Labels, Name, Patient, Perplexity
 from ghar.envs.graphwalker.selectors.rare_items import items_of
-from ghar.envs.worlds.cases.story import Person, told_by
+from ghar.envs.worlds.cases.story import GeneratedPatient, told_by
 from ghar.metrics.bootstrap import mean_interval, paired_difference
 
 EFFORTS = (6, 14, 26, 50)
@@ -33,7 +33,7 @@ LEAST = 1e-6  # share of an item that no one of the pool has
 class ExactReader:
     """Answers what selectors ask, and predicts. prompts: scored so far."""
 
-    def __init__(self, pool: Sequence[Patient], people: Mapping[int, Person]) -> None:
+    def __init__(self, pool: Sequence[Patient], people: Mapping[int, GeneratedPatient]) -> None:
         self.items = [sorted(items_of(patient.text)) for patient in pool]
         held = Counter(item for own in self.items for item in own)
         self.common = {item: count / held.total() for item, count in held.items()}
@@ -104,7 +104,7 @@ def effort(seeds: int, overrides: Sequence[str], efforts: Sequence[int] = EFFORT
     }
 
 
-def _world(seed: int, overrides: Sequence[str]) -> tuple[Any, Mapping[int, Person], Mapping[str, float]]:
+def _world(seed: int, overrides: Sequence[str]) -> tuple[Any, Mapping[int, GeneratedPatient], Mapping[str, float]]:
     from ghar.envs.graphwalker.settings import Settings
     from ghar.envs.graphwalker.visits import visits_material
     from ghar.envs.records import Records
@@ -123,7 +123,7 @@ def _world(seed: int, overrides: Sequence[str]) -> tuple[Any, Mapping[int, Perso
 
 
 def _played(
-    material: Any, people: Mapping[int, Person], number: int, names: Sequence[Name]
+    material: Any, people: Mapping[int, GeneratedPatient], number: int, names: Sequence[Name]
 ) -> dict[str, tuple[list[float], float, list[float]]]:
     """By selector: whether each test patient's outcome was told, prompts a patient, and nats that its picks gained."""
     from ghar.envs.graphwalker.corpus import choose

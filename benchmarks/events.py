@@ -27,7 +27,7 @@ from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery
 from ghar.progress import track
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import Layout, to_datetime, to_micros
+from ghar.retrieval.event_store import StoreLayout, to_datetime, to_micros
 
 PATIENTS, EVENTS, PART = 10_000, 5_000, 100  # patients a file
 INDICATORS, CODES = 300, 3_000
@@ -106,8 +106,8 @@ def cohort_of(root: Path, patients: int) -> Cohort:
     return cohort
 
 
-def _layout(apart: bool) -> Layout:
-    return Layout(100, 5, apart, "time")
+def _layout(apart: bool) -> StoreLayout:
+    return StoreLayout(100, 5, apart, "time")
 
 
 def _build(root: Path, cache: Path, patients: int, apart: bool) -> dict[str, float]:

@@ -106,14 +106,14 @@ def make(folder: Path) -> dict[str, Kept]:
     from ghar.retrieval.build import build_retriever
     from ghar.retrieval.encoders import HashingEncoder
     from ghar.retrieval.event_build import build_event_store
-    from ghar.retrieval.event_store import Layout
+    from ghar.retrieval.event_store import StoreLayout
 
     cache = folder / "cache"
     records = Records(load([*OVERRIDES, f"data.cache={cache}", f"run_dir={folder / 'run'}"]))
     root, graph_path, graph = records.root, records.graph_path, records.primekg
     notes = records.notes(None)
     assert notes is not None
-    encoder, layout = HashingEncoder(32), Layout(4, 1, True, "time")
+    encoder, layout = HashingEncoder(32), StoreLayout(4, 1, True, "time")
     cohort = records.cohort
     places = {"cohort": cache / "cohorts", "graph": cache / "graphs", "notes": cache / "notes"}
 
@@ -168,22 +168,22 @@ def _trained(folder: Path, cohort: Any) -> dict[str, Kept]:
     import torch
 
     from ghar.episode import Completion
-    from ghar.llm.cached_llm import Question, ask
+    from ghar.llm.cached_llm import CachedQuestion, ask
     from ghar.llm.demo_model import build_model, build_tokenizer
     from ghar.trainers.runs import checkpoint
     from ghar.trainers.runs.models import load_saved, save_model
-    from ghar.trainers.sft.examples import Lessons, read_lessons, write_lessons
-    from ghar.trainers.sft.pairs import Pair
+    from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_lessons
+    from ghar.trainers.sft.pairs import Example
 
     tokenizer = build_tokenizer(["yes no answer patient with gout"] * 9, [], 300)
     model = build_model(tokenizer, hidden=16, layers=1, heads=2, seed=0)
     save_model(model, tokenizer, folder / "bases" / "base", False)
     one = {"weight": torch.arange(600.0)}
     state = checkpoint.Checkpoint(one, {"own": {}}, checkpoint.random_state(), {"best": None}, 3)
-    checkpoint.save(folder / "checkpoints", state, {"architecture": "x"}, checkpoint.Keep(2, 1))
-    pairs = [Pair([1, 2, i], [3, i], None) for i in range(60)]
-    write_lessons(folder / "lessons" / "lessons.npz", Lessons(pairs, (), {}, {"pairs": 60}))
-    questions = [Question(f"q{i}", f"Is it {i}?", 9) for i in range(40)]
+    checkpoint.save(folder / "checkpoints", state, {"architecture": "x"}, checkpoint.KeepPolicy(2, 1))
+    pairs = [Example([1, 2, i], [3, i], None) for i in range(60)]
+    write_lessons(folder / "lessons" / "lessons.npz", TrainingExamples(pairs, (), {}, {"pairs": 60}))
+    questions = [CachedQuestion(f"q{i}", f"Is it {i}?", 9) for i in range(40)]
 
     class Answering:
         """Replies that are computed, so that an answer that is asked again comes out the same."""

@@ -2,8 +2,8 @@
 
 A reply is made of pieces that readers look for (answers, numbers, brackets, marks, line ends, halves of characters) and
 of any characters, glued at random or repeated; `LARGE` of them, at even places, are of a million characters, in the
-shapes that make quadratic readers slow. Every reply goes to every reader. An exception other than `Unreadable`, the
-readers' own way to refuse, counts against them.
+shapes that make quadratic readers slow. Every reply goes to every reader. An exception other than `UnreadableAnswer`,
+the readers' own way to refuse, counts against them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ghar.envs.kare.graph.answers import read_triples
 from ghar.envs.kare.graph.summaries import read_summary, read_theme_summary
 from ghar.episode import as_text
 from ghar.llm.api_wire import named_choice, read_answer
-from ghar.llm.cached_llm import Unreadable
+from ghar.llm.cached_llm import UnreadableAnswer
 from ghar.llm.parsing import parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 from ghar.progress import track
 from ghar.sanitize import count_marks, plain
@@ -82,7 +82,7 @@ def hostile(*, share: float = 1.0, seed: int = 0) -> dict[str, Any]:
             begin = time.process_time()
             try:
                 read(reply)
-            except Unreadable:
+            except UnreadableAnswer:
                 pass
             except Exception as error:  # whatever it is, it is what is counted
                 raised.append(f"{name}: {type(error).__name__} for {reply[:80]!r}")

@@ -24,10 +24,10 @@ from typing import Any
 
 from ghar.config import Config
 from ghar.envs import system as systems
-from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.dischargeqa import DischargeQuestion
 from ghar.envs.exprag.episode import own_pieces, quotable
 from ghar.envs.exprag.options import LETTERS
-from ghar.envs.play import Listening, play, stage_of
+from ghar.envs.play import PolicyCorpus, play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.system import System, Variant
@@ -73,7 +73,7 @@ class ListeningPlanting(Planting):
     """The same for a corpus that asks the model itself."""
 
     def beside(self, policy: Policy, variant: Variant) -> Corpus:
-        assert isinstance(self.corpus, Listening)
+        assert isinstance(self.corpus, PolicyCorpus)
         return Planting(self.corpus.beside(policy, variant), self.text)
 
 
@@ -160,7 +160,7 @@ def _as_before(before: bool) -> Iterator[None]:
 
 def _wanted(case: Any, label: int | None, labels: Sequence[str]) -> tuple[int, str]:
     """What an attacker could want: another label than the clean prediction, and how the model would name it."""
-    if not isinstance(case, Question):
+    if not isinstance(case, DischargeQuestion):
         other = 0 if label is None else (label + 1) % len(labels)
         return other, labels[other]
     chosen = -1 if label is None else (label & -label).bit_length() - 1  # the first one of a set
@@ -177,13 +177,13 @@ def _prompts(episode: Episode) -> list[str]:
 
 def _with(case: Any, text: str) -> Any:
     """The case whose record ends with a text."""
-    if isinstance(case, Question):
+    if isinstance(case, DischargeQuestion):
         return replace(case, background=f"{case.background}\n{text}")
     return replace(case, text=f"{case.text}\n{text}")
 
 
 def _carrying(corpus: Corpus, text: str) -> Corpus:
-    return (ListeningPlanting if isinstance(corpus, Listening) else Planting)(corpus, text)
+    return (ListeningPlanting if isinstance(corpus, PolicyCorpus) else Planting)(corpus, text)
 
 
 def _planted(found: Any, text: str) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ghar.envs.kare.retrieval.dgra import PAPER, RELEASED, CommunityArrays, DgraSettings, select
-from ghar.envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval.patient_graph import PatientKnowledgeGraph
 from ghar.progress import track
 
 COMMUNITIES, ENTITIES, DIMENSION = 60_000, 200_000, 1024
@@ -77,13 +77,13 @@ def draw_communities(rng: np.random.Generator, count: int, entities: int, dimens
     return CommunityArrays.of(start, node, entities, vector, theme[0], theme[1], triples < BANDS[-1][1])
 
 
-def draw_patient(rng: np.random.Generator, own: CommunityArrays) -> PatientGraph:
+def draw_patient(rng: np.random.Generator, own: CommunityArrays) -> PatientKnowledgeGraph:
     """A patient as the head of this file says."""
     entities = len(own.holder_start) - 1
     direct = np.unique((entities * rng.random(CONCEPTS) ** 2).astype(np.int64))
     around = (direct[:, None] + rng.integers(-AROUND, AROUND + 1, (len(direct), AROUND))) % entities
     indirect = np.setdiff1d(around, direct)
-    return PatientGraph(direct, rng.integers(0, VISITS, len(direct)), indirect)
+    return PatientKnowledgeGraph(direct, rng.integers(0, VISITS, len(direct)), indirect)
 
 
 def unit_rows(rng: np.random.Generator, count: int, dimension: int) -> np.ndarray:
@@ -94,7 +94,7 @@ def unit_rows(rng: np.random.Generator, count: int, dimension: int) -> np.ndarra
 
 
 def direct_selection(
-    own: CommunityArrays, patient: PatientGraph, context: np.ndarray, s: DgraSettings, n: int
+    own: CommunityArrays, patient: PatientKnowledgeGraph, context: np.ndarray, s: DgraSettings, n: int
 ) -> list[tuple[int, float]]:
     """Algorithm 1 as it is written, every relevance anew at every iteration: (community, relevance) by selection."""
     sets = [set(own.node[a:b].tolist()) for a, b in zip(own.node_start[:-1], own.node_start[1:], strict=True)]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ghar.progress import track
-from ghar.retrieval.reports import KINDS, Entries, Query, ReportIndex, build_reports, rank, weights
+from ghar.retrieval.reports import KINDS, CodeEntries, ReportIndex, ReportQuery, build_reports, rank, weights
 
 ADMISSIONS, STAYS_OF_ONE = 430_000, 2.2
 CODES = {"diagnoses": (25_000, 12.0, 8.0), "medications": (6_000, 22.0, 4.0), "procedures": (10_000, 1.6, 20.0)}
@@ -40,7 +40,7 @@ def reports(folder: Path, *, share: float, seed: int, timeout: float = LIMIT) ->
     sets = code_lists(index)
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     asking = rng.choice(len(index), min(QUERIES, len(index)), replace=False)
-    queries = [Query(int(index.subject_id[row]), None, sets(int(row))) for row in asking]
+    queries = [ReportQuery(int(index.subject_id[row]), None, sets(int(row))) for row in asking]
     times, wrong = [], 0
     weight = weights("uniform", "diagnoses")
     rank(index, queries[0], weight, TOP_K)  # the first one reads the files
@@ -75,13 +75,13 @@ def _build(target: Path, admissions: int, seed: int) -> dict[str, Any]:
     }
 
 
-def draw_codes(rng: np.random.Generator, kind: str, admissions: int) -> Entries:
+def draw_codes(rng: np.random.Generator, kind: str, admissions: int) -> CodeEntries:
     """Codes of all admissions: their number is spread like real ones, their popularity falls as 1 / (rank + shift)."""
     size, mean, shift = CODES[kind]
     count = rng.poisson(rng.gamma(SPREAD, mean / SPREAD, admissions))
     popularity = np.cumsum(1 / (np.arange(size) + shift))
     code = np.searchsorted(popularity, rng.random(int(count.sum())) * popularity[-1]).astype(np.int64)
-    return Entries(np.repeat(np.arange(admissions), count), code, [f"{kind}/{i:05}" for i in range(size)])
+    return CodeEntries(np.repeat(np.arange(admissions), count), code, [f"{kind}/{i:05}" for i in range(size)])
 
 
 def code_lists(index: ReportIndex):
@@ -101,7 +101,7 @@ def code_lists(index: ReportIndex):
 
 
 def wrong_places(
-    index: ReportIndex, codes: Any, query: Query, rows: np.ndarray, scores: np.ndarray, sample: np.ndarray
+    index: ReportIndex, codes: Any, query: ReportQuery, rows: np.ndarray, scores: np.ndarray, sample: np.ndarray
 ) -> int:
     """Found stays whose similarity, and stays of the sample whose place, is not that of Eqs. 4-7 on Python sets."""
     asked = [set(own) for own in query.codes]

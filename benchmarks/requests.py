@@ -28,15 +28,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ghar.envs.rollout import Corpus, Job, rollout
+from ghar.envs.rollout import Corpus, EpisodeJob, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
 from ghar.llm.policy import Done, RequestQueue
 from ghar.progress import track
 from ghar.retrieval.client import RemoteRetriever, connect
 from ghar.retrieval.partition import PartitionRetriever
-from ghar.retrieval.service import Settings, serve
-from ghar.retrieval.wire import Version
+from ghar.retrieval.service import ServiceSettings, serve
+from ghar.retrieval.wire import ServiceVersion
 
 TOKEN = 0.005  # seconds of the stand-in
 LONGEST = 8  # tokens of a reply, at most
@@ -48,7 +48,7 @@ READY = 300.0  # seconds the service may take to start
 
 
 def requests_ladder(
-    retriever: PartitionRetriever, wishes: Sequence[Retrieve], settings: Settings, *, seed: int
+    retriever: PartitionRetriever, wishes: Sequence[Retrieve], settings: ServiceSettings, *, seed: int
 ) -> dict[str, float]:
     """Seconds per rung. wishes: at least EPISODES * LOOKUPS requests, each for one partition."""
     wanted = _plan(wishes, np.random.default_rng(seed))
@@ -105,7 +105,7 @@ def _dealt(requests: Sequence[Retrieve], remote: RemoteRetriever, pool: ThreadPo
 
 
 def _in_flight(plan: Plan, corpus: Corpus) -> list[list[Evidence]]:
-    jobs = [Job(str(i), 0, lambda own=own: _episode(own)) for i, own in enumerate(plan)]
+    jobs = [EpisodeJob(str(i), 0, lambda own=own: _episode(own)) for i, own in enumerate(plan)]
     episodes = rollout(jobs, {"top": _StandIn()}, corpus, seed=0, in_flight=len(jobs), lookups=WORKERS)
     return [_evidence(episode) for episode in episodes]
 
@@ -152,20 +152,20 @@ class _StandIn:
 
 
 @contextmanager
-def _service(settings: Settings, retriever: PartitionRetriever) -> Iterator[RemoteRetriever]:
+def _service(settings: ServiceSettings, retriever: PartitionRetriever) -> Iterator[RemoteRetriever]:
     """A service in processes of its own, ended afterwards."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     process = get_context("spawn").Process(target=serve, args=(url, settings, WORKERS))
     process.start()
     try:
-        yield _connect(url, Version(retriever.graph.fingerprint, settings.kind, settings.probes))
+        yield _connect(url, ServiceVersion(retriever.graph.fingerprint, settings.kind, settings.probes))
     finally:
         process.terminate()
         process.join(30)
 
 
-def _connect(url: str, version: Version) -> RemoteRetriever:
+def _connect(url: str, version: ServiceVersion) -> RemoteRetriever:
     end = time.monotonic() + READY
     while True:
         try:
@@ -176,9 +176,9 @@ def _connect(url: str, version: Version) -> RemoteRetriever:
             time.sleep(0.2)
 
 
-def settings_of(graph_folder: Path, kind: str, cache: Path, retriever: PartitionRetriever) -> Settings:
+def settings_of(graph_folder: Path, kind: str, cache: Path, retriever: PartitionRetriever) -> ServiceSettings:
     """What the service of this benchmark is started with: the configuration's micro-batches."""
     from ghar.launch.entry import load
 
     own = load().retriever
-    return Settings(str(graph_folder), kind, str(cache), retriever.probes, own.batch)
+    return ServiceSettings(str(graph_folder), kind, str(cache), retriever.probes, own.batch)

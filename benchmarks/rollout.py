@@ -31,7 +31,7 @@ from typing import Any
 import torch
 
 from ghar.envs.ghar.episode import AGENTS, ROLES
-from ghar.envs.rollout import Corpus, Job, derive_seed, rollout
+from ghar.envs.rollout import Corpus, EpisodeJob, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve
 from ghar.llm.policy import Done, EnginePolicy, Policy, RequestQueue, open_queue
 from ghar.llm.tokens import Tokenizer, encode_reply
@@ -71,7 +71,7 @@ class Played:
     said: Counter[tuple[int, ...]]
 
 
-Loop = Callable[[Sequence[Job], "Watched", Corpus, int], float]
+Loop = Callable[[Sequence[EpisodeJob], "Watched", Corpus, int], float]
 
 
 def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
         system = systems.build(Records(load([*given, *setting.overrides]))).read_by(reader_of(tokenizer, model))
         main = system.variants[system.main]
         cases = system.cases.train[: setting.episodes]
-        jobs = [Job(case.sample_id, 0, partial(system.episode, case, main)) for case in cases]
+        jobs = [EpisodeJob(case.sample_id, 0, partial(system.episode, case, main)) for case in cases]
 
         def serve(one: Any = model if setting.taught else untaught) -> AbstractContextManager[None]:
             return serving(engine, one, next(versions))
@@ -112,7 +112,7 @@ def speed(seeds: int, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def compare(
-    jobs: Sequence[Job],
+    jobs: Sequence[EpisodeJob],
     policy: Policy,
     serve: Callable[[], AbstractContextManager[None]],
     corpus: Corpus,
@@ -162,7 +162,7 @@ def _table(runs: dict[str, list[Played]], episodes: int) -> dict[str, Any]:
     return table
 
 
-def _measured(loop: Loop, jobs: Sequence[Job], policy: Policy, corpus: Corpus, seed: int) -> Played:
+def _measured(loop: Loop, jobs: Sequence[EpisodeJob], policy: Policy, corpus: Corpus, seed: int) -> Played:
     watched = Watched(policy)
     start = time.perf_counter()
     changed = loop(jobs, watched, corpus, seed)
@@ -173,7 +173,9 @@ def _measured(loop: Loop, jobs: Sequence[Job], policy: Policy, corpus: Corpus, s
 # ---------------------------------------------------------------- the two loops; each returns the share that changed
 
 
-def _rollout(jobs: Sequence[Job], policy: Watched, corpus: Corpus, seed: int, together: int, lookups: int) -> float:
+def _rollout(
+    jobs: Sequence[EpisodeJob], policy: Watched, corpus: Corpus, seed: int, together: int, lookups: int
+) -> float:
     """Ours. What a trainer reads is made of the episodes when the clock has stopped, as in the other loop."""
     from ghar.rewards.compose import EpisodeReward
     from ghar.trainers.rl.trajectory import build
@@ -209,7 +211,7 @@ def changed_episodes(
 class _Seat:
     """A patient of the lock-step loop."""
 
-    job: Job
+    job: EpisodeJob
     generator: EpisodeGenerator
     effect: Any = None
     replies: list[Completion] = field(default_factory=list)
@@ -223,7 +225,7 @@ class _Seat:
 
 
 def _lock_step(
-    jobs: Sequence[Job], policy: Watched, corpus: Corpus, seed: int, together: int, tokenizer: Tokenizer
+    jobs: Sequence[EpisodeJob], policy: Watched, corpus: Corpus, seed: int, together: int, tokenizer: Tokenizer
 ) -> float:
     seats = [_Seat(job, job.start()) for job in jobs]
     for start in range(0, len(seats), together):

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ghar.envs.rollout import Job, rollout
-from ghar.envs.stepper import Paused, Scene
-from ghar.episode import Act, Completion, Episode, Record
+from ghar.envs.rollout import EpisodeJob, rollout
+from ghar.envs.stepper import Scene, SteppedEpisode
+from ghar.episode import Act, AuditRecord, Completion, Episode
 from ghar.rewards.compose import EpisodeReward
 
 LONGEST = 100_000  # decisions of an episode
@@ -154,7 +154,7 @@ def _same(first: _Log, second: _Log) -> None:
 
 def _segments(episode: Episode, scene: Scene) -> None:
     """One turn for every act of the trace, in order, by agents and in roles that the scene declares."""
-    asked: list[Record] = [record for record in episode.trace if isinstance(record.effect, Act)]
+    asked: list[AuditRecord] = [record for record in episode.trace if isinstance(record.effect, Act)]
     left = list(episode.turns)
     _require(
         episode.failure or len(asked) == len(left), f"{len(asked)} acts were asked, but there are {len(left)} turns"
@@ -209,13 +209,13 @@ class _Replay:
         return answers
 
 
-def _replayed(play: Paused) -> None:
+def _replayed(play: SteppedEpisode) -> None:
     """The rollout, given the same answers, plays the same episode."""
     episode = play.episode
     assert episode is not None  # it has been played
     if episode.failure is not None:
         return
-    job = Job(episode.sample_id, 0, lambda: play.scene.episode(play.case))
+    job = EpisodeJob(episode.sample_id, 0, lambda: play.scene.episode(play.case))
     policy = _Replay(episode)
     policies = dict.fromkeys(play.scene.agents, policy)
     again = rollout([job], policies, play.scene.corpus, seed=0, in_flight=1)[0]

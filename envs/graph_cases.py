@@ -17,7 +17,7 @@ from ghar.episode import Evidence, Retrieve
 from ghar.kg.metapaths import MetaPath, metapaths
 from ghar.kg.names import plain
 from ghar.retrieval.build import build_retriever
-from ghar.retrieval.wire import Version
+from ghar.retrieval.wire import ServiceVersion
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def graph_corpus(records: Records) -> tuple[Corpus, Sequence[MetaPath]]:
         return _by_node_names(records, built), metapaths(graph)
     from ghar.retrieval.client import connect  # needs httpx
 
-    expected = Version(graph.fingerprint, retriever.kind, retriever.probes)
+    expected = ServiceVersion(graph.fingerprint, retriever.kind, retriever.probes)
     credentialed = records.credentialed(records.cohort)
     served = connect(retriever.service, expected, credentialed=credentialed, allow=config.privacy.allow)
     return _by_node_names(records, served), metapaths(graph)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from ghar.config import Config, Retriever
-from ghar.envs.rollout import Corpus, Job, rollout
+from ghar.config import Config, RetrieverConfig
+from ghar.envs.rollout import Corpus, EpisodeJob, rollout
 from ghar.envs.system import System, Variant
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.llm.policy import ForcedPolicy, Policy
@@ -18,7 +18,7 @@ LONGEST = 3600.0  # seconds for the look-ups of all episodes in flight: a model 
 
 
 @dataclass(frozen=True)
-class Stage:
+class PlayContext:
     """All that playing needs, small enough to send to another process."""
 
     config: Config
@@ -29,7 +29,7 @@ class Stage:
 
 
 @runtime_checkable
-class Listening(Protocol):
+class PolicyCorpus(Protocol):
     """A corpus that asks a language model itself: the one that answers, with the weights it has at the time."""
 
     def beside(self, policy: Policy, variant: Variant) -> Corpus:
@@ -37,13 +37,13 @@ class Listening(Protocol):
         ...
 
 
-def stage_of(system: System[Any], variant: Variant, config: Config) -> Stage:
+def stage_of(system: System[Any], variant: Variant, config: Config) -> PlayContext:
     """A system as one of its variants plays it."""
-    return Stage(config, system.agents, system.episode, variant, system.corpus)
+    return PlayContext(config, system.agents, system.episode, variant, system.corpus)
 
 
 def play(
-    stage: Stage,
+    stage: PlayContext,
     cases: Sequence[Any],
     policy: Policy,
     *,
@@ -58,13 +58,13 @@ def play(
     stage's own."""
     which = attempts or [attempt] * len(cases)
     jobs = [
-        Job(case.sample_id, number, partial(stage.episode, case, stage.variant))
+        EpisodeJob(case.sample_id, number, partial(stage.episode, case, stage.variant))
         for case, number in zip(cases, which, strict=True)
     ]
     config, forced = stage.config, stage.variant.forced
     answering = ForcedPolicy(policy, forced) if forced else policy
     asked = corpus or stage.corpus
-    if isinstance(asked, Listening):
+    if isinstance(asked, PolicyCorpus):
         asked = asked.beside(policy, stage.variant)
     with progress(len(jobs), title) as advance:
         return rollout(
@@ -81,6 +81,6 @@ def play(
         )
 
 
-def lookups(retriever: Retriever) -> int:
+def lookups(retriever: RetrieverConfig) -> int:
     """Calls of the retriever worth having under way at once: one to each process of a service, one in this process."""
     return 1 if retriever.service is None else retriever.workers

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ghar.envs.records import Records
-from ghar.envs.system import Pairs, Reader, System
+from ghar.envs.system import Reader, SftExamples, System
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 
@@ -36,7 +36,7 @@ def refuse(rule: str) -> Policy:
     )
 
 
-def without_rules(made: System[Any], records: Records, labels: Callable[[Reader], Pairs]) -> System[Any]:
+def without_rules(made: System[Any], records: Records, labels: Callable[[Reader], SftExamples]) -> System[Any]:
     """`made` for real patients: its rules refuse, tables do not list them, and a scripted teacher becomes label-only
     SFT on the pairs of `labels`. Unchanged for generated patients."""
     if not is_real(records):
@@ -61,7 +61,7 @@ def without_rules(made: System[Any], records: Records, labels: Callable[[Reader]
     )
 
 
-def _labelled(labels: Callable[[Reader], Pairs], reader: Reader) -> Pairs:
+def _labelled(labels: Callable[[Reader], SftExamples], reader: Reader) -> SftExamples:
     found = labels(reader)
     return replace(found, about={**found.about, **ABOUT})
 

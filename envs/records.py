@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from ghar.config import Config, Data
+from ghar.config import Config, DataConfig
 from ghar.data.audit import Exposure, exposure
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.mapping import CodeMap, read_code_map
@@ -34,7 +34,7 @@ from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, chart_names, link_codes, link_groups
 from ghar.kg.primekg import open_primekg
 from ghar.kg.umls import Umls, read_umls
-from ghar.provenance import Mark, learned_from_credentialed, signed_mark
+from ghar.provenance import Provenance, learned_from_credentialed, signed_mark
 
 
 def beside(config: Config) -> dict[str, bool]:
@@ -116,7 +116,7 @@ class Records:
         return self.long or self.config.data.name == CASES
 
     @property
-    def _data(self) -> Data:
+    def _data(self) -> DataConfig:
         """Where the tables are, generated ones included that lie in a folder as real ones do."""
         return replace(self.config.data, name="meds", root=str(self.root)) if self.own_world else self.config.data
 
@@ -144,7 +144,7 @@ class Records:
         read = read_source(data, stays=self._reads_stays)
         return read if self.code_map is None else self.code_map.cohort(read)
 
-    def credentialed(self, *parts: Cohort | Notes | Mark) -> bool:
+    def credentialed(self, *parts: Cohort | Notes | Provenance) -> bool:
         """Whether one of the `parts` that a system is made of is of credentialed patients or of unknown origin, or
         anything else that the configuration names: texts beside the tables, models that have learned from patients."""
         return any(part.credentialed for part in parts) or any(beside(self.config).values())

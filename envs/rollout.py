@@ -18,12 +18,12 @@ from typing import Any, Protocol
 
 from ghar.episode import (
     Act,
+    AuditRecord,
     Completion,
     Episode,
     EpisodeGenerator,
     Evidence,
     Prediction,
-    Record,
     Retrieve,
     Turn,
     read_reply,
@@ -38,7 +38,7 @@ class Corpus(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class EpisodeJob:
     """One episode to play: `start` makes its generator."""
 
     sample_id: str
@@ -52,7 +52,7 @@ class _Active:
     `missing`: effects without a result."""
 
     number: int
-    job: Job
+    job: EpisodeJob
     generator: EpisodeGenerator
     began: float
     effects: tuple[Any, ...] = ()
@@ -61,7 +61,7 @@ class _Active:
     missing: int = 0
     results: dict[int, Any] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
-    trace: list[Record] = field(default_factory=list)
+    trace: list[AuditRecord] = field(default_factory=list)
     episode: Episode | None = None
 
     def places(self, kind: type) -> list[int]:
@@ -85,7 +85,7 @@ def derive_seed(*parts: object) -> int:
 
 
 def rollout(
-    jobs: Sequence[Job],
+    jobs: Sequence[EpisodeJob],
     policies: Mapping[str, Policy],
     corpus: Corpus,
     *,
@@ -119,7 +119,7 @@ def rollout(
 
 
 def _play(
-    jobs: Sequence[Job],
+    jobs: Sequence[EpisodeJob],
     queues: Mapping[str, RequestQueue],
     corpus: Corpus,
     seed: int,
@@ -174,7 +174,7 @@ def _number(active: _Active) -> int:
 def _resume(active: _Active) -> None:
     """Send the results into the generator and note what it asks for next, or its end."""
     results = tuple(active.results[i] for i in range(len(active.effects)))
-    active.trace.extend(Record(effect, result) for effect, result in zip(active.effects, results, strict=True))
+    active.trace.extend(AuditRecord(effect, result) for effect, result in zip(active.effects, results, strict=True))
     try:
         effect = active.generator.send(next(iter(results), None) if active.single else results)
     except StopIteration as stop:

@@ -25,14 +25,14 @@ from ghar.envs.rollout import Corpus
 from ghar.errors import BadInput
 from ghar.retrieval import patient_history, similar_stays
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import Layout
+from ghar.retrieval.event_store import StoreLayout
 from ghar.retrieval.folder_corpus import FolderCorpus
-from ghar.retrieval.patient_history import OwnPast
-from ghar.retrieval.similar_stays import LikeStays, index_stays
-from ghar.retrieval.sources import Joined, Source
+from ghar.retrieval.patient_history import PatientHistory
+from ghar.retrieval.similar_stays import SimilarStays, index_stays
+from ghar.retrieval.sources import JoinedSources, KnowledgeSource
 
 GRAPH, PAST, REPORTS = "graph", "past", "reports"
-ROWS = Layout(size=1, overlap=0, numbers_apart=False, clock="time")
+ROWS = StoreLayout(size=1, overlap=0, numbers_apart=False, clock="time")
 
 
 def open_sources(records: Records, names: Sequence[str]) -> tuple[Corpus, Sequence[Any]]:
@@ -43,34 +43,34 @@ def open_sources(records: Records, names: Sequence[str]) -> tuple[Corpus, Sequen
     if list(names) == [GRAPH]:
         return graph_corpus(records)
     sources = [_source(records, name) for name in names]
-    joined = Joined(tuple(sources))
+    joined = JoinedSources(tuple(sources))
     return joined, joined.partitions
 
 
 def lacking(corpus: Corpus) -> dict[str, int]:
     """What sources do without, for the counts of a report: stays without a discharge summary, whose codes in words
     stand for it."""
-    sources = corpus.sources if isinstance(corpus, Joined) else ()
-    told = [source.corpus.notes.counts for source in sources if isinstance(source.corpus, LikeStays)]
+    sources = corpus.sources if isinstance(corpus, JoinedSources) else ()
+    told = [source.corpus.notes.counts for source in sources if isinstance(source.corpus, SimilarStays)]
     missing = sum(counts.get("plain_records", 0) for counts in told)
     return {"stays without a discharge summary, shown by their codes": missing} if missing else {}
 
 
-def _source(records: Records, name: str) -> Source:
+def _source(records: Records, name: str) -> KnowledgeSource:
     if name == GRAPH:
         corpus, paths = graph_corpus(records)
-        return Source(name, corpus, tuple((path.relation, path.text) for path in paths))
+        return KnowledgeSource(name, corpus, tuple((path.relation, path.text) for path in paths))
     if name == PAST:
-        return Source(name, _own_past(records), tuple((part, part) for part in patient_history.PARTS))
+        return KnowledgeSource(name, _own_past(records), tuple((part, part) for part in patient_history.PARTS))
     if name == REPORTS:
-        return Source(name, _like_stays(records), tuple((part, part) for part in similar_stays.PARTS))
+        return KnowledgeSource(name, _like_stays(records), tuple((part, part) for part in similar_stays.PARTS))
     if "/" in name:
         folder = FolderCorpus.read(Path(name))
-        return Source(name, folder, tuple((part, part) for part in folder.names))
+        return KnowledgeSource(name, folder, tuple((part, part) for part in folder.names))
     made = _built(records, name)
     if not made.partitions:
         raise BadInput(f"system.sources: {name} has no partitions that could be asked by words.")
-    return Source(name, made.corpus, tuple((part.relation, part.text) for part in made.partitions))
+    return KnowledgeSource(name, made.corpus, tuple((part.relation, part.text) for part in made.partitions))
 
 
 def _built(records: Records, name: str) -> systems.System[Any]:
@@ -78,14 +78,14 @@ def _built(records: Records, name: str) -> systems.System[Any]:
     return systems.build(Records(replace(records.config, system=own)))
 
 
-def _own_past(records: Records) -> OwnPast:
+def _own_past(records: Records) -> PatientHistory:
     store = build_event_store(records.charted, Path(records.config.data.cache) / "stores", None, ROWS)
-    return OwnPast(store, {name: (s.subject_id, s.history[-1].start) for name, s in samples_of(records).items()})
+    return PatientHistory(store, {name: (s.subject_id, s.history[-1].start) for name, s in samples_of(records).items()})
 
 
-def _like_stays(records: Records) -> LikeStays:
+def _like_stays(records: Records) -> SimilarStays:
     reports = stay_reports(records.cohort, records.notes(None))
-    return LikeStays(index_stays(records.splits.train, reports), reports, samples_of(records))
+    return SimilarStays(index_stays(records.splits.train, reports), reports, samples_of(records))
 
 
 def samples_of(records: Records) -> Mapping[str, Sample]:

@@ -1,7 +1,7 @@
 """What every view plays: episodes of one system, one at a time, paused wherever an agent must act.
 
 The rollout (envs/rollout.py) and the views (gym_view.py, pettingzoo_view.py) run the same generators; here nothing is
-batched, and whoever holds the `Paused` episode answers.
+batched, and whoever holds the `SteppedEpisode` episode answers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ghar.envs.rollout import Corpus, derive_seed
 from ghar.envs.system import System, Variant
 from ghar.episode import (
     Act,
+    AuditRecord,
     Completion,
     Episode,
     EpisodeGenerator,
     Evidence,
     Prediction,
-    Record,
     Retrieve,
     Turn,
     read_reply,
@@ -62,7 +62,7 @@ def _episode_of(episode: Callable[[Any, Variant], EpisodeGenerator], variant: Va
 
 
 @dataclass(eq=False)
-class Paused:
+class SteppedEpisode:
     """One episode under way. `acts`: open questions by their place among the effects asked together; while there are
     none, `episode` is the finished one.
 
@@ -75,7 +75,7 @@ class Paused:
     seed: int = 0
     acts: dict[int, Act] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
-    trace: list[Record] = field(default_factory=list)
+    trace: list[AuditRecord] = field(default_factory=list)
     episode: Episode | None = None
     _effects: tuple[Any, ...] = ()
     _results: dict[int, Any] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Paused:
             if self.acts:
                 return
             results = tuple(self._results[i] for i in range(len(self._effects)))
-            self.trace += [Record(effect, result) for effect, result in zip(self._effects, results, strict=True)]
+            self.trace += [AuditRecord(effect, result) for effect, result in zip(self._effects, results, strict=True)]
             self._resume(results[0] if self._single else results)
 
     def _resume(self, value: object) -> None:
@@ -147,7 +147,7 @@ class Paused:
         self.episode = Episode(self.case.sample_id, 0, prediction, turns, trace, failure)
 
 
-def transcript(paused: Paused) -> str:
+def transcript(paused: SteppedEpisode) -> str:
     """The episode so far as a reader wants it: who was asked what and said what, and what was found."""
     lines = [f"== {paused.scene.name}, {paused.case.sample_id} =="]
     for record in paused.trace:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STAGES = ("trained", "sft", "base")  # whose weights a variant can ask for
 
 
-class Case(Protocol):
+class CaseLike(Protocol):
     """What every case has besides what its own system reads."""
 
     @property
@@ -45,7 +45,7 @@ class Case(Protocol):
     def label(self) -> int: ...
 
 
-C = TypeVar("C", bound=Case)
+C = TypeVar("C", bound=CaseLike)
 
 
 def words(text: str) -> int:
@@ -88,7 +88,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Shaping:
+class RewardShaping:
     """A reward that training itself adds to: references from the warm-up, and a running normaliser.
 
     opposite: the policy that a negative reference is played by, given the teacher. reference: of a right episode and of
@@ -104,18 +104,18 @@ class Shaping:
 
 
 @dataclass(frozen=True)
-class Practice:
+class DemoPretraining:
     """How the demo's base model is made on the spot; a pretrained model needs none.
 
     key: changes with everything that the exercises are made from. exercises: `total` of them, given a seed.
     """
 
     key: tuple[Any, ...]
-    exercises: Callable[[int, int], Exercises]
+    exercises: Callable[[int, int], PretrainingTasks]
 
 
 @dataclass(frozen=True)
-class Exercises:
+class PretrainingTasks:
     """episodes: whose replies are imitated. names: words worth a token of their own. shares: of the exercises, by
     role. copying: whether the untrained model's heads begin by copying, for exercises that are matching and no more."""
 
@@ -126,7 +126,7 @@ class Exercises:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class SftExamples:
     """What a system teaches by itself, as text, in place of a teacher's right episodes (KARE's distillation).
 
     train, valid: (prompt, reply, choices, weight) of each pair; choices: the replies it is one of, or (); weight: of
@@ -200,11 +200,11 @@ class System(Generic[C]):
     taught: Variant | None = None
     rehearsed: Mapping[str, float] = field(default_factory=dict)
     texts: Callable[[], Sequence[str]] = lambda: ()
-    practice: Practice | str | None = None
-    pairs: Callable[[Reader], Pairs] | None = None
-    stages: Mapping[str, Callable[[Reader], Pairs]] = field(default_factory=dict)
+    practice: DemoPretraining | str | None = None
+    pairs: Callable[[Reader], SftExamples] | None = None
+    stages: Mapping[str, Callable[[Reader], SftExamples]] = field(default_factory=dict)
     beside: str | None = None
-    shaping: Shaping | None = None
+    shaping: RewardShaping | None = None
     needs: Callable[[C], bool | None] = lambda case: None
     answer: Callable[[C, int], str] | None = None
     row: Callable[[Episode, C, Variant], dict[str, Any]] = lambda episode, case, variant: {}

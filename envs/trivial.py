@@ -25,7 +25,7 @@ LETTERS = "ABCDE"  # of options, where a task has no labels
 
 
 @dataclass(frozen=True)
-class Says:
+class ConstantReply:
     """`reply` to everything."""
 
     reply: str
@@ -77,8 +77,8 @@ def trivial_policies(system: System[Any], best: str) -> dict[str, Policy]:
     """By name. best: of `replies`, the one that does best on training cases."""
     label = best.removeprefix("answer: ")
     return {
-        "always the same reply": Says(best),
-        "never acting": Says(""),
+        "always the same reply": ConstantReply(best),
+        "never acting": ConstantReply(""),
         "always retrieving": Retrieves(system.decides, lambda prompt: label, longest_line),
         "largest number seen": Retrieves(
             system.decides, largest_number, lambda prompt: f"{longest_line(prompt)} {largest_number(prompt)}"

@@ -34,13 +34,13 @@ Fraction = Annotated[float, Range(0, 1)]
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScaleConfig:
     # demo: two cores, generated patients; laptop: a pretrained model without a GPU; full: the paper's setting
     name: Literal["demo", "laptop", "full"]
 
 
 @dataclass(frozen=True)
-class Data:
+class DataConfig:
     # the source, which names its file format; demo_long: generated long histories, for EHR-RAG (small: for tests);
     # demo_cases: generated patients whose outcome other patients' cases alone tell, for GraphWalker
     name: Literal["demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "medqa"]
@@ -76,7 +76,7 @@ class PaperProtocol:
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskConfig:
     # GHAR's three; KARE's two; GraphWalker's three on time series (ghar/data/tasks/series.py)
     name: Literal[
         "los", "read", "dec", "kare_mortality", "kare_readmission",
@@ -106,13 +106,13 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Kg:
+class KgConfig:
     path: str | None  # PrimeKG-format csv or csv.gz; null is the demo world's graph
     references: str | None  # table of code to node cross-references; null links by name alone
 
 
 @dataclass(frozen=True)
-class Retriever:
+class RetrieverConfig:
     kind: str  # tfidf, bm25, e5, bge_m3, clinical_bert, or any sentence-transformers name
     top_n: Count  # nodes and edges per partition, N of Eq. 10
     probes: Count | None  # lists of a large partition that a query reads (dense kinds); null reads all, exactly
@@ -122,7 +122,7 @@ class Retriever:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelConfig:
     kind: Literal["demo", "pretrained"]  # demo: a small Qwen2 built on the spot
     path: str | None  # pretrained: folder or hub name, a GGUF file, or package:NAME for one in a Python package
     system_message: str | None  # before every prompt, if the chat template shows one; null: the template's own
@@ -143,7 +143,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineConfig:
     kind: Literal["hf", "vllm", "api"]  # api: model.path is the address of a server, model@http://host:8000/v1
     max_batch: Count  # requests per forward pass
     temperature: Positive  # of sampling in training; evaluation is greedy
@@ -156,19 +156,19 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Env:
+class EnvConfig:
     prompts: Literal["compact", "full"]  # template set: compact for small models
     history_tokens: Count  # budget of the patient text
     in_flight: Count  # episodes running at once
 
 
 @dataclass(frozen=True)
-class Reward:
+class RewardConfig:
     eta: NotNegative  # weight of the outcome, Eq. 14 of GHAR
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseConfig:
     """Gives the demo model its parametric knowledge; a pretrained model has its own."""
 
     steps: Natural  # of training; 0 leaves it untrained
@@ -178,7 +178,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Warmup:
+class WarmupConfig:
     """Rejection sampling by a teacher, then SFT."""
 
     teacher: str  # "scripted", the folder or hub name of a model, or a server, model@http://host:8000/v1
@@ -191,7 +191,7 @@ class Warmup:
 
 
 @dataclass(frozen=True)
-class Rl:
+class RlConfig:
     """Multi-agent PPO (Eqs. 16-18)."""
 
     updates: Natural  # of the policy; 0 leaves it as the warm-up made it
@@ -233,7 +233,7 @@ class Rl:
 
 
 @dataclass(frozen=True)
-class Rllib:
+class RllibConfig:
     """RLlib's PPO on a system's game of numbers (rllib=ppo); what it shares with ours stands in trainer.rl."""
 
     policies: Literal["shared", "separate"]  # one for all agents, or one for each
@@ -242,14 +242,14 @@ class Rllib:
 
 
 @dataclass(frozen=True)
-class Trainer:
-    base: Base
-    warmup: Warmup
-    rl: Rl
+class TrainerConfig:
+    base: BaseConfig
+    warmup: WarmupConfig
+    rl: RlConfig
 
 
 @dataclass(frozen=True)
-class Deepspeed:
+class DeepspeedConfig:
     """What the processes of `torchrun --nproc-per-node N` share out among them (ZeRO), and what is not kept."""
 
     stage: Annotated[int, Range(0, 3)] | None  # null trains without DeepSpeed
@@ -259,7 +259,7 @@ class Deepspeed:
 
 
 @dataclass(frozen=True)
-class Ray:
+class RayConfig:
     """What launch/train_ray.py starts on a cluster, or on this machine."""
 
     workers: Count  # processes that train, each on its share of a batch
@@ -271,7 +271,7 @@ class Ray:
 
 
 @dataclass(frozen=True)
-class Eval:
+class EvalConfig:
     variants: tuple[str, ...] | None  # of the system; null is the system's own list
     checkpoint: str | None  # a step folder, or a saved model; null is the best of run_dir
     bootstrap: Count  # resamples behind a confidence interval
@@ -289,12 +289,12 @@ class Named(Protocol):
 
 
 @dataclass(frozen=True)
-class Logger:
+class LoggerConfig:
     wandb: Literal["disabled", "offline", "online"]  # Weights & Biases: off, files for a later sync, or sent at once
 
 
 @dataclass(frozen=True)
-class Privacy:
+class PrivacyConfig:
     allow: tuple[str, ...]  # where text of credentialed patients may go: wandb, or the host of a service
 
 
@@ -308,21 +308,21 @@ class Config:
     resume: Literal["auto", "never"]  # an unfinished run of the same configuration in run_dir: go on, or start over
     plan: bool  # print what the run would take (calls, tokens, hours, memory, disk) and stop
     keep_last: Count  # newest checkpoints kept, besides the best one; two or more survive a damaged one
-    scale: Scale
+    scale: ScaleConfig
     protocol: PaperProtocol
-    data: Data
-    task: Task
-    kg: Kg
-    retriever: Retriever
-    model: Model
-    engine: Engine
-    env: Env
-    reward: Reward
-    trainer: Trainer
+    data: DataConfig
+    task: TaskConfig
+    kg: KgConfig
+    retriever: RetrieverConfig
+    model: ModelConfig
+    engine: EngineConfig
+    env: EnvConfig
+    reward: RewardConfig
+    trainer: TrainerConfig
     system: Named  # its Settings: envs/NAME/settings.py
-    deepspeed: Deepspeed
-    ray: Ray | None  # of launch/train_ray.py
-    rllib: Rllib | None  # of launch/train_rllib.py
-    eval: Eval
-    logger: Logger
-    privacy: Privacy
+    deepspeed: DeepspeedConfig
+    ray: RayConfig | None  # of launch/train_ray.py
+    rllib: RllibConfig | None  # of launch/train_rllib.py
+    eval: EvalConfig
+    logger: LoggerConfig
+    privacy: PrivacyConfig

@@ -135,7 +135,7 @@ Result = Reply | Evidence
 
 
 @dataclass(frozen=True)
-class Step:
+class ReasoningStep:
     """One entry of the reasoning history H_rea: a sub-query and its intermediate answer (Eq. 6, GHAR).
 
     paths: valid meta-path ids used; path_errors, path_duplicates: ids that do not exist or were repeated.
@@ -161,7 +161,7 @@ class Prediction:
     asked."""
 
     label: int | None
-    history: tuple[Step, ...] = ()
+    history: tuple[ReasoningStep, ...] = ()
     truncated: bool = False
     probabilities: tuple[float, ...] | None = None
 
@@ -205,7 +205,7 @@ def read_reply(act: Act, completion: Completion, index: int) -> tuple[Turn, Repl
 
 
 @dataclass(frozen=True)
-class Record:
+class AuditRecord:
     """One line of the audit trail: an effect and its result."""
 
     effect: Effect
@@ -224,7 +224,7 @@ class Episode:
     attempt: int
     prediction: Prediction
     turns: tuple[Turn, ...] = ()
-    trace: tuple[Record, ...] = ()
+    trace: tuple[AuditRecord, ...] = ()
     failure: str | None = None
     seconds: float = 0.0
     cut: bool = False

@@ -161,7 +161,7 @@ def _refusal(destination: str, by: str = "") -> str:
 
 
 @dataclass
-class Log:
+class SentLog:
     """What a run has sent, by destination and kind: messages and bytes, never a word of them.
 
     sent: by this process and not written yet. The file <run_dir>/sent.json adds up what all processes of a run have
@@ -233,5 +233,5 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-LOG = Log()
+LOG = SentLog()
 atexit.register(LOG.close)

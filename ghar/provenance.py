@@ -26,46 +26,46 @@ MARK = "provenance.json"  # in the folder of a model, a checkpoint or an export
 
 
 @dataclass(frozen=True)
-class Mark:
+class Provenance:
     """generated: the patients do not exist. credentialed: they are not open to everyone, or no one knows."""
 
     generated: bool = False
     credentialed: bool = True
 
     @classmethod
-    def of(cls, about: Any) -> Mark:
+    def of(cls, about: Any) -> Provenance:
         """Read from JSON: anything but a plain true or false is the careful answer."""
         if not isinstance(about, Mapping):
             return cls()
         return cls(about.get("generated") is True, about.get("credentialed") is not False)
 
 
-GENERATED = Mark(generated=True, credentialed=False)
+GENERATED = Provenance(generated=True, credentialed=False)
 
 
-def sign(folder: Path, mark: Mark) -> None:
+def sign(folder: Path, mark: Provenance) -> None:
     """Seal a finished folder and sign that its files are `mark`."""
     seal.seal(folder, asdict(mark), _signature)
 
 
-def signed_mark(folder: Path) -> Mark:
+def signed_mark(folder: Path) -> Provenance:
     """What this machine's GHAR has signed of a folder, every file of which is there as it was, and no other one;
     credentialed for anything else."""
     found = seal.read_seal(folder)
     if found is None:
-        return Mark()
+        return Provenance()
     about = found["about"]
     given = about.get("signature")
     if not isinstance(given, str) or not hmac.compare_digest(given.encode(), _signature(found).encode()):
-        return Mark()
+        return Provenance()
     if set(seal.files_below(folder)) != set(found["files"]) or seal.fault(folder) is not None:
-        return Mark()
-    return Mark.of(about)
+        return Provenance()
+    return Provenance.of(about)
 
 
 def write_mark(folder: Path, credentialed: bool, generated: bool = False) -> None:
     """Say in the folder of a model whose patients it has learned from."""
-    (folder / MARK).write_text(json.dumps(asdict(Mark(generated, credentialed))) + "\n")
+    (folder / MARK).write_text(json.dumps(asdict(Provenance(generated, credentialed))) + "\n")
 
 
 def learned_from_credentialed(path: Path, sealed: str = "manifest.json") -> bool:
@@ -75,7 +75,7 @@ def learned_from_credentialed(path: Path, sealed: str = "manifest.json") -> bool
         with suppress(OSError):
             text = (place / MARK).read_text()
             try:
-                return Mark.of(json.loads(text)).credentialed
+                return Provenance.of(json.loads(text)).credentialed
             except ValueError:
                 return True
     return (path / sealed).is_file()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ghar import seal
 from ghar.errors import BadInput
-from ghar.provenance import Mark, sign, signed_mark
+from ghar.provenance import Provenance, sign, signed_mark
 
 if TYPE_CHECKING:  # folders without arrays do without it: it takes longer to import than a small cohort to open
     import numpy as np
@@ -70,7 +70,7 @@ class Strings(Sequence[str]):
 
 
 @contextmanager
-def new_folder(target: Path, mark: Mark | None = None, *, keep: bool = False) -> Iterator[Path]:
+def new_folder(target: Path, mark: Provenance | None = None, *, keep: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that is sealed and becomes `target` when the block ends, and vanishes when it fails.
 
     mark: what the seal is signed for (ghar/provenance.py). An existing `target` is replaced where it is another one, or
@@ -100,7 +100,7 @@ def sweep(place: Path) -> None:
                 shutil.rmtree(lock.parent, ignore_errors=True)
 
 
-def _move(temporary: Path, target: Path, mark: Mark | None, keep: bool) -> None:
+def _move(temporary: Path, target: Path, mark: Provenance | None, keep: bool) -> None:
     looks = seal.looks_sealed(temporary)
     while True:
         try:

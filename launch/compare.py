@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ghar.trainers.predictions import Outside
+    from ghar.trainers.predictions import ExternalModel
 
 LISTS = ("systems", "runs", "variants", "predictions")
 
@@ -33,14 +33,17 @@ def main(arguments: Sequence[str]) -> None:
         raise BadInput("systems is missing: write systems=[ghar,kare], as many as you like.")
     if not any(text.startswith("task=") for text in shared):
         raise BadInput("task is missing: write task=read, or another task that the systems can all be put to.")
-    from ghar.trainers.compare import Entry, compare  # heavy, so only once the command line is known to be good
+    from ghar.trainers.compare import (  # heavy, so only once the command line is known to be good
+        ComparedSystem,
+        compare,
+    )
 
     entries = []
     for name in lists["systems"]:
         try:
-            entries.append(Entry(name, load([f"system={name}", *shared]), ""))
+            entries.append(ComparedSystem(name, load([f"system={name}", *shared]), ""))
         except BadInput as error:
-            entries.append(Entry(name, None, " ".join(str(error).split())))
+            entries.append(ComparedSystem(name, None, " ".join(str(error).split())))
     if all(entry.config is None for entry in entries):
         raise BadInput("\n".join(dict.fromkeys(entry.reason for entry in entries)))
     others = [_outside(text, lists["systems"]) for text in lists["predictions"]]
@@ -53,15 +56,15 @@ def _list(arguments: Sequence[str], name: str) -> list[str]:
     return [item.strip() for item in given.strip("[]").split(",") if item.strip()]
 
 
-def _outside(text: str, systems: Sequence[str]) -> Outside:
+def _outside(text: str, systems: Sequence[str]) -> ExternalModel:
     """A model from outside. BadInput for anything but NAME:FILE, and for the name of a system."""
     from ghar.errors import BadInput
-    from ghar.trainers.predictions import Outside
+    from ghar.trainers.predictions import ExternalModel
 
     name, colon, file = text.partition(":")
     if not (name and colon and file) or name in systems or not name.replace("_", "").replace("-", "").isalnum():
         raise BadInput(f"predictions has {text!r}: write NAME:FILE.parquet, with a name of letters that no system has.")
-    return Outside(name, Path(file))
+    return ExternalModel(name, Path(file))
 
 
 def _folder(shared: Sequence[str]) -> Path | None:

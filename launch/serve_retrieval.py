@@ -22,13 +22,13 @@ def run(config: Config) -> None:
     if own.service is None:
         raise BadInput("retriever.service is null: give the address to serve at, like http://127.0.0.1:8077.")
     try:
-        from ghar.retrieval.service import Settings, serve
+        from ghar.retrieval.service import ServiceSettings, serve
     except ModuleNotFoundError as error:
         raise BadInput(f"{error.name} is missing: install it with pip install 'ghar[service]'.") from None
     cache = Path(config.data.cache)
     graph = graph_folder(_graph_path(config), cache / "graphs")
     indexes = str(cache / "indexes")
-    serve(own.service, Settings(str(graph), own.kind, indexes, own.probes, own.batch), own.workers)
+    serve(own.service, ServiceSettings(str(graph), own.kind, indexes, own.probes, own.batch), own.workers)
 
 
 def _graph_path(config: Config) -> Path:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class DataSource:
     """Tables of patients. overrides: as on a command line ("data.codes=/path", "protocol=ghar")."""
 
     overrides: tuple[str, ...]
@@ -36,7 +36,7 @@ class Source:
         return Records(load([*self.overrides, *more]))
 
 
-def open_source(source: str, root: str | Path | None = None, *overrides: str) -> Source:
+def open_source(source: str, root: str | Path | None = None, *overrides: str) -> DataSource:
     """The source data=NAME ("mimic4", "mimic3", "eicu", "meds", "demo") at a folder; None makes generated patients.
 
     BadInput for a source or a key that does not exist; tables are read when something is asked of them.
@@ -45,7 +45,7 @@ def open_source(source: str, root: str | Path | None = None, *overrides: str) ->
 
     named = (f"data={source}", *(() if root is None else (f"data.root={quoted(str(root))}",)), *overrides)
     load(named)  # a wrong name is reported here, not later
-    return Source(named)
+    return DataSource(named)
 
 
 def quoted(text: str) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ghar.trainers.study.jobs import Workshop
+    from ghar.trainers.study.jobs import StudyJobs
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = ROOT / "conf" / "study"
@@ -66,12 +66,12 @@ def check(paths: Sequence[str]) -> None:
             raise BadInput("\n".join(found.wrong[:20]))
 
 
-def workshop(arguments: Sequence[str]) -> tuple[Workshop, bool]:
+def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
     """What the command line asks for, and whether it is only to be planned."""
     from ghar.errors import BadInput
     from ghar.launch.entry import load
     from ghar.trainers.study.folder import StudyFolder
-    from ghar.trainers.study.jobs import Workshop
+    from ghar.trainers.study.jobs import StudyJobs
     from ghar.trainers.study.run import scales_of, study_of
 
     for text in arguments:
@@ -96,7 +96,7 @@ def workshop(arguments: Sequence[str]) -> tuple[Workshop, bool]:
     asked = [key for table in study.tables for key in table.published.values()]
     if unknown := [key for key in asked if key not in published]:
         raise BadInput(f"study={name}: conf/study/_published.yaml has no {unknown[0]}.")
-    shop = Workshop(study, scale, folder, load, more, on, int(processes),
+    shop = StudyJobs(study, scale, folder, load, more, on, int(processes),
                     published={key: published[key] for key in asked})  # fmt: skip
     return shop, given.get("plan", "false") == "true"
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ghar.episode import Act, Episode, Reply
 from ghar.rewards import terms
-from ghar.rewards.normalise import EVERY_STEP, Running, bounds, to_range
+from ghar.rewards.normalise import EVERY_STEP, RunningNormaliser, bounds, to_range
 
 TERMS = ("reason", "path", "relevance", "grounding", "repeats", "price", "orm", "rank")
 # Who is answerable for a term when the agents are optimised apart (ablation NS): Eq. 12 is Agent-Low's, the rest is
@@ -126,7 +126,7 @@ def closing_turn(episode: Episode, spec: RewardSpec) -> int:
     raise ValueError(f"episode {episode.sample_id!r} has no turn that its outcome could be attributed to")
 
 
-def observe(running: Running, episodes: Iterable[Episode], spec: RewardSpec) -> None:
+def observe(running: RunningNormaliser, episodes: Iterable[Episode], spec: RewardSpec) -> None:
     """Show the costs of training episodes to the running normaliser; failed episodes are left out."""
     for episode in episodes:
         if episode.failure is None:
@@ -138,7 +138,7 @@ def score_episode(
     label: int,
     spec: RewardSpec,
     reference: Reference | None = None,
-    normaliser: Running | None = None,
+    normaliser: RunningNormaliser | None = None,
 ) -> EpisodeReward:
     """R_all = R_cost + η R_orm + R_rank (Eqs. 14, 15, GHAR) and `charges`, given out to the turns that earned it.
 
@@ -178,7 +178,7 @@ def _outcome(episode: Episode, label: int, spec: RewardSpec, reference: Referenc
     return {"orm": orm, "rank": rank}
 
 
-def _normalised(term: str, raw: float, spec: RewardSpec, running: Running | None) -> float:
+def _normalised(term: str, raw: float, spec: RewardSpec, running: RunningNormaliser | None) -> float:
     if spec.normalise == "none":
         return raw
     if spec.normalise == "range":

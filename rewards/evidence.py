@@ -11,7 +11,7 @@ from ghar.rewards.outcome import score_outcome
 
 
 @dataclass(frozen=True)
-class Found:
+class EvidenceRecall:
     """turn: index of the turn that asked for a look-up, None where no one was asked. recall: of the evidence, what it
     was the first to show, from 0 to 1."""
 
@@ -20,7 +20,7 @@ class Found:
 
 
 def score_evidence(
-    episode: Episode, label: int, eta: float, found: Sequence[Found], *, recall: float, cost: float
+    episode: Episode, label: int, eta: float, found: Sequence[EvidenceRecall], *, recall: float, cost: float
 ) -> EpisodeReward:
     """η R_orm at the last turn, and at the turn that asked for a look-up what it brought, `recall` a whole evidence,
     less `cost` each.

@@ -34,7 +34,7 @@ def to_range(value: float, worst: float, best: float) -> float:
     return min(0.0, max(-1.0, (value - best) / (best - worst))) if best > worst else 0.0
 
 
-class Running:
+class RunningNormaliser:
     """Running mean and standard deviation per cost term (Welford's update); part of a checkpoint."""
 
     def __init__(self) -> None:

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ghar.episode import Episode, Step
+from ghar.episode import Episode, ReasoningStep
 from ghar.rewards.similarity import similarity
 
 
-def reason(history: Sequence[Step], length: int = 3) -> float:
+def reason(history: Sequence[ReasoningStep], length: int = 3) -> float:
     """R_reason = 1 - len(H_rea) / L (Eq. 8, GHAR), high for short chains; `length` is L, the expected number of steps.
 
     The fraction does not survive in the paper's text ("1 - len(H_rea)" over "L - 1"). Every reading of it falls in a
@@ -16,7 +16,7 @@ def reason(history: Sequence[Step], length: int = 3) -> float:
     return 1.0 - len(history) / length
 
 
-def path(step: Step) -> float:
+def path(step: ReasoningStep) -> float:
     """R_path = |O_c| - 0.5 |O_e| - 0.5 |O_r| (Eq. 8, GHAR): correct, non-existing and repeated meta-path ids."""
     return len(step.paths) - 0.5 * step.path_errors - 0.5 * step.path_duplicates
 
@@ -33,7 +33,7 @@ def grounding(ungrounded: int, queries: int) -> float:
     return -ungrounded / queries if queries else 0.0
 
 
-def repeats(step: Step) -> float:
+def repeats(step: ReasoningStep) -> float:
     """Minus the share of the ids named for a look-up that repeat another: in (-1, 0]. No term of the paper, whose
     R_path is worth as much for "4 1 1 1" as for "4"."""
     named = len(step.paths) + step.path_errors + step.path_duplicates
@@ -63,7 +63,7 @@ def balanced_weights(labels: Sequence[int], classes: int) -> tuple[float, ...]:
     return tuple(len(labels) / (len(counts) * counts[c]) if counts[c] else 1.0 for c in range(classes))
 
 
-def rank(history: Sequence[Step], positive: str, negative: str, alpha: float, form: str = "sound") -> float:
+def rank(history: Sequence[ReasoningStep], positive: str, negative: str, alpha: float, form: str = "sound") -> float:
     """R_rank of Eq. 15, GHAR, from d = Sim(H_rea, H_pos) - Sim(H_rea, H_neg), in [-1, 1].
 
     form "literal": max(α, d), as printed. That is a floor: every chain closer than α, even one that equals the negative
@@ -76,6 +76,6 @@ def rank(history: Sequence[Step], positive: str, negative: str, alpha: float, fo
     return max(alpha, distance) if form == "literal" else min(alpha, distance)
 
 
-def chain(history: Sequence[Step]) -> str:
+def chain(history: Sequence[ReasoningStep]) -> str:
     """H_rea as one text: every sub-query and intermediate answer in order, one step a line (Eq. 6, GHAR)."""
     return "\n".join(step.text for step in history)

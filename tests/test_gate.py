@@ -15,7 +15,7 @@ import pytest
 
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.privacy import LOG, Log, ask_gate, destinations, secret_in
+from ghar.privacy import LOG, SentLog, ask_gate, destinations, secret_in
 from tests.data.conftest import write_mimic4
 from tests.running import run_command, run_python
 
@@ -147,12 +147,12 @@ def test_secrets_in_addresses_are_refused_and_not_repeated(value: str):
 
 
 def test_the_log_counts_and_quotes_nothing(tmp_path: Path):
-    log = Log()
+    log = SentLog()
     log.open(tmp_path / "sent.json", [], ["there.example"])
     log.add("there.example", "prompts", 120)
     log.add("there.example", "prompts", 80)
     log.close()
-    log = Log()  # a resumed run goes on counting
+    log = SentLog()  # a resumed run goes on counting
     log.open(tmp_path / "sent.json", [], ["there.example"])
     log.add("there.example", "prompts", 1)
     log.close()

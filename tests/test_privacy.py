@@ -10,7 +10,7 @@ import pytest
 
 import ghar.privacy as privacy
 from ghar.errors import BadInput
-from ghar.privacy import Log, check_url
+from ghar.privacy import SentLog, check_url
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8077", "http://127.0.0.1:1", "https://127.8.9.1", "http://[::1]:8077"])
@@ -56,7 +56,7 @@ def test_processes_of_a_run_count_together(tmp_path: Path) -> None:
 def test_many_threads_may_send_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine of a server does: every message is counted, and none fails because another one writes the log."""
     monkeypatch.setattr(privacy, "EVERY", 0.0)
-    log = Log()
+    log = SentLog()
     log.open(tmp_path / "sent.json", [], [])
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: log.add("127.0.0.1", "prompts", 3), range(400)))

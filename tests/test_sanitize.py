@@ -15,7 +15,7 @@ from ghar.data.cohort import Task
 from ghar.envs.graphwalker.selectors.prompt import make_prompt
 from ghar.envs.kare.graph.abstracts import read_abstracts
 from ghar.llm.api_wire import named_choice, read_answer, request_body
-from ghar.llm.cached_llm import Question, ask
+from ghar.llm.cached_llm import CachedQuestion, ask
 from ghar.llm.demo_model import build_tokenizer
 from ghar.llm.engine import Request
 from ghar.llm.scripted import ScriptedEngine
@@ -107,7 +107,7 @@ def test_what_names_no_choice(reply):
 
 def test_a_stored_surrogate_is_no_end(tmp_path):
     """An earlier version stored what a server had sent, and died of it at every start."""
-    store, question = tmp_path / "answers.jsonl", Question("q", "what \udcff?", 8)
+    store, question = tmp_path / "answers.jsonl", CachedQuestion("q", "what \udcff?", 8)
     for _ in range(2):
         found = ask(ScriptedEngine(lambda prompt: "a\ud800b"), [question], store, str, seed=0, title="")
         assert found.values == {"q": "a\ufffdb"} and found.values["q"].encode()

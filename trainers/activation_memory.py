@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 
 @dataclass(frozen=True)
-class Pass:
+class TrainingPass:
     """One forward (and, but for "rollout", backward) pass. architecture: a transformers configuration as JSON; tokens:
     of the batch, in `rows` rows; replies: those with a loss; adapters16: LoRA weights in the model's 16 bits, as
     DeepSpeed has them, and not in float32."""
@@ -44,13 +44,13 @@ class Pass:
 
 
 @cache
-def activations(one: Pass) -> int:
+def activations(one: TrainingPass) -> int:
     """Bytes at the peak of a pass, above weights and gradients that are there before it."""
     two, three = (_peak(one, layers) for layers in (2, 3))
     return two + (one.layers - 2) * (three - two)
 
 
-class Live(TorchDispatchMode):
+class LiveBytes(TorchDispatchMode):
     """Counts the bytes of all storages that are made within and not yet gone: `now`, and the `peak` so far."""
 
     def __init__(self) -> None:
@@ -77,13 +77,13 @@ class Live(TorchDispatchMode):
         self.now -= size
 
 
-def _peak(one: Pass, layers: int) -> int:
+def _peak(one: TrainingPass, layers: int) -> int:
     with torch.device("meta"):
         base = architecture(one.architecture, layers, one.dtype)
         module, run = _KINDS[one.kind](one, base)
     if one.adapters16:
         module.to(getattr(torch, one.dtype))
-    with _weightless(), Live() as live:
+    with _weightless(), LiveBytes() as live:
         _imagine(module)
         for parameter in module.parameters():
             parameter.grad = torch.empty_like(parameter) if parameter.requires_grad else None
@@ -135,7 +135,7 @@ def _like(old: torch.Tensor) -> torch.Tensor:
     return torch.empty(old.shape, dtype=old.dtype, device="cpu")
 
 
-def _rl(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
+def _rl(one: TrainingPass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
     from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
     from ghar.trainers.rl.trajectory import Row
 
@@ -154,7 +154,7 @@ def _rl(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
     return actor, run
 
 
-def _sft(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
+def _sft(one: TrainingPass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
     from peft import LoraConfig, get_peft_model
     from torch.nn.functional import cross_entropy
 
@@ -179,7 +179,7 @@ def _sft(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
     return model, run
 
 
-def _rollout(one: Pass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
+def _rollout(one: TrainingPass, base: Any) -> tuple[torch.nn.Module, Callable[[], None]]:
     def run() -> None:
         with torch.no_grad():
             base(input_ids=torch.zeros(one.rows, one.tokens // one.rows, dtype=torch.long), logits_to_keep=1)

@@ -28,13 +28,13 @@ from ghar.metrics.calibration import calibrated
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
 from ghar.trainers.runs.models import use_cores
-from ghar.trainers.weights import Answering, answering, find
+from ghar.trainers.weights import AnsweringModel, answering, find
 
 Patient = int | str | Sample
 
 
 @dataclass(frozen=True)
-class Predicted:
+class AgentPrediction:
     """What was predicted for a sample, and why.
 
     label: None where no answer could be read. probabilities: label -> probability as the run calibrated it, None where
@@ -58,12 +58,12 @@ class Agent:
     system: System[Any]
     variant: Variant
     policy: Policy
-    answers: Answering | None
+    answers: AnsweringModel | None
     temperature: float
     held: ExitStack
 
     def predict(self, patient: Patient | Sequence[Patient]) -> Any:
-        """`Predicted` for one patient, or a list of them for a list.
+        """`AgentPrediction` for one patient, or a list of them for a list.
 
         patient: subject_id (int: the newest sample of that patient) or sample_id (str) of the run's own cohort, or a
         `Sample`, whose codes the run's cohort should know by name. BadInput for a patient that is not there.
@@ -94,14 +94,16 @@ class Agent:
         made = systems.build(_Others(self.records.config, tuple(samples), self.records.splits))
         return made if self.answers is None else made.read_by(self.answers.reader)
 
-    def _predicted(self, system: System[Any], case: Any, episode: Episode) -> Predicted:
+    def _predicted(self, system: System[Any], case: Any, episode: Episode) -> AgentPrediction:
         probabilities = self._probabilities(system, episode)
         results = [(record.effect, record.result) for record in episode.trace]
         passages = [p.text for _, found in results if isinstance(found, Evidence) for p in found.passages]
         asked = [(act, reply) for act, reply in results if isinstance(act, Act) and isinstance(reply, Reply)]
         trail = tuple((act.role, act.prompt, reply.text) for act, reply in asked)
         label = system.in_words(case, episode.prediction.label)
-        return Predicted(case.sample_id, label, probabilities, tuple(dict.fromkeys(passages)), trail, episode.failure)
+        return AgentPrediction(
+            case.sample_id, label, probabilities, tuple(dict.fromkeys(passages)), trail, episode.failure
+        )
 
     def _probabilities(self, system: System[Any], episode: Episode) -> dict[str, float] | None:
         shares = episode.prediction.probabilities

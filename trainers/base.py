@@ -13,7 +13,7 @@ from ghar.config import Config
 from ghar.envs import system as systems
 from ghar.envs.records import Records
 from ghar.envs.rollout import derive_seed
-from ghar.envs.system import Practice, System
+from ghar.envs.system import DemoPretraining, System
 from ghar.episode import Act, Episode
 from ghar.errors import BadInput
 from ghar.llm.models import load_configured, load_pretrained, untrained
@@ -24,7 +24,7 @@ from ghar.trainers.runs.distributed import main_first, on_main
 from ghar.trainers.runs.manifest import fault
 from ghar.trainers.runs.models import save_model
 from ghar.trainers.sft.arguments import SFTSettings
-from ghar.trainers.sft.pairs import Pair, tokenised
+from ghar.trainers.sft.pairs import Example, tokenised
 from ghar.trainers.sft.run import metrics_row, run_sft
 
 BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
@@ -84,7 +84,7 @@ def _whole(kept: Path) -> bool:
     return kept.is_dir() and damage is None
 
 
-def practice_of(system: System[Any], records: Records) -> Practice | None:
+def practice_of(system: System[Any], records: Records) -> DemoPretraining | None:
     """How a system's base is made: by itself, or as another system's on the same records."""
     if not isinstance(system.practice, str):
         return system.practice
@@ -92,7 +92,7 @@ def practice_of(system: System[Any], records: Records) -> Practice | None:
     retriever = replace(config.retriever, kind="tfidf", top_n=1)
     own: Any = systems.settings_of(name)(name=name)
     other = main_first(lambda: systems.build(Records(replace(config, system=own, retriever=retriever))))
-    if isinstance(other.practice, Practice):
+    if isinstance(other.practice, DemoPretraining):
         return other.practice
     raise BadInput(f"system {system.name} practises as {name} does, which has no practice of its own.")
 
@@ -103,14 +103,14 @@ def base_seed(config: Config) -> int:
     return config.data.world_seed if own is None else own
 
 
-def base_key(config: Config, practice: Practice) -> str:
+def base_key(config: Config, practice: DemoPretraining) -> str:
     """A name for the base model that changes with everything it is made from."""
     model = config.model
     shape = model.hidden, model.layers, model.heads, model.vocab
     return f"{derive_seed(practice.key, shape, asdict(config.trainer.base)):016x}"
 
 
-def build_base(config: Config, practice: Practice, log: Log) -> tuple[Any, Any]:
+def build_base(config: Config, practice: DemoPretraining, log: Log) -> tuple[Any, Any]:
     """Tokenizer and base model, trained for `trainer.base.steps` steps. Returns (model, tokenizer).
 
     Its randomness is the world's where `trainer.base.seed` is null: runs of different seeds then start from one base,
@@ -134,14 +134,14 @@ def _texts(episode: Episode) -> list[str]:
     return [f"{record.effect.prompt} {record.result.text}" for record in records]
 
 
-def _pairs(tokenizer: Any, made: systems.Exercises, total: int, seed: int) -> list[Pair]:
+def _pairs(tokenizer: Any, made: systems.PretrainingTasks, total: int, seed: int) -> list[Example]:
     """`total` replies in the proportions of the exercises' shares, each role's repeated as often as it takes."""
-    by_role: dict[str, list[Pair]] = {role: [] for role in made.shares}
+    by_role: dict[str, list[Example]] = {role: [] for role in made.shares}
     for start in track(range(0, len(made.episodes), AT_ONCE), "Tokenising"):
         for role, pair in tokenised(tokenizer, made.episodes[start : start + AT_ONCE]):
             by_role[role].append(pair)
     rng = np.random.default_rng(derive_seed(seed, "exercises"))
-    chosen: list[Pair] = []
+    chosen: list[Example] = []
     for role, share in made.shares.items():
         pool, wanted = by_role[role], round(share * total)
         if not pool:

@@ -25,10 +25,10 @@ from ghar.metrics.policy import compare as differences
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate
 from ghar.trainers.evaluate import answered_by, played, summarise
-from ghar.trainers.predictions import NAME, Outside, outside_rows, samples_of, write_predictions
+from ghar.trainers.predictions import NAME, ExternalModel, outside_rows, samples_of, write_predictions
 from ghar.trainers.rows import Row
 from ghar.trainers.runs.models import use_cores
-from ghar.trainers.weights import Found, find
+from ghar.trainers.weights import RunStages, find
 
 COSTS = {
     "calls": lambda row: len(row["turns"]),
@@ -40,7 +40,7 @@ SAME = ("data", "task", "seed")  # sections of a run that must be those of the c
 
 
 @dataclass(frozen=True)
-class Entry:
+class ComparedSystem:
     """A system that is to be compared. config: None where it cannot be, for `reason`."""
 
     name: str
@@ -50,7 +50,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Part:
+class SystemResults:
     """What a system contributed. rows: by variant; answered: which weights or rule answered each."""
 
     system: System[Any]
@@ -60,11 +60,11 @@ class Part:
 
 
 def compare(
-    entries: Sequence[Entry],
+    entries: Sequence[ComparedSystem],
     runs: Sequence[Path],
     wanted: Sequence[str],
     folder: Path | None,
-    others: Sequence[Outside] = (),
+    others: Sequence[ExternalModel] = (),
 ) -> Row:
     """Evaluate every system that can be put to the task; writes summary.json, episodes/, predictions/ and report.html
     to `folder`.
@@ -103,14 +103,14 @@ def compare(
     for other in others:
         own, rows = outside_rows(other, first.system, samples)
         print(f"{other.name}: {len(rows)} of {len(first.system.cases.test)} test samples", flush=True)
-        parts[other.name] = Part(own, first.config, {NAME: rows}, {NAME: "a model from outside"})
+        parts[other.name] = SystemResults(own, first.config, {NAME: rows}, {NAME: "a model from outside"})
     return _conclude(parts, left_out, folder, samples)
 
 
-def _of_runs(entry: Entry, runs: Sequence[Path]) -> list[Entry]:
+def _of_runs(entry: ComparedSystem, runs: Sequence[Path]) -> list[ComparedSystem]:
     """The entry with the folder of its trained run, as it is where there is none. A further run of the same system,
     trained another way, is an entry of its own, SYSTEM-FOLDER. BadInput for a run of another split."""
-    found: list[Entry] = []
+    found: list[ComparedSystem] = []
     for run in runs:
         file = run / "config.yaml"
         if not file.is_file():
@@ -128,7 +128,7 @@ def _of_runs(entry: Entry, runs: Sequence[Path]) -> list[Entry]:
                     "are split another way, so it cannot be compared here."
                 )
         name = f"{entry.name}-{run.name}" if found else entry.name
-        found.append(Entry(name, replace(_as_trained(entry.config, kept), run_dir=str(run)), "", True))
+        found.append(ComparedSystem(name, replace(_as_trained(entry.config, kept), run_dir=str(run)), "", True))
     if len({one.name for one in found}) < len(found):
         raise BadInput(f"two runs of {entry.name} lie in folders of one name: rename one, as the table goes by them.")
     return found or [entry]
@@ -178,20 +178,20 @@ def _chosen(system: System[Any], wanted: Sequence[str], trained: bool) -> list[V
     return rules if main in rules else [*rules, main]
 
 
-def _part(system: System[Any], config: Config, variants: Sequence[Variant], trained: bool) -> Part:
+def _part(system: System[Any], config: Config, variants: Sequence[Variant], trained: bool) -> SystemResults:
     use_cores(config.threads)
     # without a run named in runs=[...] nothing that lies in a default folder is taken for one
-    found = find(config) if trained or config.eval.checkpoint else Found(Path(config.run_dir) / "untrained", None)
+    found = find(config) if trained or config.eval.checkpoint else RunStages(Path(config.run_dir) / "untrained", None)
     with TemporaryDirectory(prefix="ghar-compare-") as scratch:
         rows = {name: list(made) for name, made in played(system, config, found, variants, Path(scratch))}
     answered = answered_by(system, found, variants)
     if not found.sft:  # nothing was trained in this run folder
         answered = {name: f"{who} (untrained)" if who == "base" else who for name, who in answered.items()}
-    return Part(system, config, {v.name: rows[v.name] for v in variants}, answered)
+    return SystemResults(system, config, {v.name: rows[v.name] for v in variants}, answered)
 
 
 def _conclude(
-    parts: Mapping[str, Part], left_out: Mapping[str, str], folder: Path | None, samples: Splits[Sample] | None
+    parts: Mapping[str, SystemResults], left_out: Mapping[str, str], folder: Path | None, samples: Splits[Sample] | None
 ) -> Row:
     """The table, the differences on the samples that all systems have, and the page."""
     first = next(iter(parts.values()))
@@ -235,7 +235,7 @@ def _conclude(
     return summary
 
 
-def _ceilings(parts: Mapping[str, Part], shared: set[str]) -> dict[str, float] | None:
+def _ceilings(parts: Mapping[str, SystemResults], shared: set[str]) -> dict[str, float] | None:
     """Best possible accuracies on the samples that all systems have, of the first system that knows them."""
     for part in parts.values():
         found = part.system.ceilings([case for case in part.system.cases.test if case.sample_id in shared])
@@ -244,7 +244,7 @@ def _ceilings(parts: Mapping[str, Part], shared: set[str]) -> dict[str, float] |
     return None
 
 
-def _main(parts: Mapping[str, Part]) -> str:
+def _main(parts: Mapping[str, SystemResults]) -> str:
     """What the others are compared with: the first system's trained variant, else its first one."""
     name, part = next(iter(parts.items()))
     main = part.system.main

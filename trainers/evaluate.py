@@ -24,9 +24,9 @@ from ghar.llm.policy import Policy
 from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate, keep_log
-from ghar.rewards.normalise import Running
+from ghar.rewards.normalise import RunningNormaliser
 from ghar.trainers.leakage import audited, by_rarity, keep_groups
-from ghar.trainers.playing import Playing, known, threshold, with_all
+from ghar.trainers.playing import EvaluationRun, known, threshold, with_all
 from ghar.trainers.predictions import samples_of, write_predictions
 from ghar.trainers.report import conclude
 from ghar.trainers.rows import Row, running_of, summarise
@@ -37,10 +37,10 @@ from ghar.trainers.runs.models import use_cores
 from ghar.trainers.runs.resume import as_yaml, hold
 from ghar.trainers.sharding import claim
 from ghar.trainers.train_test_overlap import check_overlap
-from ghar.trainers.weights import LAST, Found, answering, find
+from ghar.trainers.weights import LAST, RunStages, answering, find
 
 
-class NoOne:
+class NoPolicy:
     """Answers variants that ask nothing."""
 
     def answer(self, acts: Sequence[Any], seeds: Sequence[int]) -> list[Any]:
@@ -147,7 +147,7 @@ def lean(folder: RunFolder, name: str) -> list[Row]:
     ]
 
 
-def answered_by(system: System[Any], found: Found, wanted: Sequence[Variant]) -> dict[str, str]:
+def answered_by(system: System[Any], found: RunStages, wanted: Sequence[Variant]) -> dict[str, str]:
     """Which weights answered each variant."""
     return {v.name: found.names(v.who) if system.asks_model(v) else v.who or "no one" for v in wanted}
 
@@ -155,7 +155,7 @@ def answered_by(system: System[Any], found: Found, wanted: Sequence[Variant]) ->
 def played(
     system: System[Any],
     config: Config,
-    found: Found,
+    found: RunStages,
     wanted: Sequence[Variant],
     home: Path,
     judged: dict[str, Any] | None = None,
@@ -172,7 +172,7 @@ def played(
     # the policy after RL is made from the one after SFT, in place
     stages = [*sorted(named - set(LAST)), *(stage for stage in LAST if stage in named)]
     if not stages:
-        yield from _by_rules(Playing(system, config, running, home), wanted)
+        yield from _by_rules(EvaluationRun(system, config, running, home), wanted)
         if judged is not None:
             judged |= _judged(home, None)
         return
@@ -182,7 +182,7 @@ def played(
                 own = system.read_by(answers.reader)
                 if judged is not None and stage == stages[-1]:  # first: once all is played, no one would ask again
                     judged |= _judged(home, None if own.judged is None else partial(own.judged, answers.policy))
-                playing = Playing(own, config, running, home)
+                playing = EvaluationRun(own, config, running, home)
                 yield from _by_rules(playing, [v for v in wanted if not stage_for[v.name] and stage == stages[0]])
                 ranker = None
                 if answers.ranker is not None and system.answer is None:
@@ -203,11 +203,11 @@ def _judged(home: Path, ask: Callable[[], dict[str, Any]] | None) -> dict[str, A
     return json.loads(kept.read_text()) if rank() == 0 and kept.is_file() else {}
 
 
-def _by_rules(playing: Playing, wanted: Sequence[Variant]) -> Iterator[tuple[str, Iterable[Row]]]:
+def _by_rules(playing: EvaluationRun, wanted: Sequence[Variant]) -> Iterator[tuple[str, Iterable[Row]]]:
     made: dict[str, Policy] = {}
     for variant in wanted:
         if variant.who not in made:
-            made[variant.who] = playing.system.fixed[variant.who]() if variant.who else NoOne()
+            made[variant.who] = playing.system.fixed[variant.who]() if variant.who else NoPolicy()
         read = playing.play(variant, made[variant.who], "test")
         extra = {}
         if not variant.who and known(read()):  # fitted, quick to ask
@@ -247,7 +247,7 @@ def summary_of(
     }
 
 
-def _running(system: System[Any], config: Config, found: Found) -> Running | None:
+def _running(system: System[Any], config: Config, found: RunStages) -> RunningNormaliser | None:
     """The normaliser as training left it."""
     running = running_of(system)
     if running is not None and found.step is not None:
@@ -255,7 +255,7 @@ def _running(system: System[Any], config: Config, found: Found) -> Running | Non
     return running
 
 
-def _of(config: Config, found: Found) -> str:
+def _of(config: Config, found: RunStages) -> str:
     """A name for all that an evaluation's episodes depend on."""
     kept = [found.step] if found.step is not None else sorted(p.parent for p in found.home.glob(f"*/{MANIFEST}"))
     weights = [(step / MANIFEST).read_text() for step in kept]

@@ -12,7 +12,7 @@ from ghar.data.tasks.subsets import GROUPS, rarity_groups
 from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs.records import Records
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import Section, render_section
+from ghar.metrics.style import ReportSection, render_section
 
 SHOWN = {"rarity": "diseases", "visits": "visits shown"}  # kinds of groups whose names say little in a report
 THIRDS: dict[str, str] = dict(zip(GROUPS, ("rarest third", "middle third", "commonest third"), strict=True))
@@ -67,7 +67,7 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def section(summary: Mapping[str, Any]) -> list[Section]:
+def section(summary: Mapping[str, Any]) -> list[ReportSection]:
     """The parts of report.html; nothing where a run has none."""
     titles = summary.get("titles") or {}
     found = {name: groups for name, groups in (summary.get("rarity") or {}).items() if groups}
@@ -75,16 +75,16 @@ def section(summary: Mapping[str, Any]) -> list[Section]:
     return [*_exposed(summary.get("audit") or {}), *_rare(rarity)]
 
 
-def _rare(rarity: Mapping[str, Any]) -> list[Section]:
+def _rare(rarity: Mapping[str, Any]) -> list[ReportSection]:
     if not rarity:
         return []
     html = render_section("ghar.metrics", "templates/rarity.html", rarity=rarity, groups=GROUPS)
-    return [Section("Rare and common diseases", html)]
+    return [ReportSection("Rare and common diseases", html)]
 
 
-def _exposed(found: Mapping[str, Any]) -> list[Section]:
+def _exposed(found: Mapping[str, Any]) -> list[ReportSection]:
     if not found:
         return []
     leaks = found["modes"].get(found["used"], {}).get("leak_score", 0) >= LEAKS
     html = render_section("ghar.metrics", "templates/audit.html", used=found["used"], modes=found["modes"], leaks=leaks)
-    return [Section("What was known when", html)]
+    return [ReportSection("What was known when", html)]

@@ -18,7 +18,7 @@ from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.llm.models import model_path
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
-from ghar.trainers.activation_memory import Pass, activations, architecture
+from ghar.trainers.activation_memory import TrainingPass, activations, architecture
 from ghar.trainers.rl.settings import has_critic
 from ghar.trainers.runs.distributed import world
 
@@ -30,7 +30,7 @@ Need = dict[str, float]  # bytes by purpose
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """Of a language model. weights: all of them; linear, ends: of its layers' linear maps, all weights and the sum of
     inputs and outputs; cached: numbers that one token leaves as keys and values; reach: tokens it can read;
     architecture: its configuration in transformers, as JSON."""
@@ -69,7 +69,7 @@ def check_machine(config: Config) -> None:
         check_memory(config, shape, world(), free, device)
 
 
-def shape_of(config: Config) -> Shape | None:
+def shape_of(config: Config) -> ModelShape | None:
     """Of the model a run trains, without its weights; None when it cannot be told."""
     from transformers import AutoConfig, Qwen2Config
 
@@ -87,7 +87,7 @@ def shape_of(config: Config) -> Shape | None:
         return None
 
 
-def shaped(found: Any) -> Shape:
+def shaped(found: Any) -> ModelShape:
     """The shape that a configuration of transformers describes."""
     text = json.dumps({"model_type": found.model_type, **found.to_dict()}, default=str, sort_keys=True)
     with torch.device("meta"):
@@ -95,7 +95,7 @@ def shaped(found: Any) -> Shape:
     head = empty.get_output_embeddings()
     linear = [m for m in empty.modules() if isinstance(m, torch.nn.Linear) and m is not head]
     size = getattr(found, "head_dim", None) or found.hidden_size // found.num_attention_heads
-    return Shape(
+    return ModelShape(
         weights=sum(p.numel() for p in empty.parameters()),
         linear=sum(m.weight.numel() for m in linear),
         ends=sum(m.in_features + m.out_features for m in linear),
@@ -106,7 +106,7 @@ def shaped(found: Any) -> Shape:
     )
 
 
-def estimate(config: Config, shape: Shape, processes: int) -> dict[str, Need]:
+def estimate(config: Config, shape: ModelShape, processes: int) -> dict[str, Need]:
     """Bytes one process needs on its device, by purpose, in each phase: sft, rl."""
     phases = {"sft": _sft(config, shape, processes)}
     if config.trainer.rl.updates:
@@ -114,19 +114,19 @@ def estimate(config: Config, shape: Shape, processes: int) -> dict[str, Need]:
     return phases
 
 
-def longest(config: Config, shape: Shape) -> int:
+def longest(config: Config, shape: ModelShape) -> int:
     """Tokens of the longest prompts and replies to be expected: what the model may read, and a few times the record."""
     return min(config.model.max_length, shape.reach, OTHERS * config.env.history_tokens + INSTRUCTIONS)
 
 
-def _sft(config: Config, shape: Shape, processes: int) -> Need:
+def _sft(config: Config, shape: ModelShape, processes: int) -> Need:
     warmup = config.trainer.warmup
     rows = gcd(max(1, warmup.batch // processes), warmup.micro_batch)
     busy = activations(_pass("sft", config, shape, rows, rows * longest(config, shape)))
     return _training(config, shape, processes, busy, adapters=1, copies=1)
 
 
-def _rl(config: Config, shape: Shape, processes: int) -> Need:
+def _rl(config: Config, shape: ModelShape, processes: int) -> Need:
     """Besides training there are rollouts without gradients: adapters folded into a copy, all weights of ZeRO-3."""
     model, rl, engine = config.model, config.trainer.rl, config.engine
     lora, item = model.finetune == "lora", _item(config)
@@ -148,15 +148,17 @@ def _rl(config: Config, shape: Shape, processes: int) -> Need:
     return need
 
 
-def _pass(kind: Literal["sft", "rl", "rollout"], config: Config, shape: Shape, rows: int, tokens: int) -> Pass:
+def _pass(
+    kind: Literal["sft", "rl", "rollout"], config: Config, shape: ModelShape, rows: int, tokens: int
+) -> TrainingPass:
     model, shared = config.model, config.deepspeed
-    return Pass(
+    return TrainingPass(
         kind, shape.architecture, shape.layers, model.dtype, model.finetune, model.lora_rank, model.critic,
         shared.checkpointing, shared.stage is not None and model.dtype == "bfloat16", rows, tokens, tokens // REPLY,
     )  # fmt: skip
 
 
-def _training(config: Config, shape: Shape, processes: int, busy: float, adapters: int, copies: int) -> Need:
+def _training(config: Config, shape: ModelShape, processes: int, busy: float, adapters: int, copies: int) -> Need:
     """Bytes of a training pass. busy: of its activations; adapters, copies: how many there are of either."""
     model, stage, item = config.model, config.deepspeed.stage, _item(config)
     lora = model.finetune == "lora"
@@ -179,12 +181,12 @@ def _item(config: Config) -> int:
     return 4 if config.model.dtype == "float32" else 2
 
 
-def worst(config: Config, shape: Shape, processes: int) -> tuple[str, Need]:
+def worst(config: Config, shape: ModelShape, processes: int) -> tuple[str, Need]:
     """The phase that needs most, and what it needs."""
     return max(estimate(config, shape, processes).items(), key=lambda phase: sum(phase[1].values()))
 
 
-def check_memory(config: Config, shape: Shape, processes: int, free: int, device: str) -> None:
+def check_memory(config: Config, shape: ModelShape, processes: int, free: int, device: str) -> None:
     """BadInput, with what would fit, when the estimate is above `free` bytes for this process."""
     phase, need = worst(config, shape, processes)
     if sum(need.values()) <= free:
@@ -197,7 +199,7 @@ def check_memory(config: Config, shape: Shape, processes: int, free: int, device
     )
 
 
-def _advice(config: Config, shape: Shape, processes: int, free: int) -> str:
+def _advice(config: Config, shape: ModelShape, processes: int, free: int) -> str:
     """The first settings that fit, saving more and more."""
     for change, cheaper in _savings(config, processes):
         need = sum(worst(cheaper, shape, processes)[1].values())

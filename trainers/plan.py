@@ -25,7 +25,7 @@ from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.llm.vllm_build import GIB, free_memory
 from ghar.trainers.activation_memory import architecture
-from ghar.trainers.memory import Shape, estimate, shape_of
+from ghar.trainers.memory import ModelShape, estimate, shape_of
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.runs.distributed import world
@@ -37,7 +37,7 @@ LIBRARIES = 3 * GIB  # of host memory, besides weights and data
 
 
 @dataclass(frozen=True)
-class Counted:
+class EpisodeCounts:
     """Of an episode, on average: calls of the model, tokens of their prompts and replies, and seconds besides."""
 
     calls: float
@@ -61,7 +61,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Phase:
+class PlanPhase:
     """name; calls of the engine; tokens read, sampled and trained on, of all processes; seconds; bytes a process holds
     on its device at most."""
 
@@ -78,7 +78,7 @@ class Phase:
 class Plan:
     """The phases of a run, and what it needs besides: bytes on the host, and on the disk of run_dir."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[PlanPhase, ...]
     host: float
     disk: float
     device: str
@@ -124,13 +124,13 @@ def make_plan(config: Config) -> Plan:
 
 
 def phases_of(
-    system: System[Any], config: Config, counted: Counted, speed: Speed, memory: dict[str, float], processes: int
-) -> list[Phase]:
+    system: System[Any], config: Config, counted: EpisodeCounts, speed: Speed, memory: dict[str, float], processes: int
+) -> list[PlanPhase]:
     """One after the other, as trainers/recipe.py walks through them."""
     base, warmup, rl = config.trainer.base, config.trainer.warmup, config.trainer.rl
     cases, call = system.cases, counted.tokens / max(counted.calls, 1)
     weights = min(memory.values())
-    found: list[Phase] = []
+    found: list[PlanPhase] = []
 
     def add(name: str, episodes: float, trained: float, held: float, passes: float = 0.0, rules: float = 0.0) -> None:
         """episodes: played by the model; trained: tokens; passes: forward passes over tokens besides; rules: episodes
@@ -138,7 +138,7 @@ def phases_of(
         calls, read, sampled = (episodes * n for n in (counted.calls, counted.prompt, counted.reply))
         seconds = (read + passes) / speed.read + sampled / speed.sample + trained / speed.train
         seconds += (episodes + rules) * counted.seconds
-        found.append(Phase(name, calls, read + passes, sampled, trained, seconds / processes, held))
+        found.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds / processes, held))
 
     if config.model.kind == "demo" and system.practice is not None:
         add("base", 0, base.steps * base.batch * call, memory["sft"])
@@ -187,7 +187,7 @@ class _Sketch:
         return [Completion(act.choices[0] if act.choices else "so " * (act.max_tokens // 2)) for act in acts]
 
 
-def probe(system: System[Any], config: Config) -> Counted:
+def probe(system: System[Any], config: Config) -> EpisodeCounts:
     """Play a few training cases by the system's rule, or a sketch of one, and count."""
     cases = system.cases.train
     chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(PROBED, len(cases))).astype(int)]
@@ -201,7 +201,7 @@ def probe(system: System[Any], config: Config) -> Counted:
     count = _counter(config)
     prompts = [count(record.effect.prompt) for record in _acts(episodes)]
     replies = [_reply(record, count) for record in _acts(episodes)]
-    return Counted(len(prompts) / len(chosen), sum(prompts) / len(chosen), sum(replies) / len(chosen), seconds)
+    return EpisodeCounts(len(prompts) / len(chosen), sum(prompts) / len(chosen), sum(replies) / len(chosen), seconds)
 
 
 def _acts(episodes: Sequence[Episode]) -> list[Any]:
@@ -227,7 +227,7 @@ def _counter(config: Config) -> Callable[[str], float]:
     return lambda text: TOKENS_A_WORD * words(text)
 
 
-def measure(config: Config, shape: Shape, counted: Counted) -> Speed:
+def measure(config: Config, shape: ModelShape, counted: EpisodeCounts) -> Speed:
     """Seconds of two and of three layers at true width, and from them of all layers."""
     length = int(max(16, min(TIMED, counted.tokens / max(counted.calls, 1))))
     rows = max(1, TIMED // length)
@@ -239,7 +239,7 @@ def measure(config: Config, shape: Shape, counted: Counted) -> Speed:
 
 
 def _seconds(
-    config: Config, shape: Shape, layers: int, rows: int, length: int, reply: int, batch: int
+    config: Config, shape: ModelShape, layers: int, rows: int, length: int, reply: int, batch: int
 ) -> tuple[float, float, float]:
     """Of a training pass and a reading one over rows of `length` tokens, and of one token for each row of a batch."""
     model, device = config.model, torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -299,7 +299,7 @@ def _item(config: Config) -> int:
     return 4 if config.model.dtype == "float32" else 2
 
 
-def _disk(system: System[Any], config: Config, shape: Shape, counted: Counted) -> float:
+def _disk(system: System[Any], config: Config, shape: ModelShape, counted: EpisodeCounts) -> float:
     """Base and warmed-up model, checkpoints on the way, episodes."""
     lora, item = config.model.finetune == "lora", _item(config)
     trained = config.model.lora_rank * shape.ends if lora else shape.weights

@@ -14,20 +14,20 @@ from ghar.envs.system import System, Variant
 from ghar.llm.policy import Policy
 from ghar.metrics.calibration import temperature
 from ghar.metrics.clinical import best_threshold
-from ghar.rewards.normalise import Running
+from ghar.rewards.normalise import RunningNormaliser
 from ghar.trainers.rows import Ranker, Row, reward_of, rows_of
 from ghar.trainers.sharding import parted, play_parts, rows_in
 
-TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "Playing"}
+TITLES = {"test": "Evaluating", "valid": "Calibrating", "train": "EvaluationRun"}
 
 
 @dataclass(frozen=True)
-class Playing:
+class EvaluationRun:
     """An evaluation under way. running: the normaliser of rewards; home: the folder for its parts."""
 
     system: System[Any]
     config: Config
-    running: Running | None
+    running: RunningNormaliser | None
     home: Path
 
     def play(
@@ -80,7 +80,7 @@ def score(
     variant: Variant,
     policy: Policy,
     split: str,
-    running: Running | None = None,
+    running: RunningNormaliser | None = None,
     ranker: Ranker | None = None,
     most: int | None = None,
 ) -> list[Row]:
@@ -98,7 +98,7 @@ def _score(
     policy: Policy,
     split: str,
     cases: Sequence[Any],
-    running: Running | None,
+    running: RunningNormaliser | None,
     ranker: Ranker | None,
 ) -> list[Row]:
     """The rows of some cases of a split, played by a variant that is prepared."""

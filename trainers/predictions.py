@@ -37,7 +37,7 @@ NAME = "predictions"  # the one variant of a model from outside
 
 
 @dataclass(frozen=True)
-class Outside:
+class ExternalModel:
     """Another model: its name in the tables, and the file of its predictions."""
 
     name: str
@@ -109,7 +109,7 @@ def read_predictions(path: Path) -> pl.DataFrame:
 
 
 def outside_rows(
-    outside: Outside, system: System[Any], samples: Splits[Sample] | None
+    outside: ExternalModel, system: System[Any], samples: Splits[Sample] | None
 ) -> tuple[System[Any], list[Row]]:
     """The predictions of another model as rows of the test samples, and a system by its name that they are of.
 

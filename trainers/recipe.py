@@ -45,11 +45,11 @@ from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
 from ghar.trainers.runs.resume import hold, open_run
 from ghar.trainers.sft.distill import learn
-from ghar.trainers.sft.examples import Lessons, read_lessons, write_lessons
+from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_lessons
 from ghar.trainers.sft.pairs import pairs_of
 from ghar.trainers.sft.run import metrics_row
 from ghar.trainers.teacher import taught
-from ghar.trainers.weights import Found, identity, load_base, make_actor
+from ghar.trainers.weights import RunStages, identity, load_base, make_actor
 
 PHASES = {
     "base": "base model", "teacher": "lessons", "sft": "SFT", "rl": "RL", "evaluation": "evaluation",
@@ -65,7 +65,7 @@ TRAINED = {
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """A training under way. table: the system as the evaluation will play it.
 
     seconds: by phase, of this start; what an earlier one has done is not counted. pace: by phase, the first step of
@@ -151,7 +151,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
         for name in config.eval.variants or ():
             table.variant(name)  # before hours of training, not after
     logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
-    run = Run(records, system, table, folder, logger, resumed, seconds)
+    run = TrainingRun(records, system, table, folder, logger, resumed, seconds)
     on_main(lambda: print(banner(config, system)))
     if on_main(lambda: not (run.checkpoints / SFT).is_dir()):
         _warm_up(run)
@@ -200,7 +200,7 @@ def banner(config: Config, system: System[Any]) -> str:
     return line
 
 
-def _warm_up(run: Run) -> None:
+def _warm_up(run: TrainingRun) -> None:
     """Base model, lessons and SFT, into checkpoints/sft. What an earlier start has finished is not done again."""
     config, kept = run.config, run.checkpoints / LESSONS
     with run.timed("base"):
@@ -215,7 +215,7 @@ def _warm_up(run: Run) -> None:
         on_main(lambda: save_model(result.model, tokenizer, run.checkpoints / SFT, run.system.credentialed))
 
 
-def _further_stages(run: Run) -> None:
+def _further_stages(run: TrainingRun) -> None:
     """The base model after SFT on other pairs (`System.stages`), each into a folder of its own, where the evaluation
     will ask for it."""
     names = run.config.eval.variants or run.table.listed
@@ -226,18 +226,18 @@ def _further_stages(run: Run) -> None:
                 _further_stage(run, name)
 
 
-def _further_stage(run: Run, name: str) -> None:
+def _further_stage(run: TrainingRun, name: str) -> None:
     config = replace(run.config, eval=replace(run.config.eval, checkpoint=None))  # the run's own base
-    model, tokenizer = load_base(config, run.system, Found(run.checkpoints, None))
+    model, tokenizer = load_base(config, run.system, RunStages(run.checkpoints, None))
     pairs = run.system.stages[name](reader_of(tokenizer, model))
     train, valid = pairs_of(tokenizer, pairs.train), pairs_of(tokenizer, pairs.valid)
     steps = run.checkpoints / f"{name}-steps"
-    learned = learn(config, model, tokenizer, Lessons(train, valid, {}, {}), steps, pairs.epochs)
+    learned = learn(config, model, tokenizer, TrainingExamples(train, valid, {}, {}), steps, pairs.epochs)
     on_main(lambda: save_model(learned.model, tokenizer, run.checkpoints / name, run.system.credentialed))
     on_main(lambda: shutil.rmtree(steps, ignore_errors=True))
 
 
-def _teach(run: Run, model: Any, tokenizer: Any, kept: Path) -> None:
+def _teach(run: TrainingRun, model: Any, tokenizer: Any, kept: Path) -> None:
     """The lessons, into the file `kept` unless an earlier start has written it; every process asks the teacher its
     share."""
     if on_main(lambda: not kept.is_file()):
@@ -250,15 +250,15 @@ def _teach(run: Run, model: Any, tokenizer: Any, kept: Path) -> None:
     on_main(lambda: print("Lessons: " + ", ".join(f"{name} {number}" for name, number in about.items())))
 
 
-def _own_lessons(system: System[Any], tokenizer: Any) -> Lessons:
+def _own_lessons(system: System[Any], tokenizer: Any) -> TrainingExamples:
     """What the system has written down itself."""
     assert system.pairs is not None  # _teach asks
     found = system.pairs(reader_of(tokenizer, None))
     train, valid = pairs_of(tokenizer, found.train), pairs_of(tokenizer, found.valid)
-    return Lessons(train, valid, {}, {"pairs": len(train), **found.about})
+    return TrainingExamples(train, valid, {}, {"pairs": len(train), **found.about})
 
 
-def _reinforce(run: Run, make_workers: MakeWorkers) -> None:
+def _reinforce(run: TrainingRun, make_workers: MakeWorkers) -> None:
     """MAPPO from the policy after the warm-up, which every start reads from the same bytes."""
     config = run.config
     model, tokenizer = load_sft(config, run.checkpoints)
@@ -272,14 +272,14 @@ def _reinforce(run: Run, make_workers: MakeWorkers) -> None:
         reinforce(system, config, actor, fits, references, run.log, run.folder, workers)
 
 
-def _finish(run: Run) -> None:
+def _finish(run: TrainingRun) -> None:
     """Evaluation, by all processes, and report."""
     with run.timed("evaluation"):
         summary = evaluate_system(run.table, run.config, run.folder, resume=True)
     on_main(lambda: _conclude(run, summary))
 
 
-def _conclude(run: Run, summary: dict[str, Any]) -> None:
+def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
     for name in summary["policies"] if run.config.logger.wandb != "disabled" else ():
         run.logger.log_episodes(name, run.folder.episodes(name))
     run.logger.conclude(summary["policies"])

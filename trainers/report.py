@@ -11,7 +11,7 @@ from ghar.envs.system import room
 from ghar.errors import BadInput
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import Look, Section
+from ghar.metrics.style import ReportSection, ReportStyle
 from ghar.metrics.upper_bounds import in_words
 from ghar.trainers.leakage import in_words as in_sentences
 from ghar.trainers.leakage import section
@@ -40,11 +40,11 @@ def report(path: Path) -> Path:
     titles = summary.get("titles") or {}
     learns = any(row["phase"] == "rl" for row in folder.metrics())
     parts = (*sections(folder, summary), *section(summary))
-    look = Look(titles, summary.get("main"), learns, parts, before=summary.get("before"))
+    look = ReportStyle(titles, summary.get("main"), learns, parts, before=summary.get("before"))
     return write_report(path, look)
 
 
-def sections(folder: RunFolder, summary: Mapping[str, Any]) -> Sequence[Section]:
+def sections(folder: RunFolder, summary: Mapping[str, Any]) -> Sequence[ReportSection]:
     """What the system's room adds to a page; nothing where it has no report.py."""
     name = summary.get("system")
     if name is None:

@@ -10,7 +10,7 @@ from ghar.envs.system import System, Variant
 from ghar.episode import Act, Episode, Evidence, Reply, Retrieve
 from ghar.metrics.policy import policy_summary
 from ghar.rewards.compose import EpisodeReward
-from ghar.rewards.normalise import Running
+from ghar.rewards.normalise import RunningNormaliser
 
 Row = dict[str, Any]
 Ranker = Callable[[Sequence[Episode]], Sequence[Sequence[float] | None]]
@@ -127,12 +127,12 @@ def _turn_row(act: Act, reply: Reply, format_ok: bool) -> Row:
     }
 
 
-def running_of(system: System[Any]) -> Running | None:
+def running_of(system: System[Any]) -> RunningNormaliser | None:
     """The normaliser that the system's reward asks for."""
-    return Running() if system.shaping is not None and system.shaping.running else None
+    return RunningNormaliser() if system.shaping is not None and system.shaping.running else None
 
 
-def reward_of(system: System[Any], episode: Any, case: Any, running: Running | None) -> Any:
+def reward_of(system: System[Any], episode: Any, case: Any, running: RunningNormaliser | None) -> Any:
     """The reward of an episode outside training: without references, costs as `running` has them."""
     if system.shaping is None or running is None:
         return system.reward(episode, case)

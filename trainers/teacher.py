@@ -20,8 +20,8 @@ from ghar.llm.policy import EnginePolicy, Policy
 from ghar.llm.tokens import Tokenizer
 from ghar.rewards.compose import Reference
 from ghar.trainers.runs.distributed import on_main
-from ghar.trainers.sft.examples import Lessons, write_lessons
-from ghar.trainers.sft.pairs import Pair, tokenised
+from ghar.trainers.sft.examples import TrainingExamples, write_lessons
+from ghar.trainers.sft.pairs import Example, tokenised
 from ghar.trainers.sft.warmup import chosen, sample_references
 from ghar.trainers.sharding import claim, parted, play_parts, rows_in
 
@@ -79,10 +79,10 @@ def _write(kept: Path, config: Config, asked: int, rows: Iterator[dict[str, Any]
             f"trainer.warmup.teacher={config.trainer.warmup.teacher} answered none of {asked} samples correctly: "
             "raise trainer.warmup.attempts or samples, or choose another teacher."
         )
-    pairs = [Pair(prompt, reply) for row in lessons for prompt, reply in row["pairs"]]
+    pairs = [Example(prompt, reply) for row in lessons for prompt, reply in row["pairs"]]
     references = {row["sample_id"]: Reference(**row["reference"]) for row in accepted if row["reference"] is not None}
     about = {"samples answered rightly by the teacher": f"{len(accepted) / asked:.1%}"}
-    write_lessons(kept, Lessons(pairs, (), references, about))
+    write_lessons(kept, TrainingExamples(pairs, (), references, about))
 
 
 @contextmanager

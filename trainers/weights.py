@@ -27,7 +27,7 @@ LAST = (SFT, "trained")  # stages that share one model in memory
 
 
 @dataclass(frozen=True)
-class Answering:
+class AnsweringModel:
     """A language model that answers. reader: how it reads; ranker: its label probabilities, None where it has none."""
 
     policy: EnginePolicy
@@ -36,7 +36,7 @@ class Answering:
 
 
 @dataclass(frozen=True)
-class Found:
+class RunStages:
     """The stages that a run folder, or eval.checkpoint, holds. step: a checkpoint of RL; home: the folder it is in."""
 
     home: Path
@@ -53,22 +53,22 @@ class Found:
         return who if (self.home / who / "config.json").is_file() else "base"
 
 
-def find(config: Config) -> Found:
+def find(config: Config) -> RunStages:
     """What there is to evaluate: eval.checkpoint, else the best of run_dir."""
     checkpoints = Path(config.run_dir) / "checkpoints"
     if config.eval.checkpoint is None:
-        return Found(checkpoints, checkpoint.find(checkpoints, "best"))
+        return RunStages(checkpoints, checkpoint.find(checkpoints, "best"))
     step = Path(config.eval.checkpoint)
     if (step / "model.json").is_file() and (step.parent / SFT).is_dir():
-        return Found(step.parent, step)
+        return RunStages(step.parent, step)
     if (step / "config.json").is_file():
-        return Found(checkpoints, None)  # a saved model, which stands in the base's place
+        return RunStages(checkpoints, None)  # a saved model, which stands in the base's place
     raise BadInput(
         f"eval.checkpoint={step} is no checkpoint: name a folder such as RUN/checkpoints/step-10, or of a saved model."
     )
 
 
-def load_base(config: Config, system: System[Any], found: Found) -> tuple[Any, Any]:
+def load_base(config: Config, system: System[Any], found: RunStages) -> tuple[Any, Any]:
     """Model and tokenizer before any training: a saved one, the run's own base, or one that has learned nothing."""
     if config.eval.checkpoint and found.step is None:
         return load_saved(Path(config.eval.checkpoint), config.model.dtype)
@@ -81,15 +81,17 @@ def load_base(config: Config, system: System[Any], found: Found) -> tuple[Any, A
 
 
 @contextmanager
-def answering(config: Config, system: System[Any], found: Found, stages: set[str]) -> Iterator[Callable[[str], Any]]:
-    """For the duration, a function from a stage among `stages` to a context manager of `Answering`.
+def answering(
+    config: Config, system: System[Any], found: RunStages, stages: set[str]
+) -> Iterator[Callable[[str], Any]]:
+    """For the duration, a function from a stage among `stages` to a context manager of `AnsweringModel`.
 
     "sft" and "trained" share one engine; others have their own, built when asked for. A server answers for all.
     """
     if config.engine.kind == "api":
         address = str(config.model.path)
         with asking(config, address, system.credentialed) as engine:
-            yield lambda stage: _given(Answering(EnginePolicy(engine, temperature=0), WORDS, None))
+            yield lambda stage: _given(AnsweringModel(EnginePolicy(engine, temperature=0), WORDS, None))
         return
     shared = _Shared(config, system.agents, found) if stages & set(LAST) else None
     try:
@@ -100,12 +102,12 @@ def answering(config: Config, system: System[Any], found: Found, stages: set[str
 
 
 @contextmanager
-def _given(answers: Answering) -> Iterator[Answering]:
+def _given(answers: AnsweringModel) -> Iterator[AnsweringModel]:
     yield answers
 
 
 @contextmanager
-def _saved(config: Config, system: System[Any], found: Found, stage: str) -> Iterator[Answering]:
+def _saved(config: Config, system: System[Any], found: RunStages, stage: str) -> Iterator[AnsweringModel]:
     if stage == "base":
         model, tokenizer = load_base(config, system, found)
     else:
@@ -121,14 +123,14 @@ def _saved(config: Config, system: System[Any], found: Found, stage: str) -> Ite
 class _Shared:
     """An engine for a run's policy after the warm-up and after RL."""
 
-    def __init__(self, config: Config, agents: tuple[str, ...], found: Found) -> None:
+    def __init__(self, config: Config, agents: tuple[str, ...], found: RunStages) -> None:
         self.config, self.agents, self.found = config, agents, found
         self.model, self.tokenizer = load_sft(config, found.home)
         self.engine: Any = make_engine(config, self.model, self.tokenizer)
         self.actor: Any = None
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[Answering]:
+    def stage(self, name: str) -> Iterator[AnsweringModel]:
         policy, version = self.model, 0
         if name == "trained":
             policy, version = self._trained(), 1
@@ -146,10 +148,10 @@ class _Shared:
         return self.actor
 
 
-def _answers(engine: Any, tokenizer: Any, model: Any) -> Answering:
+def _answers(engine: Any, tokenizer: Any, model: Any) -> AnsweringModel:
     scored = hasattr(engine, "score")
     ranker = partial(label_probabilities, engine, tokenizer) if scored else None
-    return Answering(EnginePolicy(engine, temperature=0), reader_of(tokenizer, model, engine), ranker)
+    return AnsweringModel(EnginePolicy(engine, temperature=0), reader_of(tokenizer, model, engine), ranker)
 
 
 def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCritic:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ghar.envs.baselines.features import Known
-from ghar.envs.baselines.gru import DROPOUT, OverVisits, Visits, VisitVectors, fit_network
+from ghar.envs.baselines.features import TrainingData
+from ghar.envs.baselines.gru import DROPOUT, VisitModel, Visits, VisitVectors, fit_network
 
 HEADS, LAYERS, PLACES = 4, 1, 64  # of the Transformer; places: visits told apart by how many follow them
 
@@ -59,11 +59,11 @@ class Transformer(nn.Module):
         return self.label(states[:, 0])
 
 
-def fit_retain(known: Known) -> OverVisits:
+def fit_retain(known: TrainingData) -> VisitModel:
     """RETAIN."""
     return fit_network(known, Retain)
 
 
-def fit_transformer(known: Known) -> OverVisits:
+def fit_transformer(known: TrainingData) -> VisitModel:
     """The Transformer, of the next width that its heads divide."""
     return fit_network(known, lambda codes, hidden, classes: Transformer(codes, -(-hidden // HEADS) * HEADS, classes))

@@ -19,7 +19,7 @@ SCOPES: tuple[Scope, ...] = ("newest", "all")
 DAY = 86_400.0  # seconds
 
 
-class Model(Protocol):
+class BaselineModel(Protocol):
     """A fitted baseline. about: what validation chose."""
 
     @property
@@ -31,7 +31,7 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class TrainingData:
     """All that a baseline may learn from: it is fitted to `train`, and `valid` chooses between fits.
 
     notes: the summaries of earlier stays, read when a baseline wants them; None where there are none."""
@@ -48,7 +48,7 @@ class Known:
         """i64[train]"""
         return labels_of(self.train)
 
-    def likelihood(self, model: Model) -> float:
+    def likelihood(self, model: BaselineModel) -> float:
         """Mean log probability of the validation labels."""
         return likelihood(model(self.valid), labels_of(self.valid))
 

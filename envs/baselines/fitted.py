@@ -9,7 +9,7 @@ import numpy as np
 
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
-from ghar.envs.baselines.features import Known, Model
+from ghar.envs.baselines.features import BaselineModel, TrainingData
 from ghar.envs.baselines.severities import fit_severities
 from ghar.envs.baselines.tables import (
     fit_boosting,
@@ -22,25 +22,25 @@ from ghar.envs.baselines.tables import (
 from ghar.episode import Prediction
 
 
-def _gru(known: Known) -> Model:
+def _gru(known: TrainingData) -> BaselineModel:
     from ghar.envs.baselines.gru import fit_gru  # loads torch
 
     return fit_gru(known)
 
 
-def _retain(known: Known) -> Model:
+def _retain(known: TrainingData) -> BaselineModel:
     from ghar.envs.baselines.attention import fit_retain  # loads torch
 
     return fit_retain(known)
 
 
-def _transformer(known: Known) -> Model:
+def _transformer(known: TrainingData) -> BaselineModel:
     from ghar.envs.baselines.attention import fit_transformer  # loads torch
 
     return fit_transformer(known)
 
 
-FITS: Mapping[str, Callable[[Known], Model]] = {
+FITS: Mapping[str, Callable[[TrainingData], BaselineModel]] = {
     "usual": fit_usual,
     "severities": fit_severities,
     "counts_lr": fit_regression,
@@ -48,23 +48,28 @@ FITS: Mapping[str, Callable[[Known], Model]] = {
     "memory": fit_memory,
     "gru": _gru,
 }
-NOTED: Mapping[str, Callable[[Known], Model]] = {
+NOTED: Mapping[str, Callable[[TrainingData], BaselineModel]] = {
     "counts_lr_notes": fit_regression_notes,
     "boosting_notes": fit_boosting_notes,
 }
-EVERY: Mapping[str, Callable[[Known], Model]] = {**FITS, **NOTED, "retain": _retain, "transformer": _transformer}
+EVERY: Mapping[str, Callable[[TrainingData], BaselineModel]] = {
+    **FITS,
+    **NOTED,
+    "retain": _retain,
+    "transformer": _transformer,
+}
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedBaseline:
     """Fits to `known`, and answers each of `splits` as a whole. Only samples of `known` teach, whatever is asked."""
 
-    known: Known
+    known: TrainingData
     splits: Splits[Sample]
-    _models: dict[str, Model] = field(default_factory=dict, repr=False)
+    _models: dict[str, BaselineModel] = field(default_factory=dict, repr=False)
     _told: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
 
-    def model(self, name: str) -> Model:
+    def model(self, name: str) -> BaselineModel:
         """The fitted baseline. Where training samples have one label only, all are the usual one."""
         if name not in self._models:
             alone = len(set(self.known.labels.tolist())) == 1

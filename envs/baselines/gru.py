@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from ghar.data.cohort import Sample
-from ghar.envs.baselines.features import Known, codes_of, labels_of, vocabulary
+from ghar.envs.baselines.features import TrainingData, codes_of, labels_of, vocabulary
 
 BATCH, RATE, DECAY, DROPOUT = 64, 3e-3, 1e-2, 0.3
 TOGETHER = 512  # samples that are asked about at once
@@ -64,7 +64,7 @@ class Network(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class OverVisits:
+class VisitModel:
     """A fitted network. visits: so many of the newest ones are read."""
 
     network: nn.Module
@@ -85,12 +85,12 @@ def numbered(samples: Sequence[Sample], place: Mapping[str, int], visits: int) -
     ]
 
 
-def fit_gru(known: Known) -> OverVisits:
+def fit_gru(known: TrainingData) -> VisitModel:
     """The GRU."""
     return fit_network(known, Network)
 
 
-def fit_network(known: Known, make: Callable[[int, int, int], nn.Module]) -> OverVisits:
+def fit_network(known: TrainingData, make: Callable[[int, int, int], nn.Module]) -> VisitModel:
     """The epoch with the lowest validation loss. The same bits for the same seed on the same machine.
 
     make: an untrained network, given how many codes, the width, and how many classes.
@@ -109,7 +109,7 @@ def fit_network(known: Known, make: Callable[[int, int, int], nn.Module]) -> Ove
             elif epoch - at >= own.patience:
                 break
     network.load_state_dict(best)
-    return OverVisits(network, place, own.visits, {"epochs": at})
+    return VisitModel(network, place, own.visits, {"epochs": at})
 
 
 def _epochs(network: nn.Module, inputs: Sequence[Visits], labels: torch.Tensor, epochs: int) -> Iterator[None]:

@@ -43,7 +43,7 @@ class EarlierNotes:
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
+class NoteFeatures:
     """TF-IDF of the most frequent words of the training samples' summaries."""
 
     told: EarlierNotes
@@ -61,11 +61,11 @@ class Words:
         return {"words": 0 if self.fitted is None else len(self.fitted.vocabulary_)}
 
 
-def fit_words(told: EarlierNotes, train: Sequence[Sample], most: int) -> Words:
+def fit_words(told: EarlierNotes, train: Sequence[Sample], most: int) -> NoteFeatures:
     """`most`: so many columns."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(sublinear_tf=True, min_df=FEWEST, max_features=most, dtype=np.float64)
     texts, words_of = [told(sample) for sample in train], vectors.build_analyzer()
     seen = Counter(word for text in texts for word in set(words_of(text)))
-    return Words(told, vectors.fit(texts) if any(n >= FEWEST for n in seen.values()) else None)
+    return NoteFeatures(told, vectors.fit(texts) if any(n >= FEWEST for n in seen.values()) else None)

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array, hstack
 
 from ghar.data.cohort import Sample
-from ghar.envs.baselines.features import SCOPES, Known, Scope, codes_of, shown, vocabulary
+from ghar.envs.baselines.features import SCOPES, Scope, TrainingData, codes_of, shown, vocabulary
 
 STARTS = (None, 0.0, 0.1, 0.25)  # quantile of the labels of a code's samples; None: every severity is 0
 OWN = (1, 3, 10)  # training visits that show a code which has a severity of its own
@@ -30,7 +30,7 @@ RIGHT, WEIGHT = 0.9, 5.0  # before anything is seen: how often a label is its gr
 
 
 @dataclass(frozen=True, eq=False)
-class Severities:
+class SeverityTable:
     """table: i64[codes]. law: f64[grades, classes], label probabilities of each grade."""
 
     table: np.ndarray
@@ -43,7 +43,7 @@ class Severities:
         return self.law[grades_of(with_others(samples, self.place, self.scope), self.table)]
 
 
-def fit_severities(known: Known) -> Severities:
+def fit_severities(known: TrainingData) -> SeverityTable:
     """The best of all starts and scopes on the validation samples; the first of equals."""
     best, reached = None, -np.inf
     places = [vocabulary(known.train, least=least) for least in OWN]
@@ -53,7 +53,7 @@ def fit_severities(known: Known) -> Severities:
             table = first_table(codes, known.labels, start)
             table, law = climb(codes, known.labels, table, known.classes, known.settings.sweeps)
             about = {"visits": scope, "start": "zero" if start is None else f"quantile {start}", "own from": least}
-            model = Severities(table, law, place, scope, about)
+            model = SeverityTable(table, law, place, scope, about)
             found = known.likelihood(model)
             if found > reached:
                 best, reached = model, found

@@ -10,8 +10,8 @@ from typing import Any
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.visits import visit_lists
-from ghar.envs.baselines.features import Known
-from ghar.envs.baselines.fitted import EVERY, FITS, Fitted
+from ghar.envs.baselines.features import TrainingData
+from ghar.envs.baselines.fitted import EVERY, FITS, FittedBaseline
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
 from ghar.envs.records import Records
@@ -32,7 +32,7 @@ MAIN = "counts_lr"
 
 
 @dataclass(frozen=True)
-class Case:
+class BaselineCase:
     """A sample with its record as text, which only reports show."""
 
     sample: Sample
@@ -63,12 +63,14 @@ class NoCorpus:
         raise RuntimeError("system baselines looks nothing up")
 
 
-def build(records: Records, settings: Settings) -> System[Case]:
+def build(records: Records, settings: Settings) -> System[BaselineCase]:
     """All baselines on the task of `records`; none is fitted before it is played."""
     config, splits = records.config, records.splits
     notes = partial(_notes, records, settings)
-    fitted = Fitted(Known(splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes), splits)
-    made: System[Case] = System(
+    fitted = FittedBaseline(
+        TrainingData(splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes), splits
+    )
+    made: System[BaselineCase] = System(
         name="baselines",
         task=records.task,
         agents=(),
@@ -96,10 +98,10 @@ def _notes(records: Records, settings: Settings) -> EarlierNotes | None:
     return None if notes is None else EarlierNotes(notes)
 
 
-def _cases(records: Records) -> Splits[Case]:
+def _cases(records: Records) -> Splits[BaselineCase]:
     splits, env = records.splits, records.config.env
 
-    def cases(samples: Sequence[Sample]) -> tuple[Case, ...]:
+    def cases(samples: Sequence[Sample]) -> tuple[BaselineCase, ...]:
         views = visit_lists(
             samples,
             lambda code: records.described.get(code, code),
@@ -107,27 +109,27 @@ def _cases(records: Records) -> Splits[Case]:
             budget=env.history_tokens,
             count=words,
         )
-        return tuple(Case(sample, view.text, records.task) for sample, view in zip(samples, views, strict=True))
+        return tuple(BaselineCase(sample, view.text, records.task) for sample, view in zip(samples, views, strict=True))
 
     return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
 
 
-def _episode(fitted: Fitted, case: Case, variant: Variant) -> EpisodeGenerator:
+def _episode(fitted: FittedBaseline, case: BaselineCase, variant: Variant) -> EpisodeGenerator:
     yield from ()
     return fitted.predict(case.sample, variant.spec)
 
 
-def _prepare(fitted: Fitted, variant: Variant, policy: Policy) -> Variant:
+def _prepare(fitted: FittedBaseline, variant: Variant, policy: Policy) -> Variant:
     """Fit before the first episode, so that no episode's seconds hold the fit."""
     fitted.model(variant.spec)
     return variant
 
 
-def _outcome(eta: float, episode: Episode, case: Case) -> EpisodeReward:
+def _outcome(eta: float, episode: Episode, case: BaselineCase) -> EpisodeReward:
     """The outcome alone, weighted by `eta`."""
     return score_outcome(episode, case.label, eta)
 
 
-def _chosen(fitted: Fitted, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _chosen(fitted: FittedBaseline, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """What validation chose, for summary.json."""
     return {"chosen": {name: dict(fitted.model(name).about) for name in rows}}

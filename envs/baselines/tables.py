@@ -12,8 +12,8 @@ from scipy.sparse import csr_array, hstack
 from ghar.data.cohort import Sample
 from ghar.envs.baselines.features import (
     SCOPES,
-    Known,
     Scope,
+    TrainingData,
     counts,
     labels_of,
     likelihood,
@@ -21,7 +21,7 @@ from ghar.envs.baselines.features import (
     shown,
     vocabulary,
 )
-from ghar.envs.baselines.notes import Words, fit_words
+from ghar.envs.baselines.notes import NoteFeatures, fit_words
 from ghar.errors import BadInput
 
 STRENGTHS = tuple(10.0**power for power in range(-3, 4))  # C of scikit-learn
@@ -33,7 +33,7 @@ AT_ONCE = 256  # samples that look for neighbours together
 
 
 @dataclass(frozen=True, eq=False)
-class Usual:
+class MajorityBaseline:
     """Every sample gets the training shares of the labels."""
 
     shares: np.ndarray
@@ -43,9 +43,9 @@ class Usual:
         return np.tile(self.shares, (len(samples), 1))
 
 
-def fit_usual(known: Known) -> Usual:
+def fit_usual(known: TrainingData) -> MajorityBaseline:
     """The training shares."""
-    return Usual(np.bincount(known.labels, minlength=known.classes) / len(known.train), {})
+    return MajorityBaseline(np.bincount(known.labels, minlength=known.classes) / len(known.train), {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Regression:
     given on the words of earlier summaries."""
 
     place: Mapping[str, int]
-    words: Words | None
+    words: NoteFeatures | None
     scaler: Any
     fitted: Any
     classes: int
@@ -64,7 +64,7 @@ class Regression:
         return all_shares(self.fitted, self.scaler.transform(_counted(samples, self.place, self.words)), self.classes)
 
 
-def fit_regression(known: Known, words: Words | None = None) -> Regression:
+def fit_regression(known: TrainingData, words: NoteFeatures | None = None) -> Regression:
     """The penalty that makes the validation labels most likely."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import MaxAbsScaler
@@ -85,12 +85,12 @@ def fit_regression(known: Known, words: Words | None = None) -> Regression:
     return best
 
 
-def fit_regression_notes(known: Known) -> Regression:
+def fit_regression_notes(known: TrainingData) -> Regression:
     """The same with the words of earlier summaries. BadInput where there are none."""
     return fit_regression(known, _words(known))
 
 
-def _words(known: Known) -> Words:
+def _words(known: TrainingData) -> NoteFeatures:
     told = known.notes()
     if told is None:
         raise BadInput(
@@ -100,7 +100,7 @@ def _words(known: Known) -> Words:
     return fit_words(told, known.train, known.settings.words)
 
 
-def _counted(samples: Sequence[Sample], place: Mapping[str, int], words: Words | None) -> csr_array:
+def _counted(samples: Sequence[Sample], place: Mapping[str, int], words: NoteFeatures | None) -> csr_array:
     own = [] if words is None else [words(samples)]
     return csr_array(hstack([*(counts(samples, place, scope) for scope in SCOPES), *own]))
 
@@ -118,7 +118,7 @@ class Boosting:
     where `words` is given the words of earlier summaries."""
 
     place: Mapping[str, int]
-    words: Words | None
+    words: NoteFeatures | None
     fitted: Any
     classes: int
     about: Mapping[str, Any]
@@ -127,7 +127,7 @@ class Boosting:
         return all_shares(self.fitted, _dense(samples, self.place, self.words), self.classes)
 
 
-def fit_boosting(known: Known, words: Words | None = None) -> Boosting:
+def fit_boosting(known: TrainingData, words: NoteFeatures | None = None) -> Boosting:
     """Stopped when the validation loss no longer falls, with the leaves that make the validation labels most likely."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -151,19 +151,19 @@ def fit_boosting(known: Known, words: Words | None = None) -> Boosting:
     return best
 
 
-def fit_boosting_notes(known: Known) -> Boosting:
+def fit_boosting_notes(known: TrainingData) -> Boosting:
     """The same with the words of earlier summaries. BadInput where there are none."""
     return fit_boosting(known, _words(known))
 
 
-def _dense(samples: Sequence[Sample], place: Mapping[str, int], words: Words | None) -> np.ndarray:
+def _dense(samples: Sequence[Sample], place: Mapping[str, int], words: NoteFeatures | None) -> np.ndarray:
     tables = [counts(samples, place, scope).toarray() for scope in SCOPES]
     own = [] if words is None else [words(samples).toarray()]
     return np.hstack([*tables, rhythm(samples), *own]).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class NearestSamples:
     """The labels of the training samples whose codes are most alike (Jaccard), weighted by likeness.
 
     codes: 1 where a training sample shows a code. shares: of the labels over all training samples.
@@ -203,12 +203,12 @@ class Memory:
         return len({code for visit in visits for code in (*visit.diagnoses, *visit.procedures, *visit.medications)})
 
 
-def fit_memory(known: Known) -> Memory:
+def fit_memory(known: TrainingData) -> NearestSamples:
     """The scope and the number of neighbours that make the validation labels most likely."""
     place, best, reached = vocabulary(known.train), None, -np.inf
     for scope in SCOPES:
         codes = shown(known.train, place, scope)
-        model = Memory(place, scope, codes, known.labels, fit_usual(known).shares, 1, {})
+        model = NearestSamples(place, scope, codes, known.labels, fit_usual(known).shares, 1, {})
         for number, shares in zip(NEIGHBOURS, model.by_neighbours(known.valid, NEIGHBOURS), strict=True):
             found = likelihood(shares, labels_of(known.valid))
             if found > reached:

@@ -25,7 +25,7 @@ from typing import Literal, Protocol
 from ghar.envs.case import Case
 from ghar.envs.comparators.settings import Method
 from ghar.envs.system import Variant
-from ghar.episode import Act, EpisodeGenerator, Evidence, Parsed, Passage, Prediction, Retrieve, Step, as_text
+from ghar.episode import Act, EpisodeGenerator, Evidence, Parsed, Passage, Prediction, ReasoningStep, Retrieve, as_text
 from ghar.llm.parsing import parse_choice, parse_label
 from ghar.llm.prompts import load_prompts
 
@@ -37,7 +37,7 @@ LEVELS = re.compile(r"(entities|relations)\s*:\s*([^|\n]*)", re.IGNORECASE)
 TOPICS = 4  # conditions and drugs that medrag sets apart, the newest visit's first
 
 
-class Partition(Protocol):
+class PathPartition(Protocol):
     """A meta-path of the graph."""
 
     @property
@@ -58,7 +58,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Played:
+class ComparatorVariant:
     """`Variant.spec`: a method, and whether the agent may do without."""
 
     method: Method
@@ -68,15 +68,15 @@ class Played:
 class Comparators:
     """Makes the episodes of every method."""
 
-    def __init__(self, spec: Spec, partitions: Sequence[Partition]) -> None:
+    def __init__(self, spec: Spec, partitions: Sequence[PathPartition]) -> None:
         self.spec = spec
         self.partitions = tuple(partitions)
         self.templates = load_prompts("ghar.envs.comparators", spec.prompts, ROLES)
 
     def episode(self, case: Case, variant: Variant) -> EpisodeGenerator:
         """The label, and what was looked up on the way."""
-        played: Played = variant.spec
-        history: tuple[Step, ...] = ()
+        played: ComparatorVariant = variant.spec
+        history: tuple[ReasoningStep, ...] = ()
         if not played.pruned or (yield from self._wants(case)):
             history = yield from self._found(case, played.method)
         final = yield self._act(case, "predict", history, parse=lambda reply: parse_label(reply, case.task.labels))
@@ -86,13 +86,13 @@ class Comparators:
         """What a method adds to the record."""
         if method == "cot":
             thought = yield self._act(case, "think", ())
-            return (Step("think", thought.value or "", retrieved=False),)
+            return (ReasoningStep("think", thought.value or "", retrieved=False),)
         if method in ("rag", "pair"):
             evidence = yield Retrieve(case.text, None, self.spec.top_n)
             if method == "rag":
                 return (self._raw(case.text, evidence),)
             said = yield self._act(case, "extract", (), evidence=evidence)
-            return (Step(case.text, said.value or "", True, (), 0, 0, evidence.text),)
+            return (ReasoningStep(case.text, said.value or "", True, (), 0, 0, evidence.text),)
         if method == "lightrag":
             return (yield from self._two_levels(case))
         if method == "medrag":
@@ -110,7 +110,7 @@ class Comparators:
 
     def _searches(self, case: Case, fewest: int, most: int):
         """Search until the agent is ready to answer; before `fewest` searches it is asked again by its record."""
-        history: tuple[Step, ...] = ()
+        history: tuple[ReasoningStep, ...] = ()
         while len(history) < most:
             reply = yield self._act(case, "search", history, parse=parse_search)
             query = reply.value
@@ -145,8 +145,8 @@ class Comparators:
             for topic, evidence in found
         )
 
-    def _raw(self, query: str, evidence: Evidence, paths: tuple[int, ...] = ()) -> Step:
-        return Step(query, self._cut(evidence), True, paths, 0, 0, evidence.text)
+    def _raw(self, query: str, evidence: Evidence, paths: tuple[int, ...] = ()) -> ReasoningStep:
+        return ReasoningStep(query, self._cut(evidence), True, paths, 0, 0, evidence.text)
 
     def _cut(self, evidence: Evidence) -> str:
         """The first words of what was found, whole passages."""
@@ -161,7 +161,7 @@ class Comparators:
         self,
         case: Case,
         role: str,
-        history: tuple[Step, ...],
+        history: tuple[ReasoningStep, ...],
         *,
         evidence: Evidence | None = None,
         choices: tuple[str, ...] = (),
@@ -177,7 +177,7 @@ class Comparators:
         facts = {"case": case, "history": history, "evidence": evidence, "shown": shown}
         return Act("agent", role, prompt, choices, template.max_tokens, len(history), parse, facts)
 
-    def _history(self, history: tuple[Step, ...]) -> str:
+    def _history(self, history: tuple[ReasoningStep, ...]) -> str:
         if self.spec.prompts == "compact":
             return "known: " + ("; ".join(step.answer for step in history) or "nothing")
         lines = [f"{i}. {step.query}\n   {step.answer}" for i, step in enumerate(history, 1)]

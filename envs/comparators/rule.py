@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from ghar.envs.case import Case
 from ghar.envs.worlds.severity_grades import Knowledge, finding, grade_in, targets_in
-from ghar.episode import Act, Completion, Step
+from ghar.episode import Act, Completion, ReasoningStep
 
 RELATIONS = "entities: {entities} | relations: phenotype present; drug protein"
 
 
-class Rule:
+class ComparatorRule:
     """Policy without a model. knowledge: grades of what it knows."""
 
     def __init__(self, knowledge: Knowledge) -> None:
@@ -36,7 +36,7 @@ class Rule:
         return "yes" if self._unknown(case) else "no"
 
     def _search(self, act: Act, case: Case) -> str:
-        history: Sequence[Step] = act.facts["history"]
+        history: Sequence[ReasoningStep] = act.facts["history"]
         asked = {step.query for step in history}
         named = [target for step in history for target in targets_in(step.answer)]
         left = [topic for topic in (*named, *self._unknown(case)) if topic not in asked]

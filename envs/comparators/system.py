@@ -9,13 +9,13 @@ from typing import get_args
 
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
-from ghar.envs.comparators.episode import AGENTS, ROLES, Comparators, Played, Spec
-from ghar.envs.comparators.rule import Rule
+from ghar.envs.comparators.episode import AGENTS, ROLES, Comparators, ComparatorVariant, Spec
+from ghar.envs.comparators.rule import ComparatorRule
 from ghar.envs.comparators.settings import Method, Settings
 from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.real_patients import is_real, refuse, without_rules
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Pairs, System, Variant
+from ghar.envs.system import WORDS, SftExamples, System, Variant
 from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
 from ghar.rewards.compose import EpisodeReward
@@ -53,7 +53,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
         main=settings.method,
         listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
         read_by=lambda reader: replace(made, cases=cut(reader)),
-        fixed={RULE: lambda: Rule(knowledge_of(records))},
+        fixed={RULE: lambda: ComparatorRule(knowledge_of(records))},
         teacher=RULE,
         texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
         practice="ghar" if config.model.kind == "demo" else None,
@@ -64,15 +64,18 @@ def build(records: Records, settings: Settings) -> System[Case]:
     return without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
 
 
-def label_pairs(made_by: Comparators, cases: Splits[Case]) -> Pairs:
+def label_pairs(made_by: Comparators, cases: Splits[Case]) -> SftExamples:
     """Each record and its label, as the method "direct" asks."""
-    direct, said = Variant("direct", spec=Played("direct")), "answer: " if made_by.spec.prompts == "full" else ""
+    direct, said = (
+        Variant("direct", spec=ComparatorVariant("direct")),
+        "answer: " if made_by.spec.prompts == "full" else "",
+    )
 
     def pairs(some: Sequence[Case]) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
         asked = [(next(made_by.episode(case, direct)), case) for case in some]
         return tuple((act.prompt, f"{said}{case.task.labels[case.label]}", (), 1.0) for act, case in asked)
 
-    return Pairs(pairs(cases.train), pairs(cases.valid))
+    return SftExamples(pairs(cases.train), pairs(cases.valid))
 
 
 def variants(trained: Method) -> dict[str, Variant]:
@@ -80,9 +83,9 @@ def variants(trained: Method) -> dict[str, Variant]:
     one that is trained first."""
     found: list[Variant] = []
     for name in sorted(METHODS, key=lambda method: method != trained):
-        plain = [(name, TITLES[name], Played(name))]
+        plain = [(name, TITLES[name], ComparatorVariant(name))]
         if name in PRUNED:
-            plain.append((f"pruned_{name}", f"{TITLES[name]}, pruned", Played(name, pruned=True)))
+            plain.append((f"pruned_{name}", f"{TITLES[name]}, pruned", ComparatorVariant(name, pruned=True)))
         for own, title, spec in plain:
             found += [
                 Variant(own, title, spec),

@@ -28,7 +28,7 @@ from ghar.episode import Prediction
 from ghar.errors import BadInput
 from ghar.metrics.scores import classification
 from ghar.progress import track
-from ghar.retrieval.event_store import Record, to_micros
+from ghar.retrieval.event_store import PatientRecord, to_micros
 
 STRENGTHS = tuple(10.0**power for power in range(-6, 7))  # C of scikit-learn
 STEPS = 1_000  # of the solver at most
@@ -40,7 +40,7 @@ LINEAR: tuple[Linear, ...] = ("counts", "embeddings")
 
 
 @dataclass(frozen=True)
-class ByShots:
+class FewShotPredictions:
     """Label probabilities [replicates, cases, classes] of every case, by training samples a class; "all" of them, which
     is drawn once, is the last.
 
@@ -60,7 +60,7 @@ class Regressions:
     cohort: Cohort
     embeddings: str | None
     seed: int
-    _fitted: dict[str, ByShots] = field(default_factory=dict)
+    _fitted: dict[str, FewShotPredictions] = field(default_factory=dict)
 
     def predict(self, case: EventCase, name: Linear) -> Prediction:
         """The most probable label after all training samples."""
@@ -68,13 +68,13 @@ class Regressions:
         shares = found.shares["all"][0][found.row_of[case.sample_id]]
         return Prediction(int(shares.argmax()), probabilities=tuple(shares.tolist()))
 
-    def fitted(self, name: Linear) -> ByShots:
+    def fitted(self, name: Linear) -> FewShotPredictions:
         """All probabilities of one regression."""
         if name not in self._fitted:
             row_of = {case.sample_id: i for i, case in enumerate(self.cases.all)}
             splits, classes = self.cases.splits, len(self.cases.task.labels)
             shares = fit_shots(self._features(name), row_of, splits, classes, self.seed, f"Fitting {name}")
-            self._fitted[name] = ByShots(shares, row_of)
+            self._fitted[name] = FewShotPredictions(shares, row_of)
         return self._fitted[name]
 
     def numbers(self, name: Linear, resamples: int) -> dict[str, dict[str, list[float]]]:
@@ -103,7 +103,7 @@ class Regressions:
         return read_embeddings(Path(self.embeddings or ""), self.cases.all)
 
 
-def count_features(records: Iterable[Record], parents: pl.DataFrame) -> csr_array:
+def count_features(records: Iterable[PatientRecord], parents: pl.DataFrame) -> csr_array:
     """f64[records, codes] of a store in which every event is a row. parents: `Cohort.codes`."""
     above, n = _ancestors(parents), 0
     place: dict[str, int] = {}

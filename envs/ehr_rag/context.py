@@ -21,7 +21,7 @@ STEPS = {1: "up", -1: "down", 0: "same"}
 
 
 @dataclass(frozen=True)
-class Shown:
+class PromptContext:
     """What a prompt shows. rows: number in the record -> (code, row), ascending. indicators: (name, line). brief: in as
     few words as can be."""
 
@@ -76,7 +76,7 @@ def fit(
     tokens: int,
     count: Callable[[str], int],
     brief: bool = False,
-) -> Shown:
+) -> PromptContext:
     """The best passages that fit into `rows` rows and `tokens` tokens; rows in the order of time, none twice.
 
     Measurements come first, best first, and take at most half of the tokens. Passages follow, best first; of the first
@@ -86,7 +86,7 @@ def fit(
     left = tokens
     for passage in indicators:
         line = (passage.codes[0], passage.text)
-        cost = count(Shown({}, (line,), brief).numbers + _between(brief))
+        cost = count(PromptContext({}, (line,), brief).numbers + _between(brief))
         if left - cost < tokens - tokens // 2:
             break
         left -= cost
@@ -101,7 +101,7 @@ def fit(
         left -= _cost(taken, count, brief)
         if len(taken) < len(new):
             break
-    return Shown({n: kept[n] for n in sorted(kept)}, tuple(lines), brief)
+    return PromptContext({n: kept[n] for n in sorted(kept)}, tuple(lines), brief)
 
 
 def _between(brief: bool) -> str:

@@ -15,11 +15,11 @@ from ghar.envs.system import words
 from ghar.envs.worlds.severity.world import generate_world, world_folder
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import Layout
+from ghar.retrieval.event_store import StoreLayout
 
 SPEC = EhrRagSpec("compact", "ehr_rag", iterations=3, chunks=2, coarse=12, keep=4, whole=4, rows=40, tokens=400)
 ETHER = EtherSpec(alpha=0.75, recent_days=180, early_days=3650, candidates=100, values=5)  # the paper's
-LAYOUT = Layout(10, 2, True, "time")
+LAYOUT = StoreLayout(10, 2, True, "time")
 WIDTH = 64  # of the vectors
 PATIENTS, ETA = 300, 5.0  # of the generated world; weight of the outcome
 TASK = "guo_los"

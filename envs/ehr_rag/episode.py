@@ -22,14 +22,14 @@ from typing import Any, Literal
 
 from ghar.data.cohort import Task
 from ghar.data.tasks.cards import TaskCard
-from ghar.envs.ehr_rag.context import APART, Shown, fit, merge
+from ghar.envs.ehr_rag.context import APART, PromptContext, fit, merge
 from ghar.envs.ehr_rag.ether import EventPassage, EventQuery, View
 from ghar.envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
 from ghar.envs.parallel import together
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.envs.worlds.histories.truth import Gold
-from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, Reply, Step, as_text
+from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, ReasoningStep, Reply, as_text
 from ghar.llm.prompts import load_prompts
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
@@ -212,12 +212,12 @@ class EhrRagEpisodes:
         )
         return reply.value
 
-    def _fit(self, evidence: Passages, numbers: Passages) -> Shown:
+    def _fit(self, evidence: Passages, numbers: Passages) -> PromptContext:
         spec = self.spec
         return fit(evidence, numbers, rows=spec.rows, tokens=spec.tokens, count=self.count, brief=self.brief)
 
     def _act(
-        self, case: EventCase, agent: str, role: str, shown: Shown, step: int, *,
+        self, case: EventCase, agent: str, role: str, shown: PromptContext, step: int, *,
         parse: Any = as_text, asked: tuple[str, ...] = (), path: str = "", names: Any = (), **fields: Any,
     ) -> Act:  # fmt: skip
         card, template = case.card, self.templates[role]
@@ -247,6 +247,8 @@ def _prediction(
     label: int | None, lookups: list[Lookup], arguments: Mapping[str, str] | None = None
 ) -> EventPrediction:
     """The lookups as steps of H_rea, too, so that rewards and counts see them."""
-    steps = [Step(found.query, "", True, evidence="\n".join(p.text for p in found.passages)) for found in lookups]
+    steps = [
+        ReasoningStep(found.query, "", True, evidence="\n".join(p.text for p in found.passages)) for found in lookups
+    ]
     order = sorted(lookups, key=lambda found: (found.path != "numbers", found.step, found.path == "oppose"))
     return EventPrediction(label, tuple(steps), lookups=tuple(order), arguments=arguments or {})

@@ -26,7 +26,7 @@ import numpy as np
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.ranking import best
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.event_store import EventStore, Record, to_datetime
+from ghar.retrieval.event_store import EventStore, PatientRecord, to_datetime
 
 View = Literal["indicators", "chunks", "similar", "newest", "frequent", "uniform"]
 DAY = 86_400_000_000.0  # microseconds
@@ -102,7 +102,7 @@ class EventCorpus:
     apart: EventStore | None
     whole: EventStore | None
     seed: int
-    _records: dict[tuple[int, bool], Record] = field(default_factory=dict)
+    _records: dict[tuple[int, bool], PatientRecord] = field(default_factory=dict)
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """One `Evidence` a request, in order."""
@@ -110,7 +110,7 @@ class EventCorpus:
         vectors = dict(zip(texts, self.encoder.queries(texts), strict=True)) if texts else {}
         return [self._answer(request, vectors[request.query]) for request in requests]
 
-    def record(self, place: int, view: View) -> Record:
+    def record(self, place: int, view: View) -> PatientRecord:
         """The record of a case, in the store that the view reads."""
         apart = view in ("indicators", "chunks")
         known = self._records.get((place, apart))
@@ -144,7 +144,9 @@ class EventCorpus:
             tuple(_passage(record, np.array(record.chunk_rows(c)), c, view, place, score) for c, score in best_chunks)
         )
 
-    def _chunks(self, record: Record, query: np.ndarray, view: View, top_n: int) -> tuple[list[int], list[float]]:
+    def _chunks(
+        self, record: PatientRecord, query: np.ndarray, view: View, top_n: int
+    ) -> tuple[list[int], list[float]]:
         if view == "uniform":
             drawn_by = self.seed, int(record.store.subjects[record.place]), record.now
             rng = np.random.default_rng(np.random.SeedSequence([number % 2**64 for number in drawn_by]))
@@ -157,7 +159,7 @@ class EventCorpus:
         chunks = rank_chunks(semantic, time, alpha, spec.candidates, top_n)
         return chunks, [float(alpha * semantic[c] + (1 - alpha) * time[c]) for c in chunks]
 
-    def _indicators(self, record: Record, query: np.ndarray, place: int, top_n: int) -> list[EventPassage]:
+    def _indicators(self, record: PatientRecord, query: np.ndarray, place: int, top_n: int) -> list[EventPassage]:
         measured, store = np.array(record.indicators, dtype=np.int64), record.store
         if not len(measured):
             return []
@@ -175,7 +177,7 @@ def _cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     return (vectors.astype(np.float64) * query).sum(axis=1)
 
 
-def _frequent(record: Record, most: int) -> list[tuple[int, np.ndarray]]:
+def _frequent(record: PatientRecord, most: int) -> list[tuple[int, np.ndarray]]:
     """(frequency, rows in the order of time) of the most frequent codes, most frequent first; at most `most` rows, of
     the last frequency the newest ones."""
     codes = record.row_codes()
@@ -190,7 +192,7 @@ def _frequent(record: Record, most: int) -> list[tuple[int, np.ndarray]]:
     return groups
 
 
-def _passage(record: Record, rows: np.ndarray, ident: int, view: View, place: int, score: float) -> EventPassage:
+def _passage(record: PatientRecord, rows: np.ndarray, ident: int, view: View, place: int, score: float) -> EventPassage:
     text, clocks, store = record.text(rows), record.row_clocks(), record.store
     codes = tuple(store.codes[code] for code in record.row_codes()[rows].tolist())
     at = to_datetime(int(clocks[rows[0]])), to_datetime(int(clocks[rows[-1]]))

@@ -11,7 +11,7 @@ from ghar.envs.worlds.histories.story import critical
 from ghar.envs.worlds.histories.truth import Gold
 from ghar.episode import Act, Episode
 from ghar.metrics.bootstrap import mean_interval
-from ghar.rewards.evidence import Found
+from ghar.rewards.evidence import EvidenceRecall
 
 SEARCHES = ("refine", "react")  # roles whose reply is a look-up
 
@@ -38,14 +38,14 @@ def by_step(gold: Gold, lookups: Sequence[Lookup]) -> list[float]:
     return [recall(gold, lookups[: n + 1]) for n in range(len(lookups))]
 
 
-def gains(episode: Episode, gold: Gold) -> list[Found]:
+def gains(episode: Episode, gold: Gold) -> list[EvidenceRecall]:
     """What each look-up was the first to find, with the turn that asked for it: the choice of indicators, or a
     search."""
     lookups = episode.prediction.lookups if isinstance(episode.prediction, EventPrediction) else ()
     asked = _turns(episode)
     steps = [0.0, *by_step(gold, lookups)]
     return [
-        Found(asked.get(_key(lookup)), after - before)
+        EvidenceRecall(asked.get(_key(lookup)), after - before)
         for lookup, before, after in zip(lookups, steps, steps[1:], strict=False)
     ]
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ghar.config import Task
+from ghar.config import TaskConfig
 from ghar.envs.ehr_rag.context import APART
 from ghar.envs.ehr_rag.rule import RuleReader, filled, query_of
 from ghar.envs.ehr_rag.rule_fit import EventRules, fit_rules
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.rollout import derive_seed
-from ghar.envs.system import Exercises, Practice, System, build
+from ghar.envs.system import DemoPretraining, PretrainingTasks, System, build
 from ghar.episode import Act, Completion, Episode
 
 BASE_FORMAT = 3  # raise it when the exercises change
@@ -39,7 +39,7 @@ PASSES = 3  # times a weighing is seen
 
 
 @dataclass(frozen=True, eq=False)
-class Undecided(RuleReader):
+class RandomDecider(RuleReader):
     """The rule as a reader, by chance as a decider. `seeds` are its only source of randomness."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
@@ -68,7 +68,7 @@ class Undecided(RuleReader):
         return pool[int(rng.integers(len(pool)))] if pool else "ENOUGH"
 
 
-def practice(records: Records, spec: object) -> Practice | None:
+def practice(records: Records, spec: object) -> DemoPretraining | None:
     """Exercises on other patients of the generated world; None for real patients, of whom there are no others.
 
     spec: all of the system's own keys that prompts depend on.
@@ -82,21 +82,21 @@ def practice(records: Records, spec: object) -> Practice | None:
         config.retriever.kind, repr(spec), sorted(SHARES.items()), sorted(PLAYED.items()),
         (STOPS, LED, BLIND, MADE_UP, PASSES),
     )  # fmt: skip
-    return Practice(key, partial(_exercises, records))
+    return DemoPretraining(key, partial(_exercises, records))
 
 
-def _exercises(records: Records, total: int, seed: int) -> Exercises:
+def _exercises(records: Records, total: int, seed: int) -> PretrainingTasks:
     wanted = max(FEWEST, int(total * SHARES["weigh"] / PASSES))
     made, rules, names = made_up(records, min(wanted, MADE_UP))
     cases = cases_of(made)
-    teacher, played = Undecided(rules), list[Episode]()
+    teacher, played = RandomDecider(rules), list[Episode]()
     for attempt in range(-(-wanted // len(cases))):
         for method, share in PLAYED.items():
             some = cases[: max(1, round(share * len(cases)))]
             stage = stage_of(made, made.variants[method], records.config)
             own = derive_seed(seed, "exercises", method)
             played += play(stage, some, teacher, seed=own, title=f"Base exercises, {method}", attempt=attempt)
-    return Exercises(played, token_names(rules, names), SHARES, copying=True)
+    return PretrainingTasks(played, token_names(rules, names), SHARES, copying=True)
 
 
 def made_up(records: Records, patients: int) -> tuple[System[Any], EventRules, Mapping[str, str]]:
@@ -117,7 +117,7 @@ def cases_of(made: System[Any]) -> list[Any]:
     return [*made.cases.train, *made.cases.valid, *made.cases.test]
 
 
-def _whole(task: Task) -> Task:
+def _whole(task: TaskConfig) -> TaskConfig:
     """The task without what a run cuts of its patients."""
     return replace(task, max_train=None, max_valid=None, max_test=None)
 

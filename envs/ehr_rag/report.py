@@ -9,7 +9,7 @@ from typing import Any
 
 from ghar.metrics.charts import PALETTE, QUIET, Line, drawing, line_chart
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import Section, in_order, render_section
+from ghar.metrics.style import ReportSection, in_order, render_section
 from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]
@@ -20,7 +20,7 @@ TICKS = {-3650: "10 years", -1095: "3 years", -365: "1 year", -90: "90 days", -3
 COLORS = {"numbers": PALETTE[3], "support": PALETTE[0], "oppose": PALETTE[1], "": PALETTE[2]}
 
 
-def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[ReportSection]:
     """The part about events, from the run's episodes by method; none where no method looked any up."""
     titles = {**TITLES, **(summary.get("titles") or {})}
     names = in_order(run.episode_names(), titles)
@@ -30,7 +30,7 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
     shown_as = {name: titles.get(name, name) for name in [*names, *(summary.get("policies") or {})]}
     labels = (summary.get("task") or {}).get("labels") or []
     html = render_section("ghar.envs.ehr_rag", "report.html", shown_as=shown_as, labels=labels, **content)
-    return [Section("Events looked up", html)]
+    return [ReportSection("Events looked up", html)]
 
 
 def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -> dict[str, Any] | None:

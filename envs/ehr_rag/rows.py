@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ghar.envs.ehr_rag.context import Shown
+from ghar.envs.ehr_rag.context import PromptContext
 from ghar.envs.ehr_rag.episode import EventCase, EventPrediction, Lookup
 from ghar.envs.ehr_rag.ether import EventPassage
 from ghar.envs.ehr_rag.evidence_recall import by_step, recall_numbers, recalls
@@ -40,25 +40,25 @@ def event_row(episode: Episode, case: EventCase, variant: Variant) -> dict[str, 
     }
 
 
-def _last_shown(episode: Episode) -> Shown:
+def _last_shown(episode: Episode) -> PromptContext:
     """What the last prompt showed, which decides."""
     acts = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
-    return acts[-1].facts["shown"] if acts else Shown({})
+    return acts[-1].facts["shown"] if acts else PromptContext({})
 
 
-def fitted(passage: EventPassage, shown: Shown) -> list[int]:
+def fitted(passage: EventPassage, shown: PromptContext) -> list[int]:
     """The places of a passage's lines that a prompt shows; the others did not fit into its budget."""
     if not passage.numbers:  # a trajectory
         return [0] if (passage.codes[0], passage.text) in shown.indicators else []
     return [i for i, number in enumerate(passage.numbers) if number in shown.rows]
 
 
-def _lookup(lookup: Lookup, arguments: Mapping[str, str], shown: Shown) -> dict[str, Any]:
+def _lookup(lookup: Lookup, arguments: Mapping[str, str], shown: PromptContext) -> dict[str, Any]:
     passages = [_passage(passage, arguments, shown) for passage in lookup.passages]
     return {"path": lookup.path, "step": lookup.step, "query": lookup.query, "passages": passages}
 
 
-def _passage(passage: EventPassage, arguments: Mapping[str, str], shown: Shown) -> dict[str, Any]:
+def _passage(passage: EventPassage, arguments: Mapping[str, str], shown: PromptContext) -> dict[str, Any]:
     used = {side: used_lines(passage, said) for side, said in arguments.items()}
     return {
         "kind": passage.kind,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ghar.envs.ehr_rag.context import APART, VALUES, Shown, brief_row
+from ghar.envs.ehr_rag.context import APART, VALUES, PromptContext, brief_row
 from ghar.envs.ehr_rag.event_replies import MOST_WORDS
 from ghar.envs.ehr_rag.rule_fit import EventRules, links_of
 from ghar.episode import Act, Completion
@@ -87,7 +87,7 @@ class RuleReader:
     def _oppose(self, act: Act) -> str:
         return self._argue(act.facts["shown"], -1.0)
 
-    def _argue(self, shown: Shown, sign: float) -> str:
+    def _argue(self, shown: PromptContext, sign: float) -> str:
         """The most telling lines of one side. A link is two rows: both are named."""
         pieces = self.pieces(shown)
         found, leaning = self._features(pieces), self.rules.leaning
@@ -134,7 +134,7 @@ class RuleReader:
         asked = set(searched)
         return {feature for feature, name in self.searches(shown) if query_of(name) in asked}
 
-    def pieces(self, shown: Shown) -> list[Piece]:
+    def pieces(self, shown: PromptContext) -> list[Piece]:
         """Rows and trajectories, oldest first."""
         rows = []
         for code, row in shown.rows.values():

@@ -17,7 +17,7 @@ from itertools import permutations
 
 import numpy as np
 
-from ghar.retrieval.event_store import Record
+from ghar.retrieval.event_store import PatientRecord
 from ghar.retrieval.sparse import words
 
 SEEN = 3  # training patients that a feature needs
@@ -88,7 +88,7 @@ class EventRules:
 
 
 def fit_rules(
-    records: Iterable[Record], labels: Sequence[int], classes: int, names: Mapping[str, str], values: int = 5
+    records: Iterable[PatientRecord], labels: Sequence[int], classes: int, names: Mapping[str, str], values: int = 5
 ) -> EventRules:
     """Fit to training patients; `records` are of a store with numbers apart. values: of an indicator that are shown."""
     shown, measured = [], []
@@ -232,5 +232,5 @@ def _regress(
     return scores, {f: weights[:, i] for f, i in place.items()}, {f: float(share[i]) for f, i in place.items()}
 
 
-def _last_values(record: Record, values: int) -> dict[str, list[float]]:
+def _last_values(record: PatientRecord, values: int) -> dict[str, list[float]]:
     return {record.store.indicators[i]: record.trajectory(i, values)[1] for i in record.indicators}

@@ -18,7 +18,7 @@ from ghar.envs.records import Records
 from ghar.episode import Evidence, Retrieve
 from ghar.retrieval.encoders import Encoder, load_encoder
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import Clock, EventStore, Layout, Record
+from ghar.retrieval.event_store import Clock, EventStore, PatientRecord, StoreLayout
 
 ENCODED = 256  # chunks a sentence encoder sees at once
 STORE_OF_VIEW: Mapping[View, str] = {
@@ -71,13 +71,13 @@ class Stores:
         """The store that a method reads. Building one may take hours, which no look-up should wait for."""
         return getattr(self, STORE_OF_METHOD[method])
 
-    def records(self, cases: Iterable[EventCase], *, apart: bool) -> Iterator[Record]:
+    def records(self, cases: Iterable[EventCase], *, apart: bool) -> Iterator[PatientRecord]:
         """The records of some cases one by one, with numbers apart or with every event as a row."""
         store = self.apart if apart else self.plain
         return (store.record(case.subject_id, case.prediction_time) for case in cases)
 
     def _build(self, apart: bool, encoder: Encoder | None) -> EventStore:
-        layout = Layout(self.size, self.overlap, apart, self.clock)
+        layout = StoreLayout(self.size, self.overlap, apart, self.clock)
         return build_event_store(self.cohort, self.cache, encoder, layout)
 
 

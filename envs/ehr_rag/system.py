@@ -55,7 +55,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
     rehearsed = REHEARSED if config.env.prompts == "compact" else {}
     asked = (*names, *rehearsed)
     stores = open_stores(records, settings, any(name.removeprefix("scripted_") in SEARCHING for name in asked))
-    room = Room(config, settings, cases, stores, records.charted.names(), records.cohort.generated)
+    room = EhrRagParts(config, settings, cases, stores, records.charted.names(), records.cohort.generated)
     keys = {case.place: (case.subject_id, case.prediction_time) for case in cases.all}
     windows = settings.recent_days, settings.early_days
     spec = EtherSpec(settings.alpha, *windows, settings.candidates, settings.recent_values)
@@ -143,7 +143,7 @@ def told(
 
 
 @dataclass(frozen=True, eq=False)
-class Player:
+class EhrRagPlayer:
     """Plays a case as a variant says. methods: its episodes, by method."""
 
     methods: Mapping[str, EhrRagEpisodes]
@@ -181,7 +181,7 @@ class CrossFitted:
 
 
 @dataclass(frozen=True, eq=False)
-class Room:
+class EhrRagParts:
     """What one configuration's variants share. names: of codes."""
 
     config: Config
@@ -191,13 +191,13 @@ class Room:
     names: Mapping[str, str]
     generated: bool = True
 
-    def player(self, reader: Reader, fitted: Regressions) -> Player:
+    def player(self, reader: Reader, fitted: Regressions) -> EhrRagPlayer:
         """Evidence within system.tokens as `reader` counts, and within half of what it can read."""
         tokens = self.settings.tokens
         if reader.context is not None:
             tokens = min(tokens, reader.context // 2)
         made = {name: EhrRagEpisodes(self._spec(name, tokens), reader.count) for name in METHODS}
-        return Player(made, self.stores, fitted)
+        return EhrRagPlayer(made, self.stores, fitted)
 
     def _spec(self, method: Method, tokens: int) -> EhrRagSpec:
         own = self.settings

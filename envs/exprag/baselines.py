@@ -18,27 +18,27 @@ from typing import Any
 import numpy as np
 
 from ghar.data.sections import sentences
-from ghar.envs.exprag.dischargeqa import Question, letters
+from ghar.envs.exprag.dischargeqa import DischargeQuestion, letters
 from ghar.episode import Act, Completion
-from ghar.retrieval.reports import Query
+from ghar.retrieval.reports import ReportQuery
 from ghar.retrieval.sparse import words
 
 FEATURES = 2**18  # of the hashed pairs
 STEPS = 1_000  # of the solver at most
 HALF = 0.5
-Features = Callable[[Question, str], list[str]]
+Features = Callable[[DischargeQuestion, str], list[str]]
 
 
 @dataclass(frozen=True)
-class Usual:
+class MajorityAnswer:
     """The most frequent answer of training questions, the first of equal ones; of many options those there are."""
 
-    train: Sequence[Question]
+    train: Sequence[DischargeQuestion]
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         return [Completion(in_words(self._fitting(act.facts["case"]))) for act in acts]
 
-    def _fitting(self, question: Question) -> int:
+    def _fitting(self, question: DischargeQuestion) -> int:
         """Of questions with as many options; the first option where there are none."""
         return self._most.get(len(question.options), 1)
 
@@ -51,17 +51,17 @@ class Usual:
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class OptionRegression:
     """A logistic regression that says of each option whether it is right; fitted when it is first asked."""
 
-    train: Sequence[Question]
+    train: Sequence[DischargeQuestion]
     features: Features
     _model: list[Any] = field(default_factory=list)
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         return [Completion(in_words(self.chosen(act.facts["case"]))) for act in acts]
 
-    def chosen(self, question: Question) -> int:
+    def chosen(self, question: DischargeQuestion) -> int:
         """The most probable option, or all that are more probable than not, at least one."""
         shares = self._probabilities([question])
         best = 1 << int(shares.argmax())
@@ -69,7 +69,7 @@ class Fitted:
             return best
         return sum(1 << i for i, share in enumerate(shares) if share > HALF) or best
 
-    def _probabilities(self, questions: Sequence[Question]) -> np.ndarray:
+    def _probabilities(self, questions: Sequence[DischargeQuestion]) -> np.ndarray:
         if not self._model:
             self._model.append(self._fit())
         return self._model[0].predict_proba(self._matrix(questions))[:, 1]
@@ -80,14 +80,14 @@ class Fitted:
         right = [question.answer >> i & 1 for question in self.train for i in range(len(question.options))]
         return LogisticRegression(max_iter=STEPS).fit(self._matrix(self.train), right)
 
-    def _matrix(self, questions: Sequence[Question]) -> Any:
+    def _matrix(self, questions: Sequence[DischargeQuestion]) -> Any:
         from sklearn.feature_extraction import FeatureHasher
 
         told = [self.features(question, option) for question in questions for option in question.options]
         return FeatureHasher(FEATURES, input_type="string").transform(told)
 
 
-def of_option(question: Question, option: str) -> list[str]:
+def of_option(question: DischargeQuestion, option: str) -> list[str]:
     """What an option says: its pieces, its words, and how many of its pieces other options have."""
     pieces = sentences(option)
     others = [set(sentences(other)) for other in question.options if other != option]
@@ -96,12 +96,12 @@ def of_option(question: Question, option: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class OfStay:
+class OptionFeatures:
     """An option, and its pieces with each code of the stay. queries: what is known of a stay when it asks."""
 
-    queries: Mapping[Any, Query]
+    queries: Mapping[Any, ReportQuery]
 
-    def __call__(self, question: Question, option: str) -> list[str]:
+    def __call__(self, question: DischargeQuestion, option: str) -> list[str]:
         codes = [code for kind in self.queries[question.visit_id].codes for code in kind]
         pairs = [f"{code} with {piece}" for code in codes for piece in sentences(option)]
         return [*of_option(question, option), *pairs]

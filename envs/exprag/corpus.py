@@ -20,8 +20,8 @@ from ghar.retrieval.encoders import Encoder, load_encoder
 from ghar.retrieval.experience import Finder, make_finder
 from ghar.retrieval.matching import dense, tfidf
 from ghar.retrieval.reports import (
-    Query,
     ReportIndex,
+    ReportQuery,
     Scheme,
     Weights,
     allowed_stays,
@@ -58,14 +58,14 @@ def finder_of(settings: Settings, encoder: Encoder | None) -> Finder:
 
 
 def rank_by_codes(
-    index: ReportIndex, weight: Weights, query: Query, text: str, top_k: int
+    index: ReportIndex, weight: Weights, query: ReportQuery, text: str, top_k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Eq. 7; the text is not read."""
     return rank(index, query, weight, top_k)
 
 
 def rank_at_random(
-    index: ReportIndex, one_code: bool, query: Query, text: str, top_k: int
+    index: ReportIndex, one_code: bool, query: ReportQuery, text: str, top_k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """What Eq. 7 has to beat: stays by chance; of those with the principal diagnosis where `one_code` says so and there
     are any. The chance is the query's own."""
@@ -77,7 +77,7 @@ def rank_at_random(
     return best_rows(1.0 - rng.random(len(index)), allowed, top_k)
 
 
-def _rank_as_released(index: ReportIndex, query: Query, text: str, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+def _rank_as_released(index: ReportIndex, query: ReportQuery, text: str, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     return rank_by_thirds(index, query, top_k)
 
 

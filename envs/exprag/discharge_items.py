@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ghar.data.sections import Section, section_text, sentences
+from ghar.data.sections import NoteSection, section_text, sentences
 
 BULLET = re.compile(r"^\s*(?:\(?\d+[.)]\s*|[-*#•>+]+\s*)")
 NUMBERED = re.compile(r"^\s*\(?\d+[.)]\s+\S")
@@ -50,18 +50,18 @@ MUTE = frozenset(
 POINTS = 4  # pieces of advice an instruction question needs (Appendix A.1, EXPRAG)
 
 
-def diagnoses(sections: tuple[Section, ...]) -> tuple[str, ...]:
+def diagnoses(sections: tuple[NoteSection, ...]) -> tuple[str, ...]:
     """The diagnoses at discharge, each once."""
     return _items(section_text(sections, "discharge diagnosis", "discharge diagnoses"), numbered=False)
 
 
-def medications(sections: tuple[Section, ...]) -> tuple[str, ...]:
+def medications(sections: tuple[NoteSection, ...]) -> tuple[str, ...]:
     """The drugs to go home with, by name without dose, each once."""
     found = _items(section_text(sections, "discharge medications"), numbered=True)
     return _once(tuple(DOSE.sub("", item).strip(" ,;") for item in found if not NO_DRUG.search(item)))
 
 
-def instructions(sections: tuple[Section, ...]) -> tuple[str, ...]:
+def instructions(sections: tuple[NoteSection, ...]) -> tuple[str, ...]:
     """The pieces of advice after the discharge, each once, without greetings."""
     said = (BULLET.sub("", s).strip() for s in sentences(section_text(sections, "discharge instructions")))
     return _once(tuple(point for point in said if not LETTER.match(point) and len(essence(point)) > 1))

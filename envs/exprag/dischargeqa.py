@@ -30,7 +30,7 @@ import polars as pl
 from ghar.data.cohort import Cohort
 from ghar.data.headings import HEAD
 from ghar.data.readers.notes import Notes
-from ghar.data.sections import PHASES, Own, Section, background, split_sections, unknown_headings
+from ghar.data.sections import PHASES, NoteSection, Own, background, split_sections, unknown_headings
 from ghar.data.visit_codes import KIND_NAMES, kinds_of
 from ghar.envs.exprag import discharge_items
 from ghar.envs.exprag.discharge_items import POINTS, same, styled
@@ -55,7 +55,7 @@ LONGEST = 10  # words of an option from the tables
 SETS = 4  # of advice, one of them right
 TRIES = 50  # to draw another patient's advice, each
 MOST_NAMED = 5  # unknown headings
-ITEMS: Mapping[str, Callable[[tuple[Section, ...]], tuple[str, ...]]] = {
+ITEMS: Mapping[str, Callable[[tuple[NoteSection, ...]], tuple[str, ...]]] = {
     "diagnosis": discharge_items.diagnoses,
     "medication": discharge_items.medications,
     "instruction": discharge_items.instructions,
@@ -63,7 +63,7 @@ ITEMS: Mapping[str, Callable[[tuple[Section, ...]], tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Question:
+class DischargeQuestion:
     """One question. Sets of options are whole numbers: bit i stands for options[i], shown as LETTERS[i].
 
     answer: the right options. single: exactly one is right and one may be chosen. background: what was known.
@@ -118,7 +118,7 @@ def letters(answer: int) -> str:
 
 def build_questions(
     cohort: Cohort, notes: Notes, kind: Kind, *, rows: tuple[int, int], words: int, seed: int, headings: Own = ()
-) -> tuple[list[Question], dict[str, int]]:
+) -> tuple[list[DischargeQuestion], dict[str, int]]:
     """Questions by patient and time, and how many stays each rule left out.
 
     rows: fewest and most rows of each table; words: budget of the background. headings: further ones of the reports,
@@ -148,7 +148,7 @@ def build_questions(
         options, answer = made
         shown = background(sections, SHOWN[kind], words)
         subject = earlier[stay][0]
-        questions.append(Question(f"{stay}-{kind}", subject, stay, kind, options, answer, shown))
+        questions.append(DischargeQuestion(f"{stay}-{kind}", subject, stay, kind, options, answer, shown))
     counts["questions"] = len(questions)
     if not questions:
         told = ", ".join(f"{rule} {n}" for rule, n in counts.items() if rule.startswith("left_out."))
@@ -159,7 +159,7 @@ def build_questions(
     return questions, dict(counts)
 
 
-def said_already(questions: Sequence[Question]) -> dict[str, int]:
+def said_already(questions: Sequence[DischargeQuestion]) -> dict[str, int]:
     """The audit of a split: right options, those that the text shown names word for word, and questions with one.
 
     A report has no times, so that what it says cannot be held against the hour at which it was known.

@@ -24,10 +24,10 @@ from typing import Any
 from ghar.config import Config
 from ghar.data.sections import sentences
 from ghar.envs.exprag.discharge_items import essence, same, styled
-from ghar.envs.exprag.dischargeqa import LONGEST, SETS, Question
+from ghar.envs.exprag.dischargeqa import LONGEST, SETS, DischargeQuestion
 from ghar.envs.exprag.options import LETTERS
-from ghar.llm.cached_llm import Question as Asked
-from ghar.llm.cached_llm import Unreadable, ask
+from ghar.llm.cached_llm import DischargeQuestion as Asked
+from ghar.llm.cached_llm import UnreadableAnswer, ask
 from ghar.llm.engine import Engine
 from ghar.llm.engines import asking, engine_key
 from ghar.llm.prompts import load_prompts
@@ -42,8 +42,8 @@ OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 
 def options_by_engine(
-    config: Config, address: str, questions: Sequence[Question], credentialed: bool
-) -> tuple[list[Question], dict[str, int]]:
+    config: Config, address: str, questions: Sequence[DischargeQuestion], credentialed: bool
+) -> tuple[list[DischargeQuestion], dict[str, int]]:
     """The questions with options of the model at `address`, and how many have them, or why not.
 
     Answers are kept under data.cache, so that none is paid for twice. BadInput, before the first byte, where the text
@@ -55,8 +55,8 @@ def options_by_engine(
 
 
 def rewritten(
-    engine: Engine, store: Path, questions: Sequence[Question], seed: int
-) -> tuple[list[Question], dict[str, int]]:
+    engine: Engine, store: Path, questions: Sequence[DischargeQuestion], seed: int
+) -> tuple[list[DischargeQuestion], dict[str, int]]:
     """The same with an engine that is there already. store: of its answers; seed: of the order of options."""
     template = load_prompts("ghar.envs.exprag", "full", ("options",))["options"]
     asked = [
@@ -93,11 +93,11 @@ def read_wrong(text: str) -> tuple[str, ...]:
         said = None
     wrong = said.get("wrong") if isinstance(said, dict) else None
     if not isinstance(wrong, list) or not wrong or not all(isinstance(one, str) and one.strip() for one in wrong):
-        raise Unreadable("no_list")
+        raise UnreadableAnswer("no_list")
     return tuple(" ".join(one.split()) for one in wrong)
 
 
-def checked(question: Question, wrong: Sequence[str]) -> str | None:
+def checked(question: DischargeQuestion, wrong: Sequence[str]) -> str | None:
     """What is wrong with wrong options, in a word or two; None where nothing is."""
     right = _chosen(question, True)
     if question.single:
@@ -120,11 +120,11 @@ def _fault_of_sets(texts: Sequence[str]) -> str | None:
     return None if len(shared) == 1 and shared != {len(sets[0])} else "unequal sets"
 
 
-def _chosen(question: Question, right: bool) -> list[str]:
+def _chosen(question: DischargeQuestion, right: bool) -> list[str]:
     return [option for i, option in enumerate(question.options) if bool(question.answer >> i & 1) is right]
 
 
-def _with(question: Question, wrong: Sequence[str], seed: int) -> Question:
+def _with(question: DischargeQuestion, wrong: Sequence[str], seed: int) -> DischargeQuestion:
     right = _chosen(question, True)
     options = [*right, *(wrong if question.single else map(styled, wrong))]
     random.Random(f"{seed} {question.sample_id} engine").shuffle(options)

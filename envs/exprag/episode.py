@@ -1,8 +1,8 @@
 """EXPRAG's episode: rank similar stays, find what their reports say, answer (Eqs. 1-3 and Figure 3 of the paper).
 
-A question's answer is a set of options, as a whole number (`Question.answer`), so `Prediction.label` is one too: right
-means that the sets are equal. The agent is "top" and its decision "predict", as in GHAR, so the rollout, the rewards
-and multi-agent PPO take these episodes as they are.
+A question's answer is a set of options, as a whole number (`DischargeQuestion.answer`), so `Prediction.label` is one
+too: right means that the sets are equal. The agent is "top" and its decision "predict", as in GHAR, so the rollout, the
+rewards and multi-agent PPO take these episodes as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ghar.data.sections import sentences
 from ghar.envs.exprag.discharge_items import BULLET
-from ghar.envs.exprag.dischargeqa import ASKED, Question
+from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
 from ghar.envs.exprag.flare import Pieces, flare
 from ghar.envs.exprag.options import LETTERS, parse_options
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
@@ -22,7 +22,7 @@ from ghar.envs.exprag.reward import score_options
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.envs.system import Variant
-from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Step, as_text
+from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, ReasoningStep, Reply, as_text
 from ghar.llm.prompts import load_prompts
 from ghar.rewards.compose import EpisodeReward
 
@@ -54,7 +54,7 @@ class ExpragEpisodes:
         self.pieces = pieces
         self.templates = load_prompts("ghar.envs.exprag", spec.prompts, ROLES)
 
-    def episode(self, question: Question) -> EpisodeGenerator:
+    def episode(self, question: DischargeQuestion) -> EpisodeGenerator:
         """Returns the chosen options; its one step holds which stays were ranked and what their reports said."""
         spec, ranked, evidence, draft = self.spec, Evidence(), Evidence(), ""
         asked = f"{question.asked}\n{question.menu}"
@@ -69,20 +69,20 @@ class ExpragEpisodes:
                 draft, evidence = yield from flare(write, look_up, self.pieces, evidence)
         reply: Reply = yield self._predict(question, ranked, evidence, draft)
         stays = " ".join(str(passage.ident) for passage in ranked.passages)
-        step = Step(asked, f"stays {stays or 'none'}", bool(evidence.passages), evidence=evidence.text)
+        step = ReasoningStep(asked, f"stays {stays or 'none'}", bool(evidence.passages), evidence=evidence.text)
         return Prediction(reply.value, (step,))
 
-    def _look_up(self, question: Question, ranked: Evidence) -> Callable[[str], FindExcerpts]:
+    def _look_up(self, question: DischargeQuestion, ranked: Evidence) -> Callable[[str], FindExcerpts]:
         stays = tuple(passage.ident for passage in ranked.passages)
         return lambda query: FindExcerpts(query, stays, self.spec.excerpts, question.visit_id)
 
-    def _writer(self, question: Question, ranked: Evidence) -> Callable[[str, Evidence, int], Act]:
+    def _writer(self, question: DischargeQuestion, ranked: Evidence) -> Callable[[str, Evidence, int], Act]:
         def write(draft: str, evidence: Evidence, step: int) -> Act:
             return self._act("answer", question, ranked, evidence, draft, as_text, step)
 
         return write
 
-    def _predict(self, question: Question, ranked: Evidence, evidence: Evidence, draft: str) -> Act:
+    def _predict(self, question: DischargeQuestion, ranked: Evidence, evidence: Evidence, draft: str) -> Act:
         told = f"Worked out so far:\n{draft}\n\n" if draft else ""
 
         def parse(reply: str) -> Parsed:
@@ -94,7 +94,7 @@ class ExpragEpisodes:
     def _act(
         self,
         role: str,
-        question: Question,
+        question: DischargeQuestion,
         ranked: Evidence,
         evidence: Evidence,
         draft: str,
@@ -116,7 +116,7 @@ class ExpragEpisodes:
         facts = {"case": question, "ranked": ranked, "evidence": evidence, "experience": experience}
         return Act("top", role, prompt, quotes, template.max_tokens, step, parse, facts)
 
-    def _experience(self, question: Question, ranked: Evidence, evidence: Evidence) -> str:
+    def _experience(self, question: DischargeQuestion, ranked: Evidence, evidence: Evidence) -> str:
         if self.spec.prompts == "full":
             return experience_text(ranked, evidence, self.spec.words)
         heading, common = ASKED[question.kind][2], common_pieces(question)
@@ -135,18 +135,18 @@ def times_advised(reports: Iterable[Sequence[str]]) -> list[tuple[str, int]]:
     return Counter(piece for pieces in once for piece in pieces).most_common()
 
 
-def common_pieces(question: Question) -> set[str]:
+def common_pieces(question: DischargeQuestion) -> set[str]:
     """What all sets of advice have, which tells nothing; of other options nothing."""
     return set.intersection(*(set(sentences(option)) for option in question.options)) if question.single else set()
 
 
-def own_pieces(question: Question) -> list[list[str]]:
+def own_pieces(question: DischargeQuestion) -> list[list[str]]:
     """Of each set of advice what not all sets have."""
     common = common_pieces(question)
     return [[piece for piece in sentences(option) if piece not in common] for option in question.options]
 
 
-def quotable(question: Question) -> tuple[str, ...]:
+def quotable(question: DischargeQuestion) -> tuple[str, ...]:
     """The pieces of sets of advice that one set alone has, by which a reply may choose it; () where a set has none."""
     own = own_pieces(question) if question.single else []
     times = Counter(piece for pieces in own for piece in set(pieces))
@@ -154,7 +154,7 @@ def quotable(question: Question) -> tuple[str, ...]:
     return tuple(piece for pieces in alone for piece in pieces) if all(alone) else ()
 
 
-def short_menu(question: Question) -> str:
+def short_menu(question: DischargeQuestion) -> str:
     """The options, one a line; of sets of advice the pieces, one a line behind the letter of their set, without what
     all sets advise."""
     if not question.single:
@@ -182,10 +182,10 @@ def shortened(text: str, heading: str, common: Collection[str] = ()) -> str:
     return words if own == heading or not words else f"{own}: {words}"
 
 
-def exprag_scene(episodes: ExpragEpisodes, corpus: Corpus, questions: Sequence[Question], eta: float) -> Scene:
+def exprag_scene(episodes: ExpragEpisodes, corpus: Corpus, questions: Sequence[DischargeQuestion], eta: float) -> Scene:
     """EXPRAG on `questions` for the views (Gymnasium, PettingZoo, RLlib); eta: weight of the outcome."""
 
-    def reward(episode: Episode, question: Question) -> EpisodeReward:
+    def reward(episode: Episode, question: DischargeQuestion) -> EpisodeReward:
         return score_options(episode, question.answer, eta)
 
     return Scene("EXPRAG", ("top",), ROLES, questions, episodes.episode, corpus, reward)

@@ -15,7 +15,7 @@ from functools import partial
 from ghar.data.cohort import Task
 from ghar.envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
-from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Step
+from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, ReasoningStep, Reply
 from ghar.llm.parsing import parse_label
 from ghar.llm.prompts import load_prompts
 
@@ -54,7 +54,7 @@ class LabelEpisodes:
             evidence = yield FindExcerpts(asked, stays, spec.excerpts, case.sample_id)
         reply: Reply = yield self._predict(case, ranked, evidence)
         stays = " ".join(str(passage.ident) for passage in ranked.passages)
-        step = Step(asked, f"stays {stays or 'none'}", bool(ranked.passages), evidence=evidence.text)
+        step = ReasoningStep(asked, f"stays {stays or 'none'}", bool(ranked.passages), evidence=evidence.text)
         return Prediction(reply.value, (step,))
 
     def _predict(self, case: LabelCase, ranked: Evidence, evidence: Evidence) -> Act:

@@ -38,7 +38,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import WORDS, Reader, System
 from ghar.episode import Episode
 from ghar.errors import BadInput
-from ghar.retrieval.reports import KINDS, Query, ReportIndex, build_reports, entries_of
+from ghar.retrieval.reports import KINDS, ReportIndex, ReportQuery, build_reports, entries_of
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
@@ -144,19 +144,19 @@ def index_samples(samples: Sequence[Sample], *, earlier: bool = False) -> Report
 
 
 @dataclass(frozen=True, eq=False)
-class Asking(Mapping[str, Query]):
+class Asking(Mapping[str, ReportQuery]):
     """What may be known of each sample that asks, by its id; made when it asks."""
 
     samples: Mapping[str, Sample]
     earlier: bool
 
-    def __getitem__(self, sample_id: str) -> Query:
+    def __getitem__(self, sample_id: str) -> ReportQuery:
         sample = self.samples[sample_id]
         one, two, three = (
             tuple(dict.fromkeys(code for visit in sample.history for code in getattr(visit, kind))) for kind in KINDS
         )
         before = micros(sample.prediction_time) + 1 if self.earlier else None  # what is known by then may be shown
-        return Query(sample.subject_id, before, (one, two, three))
+        return ReportQuery(sample.subject_id, before, (one, two, three))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.samples)

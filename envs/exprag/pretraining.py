@@ -19,13 +19,13 @@ import numpy as np
 
 from ghar.config import Config
 from ghar.data.sections import sentences
-from ghar.envs.exprag.dischargeqa import ASKED, Question
+from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
 from ghar.envs.exprag.episode import ExpragEpisodes, common_pieces, own_pieces, play_exprag
 from ghar.envs.exprag.report_corpus import RankReports
 from ghar.envs.exprag.rule import MajorityOfExperiences
-from ghar.envs.play import Stage, play
+from ghar.envs.play import PlayContext, play
 from ghar.envs.rollout import derive_seed
-from ghar.envs.system import Exercises, Practice, Variant
+from ghar.envs.system import DemoPretraining, PretrainingTasks, Variant
 from ghar.episode import Evidence, Passage, Retrieve
 
 FORMAT = 7  # raise it when the exercises change
@@ -38,25 +38,25 @@ HABITS = (1, 17)  # what other reports list: one to sixteen sets of advice that 
 LISTED, LISTED_WRONG, MORE = 0.85, 0.02, 2  # of several options: a right one's share, a wrong one's, further names
 
 
-def practice(config: Config, train: Sequence[Question], episodes: ExpragEpisodes) -> Practice:
+def practice(config: Config, train: Sequence[DischargeQuestion], episodes: ExpragEpisodes) -> DemoPretraining:
     """Exercises over the options of training questions; their randomness is the world's."""
     key = FORMAT, config.task.name, config.env.prompts, episodes.spec, [(q.options, q.background) for q in train]
-    return Practice(key, partial(_exercises, config, train, episodes))
+    return DemoPretraining(key, partial(_exercises, config, train, episodes))
 
 
 def _exercises(
-    config: Config, train: Sequence[Question], episodes: ExpragEpisodes, total: int, seed: int
-) -> Exercises:
+    config: Config, train: Sequence[DischargeQuestion], episodes: ExpragEpisodes, total: int, seed: int
+) -> PretrainingTasks:
     rng = np.random.default_rng(derive_seed(seed, "made-up reports"))
     most, pieces = episodes.spec.excerpts, pieces_of(train)
     count = max(64, total // PASSES)
     sizes = np.where(rng.random(count) < WHOLE, most, 1 + rng.integers(most, size=(EASIER, count)).min(axis=0))
     made = [made_up(rng, train, pieces, size, number) for number, size in enumerate(sizes.tolist())]
-    corpus = MadeUpReports([reports for _, reports in made])
-    stage = Stage(config, ("top",), play_exprag, Variant("base", spec=episodes), corpus)
+    corpus = GeneratedReports([reports for _, reports in made])
+    stage = PlayContext(config, ("top",), play_exprag, Variant("base", spec=episodes), corpus)
     questions = [question for question, _ in made]
     played = play(stage, questions, MajorityOfExperiences(), seed=seed, title="Base exercises")
-    return Exercises(played, names_of(train), {"predict": 1.0}, copying=True)
+    return PretrainingTasks(played, names_of(train), {"predict": 1.0}, copying=True)
 
 
 class Pieces(NamedTuple):
@@ -66,25 +66,25 @@ class Pieces(NamedTuple):
     usual: tuple[str, ...]
 
 
-def pieces_of(train: Sequence[Question]) -> Pieces:
+def pieces_of(train: Sequence[DischargeQuestion]) -> Pieces:
     """The pieces of advice of `train`, each once; none is of both kinds."""
     telling = dict.fromkeys(piece for question in train for own in own_pieces(question) for piece in own)
     usual = dict.fromkeys(piece for question in train for piece in sorted(common_pieces(question)))
     return Pieces(tuple(piece for piece in telling if piece not in usual), tuple(usual))
 
 
-def names_of(questions: Sequence[Question]) -> list[str]:
+def names_of(questions: Sequence[DischargeQuestion]) -> list[str]:
     """What a list has: the pieces of advice, or the names of diagnoses or drugs, each once."""
     return list(dict.fromkeys(item for question in questions for items in _items(question) for item in items))
 
 
-def _items(question: Question) -> list[list[str]]:
+def _items(question: DischargeQuestion) -> list[list[str]]:
     """What each option holds."""
     return [sentences(option) if question.single else [option] for option in question.options]
 
 
 @dataclass(frozen=True)
-class MadeUpReports:
+class GeneratedReports:
     """A corpus whose every stay has reports of its own. reports: texts by the stay that asks."""
 
     reports: Sequence[Sequence[str]]
@@ -100,8 +100,8 @@ class MadeUpReports:
 
 
 def made_up(
-    rng: np.random.Generator, train: Sequence[Question], pieces: Pieces, reports: int, number: int
-) -> tuple[Question, list[str]]:
+    rng: np.random.Generator, train: Sequence[DischargeQuestion], pieces: Pieces, reports: int, number: int
+) -> tuple[DischargeQuestion, list[str]]:
     """A question with drawn right options, and the excerpts of `reports` made-up reports."""
     own, other = train[int(rng.integers(len(train)))], train[int(rng.integers(len(train)))]
     if own.single:
@@ -116,8 +116,8 @@ def made_up(
 
 
 def _clear_advice(
-    rng: np.random.Generator, own: Question, pieces: Pieces, reports: int
-) -> tuple[Question, int, list[list[str]]]:
+    rng: np.random.Generator, own: DischargeQuestion, pieces: Pieces, reports: int
+) -> tuple[DischargeQuestion, int, list[list[str]]]:
     """Sets of advice drawn anew, the right one, and what each report lists; drawn until that set is listed most."""
     while True:
         sets = _drawn_sets(rng, own, pieces)
@@ -129,7 +129,7 @@ def _clear_advice(
             return made, 1 << answer, lists
 
 
-def _drawn_sets(rng: np.random.Generator, own: Question, pieces: Pieces) -> list[list[str]]:
+def _drawn_sets(rng: np.random.Generator, own: DischargeQuestion, pieces: Pieces) -> list[list[str]]:
     """The sets of a question with other pieces in place of those that tell; the usual ones stay."""
     common = common_pieces(own)
     sets = [sentences(option) for option in own.options]
@@ -164,7 +164,7 @@ def _draw(rng: np.random.Generator, pool: Sequence[str], count: int) -> list[str
     return [pool[int(i)] for i in rng.choice(len(pool), count, replace=False)]
 
 
-def _names(rng: np.random.Generator, own: Question, answer: int, other: Question) -> list[str]:
+def _names(rng: np.random.Generator, own: DischargeQuestion, answer: int, other: DischargeQuestion) -> list[str]:
     """The names that one report lists: right ones mostly, wrong ones seldom, and some of another question."""
     found = [
         option

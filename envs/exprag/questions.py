@@ -15,9 +15,9 @@ from ghar.config import Config
 from ghar.data.cohort import Task
 from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits, split_by_patient
-from ghar.envs.exprag.baselines import Fitted, OfStay, Usual, of_option
+from ghar.envs.exprag.baselines import MajorityAnswer, OptionFeatures, OptionRegression, of_option
 from ghar.envs.exprag.corpus import StayNames, encoder_of, finder_of, make_ranker
-from ghar.envs.exprag.dischargeqa import ASKED, Kind, Question, build_questions, letters, said_already
+from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion, Kind, build_questions, letters, said_already
 from ghar.envs.exprag.engine_options import options_by_engine
 from ghar.envs.exprag.episode import ROLES, ExpragEpisodes, play_exprag
 from ghar.envs.exprag.flare import token_pieces
@@ -52,7 +52,7 @@ PREFIX = "dischargeqa_"
 Rows = Sequence[Mapping[str, Any]]
 
 
-def build_question_system(records: Records, settings: Settings) -> System[Question]:
+def build_question_system(records: Records, settings: Settings) -> System[DischargeQuestion]:
     """BadInput for an unknown kind of question, for tables without summaries, and where no question can be made."""
     config, kind = records.config, kind_of(records.config.task.name)
     notes, encoder = _notes(records, settings), encoder_of(records.config)
@@ -78,9 +78,9 @@ def build_question_system(records: Records, settings: Settings) -> System[Questi
         read_by=lambda reader: replace(made, variants=_variants(config, settings, reader)),
         fixed={
             RULE: MajorityOfExperiences,
-            "usual": partial(Usual, splits.train),
-            "options_only": partial(Fitted, splits.train, of_option),
-            "background_only": partial(Fitted, splits.train, OfStay(corpus.queries)),
+            "usual": partial(MajorityAnswer, splits.train),
+            "options_only": partial(OptionRegression, splits.train, of_option),
+            "background_only": partial(OptionRegression, splits.train, OptionFeatures(corpus.queries)),
         },
         teacher=RULE,
         taught=taught,
@@ -119,7 +119,7 @@ def _notes(records: Records, settings: Settings) -> Notes:
 
 def _questions(
     records: Records, settings: Settings, notes: Notes, kind: Kind
-) -> tuple[Splits[Question], dict[str, int]]:
+) -> tuple[Splits[DischargeQuestion], dict[str, int]]:
     """All questions by split, and how many stays each rule left out."""
     task, rows = records.config.task, (settings.fewest_rows, settings.most_rows)
     words = records.config.env.history_tokens
@@ -136,7 +136,7 @@ def _corpus(
     settings: Settings,
     notes: Notes,
     kind: Kind,
-    found: Splits[Question],
+    found: Splits[DischargeQuestion],
     encoder: Encoder | None,
 ) -> ReportCorpus:
     """The reports of all patients, or under leakage=strict of the training patients."""
@@ -166,14 +166,18 @@ def _ceilings(
     corpus: ReportCorpus,
     habits: Mapping[int, int] | None,
     top_k: int,
-    train: Sequence[Question],
-    cases: Sequence[Question],
+    train: Sequence[DischargeQuestion],
+    cases: Sequence[DischargeQuestion],
 ) -> dict[str, float] | None:
     return None if habits is None else experience_ceilings(corpus, habits, top_k, train, cases)
 
 
 def _ranker_study(
-    records: Records, settings: Settings, test: Sequence[Question], corpus: ReportCorpus, encoder: Encoder | None
+    records: Records,
+    settings: Settings,
+    test: Sequence[DischargeQuestion],
+    corpus: ReportCorpus,
+    encoder: Encoder | None,
 ) -> RankerStudy | None:
     """On the first system.judged test questions; None where that is 0."""
     if not settings.judged:
@@ -182,16 +186,16 @@ def _ranker_study(
     return RankerStudy(records.config, test[: settings.judged], corpus, encoder, visits, names)
 
 
-def _counts(notes: Notes, corpus: ReportCorpus, splits: Splits[Question]) -> dict[str, int]:
+def _counts(notes: Notes, corpus: ReportCorpus, splits: Splits[DischargeQuestion]) -> dict[str, int]:
     ranked = {"reports": len(notes), "reports that can be ranked": len(corpus.index), **notes.counts}
     return ranked | {"train questions": len(splits.train), "test questions": len(splits.test)}
 
 
-def _reward(eta: float, episode: Episode, question: Question) -> EpisodeReward:
+def _reward(eta: float, episode: Episode, question: DischargeQuestion) -> EpisodeReward:
     return score_options(episode, question.answer, eta)
 
 
-def _in_letters(question: Question, label: int) -> str:
+def _in_letters(question: DischargeQuestion, label: int) -> str:
     return letters(label)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ghar.config import Config
 from ghar.data.cohort import Visit
 from ghar.envs.exprag.agreement import agreement
-from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.dischargeqa import DischargeQuestion
 from ghar.envs.exprag.options import parse_scores
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.report_texts import text_scores
@@ -33,7 +33,7 @@ class RankerStudy:
     """Whom to ask about, and what the rankers know. encoder: of the text-based ranker, None for TF-IDF."""
 
     config: Config
-    questions: Sequence[Question]
+    questions: Sequence[DischargeQuestion]
     corpus: ReportCorpus
     encoder: Encoder | None
     visits: Mapping[int, Visit]
@@ -66,7 +66,7 @@ def judge_rankers(study: RankerStudy, judge: Policy) -> dict[str, Any]:
     return {"rankers": agreement(scores, judged, patients=patients, **draw), "pairs": pairs, "unreadable": unreadable}
 
 
-def _rankers(study: RankerStudy) -> dict[str, Callable[[Question], np.ndarray]]:
+def _rankers(study: RankerStudy) -> dict[str, Callable[[DischargeQuestion], np.ndarray]]:
     """Scores of all stays of the index for a question: by codes with equal weights, and by text."""
     index, texts = study.corpus.index, text_scores(study.corpus.index, study.corpus.notes, study.encoder)
     weight = weights("uniform", "diagnoses")
@@ -76,7 +76,7 @@ def _rankers(study: RankerStudy) -> dict[str, Callable[[Question], np.ndarray]]:
     }
 
 
-def sample_candidates(study: RankerStudy, question: Question) -> np.ndarray:
+def sample_candidates(study: RankerStudy, question: DischargeQuestion) -> np.ndarray:
     """Rows of up to 100 stays of other patients: 20 of all, 80 of those that share a code with this one."""
     index, query = study.corpus.index, study.corpus.queries[question.visit_id]
     rng = np.random.default_rng(derive_seed(study.config.seed, "judged", question.visit_id))
@@ -88,7 +88,7 @@ def sample_candidates(study: RankerStudy, question: Question) -> np.ndarray:
     return np.sort(np.concatenate([some, rng.permutation(rest)[: CANDIDATES - ANYBODY]]))
 
 
-def _ask(study: RankerStudy, judge: Policy, question: Question, rows: np.ndarray) -> list[float | None]:
+def _ask(study: RankerStudy, judge: Policy, question: DischargeQuestion, rows: np.ndarray) -> list[float | None]:
     template = load_prompts("ghar.envs.exprag", study.config.env.prompts, ("judge",))["judge"]
     first = _in_words(study, question.visit_id)
     stays = [int(study.corpus.index.visit_id[row]) for row in rows]

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import Section, in_order, render_section
+from ghar.metrics.style import ReportSection, in_order, render_section
 from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]
 TITLES = {"scripted": "Scripted teacher"}
 
 
-def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[ReportSection]:
     """One patient's experience, from the run's episodes by policy; no part where no policy looked any up."""
     titles = {**TITLES, **(summary.get("titles") or {})}
     names = in_order(run.episode_names(), titles)
@@ -23,7 +23,7 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
         return []
     shown_as = {name: titles.get(name, name) for name in names}
     html = render_section("ghar.envs.exprag", "report.html", shown_as=shown_as, **content)
-    return [Section("Experience", html)]
+    return [ReportSection("Experience", html)]
 
 
 def _content(episodes: Mapping[str, Iterable[Row]]) -> dict[str, Any] | None:

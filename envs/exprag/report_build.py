@@ -14,7 +14,7 @@ from ghar.data.readers.notes import Notes
 from ghar.data.visit_codes import KIND_NAMES
 from ghar.data.visit_rows import visit_rows
 from ghar.progress import progress
-from ghar.retrieval.reports import FORMAT, KINDS, Entries, Query, ReportIndex, build_reports
+from ghar.retrieval.reports import FORMAT, KINDS, CodeEntries, ReportIndex, ReportQuery, build_reports
 from ghar.seal import sound
 
 
@@ -43,12 +43,12 @@ def _build(cohort: Cohort, notes: Notes, patients: Collection[int] | None) -> Re
     for name in KINDS:
         own = (stay >= 0) & (kind == KIND_NAMES.index(name))
         used, number = np.unique(code[own], return_inverse=True)
-        entries[name] = Entries(stay[own], number, cohort.codes["code"].gather(used).to_list())
+        entries[name] = CodeEntries(stay[own], number, cohort.codes["code"].gather(used).to_list())
     visit_id, subject_id, available = (pool[name].to_numpy() for name in ("visit_id", "subject_id", "available"))
     return build_reports(visit_id, subject_id, available, entries)
 
 
-def queries_of(cohort: Cohort, stays: Iterable[int], *, strict: bool) -> dict[int, Query]:
+def queries_of(cohort: Cohort, stays: Iterable[int], *, strict: bool) -> dict[int, ReportQuery]:
     """What may be known of each stay.
 
     strict: the codes known before the discharge (so none of its ICD codes), and reports that were there by then. Else
@@ -63,7 +63,7 @@ def queries_of(cohort: Cohort, stays: Iterable[int], *, strict: bool) -> dict[in
         if strict:
             before = pl.Series([end], dtype=pl.Datetime("us")).to_physical().item()
             visit = known.until(visit, before - 1)
-        found[stay] = Query(subject, before, (visit.diagnoses, visit.medications, visit.procedures))
+        found[stay] = ReportQuery(subject, before, (visit.diagnoses, visit.medications, visit.procedures))
     return found
 
 

@@ -15,9 +15,11 @@ import numpy as np
 from ghar.data.readers.notes import Notes
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.retrieval.experience import Finder, find_excerpts
-from ghar.retrieval.reports import Query, ReportIndex, allowed_stays
+from ghar.retrieval.reports import ReportIndex, ReportQuery, allowed_stays
 
-Ranker = Callable[[Query, str, int], tuple[np.ndarray, np.ndarray]]  # stay, text, top_k -> rows of the index, scores
+Ranker = Callable[
+    [ReportQuery, str, int], tuple[np.ndarray, np.ndarray]
+]  # stay, text, top_k -> rows of the index, scores
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class ReportCorpus:
 
     index: ReportIndex
     notes: Notes
-    queries: Mapping[Any, Query]
+    queries: Mapping[Any, ReportQuery]
     ranker: Ranker
     finder: Finder
     names: Callable[[int], str]

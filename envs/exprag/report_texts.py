@@ -12,7 +12,7 @@ import numpy as np
 from ghar.data.readers.notes import Notes
 from ghar.progress import track
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.reports import Query, ReportIndex, allowed_stays, best_rows
+from ghar.retrieval.reports import ReportIndex, ReportQuery, allowed_stays, best_rows
 from ghar.retrieval.sparse import words
 
 TextScores = Callable[[str], np.ndarray]  # text -> f64[N], likeness to each stay's report
@@ -45,7 +45,7 @@ def _by_words(vectorizer: Any, matrix: Any, text: str) -> np.ndarray:
 
 
 def rank_by_text(
-    index: ReportIndex, scores: TextScores, query: Query, text: str, top_k: int
+    index: ReportIndex, scores: TextScores, query: ReportQuery, text: str, top_k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the `top_k` stays whose reports are most like `text`, best first, and their scores; who may be offered
     and ties as in `reports.rank`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.dischargeqa import DischargeQuestion
 from ghar.envs.exprag.label_episode import LabelCase
 from ghar.envs.exprag.numbers import set_scores
 from ghar.envs.exprag.options import LETTERS
@@ -14,7 +14,7 @@ from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, Evidence
 
 
-def question_row(episode: Episode, question: Question, variant: Variant) -> dict[str, Any]:
+def question_row(episode: Episode, question: DischargeQuestion, variant: Variant) -> dict[str, Any]:
     """The scores of the set of options, and `experience`: what was ranked, found and chosen.
 
     An option's `listed` is the share of the reports that name it which list it where the question asks.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ghar.data.sections import HEAD, sentences, split_sections
 from ghar.envs.exprag.baselines import in_words
 from ghar.envs.exprag.discharge_items import essence
-from ghar.envs.exprag.dischargeqa import ASKED, Question
+from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
 from ghar.envs.exprag.episode import own_pieces
 from ghar.episode import Act, Completion, Evidence
 from ghar.retrieval.reports import DECIMALS
@@ -26,7 +26,7 @@ class MajorityOfExperiences:
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
         return [Completion(self._said(act.facts["case"], act.facts["evidence"], act.choices)) for act in acts]
 
-    def _said(self, question: Question, evidence: Evidence, quotable: Sequence[str]) -> str:
+    def _said(self, question: DischargeQuestion, evidence: Evidence, quotable: Sequence[str]) -> str:
         found = chosen(question, evidence)
         if not quotable:
             return in_words(found)
@@ -64,7 +64,7 @@ def outcome_shares(ranked: Evidence, labels: int) -> list[float]:
     return [round(weight / total, DECIMALS) for weight in weights]
 
 
-def chosen(question: Question, evidence: Evidence) -> int:
+def chosen(question: DischargeQuestion, evidence: Evidence) -> int:
     """The options this rule chooses."""
     shares = [listed_share(option, question, evidence) or 0.0 for option in question.options]
     best = max(shares)
@@ -74,7 +74,7 @@ def chosen(question: Question, evidence: Evidence) -> int:
     return found or sum(1 << i for i, share in enumerate(shares) if share == best)
 
 
-def listed_share(option: str, question: Question, evidence: Evidence) -> float | None:
+def listed_share(option: str, question: DischargeQuestion, evidence: Evidence) -> float | None:
     """Of the reports whose list was found and that name the option, the share that list it; None where there is none.
 
     Of a set of advice, the share of its sentences that a report lists, as the mean over the reports.

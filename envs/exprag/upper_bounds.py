@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ghar.data.sections import split_sections
-from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.dischargeqa import DischargeQuestion
 from ghar.envs.exprag.report_corpus import RankReports, ReportCorpus
 from ghar.envs.exprag.rule import HALF, listed_share
 from ghar.episode import Evidence, Passage
@@ -26,8 +26,8 @@ def experience_ceilings(
     corpus: ReportCorpus,
     habits: Mapping[int, int],
     top_k: int,
-    train: Sequence[Question],
-    questions: Sequence[Question],
+    train: Sequence[DischargeQuestion],
+    questions: Sequence[DischargeQuestion],
 ) -> dict[str, float]:
     """Accuracy of these readers on `questions`: {"experience only": ..., "experience": ..., "gold reports": ...}.
 
@@ -48,7 +48,7 @@ def experience_ceilings(
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 
-def readable(question: Question, evidence: Evidence, usual: bool) -> float:
+def readable(question: DischargeQuestion, evidence: Evidence, usual: bool) -> float:
     """How probably the reader is right. usual: what an option is that no report names."""
     shares = [listed_share(option, question, evidence) for option in question.options]
     if question.single:
@@ -69,5 +69,5 @@ def whole_reports(corpus: ReportCorpus, stays: Sequence[int]) -> Evidence:
     return Evidence(tuple(passages))
 
 
-def _share_right(questions: Sequence[Question]) -> float:
+def _share_right(questions: Sequence[DischargeQuestion]) -> float:
     return sum(q.answer.bit_count() for q in questions) / max(1, sum(len(q.options) for q in questions))

@@ -21,7 +21,7 @@ from typing import Any
 from ghar.config import Config
 from ghar.envs.exprag.episode import ExpragSpec, play_exprag
 from ghar.envs.exprag.settings import Settings
-from ghar.envs.rollout import Corpus, Job, rollout
+from ghar.envs.rollout import Corpus, EpisodeJob, rollout
 from ghar.envs.system import Variant
 from ghar.episode import Act
 from ghar.llm.policy import Policy
@@ -68,7 +68,7 @@ def of_questions(spec: ExpragSpec, episodes: Callable[[ExpragSpec], Any]) -> dic
 def prompts_of(cases: Sequence[Any], variant: Variant, corpus: Corpus, rule: Policy, config: Config) -> list[str]:
     """The prompts that `variant` shows a rule of the first cases."""
     some = cases[:EXAMPLES]
-    jobs = [Job(case.sample_id, 0, partial(play_exprag, case, variant)) for case in some]
+    jobs = [EpisodeJob(case.sample_id, 0, partial(play_exprag, case, variant)) for case in some]
     in_flight = config.env.in_flight
     played = rollout(jobs, {"top": rule}, corpus, seed=config.seed, in_flight=in_flight, steady=True, timeout=3600.0)
     return [record.effect.prompt for e in played for record in e.trace if isinstance(record.effect, Act)]

@@ -19,10 +19,20 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from ghar.envs.case import Case
 from ghar.envs.system import Variant
-from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, Reply, Retrieve, RetrieveFor, Step, as_text
+from ghar.episode import (
+    Act,
+    EpisodeGenerator,
+    Evidence,
+    Prediction,
+    ReasoningStep,
+    Reply,
+    Retrieve,
+    RetrieveFor,
+    as_text,
+)
 from ghar.llm.parsing import PathChoice, parse_choice, parse_label, parse_path_ids, parse_queries, parse_query
 from ghar.llm.prompts import load_prompts
-from ghar.retrieval.sources import Part
+from ghar.retrieval.sources import MenuPart
 
 AGENTS = ("top", "low")
 ROLES = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
@@ -70,7 +80,7 @@ class GharEpisodes(Generic[P]):
         self.spec = spec
         self.whom = whom
         self.metapaths = tuple(metapaths)
-        self.personal = any(isinstance(part, Part) for part in self.metapaths)
+        self.personal = any(isinstance(part, MenuPart) for part in self.metapaths)
         self.templates = load_prompts("ghar.envs.ghar", spec.prompts, ROLES)
         self._menu = "\n".join(f"{path.index} {path.text}" for path in self.metapaths)
 
@@ -85,7 +95,7 @@ class GharEpisodes(Generic[P]):
                 step = yield from self._retrieve(case, query, history)
             else:
                 answer = yield self._act(case, "top", "answer", history, query=query)
-                step = Step(query, answer.value, retrieved=False)
+                step = ReasoningStep(query, answer.value, retrieved=False)
             history = (*history, step)
             if spec.ablation == "nt" or len(history) == spec.max_iterations:
                 continue
@@ -103,7 +113,7 @@ class GharEpisodes(Generic[P]):
         final = yield self._predict(case, ())
         return Prediction(final.value)
 
-    def _predict(self, case: Case, history: tuple[Step, ...]) -> Act:
+    def _predict(self, case: Case, history: tuple[ReasoningStep, ...]) -> Act:
         labels = case.task.labels
         return self._act(case, "top", "predict", history, parse=lambda reply: parse_label(reply, labels))
 
@@ -114,7 +124,7 @@ class GharEpisodes(Generic[P]):
         reply = yield self._act(case, "top", "rewrite", (), parse=lambda text: parse_queries(text, limit))
         return reply.value or (case.text,)  # unreadable: the original query q^0 stands alone
 
-    def _wants_retrieval(self, case: Case, query: str, history: tuple[Step, ...]):
+    def _wants_retrieval(self, case: Case, query: str, history: tuple[ReasoningStep, ...]):
         if self.whom is not None:
             return bool(self.whom(case))
         if self.spec.ablation == "nt" or self.spec.decision != "learned":
@@ -123,7 +133,7 @@ class GharEpisodes(Generic[P]):
         decision: Reply = yield self._act(case, "top", "retrieve", history, query=query, choices=choices)
         return decision.value == "yes"
 
-    def _retrieve(self, case: Case, query: str, history: tuple[Step, ...]):
+    def _retrieve(self, case: Case, query: str, history: tuple[ReasoningStep, ...]):
         spec = self.spec
         if spec.ablation in ("nt", "nm"):
             chosen, partitions = PathChoice(()), None
@@ -150,9 +160,9 @@ class GharEpisodes(Generic[P]):
         else:
             summary = yield self._act(case, "low", "summarise", history, query=query, evidence=evidence)  # Eq. 11
             answer = summary.value
-        return Step(query, answer, True, chosen.ids, chosen.errors, chosen.duplicates, evidence.text)
+        return ReasoningStep(query, answer, True, chosen.ids, chosen.errors, chosen.duplicates, evidence.text)
 
-    def _one_of_each(self, case: Case, query: str, history: tuple[Step, ...], groups: Groups):
+    def _one_of_each(self, case: Case, query: str, history: tuple[ReasoningStep, ...], groups: Groups):
         """One id of each group, as engines choose among given replies; what is none of them is an error."""
         ids, errors = [], 0
         for group in groups:
@@ -162,7 +172,7 @@ class GharEpisodes(Generic[P]):
             ids += [] if reply.value is None else [int(reply.value)]
         return PathChoice(tuple(ids), errors)
 
-    def _enough(self, case: Case, query: str, history: tuple[Step, ...]):
+    def _enough(self, case: Case, query: str, history: tuple[ReasoningStep, ...]):
         if self.spec.ablation == "ni":
             return True
         choices = ("terminate", "continue")
@@ -174,7 +184,7 @@ class GharEpisodes(Generic[P]):
         case: Case,
         agent: str,
         role: str,
-        history: tuple[Step, ...],
+        history: tuple[ReasoningStep, ...],
         *,
         query: str = "",
         evidence: Evidence | None = None,
@@ -199,7 +209,7 @@ class GharEpisodes(Generic[P]):
         facts = {"case": case, "query": query, "history": history, "evidence": evidence, "metapaths": self.metapaths}
         return Act(agent, role, prompt, choices, template.max_tokens, len(history), parse, facts)
 
-    def _history(self, history: tuple[Step, ...]) -> str:
+    def _history(self, history: tuple[ReasoningStep, ...]) -> str:
         if self.spec.prompts == "compact":
             return "known: " + ("; ".join(step.answer for step in history) or "nothing")
         lines = [f"{i}. {step.query}\n   {step.answer}" for i, step in enumerate(history, 1)]

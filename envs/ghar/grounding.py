@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ghar.envs.case import NOT_SHOWN, Case
 from ghar.envs.records import Records
-from ghar.episode import Act, Reply, Step
+from ghar.episode import Act, ReasoningStep, Reply
 from ghar.kg.names import plain
 
 KINDS = ("disease", "drug")  # of nodes that a patient has: a gene or a phenotype may be asked about without it
@@ -22,7 +22,7 @@ ITEM = re.compile(r"[;\n]")  # between names of a record
 
 
 @dataclass(frozen=True, eq=False)
-class Names:
+class NameMatcher:
     """Known names, found in texts as whole words, the longest first."""
 
     known: frozenset[str]
@@ -45,15 +45,15 @@ class Names:
         return tuple(found) if found or own is None else (plain(own[1]),)
 
 
-def names_of(records: Records) -> Names:
+def names_of(records: Records) -> NameMatcher:
     """The graph's diseases and drugs, and whatever codes the records show."""
     graph, kinds = records.primekg, set(KINDS)
     nodes = (name for name, kind in zip(graph.names, graph.type.tolist(), strict=True) if graph.types[kind] in kinds)
     codes = (name for code, name in records.names.items() if not code.startswith(NOT_SHOWN))
-    return Names(frozenset(filter(None, map(plain, (*nodes, *codes)))) - {*KINDS, "disorder"})
+    return NameMatcher(frozenset(filter(None, map(plain, (*nodes, *codes)))) - {*KINDS, "disorder"})
 
 
-def ungrounded(names: Names, act: Act, reply: Reply) -> list[str]:
+def ungrounded(names: NameMatcher, act: Act, reply: Reply) -> list[str]:
     """The sub-queries of a reply to "rewrite" or "followup" that name what no one has spoken of by then."""
     written = queries(reply)
     if not written:
@@ -67,12 +67,12 @@ def queries(reply: Reply) -> tuple[str, ...]:
     return ((reply.value,) if reply.value else ()) if isinstance(reply.value, str) else tuple(reply.value)
 
 
-def counted(names: Names, act: Act, reply: Reply) -> tuple[int, int]:
+def counted(names: NameMatcher, act: Act, reply: Reply) -> tuple[int, int]:
     """(ungrounded sub-queries, all of them) of a reply, as rewards have it."""
     return len(ungrounded(names, act, reply)), len(queries(reply))
 
 
-def _spoken(case: Case, history: Sequence[Step]) -> str:
+def _spoken(case: Case, history: Sequence[ReasoningStep]) -> str:
     """What names may come from, as words; " | " between items, over which no name reaches."""
     texts: Iterable[str] = (case.text, *case.topics, case.task.question, *(step.evidence for step in history))
     items = (plain(item) for text in texts for item in ITEM.split(text))

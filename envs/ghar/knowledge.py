@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ghar.envs.ghar.teacher import Habits
+from ghar.envs.ghar.teacher import TeacherErrors
 from ghar.envs.worlds.severity_grades import POSITIVE_FROM, RELATIONS, exact_knowledge, label_rule, topic_of
 
 __all__ = ("NO_ERROR", "POSITIVE_FROM", "RELATIONS", "exact_knowledge", "label_rule", "topic_of")
 
-NO_ERROR = Habits(flip=0.0, stray_path=0.0, missed_path=0.0, go_on=0.0, disorder=0.0, guess=0.0)
+NO_ERROR = TeacherErrors(flip=0.0, stray_path=0.0, missed_path=0.0, go_on=0.0, disorder=0.0, guess=0.0)

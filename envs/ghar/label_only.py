@@ -10,14 +10,14 @@ from typing import Any
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case
 from ghar.envs.ghar.episode import GharEpisodes
-from ghar.envs.system import Pairs
+from ghar.envs.system import SftExamples
 from ghar.episode import Act, EpisodeGenerator
 
 STAGE = "label_sft"  # the weights' name
 
 
 @dataclass(frozen=True)
-class Direct:
+class LabelOnly:
     """`Variant.spec` of episodes that are one question: the label."""
 
     episodes: GharEpisodes[Any]
@@ -27,9 +27,9 @@ class Direct:
         return self.episodes.direct(case)
 
 
-def label_pairs(episodes: GharEpisodes[Any], cases: Splits[Case], epochs: int | None) -> Pairs:
+def label_pairs(episodes: GharEpisodes[Any], cases: Splits[Case], epochs: int | None) -> SftExamples:
     """Each training sample's question and its label as a reply; validation samples choose the weights that are kept."""
-    return Pairs(_pairs(episodes, cases.train), _pairs(episodes, cases.valid), epochs=epochs)
+    return SftExamples(_pairs(episodes, cases.train), _pairs(episodes, cases.valid), epochs=epochs)
 
 
 def _pairs(

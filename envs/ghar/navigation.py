@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from ghar.envs.ghar.knowledge import NO_ERROR
 from ghar.envs.ghar.teacher import Knowledge, ScriptedTeacher, believed, finding, grades_in, hop, open_topics
-from ghar.envs.stepper import Paused, Scene
+from ghar.envs.stepper import Scene, SteppedEpisode
 from ghar.envs.views.games import only_waiting, within
 from ghar.envs.views.spaces import Allowed, masked
 from ghar.envs.worlds.severity.graph import TARGET
@@ -38,7 +38,7 @@ UNUSED = np.random.default_rng(0)  # what rules without error draw from it chang
 FIRST = 2  # the action that names meta-path or passage 0
 
 
-class Memory:
+class CachedCorpus:
     """A corpus that looks up every query in every partition only once."""
 
     def __init__(self, corpus: Any):
@@ -155,7 +155,7 @@ def _summary(act: Act, action: int) -> str:
     return hop(query, last) if f" {TARGET} " in text else f"{query} {last}"
 
 
-class Words(ScriptedTeacher):
+class ExactTeacher(ScriptedTeacher):
     """The teacher without error: no habit asks chance, so that no generator need be made for every reply."""
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
@@ -176,15 +176,15 @@ class NavigationGame:
         return masked(box, self.chart.actions), Allowed(self.chart.actions)
 
     def start(self, case: Any, seed: int) -> NavigationPlay:
-        return NavigationPlay(self.chart, Paused(self.scene, case, self.fixed, seed))
+        return NavigationPlay(self.chart, SteppedEpisode(self.scene, case, self.fixed, seed))
 
 
 def navigation(scene: Scene, knowledge: Knowledge, chart: Chart, agents: Sequence[str] = ("top",)) -> NavigationGame:
     """The game on GHAR's scene; a `knowledge` without errors makes the teacher's rules the best there are in words."""
     decided = {role for agent in agents for role in DECISIONS[agent]}
-    words = Words(knowledge, NO_ERROR)
+    words = ExactTeacher(knowledge, NO_ERROR)
     fixed: dict[str, Policy] = {role: words for role in scene.roles if role not in decided}
-    remembered = replace(scene, name="Navigation", corpus=Memory(scene.corpus))
+    remembered = replace(scene, name="Navigation", corpus=CachedCorpus(scene.corpus))
     return NavigationGame(remembered, chart, tuple(agents), fixed)
 
 
@@ -193,7 +193,7 @@ class NavigationPlay:
     """picked: meta-paths named so far in the open decision."""
 
     chart: Chart
-    paused: Paused
+    paused: SteppedEpisode
     picked: tuple[int, ...] = ()
 
     def observe(self, place: int | None) -> dict[str, np.ndarray]:

@@ -40,7 +40,7 @@ class Navigator:
 
 
 @dataclass(frozen=True)
-class Rule:
+class NavigationRule:
     """Decisions by hand: look up what is unknown, on the right meta-path and `fillers` others (R_path pays for every
     valid one); stop once no unknown topic is left or a grade of `enough` is known.
 
@@ -73,9 +73,9 @@ class Rule:
         return 0 if enough else FIRST + int(mask[FIRST:].argmax())
 
 
-def rules(chart: Chart, metapaths: Sequence[MetaPath]) -> list[Rule]:
+def rules(chart: Chart, metapaths: Sequence[MetaPath]) -> list[NavigationRule]:
     """The rules worth comparing; the best of them is the scripted optimum."""
     relations = chart.knowledge.relations
     ids = {path.relation: path.index for path in metapaths}
     right = ids[relations["disease"]], ids[relations["drug"]], ids[relations["gene"]]
-    return [Rule(chart, right, fillers, enough) for fillers in range(chart.paths) for enough in (7, 8, 9, 10)]
+    return [NavigationRule(chart, right, fillers, enough) for fillers in range(chart.paths) for enough in (7, 8, 9, 10)]

@@ -23,22 +23,22 @@ from ghar.data.cohort import Sample, Visit
 from ghar.envs.case import NOT_SHOWN, build_cases, topics_of
 from ghar.envs.ghar.episode import AGENTS, GharEpisodes, play_ghar
 from ghar.envs.ghar.knowledge import RELATIONS, label_rule, topic_of
-from ghar.envs.ghar.teacher import TOLD, Habits, Knowledge, ScriptedTeacher
-from ghar.envs.play import Stage, play
+from ghar.envs.ghar.teacher import TOLD, Knowledge, ScriptedTeacher, TeacherErrors
+from ghar.envs.play import PlayContext, play
 from ghar.envs.real_patients import is_real, refuse
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus, derive_seed
-from ghar.envs.system import Exercises, Practice, Variant, words
+from ghar.envs.system import DemoPretraining, PretrainingTasks, Variant, words
 from ghar.envs.worlds.severity import story
 from ghar.envs.worlds.severity.vocabulary import tail_words
 from ghar.envs.worlds.severity_grades import follows, mean_labels, pointer_codes, with_pointers
 from ghar.episode import Episode, Evidence, Passage, Retrieve, RetrieveFor
 from ghar.kg.graph import KnowledgeGraph
 
-TEACHER = Habits(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03)
+TEACHER = TeacherErrors(flip=0.08, stray_path=0.45, missed_path=0.08, go_on=0.25, disorder=0.3, guess=0.03)
 # The ablation system.planted_errors: two errors that outcome reward can mend and imitation cannot.
 MISLED = replace(TEACHER, pain=0.9, misplaced=0.9)
-UNDECIDED = Habits(
+UNDECIDED = TeacherErrors(
     flip=0.3, stray_path=0.5, missed_path=0.2, go_on=0.5, disorder=0.1, guess=0.0, pain=0.5, misplaced=0.5
 )
 WRONG, DOUBTED = 0.03, 0.3  # shares of common topics: the teacher has the grade wrong; looked up needlessly
@@ -108,7 +108,7 @@ class RedrawnGrades:
 
 
 @dataclass(frozen=True)
-class Borrowed:
+class StandInCorpus:
     """The corpus for patients who are made up: what depends on the patient is that of a training patient whose record
     has what is asked about, drawn by sample and query; nothing where there is none."""
 
@@ -203,7 +203,7 @@ def _nodes_of_type(graph: KnowledgeGraph, kind: str) -> list[str]:
     return [graph.names[int(node)] for node in np.flatnonzero(graph.type == graph.types.index(kind))]
 
 
-def practice(records: Records, episodes: GharEpisodes[Any], corpus: Corpus) -> Practice:
+def practice(records: Records, episodes: GharEpisodes[Any], corpus: Corpus) -> DemoPretraining:
     """Exercises over the demo world.
 
     Their randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
@@ -219,12 +219,12 @@ def practice(records: Records, episodes: GharEpisodes[Any], corpus: Corpus) -> P
         episodes.spec,
         [path.text for path in episodes.metapaths],
     )
-    return Practice(key, partial(_exercises, records, knowledge, episodes, corpus))
+    return DemoPretraining(key, partial(_exercises, records, knowledge, episodes, corpus))
 
 
 def _exercises(
     records: Records, knowledge: Knowledge, episodes: GharEpisodes[Any], corpus: Corpus, total: int, seed: int
-) -> Exercises:
+) -> PretrainingTasks:
     count = max(64, int(total * SHARES["predict"] / PASSES))
     samples, names = made_up_samples(records, knowledge, count, derive_seed(seed, "made-up"))
     env = records.config.env
@@ -237,14 +237,14 @@ def _exercises(
         count=words,
     )
     teacher = ScriptedTeacher(knowledge, UNDECIDED)
-    stage = Stage(records.config, AGENTS, play_ghar, Variant("base", spec=episodes), corpus)
+    stage = PlayContext(records.config, AGENTS, play_ghar, Variant("base", spec=episodes), corpus)
     played: list[Episode] = []
-    whose = Borrowed(corpus, derive_seed(seed, "lenders"), lenders(records)) if episodes.personal else corpus
+    whose = StandInCorpus(corpus, derive_seed(seed, "lenders"), lenders(records)) if episodes.personal else corpus
     for start in range(0, count, REDRAWN_AFTER):
         redrawn = RedrawnGrades(whose, derive_seed(seed, "grades", start))
         part = cases[start : start + REDRAWN_AFTER]
         played += play(stage, part, teacher, seed=seed, corpus=redrawn, title="Base exercises")
-    return Exercises(played, _token_names(records, knowledge, episodes), SHARES, copying=True)
+    return PretrainingTasks(played, _token_names(records, knowledge, episodes), SHARES, copying=True)
 
 
 def _token_names(records: Records, knowledge: Knowledge, episodes: GharEpisodes[Any]) -> list[str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghar.envs.case import Case
-from ghar.envs.ghar.grounding import Names, queries, ungrounded
+from ghar.envs.ghar.grounding import NameMatcher, queries, ungrounded
 from ghar.envs.ghar.source_usage import AskedSources
 from ghar.envs.system import Variant
-from ghar.episode import Act, Episode, Reply, Step
+from ghar.episode import Act, Episode, ReasoningStep, Reply
 from ghar.metrics.bootstrap import ratio_interval
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of
@@ -20,11 +20,11 @@ RATES = {"ungrounded": "sub_queries", "repeated_ids": "ids"}  # a share of what
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class GharRows:
     """Reads episodes. labels: of the task. tail: sub-query -> look-ups that its grade takes, of a generated world.
     asked: which sources are asked, where there are several."""
 
-    names: Names
+    names: NameMatcher
     labels: tuple[str, ...]
     tail: Mapping[str, int] | None = None
     asked: AskedSources | None = None
@@ -51,7 +51,7 @@ class Rows:
             | (self.asked.row(steps, case.visit_id) if self.asked else {})
         )
 
-    def _look_ups(self, case: Case, steps: Sequence[Step]) -> dict[str, Any]:
+    def _look_ups(self, case: Case, steps: Sequence[ReasoningStep]) -> dict[str, Any]:
         tail = self.tail
         if tail is None:
             return {}

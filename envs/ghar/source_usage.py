@@ -10,10 +10,10 @@ import polars as pl
 
 from ghar.envs.ghar.episode import Partition
 from ghar.envs.worlds.severity.world import World
-from ghar.episode import Step
+from ghar.episode import ReasoningStep
 from ghar.metrics.bootstrap import ratio_interval
 from ghar.metrics.rows import patients_of
-from ghar.retrieval.sources import Part
+from ghar.retrieval.sources import MenuPart
 
 GRAPH = "graph"
 Row = Mapping[str, Any]
@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 def source_of(partition: Partition) -> str:
     """Whose a partition is."""
-    return partition.source if isinstance(partition, Part) else GRAPH
+    return partition.source if isinstance(partition, MenuPart) else GRAPH
 
 
 def needed_sources(world: World | None) -> Mapping[int, tuple[str, ...]] | None:
@@ -43,7 +43,7 @@ class AskedSources:
     of: tuple[str, ...]
     needed: Mapping[int, tuple[str, ...]] | None
 
-    def row(self, steps: Sequence[Step], visit: int) -> dict[str, Any]:
+    def row(self, steps: Sequence[ReasoningStep], visit: int) -> dict[str, Any]:
         """asked: how often each source was asked, a partition counting once; needed: the sources that the visit needs.
         Nothing where there is one source alone."""
         if len(self.names) < 2:

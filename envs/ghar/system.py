@@ -13,14 +13,14 @@ from ghar.config import Config
 from ghar.envs.case import Case
 from ghar.envs.ghar.budget import budget_summary
 from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, play_ghar
-from ghar.envs.ghar.grounding import Names, counted, names_of
+from ghar.envs.ghar.grounding import NameMatcher, counted, names_of
 from ghar.envs.ghar.knowledge import NO_ERROR, exact_knowledge
-from ghar.envs.ghar.label_only import STAGE, Direct, label_pairs
-from ghar.envs.ghar.navigation import Chart, Words, navigation
+from ghar.envs.ghar.label_only import STAGE, LabelOnly, label_pairs
+from ghar.envs.ghar.navigation import Chart, ExactTeacher, navigation
 from ghar.envs.ghar.navigator import Navigator, rules
 from ghar.envs.ghar.pretraining import MISLED, TEACHER, practice, teacher_knowledge
 from ghar.envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
-from ghar.envs.ghar.rows import Rows
+from ghar.envs.ghar.rows import GharRows
 from ghar.envs.ghar.settings import Settings
 from ghar.envs.ghar.source_usage import AskedSources, needed_sources, source_of
 from ghar.envs.ghar.teacher import ScriptedTeacher
@@ -31,7 +31,7 @@ from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.sources import lacking, open_sources
 from ghar.envs.stepper import Scene
-from ghar.envs.system import WORDS, Decisions, Shaping, System, Variant
+from ghar.envs.system import WORDS, Decisions, RewardShaping, System, Variant
 from ghar.envs.worlds.severity.world import World
 from ghar.envs.worlds.severity_grades import pointers
 from ghar.episode import Episode
@@ -61,7 +61,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
     names = names_of(records)
     rewards = rewards_of(records, settings, names, partitions)
     asked = AskedSources(tuple(settings.sources), tuple(map(source_of, partitions)), needed)
-    rows = Rows(names, records.task.labels, _tail(records.world, records.names), asked)
+    rows = GharRows(names, records.task.labels, _tail(records.world, records.names), asked)
     several = len(settings.sources) > 1
     forced = (*FORCED, *(ASKING if several else ())) if spec.decision == "learned" else ()
     habits = MISLED if settings.planted_errors else TEACHER
@@ -107,7 +107,7 @@ def spec_of(config: Config, settings: Settings) -> GharSpec:
     return GharSpec(config.env.prompts, *limits, settings.ablation, settings.decision)
 
 
-def rewards_of(records: Records, settings: Settings, names: Names, partitions: Sequence[Partition]) -> RewardSpec:
+def rewards_of(records: Records, settings: Settings, names: NameMatcher, partitions: Sequence[Partition]) -> RewardSpec:
     """The rewards' settings, with the limits of the episode that bound them, and what training labels weigh."""
     config, classes = records.config, len(records.task.labels)
     balanced = settings.class_weights == "balanced"
@@ -137,7 +137,7 @@ def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:
         Variant("always_rag", "RL weights, retrieval forced on", episodes, forced={"retrieve": "yes"}),
         Variant("scripted", "Scripted teacher", episodes, "teacher"),
         Variant("ghar_base", "Base model, untrained", episodes, "base"),
-        Variant(STAGE, "Label-only SFT (Medical-SFT)", Direct(episodes), STAGE),
+        Variant(STAGE, "Label-only SFT (Medical-SFT)", LabelOnly(episodes), STAGE),
         Variant("ghar_sft", "GHAR after SFT", episodes, "sft"),
         Variant("ghar_rl", DECIDED[episodes.spec.decision], episodes),
     ]
@@ -148,9 +148,9 @@ def variants(episodes: GharEpisodes[Any]) -> dict[str, Variant]:
     return {variant.name: variant for variant in found}
 
 
-def shaping(rewards: RewardSpec) -> Shaping:
+def shaping(rewards: RewardSpec) -> RewardShaping:
     """References of Eq. 15 and the running normaliser."""
-    return Shaping(
+    return RewardShaping(
         opposite=OppositePolicy,
         reference=lambda right, other: Reference(chain(right.prediction.history), chain(other.prediction.history)),
         costs=lambda episode: ((term, value) for _, term, value in costs(episode, rewards)),
@@ -213,7 +213,7 @@ def decisions(records: Records, made: System[Case]) -> Decisions:
         return navigation(scene(made, cases), known, chart, AGENTS)
 
     def policy(decide: Any) -> Navigator:
-        return Navigator(chart, decide, Words(known, NO_ERROR), AGENTS)
+        return Navigator(chart, decide, ExactTeacher(known, NO_ERROR), AGENTS)
 
     return Decisions(game, policy, tuple(rules(chart, made.partitions)))
 

@@ -16,13 +16,13 @@ import numpy as np
 from ghar.envs.case import Case
 from ghar.envs.worlds.severity.graph import DISPLAY, TARGET
 from ghar.envs.worlds.severity_grades import Knowledge, finding, grade_in, grades_in, hop, targets_in
-from ghar.episode import Act, Completion, Evidence, Step
+from ghar.episode import Act, Completion, Evidence, ReasoningStep
 from ghar.kg.names import plain
 from ghar.retrieval import patient_history
 
 
 @dataclass(frozen=True)
-class Habits:
+class TeacherErrors:
     """How often (probabilities) the teacher errs: flips a retrieval, names stray or repeated meta-paths, misses the
     right one, goes on although it knows enough, puts known topics first, guesses. pain: hands on of a protein the grade
     of a pain, of which Agent-Top can make nothing, although that of the course stands beside it. misplaced: asks the
@@ -47,7 +47,7 @@ FALLING = re.compile(r"falling (\d) a year")  # the grade of what numbers tell
 class ScriptedTeacher:
     """Policy that follows the rules below."""
 
-    def __init__(self, knowledge: Knowledge, habits: Habits):
+    def __init__(self, knowledge: Knowledge, habits: TeacherErrors):
         self.knowledge = knowledge
         self.habits = habits
         self._about: dict[int, ScriptedTeacher] = {}
@@ -171,7 +171,7 @@ def _said(name: str, texts: Sequence[str]) -> str | None:
     return None
 
 
-def open_topics(knowledge: Knowledge, case: Case, history: Sequence[Step]) -> list[str]:
+def open_topics(knowledge: Knowledge, case: Case, history: Sequence[ReasoningStep]) -> list[str]:
     """What findings name in place of a grade, and unknown topics, that have not been asked about."""
     asked = {step.query for step in history}
     unknown = [topic for topic in case.topics if topic not in knowledge.grades]
@@ -179,7 +179,7 @@ def open_topics(knowledge: Knowledge, case: Case, history: Sequence[Step]) -> li
     return [topic for topic in dict.fromkeys((*named, *unknown)) if topic not in asked]
 
 
-def believed(knowledge: Knowledge, case: Case, history: Sequence[Step]) -> list[int]:
+def believed(knowledge: Knowledge, case: Case, history: Sequence[ReasoningStep]) -> list[int]:
     """A grade of each topic, and of each protein that was asked about: the one found, else the one known, else 0."""
     settled = {step.query: grades_in(step.answer) for step in history}
     proteins = [query for query in settled if query.startswith("gene ")]

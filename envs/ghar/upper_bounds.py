@@ -35,7 +35,7 @@ AT_ONCE = 512  # look-ups
 
 
 @dataclass(frozen=True)
-class Row:
+class FactLocation:
     """Where a fact stands: what is asked, the relation whose partition holds it, and the fact in words."""
 
     query: str
@@ -72,15 +72,17 @@ def ghar_ceilings(
     return known
 
 
-def chains_of(world: World, names: Mapping[str, str], numbers: np.ndarray) -> list[tuple[tuple[Row, ...], ...]]:
+def chains_of(
+    world: World, names: Mapping[str, str], numbers: np.ndarray
+) -> list[tuple[tuple[FactLocation, ...], ...]]:
     """For each visit the rows that lead to the grade of its rare condition, and of its rare drug; () where none."""
     codes, severity = world.rare_codes, world.rare_severity
 
-    def condition(number: int) -> tuple[Row, ...]:
+    def condition(number: int) -> tuple[FactLocation, ...]:
         name = names[codes[number]]
         return (_row("disease", name, DISPLAY[RELATIONS["disease"]], f"grade {severity[number]} course"),)
 
-    def drug(number: int) -> tuple[Row, ...]:
+    def drug(number: int) -> tuple[FactLocation, ...]:
         name, target = names[codes[number]], world.target[codes[number]]
         grade = f"grade {severity[number]} course"
         return _row("drug", name, TARGET, target), _row("gene", target, DISPLAY[RELATIONS["gene"]], grade)
@@ -88,12 +90,15 @@ def chains_of(world: World, names: Mapping[str, str], numbers: np.ndarray) -> li
     return [(condition(one) if one >= 0 else (), drug(two) if two >= 0 else ()) for one, two in numbers.tolist()]
 
 
-def _row(kind: str, name: str, shown: str, other: str) -> Row:
-    return Row(f"{kind} {name}", RELATIONS[kind], f"{name} - {shown} - {other}")
+def _row(kind: str, name: str, shown: str, other: str) -> FactLocation:
+    return FactLocation(f"{kind} {name}", RELATIONS[kind], f"{name} - {shown} - {other}")
 
 
 def reach(
-    chains: Sequence[tuple[tuple[Row, ...], ...]], cases: Sequence[Case], episodes: GharEpisodes[Any], corpus: Corpus
+    chains: Sequence[tuple[tuple[FactLocation, ...], ...]],
+    cases: Sequence[Case],
+    episodes: GharEpisodes[Any],
+    corpus: Corpus,
 ) -> dict[str, np.ndarray]:
     """Ablation -> bool [cases, 2]: whether the grade of the rare condition, and of the rare drug, can be known."""
     spec, room = episodes.spec, room_of_summary(episodes)
@@ -109,7 +114,7 @@ def reach(
         for pair, evidence in zip(chains, asked, strict=True)
     ]
 
-    def all_of(shown: dict[Row, bool], steps: int) -> np.ndarray:
+    def all_of(shown: dict[FactLocation, bool], steps: int) -> np.ndarray:
         return np.array([[len(chain) <= steps and all(shown[row] for row in chain) for chain in p] for p in chains])
 
     found = {"ni": np.array(by_record), "nt": all_of(comes_up, 1), "nl": all_of(fits, 2), "nm": all_of(comes_up, 2)}
@@ -125,16 +130,16 @@ def _found(corpus: Corpus, requests: Sequence[Retrieve]) -> list[Evidence]:
     return [evidence for part in parts for evidence in corpus.retrieve(part)]
 
 
-def _states(evidence: Evidence, row: Row) -> bool:
+def _states(evidence: Evidence, row: FactLocation) -> bool:
     """Whether a row, read in either direction, is among the passages."""
     return any(passage.text in _both_ways(row) for passage in evidence.passages)
 
 
-def _both_ways(row: Row) -> tuple[str, str]:
+def _both_ways(row: FactLocation) -> tuple[str, str]:
     return row.text, " - ".join(reversed(row.text.split(" - ")))
 
 
-def _fits(evidence: Evidence, row: Row, room: int) -> bool:
+def _fits(evidence: Evidence, row: FactLocation, room: int) -> bool:
     """Whether a row stands whole in the first `room` words of the raw evidence."""
     lines = first_words(evidence.text, room).split("\n")
     return any(text in lines for text in _both_ways(row))

@@ -17,10 +17,10 @@ from threading import Lock
 from typing import Any, Literal, cast
 from weakref import ref
 
-from ghar.envs.graphwalker.pool import Walkers
+from ghar.envs.graphwalker.pool import SelectionPool
 from ghar.envs.graphwalker.selectors.driver import Scorer, drive
 from ghar.envs.graphwalker.selectors.prompt import END, example_text
-from ghar.envs.graphwalker.selectors.protocol import Name, Patient, Pool, Query, Selection
+from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Name, Patient, Selection, SelectionQuery
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer
 from ghar.envs.system import Variant
 from ghar.episode import Evidence, Passage, Retrieve
@@ -46,7 +46,7 @@ class SelectExamples(Retrieve):
 
 
 @dataclass(frozen=True)
-class Cost:
+class SelectionCost:
     """A patient's share of what its selection took: prompts scored or looked into and their tokens, both as read
     (shared beginnings once) and each prompt from scratch, and generated replies."""
 
@@ -57,7 +57,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Demonstration:
     """One example. text: as prompts show it, without its outcome. gain: in nats, None where the selector has none."""
 
     sample_id: str
@@ -71,12 +71,12 @@ class Examples(Evidence):
     """The answer to `SelectExamples`: passages in the order of the prompt, each with its information gain as score (0
     where the selector has none) and its row of the pool as ident; and what they were made from."""
 
-    shown: tuple[Shown, ...] = ()
+    shown: tuple[Demonstration, ...] = ()
     selection: Selection = field(default_factory=lambda: Selection(()))
-    cost: Cost = field(default_factory=Cost)
+    cost: SelectionCost = field(default_factory=SelectionCost)
 
 
-class Kept:
+class SelectionCache:
     """Examples by selector and sample id. weights: of the model they were chosen with."""
 
     def __init__(self) -> None:
@@ -99,18 +99,18 @@ class ExamplesCorpus:
     scorer: in place of an engine, for tests. It can be sent to another process, without its engine and what is kept.
     """
 
-    def __init__(self, walkers: Walkers, engine: Engine | None, in_flight: int, scorer: Scorer | None = None):
+    def __init__(self, walkers: SelectionPool, engine: Engine | None, in_flight: int, scorer: Scorer | None = None):
         self.walkers = walkers
         self.engine = engine
         self.in_flight = in_flight
         self.given = scorer
-        self.kept = Kept()
+        self.kept = SelectionCache()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"engine": None, "kept": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ = state | {"kept": Kept()}
+        self.__dict__ = state | {"kept": SelectionCache()}
 
     def beside(self, policy: Policy, variant: Variant) -> ExamplesCorpus:
         """The same, asking the policy's engine where it has one. BadInput where that cannot tell what is needed."""
@@ -178,12 +178,12 @@ class ExamplesCorpus:
         if self.given is not None:
             return self.given
         if selector not in NEEDS:
-            return Silent()
+            return NoScorer()
         assert self.engine is not None  # `refused` looked
         return EngineScorer(self.engine, self.walkers.prompt, self.walkers.known)
 
 
-class Silent:
+class NoScorer:
     """The scorer of selectors that ask nothing."""
 
     def answer(self, asks: Sequence[Any]) -> list[Any]:
@@ -193,7 +193,7 @@ class Silent:
         return []
 
 
-def choose(pool: Pool, queries: Sequence[Query], scorer: Scorer, in_flight: int) -> list[Selection]:
+def choose(pool: ExamplePool, queries: Sequence[SelectionQuery], scorer: Scorer, in_flight: int) -> list[Selection]:
     """Play the selector that the pool names for all queries, at most `in_flight` at once."""
     module = importlib.import_module(f"ghar.envs.graphwalker.selectors.{pool.selector.name}")
     [shared] = drive([partial(module.prepare, pool)], scorer, 1)
@@ -205,7 +205,7 @@ def choose(pool: Pool, queries: Sequence[Query], scorer: Scorer, in_flight: int)
     return selections
 
 
-def examples(pool: Pool, selection: Selection, cost: Cost) -> Examples:
+def examples(pool: ExamplePool, selection: Selection, cost: SelectionCost) -> Examples:
     """A selection as evidence."""
     gains = selection.gains or (None,) * len(selection.shots)
     patients = [pool.patients[row] for row in selection.shots]
@@ -213,7 +213,7 @@ def examples(pool: Pool, selection: Selection, cost: Cost) -> Examples:
         Passage(_told(patient, pool.labels), "example", -1, gain or 0.0, row)
         for patient, gain, row in zip(patients, gains, selection.shots, strict=True)
     )
-    shown = tuple(Shown(p.sample_id, p.text, p.label, gain) for p, gain in zip(patients, gains, strict=True))
+    shown = tuple(Demonstration(p.sample_id, p.text, p.label, gain) for p, gain in zip(patients, gains, strict=True))
     return Examples(passages, shown, selection, cost)
 
 
@@ -221,12 +221,12 @@ def _told(patient: Patient, labels: Sequence[str]) -> str:
     return example_text(patient.text, labels[patient.label]).removesuffix(END)
 
 
-def earlier(shown: Iterable[Shown], labels: Sequence[str]) -> str:
+def earlier(shown: Iterable[Demonstration], labels: Sequence[str]) -> str:
     """Examples as text with their outcomes, "" for none, for any other system's prompts."""
     return "\n\n".join(f"Earlier patient:\n{case.text}\nOutcome: {labels[case.label]}" for case in shown)
 
 
-def _check(pool: Pool, query: Query, selection: Selection) -> None:
+def _check(pool: ExamplePool, query: SelectionQuery, selection: Selection) -> None:
     shots = selection.shots
     if len(set(shots)) < len(shots) or len(shots) > pool.selector.k or not query.allowed[list(shots)].all():
         raise RuntimeError(f"selector {pool.selector.name} broke its contract for {query.patient.sample_id}: {shots}")
@@ -242,10 +242,10 @@ def _without_insides(selector: Name, engine: Engine) -> str | None:
     return None
 
 
-def _cost(scorer: Scorer, patients: int) -> Cost:
+def _cost(scorer: Scorer, patients: int) -> SelectionCost:
     """Shares of one selection of `patients`, what they all needed included."""
     if not isinstance(scorer, EngineScorer):
-        return Cost()
+        return SelectionCost()
     tally = scorer.scores.tally if scorer.scores is not None else None
     scored = (tally.prompts + scorer.read, tally.tokens, tally.scratch) if tally else (0, 0, 0)
-    return Cost(*(number / patients for number in (*scored, scorer.said)))
+    return SelectionCost(*(number / patients for number in (*scored, scorer.said)))

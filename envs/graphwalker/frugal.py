@@ -24,7 +24,7 @@ from ghar.envs.graphwalker.selection import AGENTS, STOP, MeasureSets, WalkCase
 from ghar.envs.graphwalker.selection_game import SPEC, WalkPlay, demo_walks
 from ghar.envs.graphwalker.selectors.protocol import Shots
 from ghar.envs.graphwalker.selectors.search import DIGITS, gain_of
-from ghar.envs.stepper import Paused, Scene
+from ghar.envs.stepper import Scene, SteppedEpisode
 from ghar.envs.views.spaces import Allowed, masked
 from ghar.episode import Act, Episode, EpisodeGenerator, Parsed, Prediction, Reply
 from ghar.errors import BadInput
@@ -162,7 +162,7 @@ class FrugalGame:
         return masked(spaces.Box(-10, 10, (self.width,), np.float32), self.actions), Allowed(self.actions)
 
     def start(self, case: Any, seed: int) -> WalkPlay:
-        return WalkPlay(self, Paused(self.scene, case, seed=seed))
+        return WalkPlay(self, SteppedEpisode(self.scene, case, seed=seed))
 
     def observe(self, act: Act) -> np.ndarray:
         return seen(act)

@@ -20,8 +20,8 @@ from ghar.data.cohort import Task
 from ghar.data.readers.source import origin
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.envs.graphwalker.encoders.embeddings import embed_texts
-from ghar.envs.graphwalker.pool import Material, dense, everyone
-from ghar.envs.graphwalker.question_files import LETTERS, Question, read_parts, read_questions
+from ghar.envs.graphwalker.pool import EncodedCases, dense, everyone
+from ghar.envs.graphwalker.question_files import LETTERS, ChoiceQuestion, read_parts, read_questions
 from ghar.envs.graphwalker.selectors.prompt import Prompt, question_head
 from ghar.envs.graphwalker.selectors.protocol import Patient
 from ghar.envs.graphwalker.settings import Settings
@@ -35,10 +35,10 @@ MEDQA, ASKED = "medqa", "Which answer is right?"
 
 
 @dataclass(frozen=True)
-class Exam:
+class MedicalQuestion:
     """A question as a sample of its own patient. subject_id: its line among the questions."""
 
-    question: Question
+    question: ChoiceQuestion
     subject_id: int
 
     @property
@@ -50,19 +50,19 @@ class Exam:
         return self.question.answer
 
 
-def exams_material(records: Records, settings: Settings) -> Material[Exam]:
+def exams_material(records: Records, settings: Settings) -> EncodedCases[MedicalQuestion]:
     """Read, split and encode the questions."""
     config, (task, splits) = records.config, read_exams(records)
     model, exams = dense(config.retriever.kind), tuple(everyone(splits))
     vectors = embed_texts([exam.question.shown() for exam in exams], model)
     found = text_vectors(tuple(exam.sample_id for exam in exams), vectors)
-    return Material(
+    return EncodedCases(
         settings, config.seed, task, question_head(task), splits, found, found, model, _piece, _shown, no_looks,
         selectors=WITHOUT_SERIES, generated=False, credentialed=records.credentialed(origin(config.data)),
     )  # fmt: skip
 
 
-def read_exams(records: Records) -> tuple[Task, Splits[Exam]]:
+def read_exams(records: Records) -> tuple[Task, Splits[MedicalQuestion]]:
     """Task and questions, in the official parts of a folder, else split within each answer.
 
     BadInput for questions of different numbers of options.
@@ -75,7 +75,7 @@ def read_exams(records: Records) -> tuple[Task, Splits[Exam]]:
     if len(counts) != 1:
         raise BadInput(f"{root} has questions of {sorted(counts)} options: give questions of one number.")
     numbers = count()
-    exams = {name: tuple(Exam(question, next(numbers)) for question in part) for name, part in parts.items()}
+    exams = {name: tuple(MedicalQuestion(question, next(numbers)) for question in part) for name, part in parts.items()}
     if "all" in exams:
         splits = split_stratified(exams["all"], cut.split, cut.split_seed)
     else:
@@ -83,16 +83,16 @@ def read_exams(records: Records) -> tuple[Task, Splits[Exam]]:
     return Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()])), records.limited(splits)
 
 
-def _piece(prompt: Prompt, reader: Reader, exam: Exam) -> Patient:
+def _piece(prompt: Prompt, reader: Reader, exam: MedicalQuestion) -> Patient:
     return prompt.question(exam.question, exam.subject_id)
 
 
-def _shown(exam: Exam) -> str:
+def _shown(exam: MedicalQuestion) -> str:
     return exam.question.shown()
 
 
 def answer_scores(
-    questions: Sequence[Question], found: Sequence[Sequence[float] | None], draw: Mapping[str, Any]
+    questions: Sequence[ChoiceQuestion], found: Sequence[Sequence[float] | None], draw: Mapping[str, Any]
 ) -> dict[str, list[float]]:
     """{measure: [value, mean, deviation]} of the words of the most probable option against the right one's."""
     given = [None if p is None else q.options[int(np.argmax(p))] for q, p in zip(questions, found, strict=True)]

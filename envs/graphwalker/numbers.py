@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghar.data.cohort import Task
-from ghar.envs.graphwalker.medical_questions import Exam, answer_scores
+from ghar.envs.graphwalker.medical_questions import MedicalQuestion, answer_scores
 from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of
@@ -20,7 +20,7 @@ class ClinicalNumbers:
     """exams: question of each sample id, for medical questions alone."""
 
     task: Task
-    exams: Mapping[str, Exam] | None = None
+    exams: Mapping[str, MedicalQuestion] | None = None
 
     def numbers(self, rows: Sequence[Mapping[str, Any]], draw: Mapping[str, int]) -> dict[str, Any]:
         """`policy_summary`, and under "clinical" the paper's metrics as {name: [value, mean, deviation]}."""

@@ -19,24 +19,24 @@ from ghar.envs.graphwalker.selectors.graph import PatientGraph, build_graph
 from ghar.envs.graphwalker.selectors.prompt import Prompt, make_prompt
 from ghar.envs.graphwalker.selectors.protocol import (
     Effort,
+    ExamplePool,
     Name,
     Patient,
-    Pool,
-    Query,
+    SelectionQuery,
     Selector,
     allowed_for,
     check_pool,
     fingerprint,
 )
 from ghar.envs.graphwalker.settings import Settings
-from ghar.envs.system import Practice, Reader
+from ghar.envs.system import DemoPretraining, Reader
 
 # variant -> clustering; Leiden otherwise
 METHODS: Mapping[str, Method] = {"louvain": "louvain", "released": "released"}
 BOUNDLESS = 10**6  # tokens, where no one knows the context
 
 
-class Words:
+class WordTokenizer:
     """Stands for a tokenizer before there is one: a word is a token, its id a hash."""
 
     eos_token_id = 1
@@ -46,7 +46,7 @@ class Words:
 
 
 @dataclass(frozen=True, eq=False)
-class Material(Generic[S]):
+class EncodedCases(Generic[S]):
     """Cases of one task, split and encoded, before anyone's tokenizer. Readers share it.
 
     head: what stands before any case. found, words: vectors of all samples by the graph's encoder and by the text
@@ -74,7 +74,7 @@ class Material(Generic[S]):
     credentialed: bool
     times: Mapping[str, tuple[int, int]] | None = None
     audit: Mapping[str, Any] | None = None
-    practice: Practice | None = None
+    practice: DemoPretraining | None = None
     ceilings: Callable[[Sequence[int]], Mapping[str, float] | None] = lambda patients: None
 
     @cached_property
@@ -101,11 +101,11 @@ class Material(Generic[S]):
 
 
 @dataclass(frozen=True, eq=False)
-class Walkers:
+class SelectionPool:
     """Everyone that a selector can be asked about, cut to one reader's context. by_split: patients; those of "train"
     and "pool" may be shown to others."""
 
-    material: Material[Any]
+    material: EncodedCases[Any]
     prompt: Prompt
     by_split: Mapping[str, tuple[Patient, ...]]
 
@@ -125,10 +125,10 @@ class Walkers:
         return {patient.sample_id: name for name, part in self.by_split.items() for patient in part}
 
     @cached_property
-    def _pool(self) -> Pool:
+    def _pool(self) -> ExamplePool:
         material, own = self.material, self.material.settings
         task, ids = material.task, material.pool_ids
-        return Pool(
+        return ExamplePool(
             self.known,
             self.by_split["valid"],
             task.labels,
@@ -142,16 +142,16 @@ class Walkers:
             material.seed,
         )
 
-    def pool(self, name: Name) -> Pool:
+    def pool(self, name: Name) -> ExamplePool:
         """Whose cases may be shown, for the selector of that name."""
         selector = replace(self._pool.selector, name=name)
         return replace(self._pool, selector=selector, graph=self.material.graph if name == "graphwalker" else None)
 
-    def query(self, sample_id: str) -> Query:
+    def query(self, sample_id: str) -> SelectionQuery:
         """A patient to choose for."""
         patient, material = self.patients[sample_id], self.material
         [vector], [words] = material.found.of([sample_id]), material.words.of([sample_id])
-        return Query(patient, vector, words, self.allowed(patient))
+        return SelectionQuery(patient, vector, words, self.allowed(patient))
 
     def allowed(self, patient: Patient) -> np.ndarray:
         """bool [n]: who of the pool may be shown to a patient."""
@@ -185,9 +185,9 @@ class Walkers:
         return 0
 
 
-def cut_to(material: Material[Any], reader: Reader) -> Walkers:
+def cut_to(material: EncodedCases[Any], reader: Reader) -> SelectionPool:
     """The cases as pieces of the reader's tokens. BadInput for a context too small for k examples and the patient."""
-    tokenizer = reader.tokenizer if reader.tokenizer is not None else Words()
+    tokenizer = reader.tokenizer if reader.tokenizer is not None else WordTokenizer()
     prompt = make_prompt(material.task, material.head, tokenizer, reader.context or BOUNDLESS, material.settings.k)
 
     def patients(samples: Sequence[Any]) -> tuple[Patient, ...]:
@@ -195,7 +195,7 @@ def cut_to(material: Material[Any], reader: Reader) -> Walkers:
 
     parts = material.splits
     by_split = {"train": parts.train, "pool": parts.pool, "valid": parts.valid, "test": parts.test}
-    return Walkers(material, prompt, {name: patients(part) for name, part in by_split.items()})
+    return SelectionPool(material, prompt, {name: patients(part) for name, part in by_split.items()})
 
 
 def dense(kind: str) -> str:

@@ -39,7 +39,7 @@ class CachingEngine(Engine, Protocol):
 
 
 @dataclass
-class Tally:
+class ScoringCounts:
     """Prompts scored, tokens the model has read for them, and tokens it would have read for each from scratch."""
 
     prompts: int = 0
@@ -52,7 +52,7 @@ class PlainScorer:
 
     def __init__(self, engine: Engine):
         self.engine = engine
-        self.tally = Tally()
+        self.tally = ScoringCounts()
 
     def score(self, prompts: Sequence[Path]) -> list[tuple[float, ...]]:
         """log p of each token of every prompt's last piece given all before it, in nats."""
@@ -67,7 +67,7 @@ class CachedScorer:
 
     def __init__(self, engine: CachingEngine):
         self.engine = engine
-        self.tally = Tally()
+        self.tally = ScoringCounts()
 
     def score(self, prompts: Sequence[Path]) -> list[tuple[float, ...]]:
         """As `PlainScorer.score`."""
@@ -88,7 +88,7 @@ class PrefixScorer:
     def __init__(self, engine: HFEngine, keep: int):
         self.engine = engine
         self.keep = keep
-        self.tally = Tally()
+        self.tally = ScoringCounts()
         self._kept: OrderedDict[Path, Layers] = OrderedDict()
         self._of = (engine.model, engine.version)
 
@@ -269,6 +269,6 @@ def _reads(path: Path) -> Piece:
     return (*(before[-1][-1:] if before else ()), *last[:-1])
 
 
-def _count(tally: Tally, prompts: Sequence[Path]) -> None:
+def _count(tally: ScoringCounts, prompts: Sequence[Path]) -> None:
     tally.prompts += len(prompts)
     tally.scratch += sum(len(piece) for prompt in prompts for piece in prompt)

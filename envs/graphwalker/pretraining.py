@@ -29,8 +29,8 @@ from ghar.envs.graphwalker.react import AGENT
 from ghar.envs.graphwalker.selectors.prompt import asked_text, example_text
 from ghar.envs.graphwalker.selectors.rare_items import RARE, items_in, items_of
 from ghar.envs.rollout import derive_seed
-from ghar.envs.system import Exercises, Practice
-from ghar.episode import Act, Completion, Episode, Prediction, Record, Reply
+from ghar.envs.system import DemoPretraining, PretrainingTasks
+from ghar.episode import Act, AuditRecord, Completion, Episode, Prediction, Reply
 from ghar.progress import track
 
 FORMAT = 1  # raise it when the exercises change
@@ -48,7 +48,7 @@ Codes = tuple[str | None, ...]  # None: the place of a rare code
 
 
 @dataclass(frozen=True)
-class Material:
+class PretrainingPool:
     """visits: diagnoses and medications of the newest visits of those in the pool that have a rare code. rare: those
     codes, diagnoses and medications."""
 
@@ -62,7 +62,7 @@ class Material:
         return sorted(shown.union(*self.rare))
 
 
-def material_of(samples: Sequence[Sample]) -> Material:
+def material_of(samples: Sequence[Sample]) -> PretrainingPool:
     """What exercises are made of."""
     visits = [(sample.history[-1].diagnoses, sample.history[-1].medications) for sample in samples]
     held = Counter(code for visit in visits for code in {*visit[0], *visit[1]})
@@ -70,7 +70,7 @@ def material_of(samples: Sequence[Sample]) -> Material:
     kinds = tuple({code for visit in visits for code in visit[kind]} & rare for kind in (0, 1))
     cut = {tuple(tuple(None if code in rare else code for code in part) for part in visit) for visit in visits}
     kept = sorted((visit for visit in cut if any(None in part for part in visit)), key=repr)
-    return Material(tuple((one, two) for one, two in kept), (tuple(sorted(kinds[0])), tuple(sorted(kinds[1]))))
+    return PretrainingPool(tuple((one, two) for one, two in kept), (tuple(sorted(kinds[0])), tuple(sorted(kinds[1]))))
 
 
 def practice(
@@ -80,7 +80,7 @@ def practice(
     names: Mapping[str, str],
     text: Callable[[Sample], str],
     compare: bool,
-) -> Practice | None:
+) -> DemoPretraining | None:
     """Exercises over the codes of the pool's `samples`; None where too few of them are rare.
 
     task: name, question and labels. text: of a sample as prompts show it, whatever its length. compare: whether the
@@ -94,11 +94,11 @@ def practice(
     words = [f"{'drug' if code in drugs else 'disease'} {name}" for code, name in known]
     compared = (SHARES, "copying") if compare else ()
     key = ("graphwalker", FORMAT, task, head, found.visits, found.rare, known, *compared)
-    return Practice(key, partial(_exercises, found, task[2], head, words, text, compare))
+    return DemoPretraining(key, partial(_exercises, found, task[2], head, words, text, compare))
 
 
 def _exercises(
-    found: Material,
+    found: PretrainingPool,
     labels: tuple[str, ...],
     head: str,
     words: Sequence[str],
@@ -106,7 +106,7 @@ def _exercises(
     compare: bool,
     total: int,
     seed: int,
-) -> Exercises:
+) -> PretrainingTasks:
     rng = np.random.default_rng(derive_seed(seed, ROLE))
     rare = set(found.rare[0]).union(found.rare[1])
     items = {word for code, word in zip(found.codes, words, strict=True) if code in rare}
@@ -118,11 +118,11 @@ def _exercises(
 
     count = max(64, -(-total // PASSES))
     episodes = [made(number) for number in track(range(count), "Making up cases")]
-    return Exercises(episodes, [*labels, *words], SHARES if compare else {ROLE: 1.0}, copying=compare)
+    return PretrainingTasks(episodes, [*labels, *words], SHARES if compare else {ROLE: 1.0}, copying=compare)
 
 
 def made_up(
-    rng: np.random.Generator, found: Material, labels: int, count: int = CASES, seen: bool = False
+    rng: np.random.Generator, found: PretrainingPool, labels: int, count: int = CASES, seen: bool = False
 ) -> list[Sample]:
     """`count` cases of one exercise, with the outcomes that their rare codes have in it.
 
@@ -174,12 +174,12 @@ def exercise(
     *shown, asked = cases
     told = "".join(example_text(text(case), labels[case.label]) for case in shown)
     prompt, answer = f"{told}{asked_text(text(asked))}", labels[asked.label]
-    records = [Record(Act(AGENT, ROLE, head), Reply(Completion(f"{prompt} {answer}"), asked.label))]
+    records = [AuditRecord(Act(AGENT, ROLE, head), Reply(Completion(f"{prompt} {answer}"), asked.label))]
     if rare is not None:
         own = [item for item in items_in(text(asked)) if item in rare]
         alike = [([item for item in own if item in items_of(text(case))], labels[case.label]) for case in shown]
         seen, whole = comparison(alike), head + prompt
-        records.append(Record(Act(AGENT, "compare", compare_prompt(whole)), Reply(Completion(seen), seen)))
+        records.append(AuditRecord(Act(AGENT, "compare", compare_prompt(whole)), Reply(Completion(seen), seen)))
         ask = Act(AGENT, "predict", compared_prompt(whole, seen), labels)
-        records.append(Record(ask, Reply(Completion(answer), asked.label)))
+        records.append(AuditRecord(ask, Reply(Completion(answer), asked.label)))
     return Episode(f"exercise-{number}", 0, Prediction(asked.label), trace=tuple(records))

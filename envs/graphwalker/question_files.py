@@ -35,7 +35,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Question:
+class ChoiceQuestion:
     """`options` are named A, B, ... in this order; `answer` is the index of the right one."""
 
     question_id: str
@@ -54,7 +54,7 @@ class Question:
         return f"{self.text}\n{options}"
 
 
-def read_parts(folder: Path) -> dict[str, list[Question]]:
+def read_parts(folder: Path) -> dict[str, list[ChoiceQuestion]]:
     """The official parts of a set, "train", "valid" and "test". BadInput where one of them is not there just once."""
     files = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(SUFFIXES)]
     parts = {}
@@ -67,7 +67,7 @@ def read_parts(folder: Path) -> dict[str, list[Question]]:
     return parts
 
 
-def read_questions(path: Path) -> list[Question]:
+def read_questions(path: Path) -> list[ChoiceQuestion]:
     """The questions of a file, in one of the forms above.
 
     Ids are the file's first word and the row's number from 1, or its own id. Raises BadInput for a missing file and for
@@ -118,7 +118,7 @@ def _counts_from_one(rows: Sequence[Row]) -> bool:
     return not any(isinstance(row, dict) and row.get("cop") == 0 for row in rows)
 
 
-def _question(row: Row, name: str, where: str, first: bool) -> Question:
+def _question(row: Row, name: str, where: str, first: bool) -> ChoiceQuestion:
     try:
         text = str(row["question"] if "question" in row else row["QUESTION"]).strip()
         options, answer = _options(row, first)
@@ -127,7 +127,7 @@ def _question(row: Row, name: str, where: str, first: bool) -> Question:
         if not 0 <= answer < len(options) <= len(LETTERS):
             raise ValueError(f"answer {answer} of {len(options)} options")
         contexts = _contexts(row)
-        return Question(
+        return ChoiceQuestion(
             name, readable("\n".join([*contexts, text])), tuple(readable(str(option)) for option in options), answer
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:

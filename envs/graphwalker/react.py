@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ghar.data.cohort import Task
-from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, Reply, Step, as_text
+from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, ReasoningStep, Reply, as_text
 from ghar.llm.parsing import parse_choice, parse_label
 
 AGENT, ROLES = "top", ("think", "act", "look", "predict")
@@ -31,7 +31,7 @@ class ReactCase:
 
 def react(case: ReactCase, steps: int = 3) -> EpisodeGenerator:
     """At most `steps` looks, a thought before each, then the answer. Looks are the prediction's history."""
-    history: tuple[Step, ...] = ()
+    history: tuple[ReasoningStep, ...] = ()
     labels, names = case.task.labels, tuple(case.looks)
     while len(history) < steps and names:
         number = len(history)
@@ -47,7 +47,7 @@ def react(case: ReactCase, steps: int = 3) -> EpisodeGenerator:
         ask = f"Thought: {thought.text}\nLook at:"
         which: Reply = yield Act(AGENT, "look", _prompt(case, history, ask), names, step=number, parse=_read(names))
         seen = case.looks.get(which.value, "There is no such measurement.")
-        history = (*history, Step(f"{thought.text} Look at {which.text}.", seen, retrieved=False))
+        history = (*history, ReasoningStep(f"{thought.text} Look at {which.text}.", seen, retrieved=False))
     final = yield Act(
         AGENT, "predict", _prompt(case, history, "Answer:"), labels, step=len(history),
         parse=partial(parse_label, labels=labels),
@@ -59,7 +59,7 @@ def _read(choices: tuple[str, ...]) -> Callable[[str], Parsed]:
     return partial(parse_choice, choices=choices)
 
 
-def _prompt(case: ReactCase, history: tuple[Step, ...], end: str) -> str:
+def _prompt(case: ReactCase, history: tuple[ReasoningStep, ...], end: str) -> str:
     done = "".join(f"{step.query}\nSeen: {step.answer}\n" for step in history)
     return (
         f"Question: {case.task.question}\nPossible answers: {', '.join(case.task.labels)}\n\n"

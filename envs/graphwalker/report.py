@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import Section, render_section
+from ghar.metrics.style import ReportSection, render_section
 
 SHOWN = 30
 NAMES = {
@@ -30,7 +30,7 @@ NAMES = {
 }
 
 
-def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[ReportSection]:
     """The part about demonstrations; none where the evaluation chose none."""
     content = summary.get("selection")
     if content is None:
@@ -40,4 +40,4 @@ def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
         for name, (value, mean, deviation) in content["clinical"].items()
     ]
     shown = {**content, "clinical": clinical, "rows": content["rows"][:SHOWN], "all": len(content["rows"])}
-    return [Section("Demonstrations", render_section("ghar.envs.graphwalker", "report.html", **shown))]
+    return [ReportSection("Demonstrations", render_section("ghar.envs.graphwalker", "report.html", **shown))]

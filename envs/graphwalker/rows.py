@@ -12,7 +12,7 @@ import numpy as np
 from ghar.envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
 from ghar.envs.graphwalker.corpus import Examples
 from ghar.envs.graphwalker.episode import WalkerCase
-from ghar.envs.graphwalker.pool import Material
+from ghar.envs.graphwalker.pool import EncodedCases
 from ghar.envs.graphwalker.rule import shares
 from ghar.envs.graphwalker.selectors.graph import PatientGraph
 from ghar.envs.system import Variant
@@ -32,7 +32,7 @@ class SelectionRows:
     """Columns and pictures of the selections among one material's cases. rule: the name of the majority rule. cut:
     records that had to be cut to fit the context."""
 
-    material: Material[Any]
+    material: EncodedCases[Any]
     rule: str
     cut: int = 0
 

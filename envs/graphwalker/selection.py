@@ -19,7 +19,16 @@ import numpy as np
 
 from ghar.arrays import unit_rows
 from ghar.envs.graphwalker.selectors.graphwalker import anchors
-from ghar.envs.graphwalker.selectors.protocol import Entropy, Patient, Pool, Query, Selection, Shots, Step, cosines
+from ghar.envs.graphwalker.selectors.protocol import (
+    Entropy,
+    ExamplePool,
+    Patient,
+    Selection,
+    SelectionQuery,
+    Shots,
+    WalkStep,
+    cosines,
+)
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer
 from ghar.envs.graphwalker.selectors.search import DIGITS, gain_of
 from ghar.envs.rollout import Corpus
@@ -106,7 +115,7 @@ class WalkEpisodes:
             scored += len(gains)
             if row is None:
                 break
-            steps.append(Step(row, gains[row], frontier))
+            steps.append(WalkStep(row, gains[row], frontier))
             current, shots = gain_of(current, gains[row]), (*shots, row)
             for other in case.near(row):
                 entered.setdefault(int(other), len(shots))
@@ -199,7 +208,7 @@ def _evidence(request: Retrieve, values: Sequence[float]) -> Evidence:
     return Evidence(tuple(passages))
 
 
-def walk_case(pool: Pool, query: Query) -> WalkCase:
+def walk_case(pool: ExamplePool, query: SelectionQuery) -> WalkCase:
     """The walk of a real patient: anchors and neighbours as `ghar.envs.graphwalker.selectors.graphwalker` has them."""
     graph = pool.graph
     assert graph is not None

@@ -17,7 +17,7 @@ from ghar.arrays import unit_rows
 from ghar.envs.graphwalker.selection import AGENTS, ScoredByFunction, WalkCase, WalkEpisodes, WalkSpec, walk_scene
 from ghar.envs.graphwalker.selectors.generated import WIDTH, anchors_near, coverage, random_graph
 from ghar.envs.graphwalker.selectors.protocol import Shots, cosines
-from ghar.envs.stepper import Paused, Scene
+from ghar.envs.stepper import Scene, SteppedEpisode
 from ghar.envs.views.games import only_waiting, within
 from ghar.envs.views.spaces import Allowed, masked
 from ghar.episode import Act, Completion
@@ -56,7 +56,7 @@ class WalkGame:
         return masked(box, self.actions), Allowed(self.actions)
 
     def start(self, case: Any, seed: int) -> WalkPlay:
-        return WalkPlay(self, Paused(self.scene, case, seed=seed))
+        return WalkPlay(self, SteppedEpisode(self.scene, case, seed=seed))
 
     def observe(self, act: Act) -> np.ndarray:
         """float32 [width].
@@ -94,7 +94,7 @@ class WalkGame:
         return act.choices[action]
 
 
-class Numbers(Protocol):
+class SelectionEncoding(Protocol):
     """A walk as numbers: what an act looks like, which actions it allows, and what each of them says."""
 
     @property
@@ -112,8 +112,8 @@ class Numbers(Protocol):
 
 @dataclass(eq=False)
 class WalkPlay:
-    game: Numbers
-    paused: Paused
+    game: SelectionEncoding
+    paused: SteppedEpisode
 
     def observe(self, place: int | None) -> dict[str, np.ndarray]:
         if place is None:

@@ -20,7 +20,7 @@ from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import drawn
 from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed
 from ghar.envs.graphwalker.encoders.embeddings import Name as EncoderName
-from ghar.envs.graphwalker.pool import Material, dense
+from ghar.envs.graphwalker.pool import EncodedCases, dense
 from ghar.envs.graphwalker.selectors.prompt import Prompt, head_text, name_of, table
 from ghar.envs.graphwalker.selectors.protocol import Name, Patient
 from ghar.envs.graphwalker.series_text import number
@@ -29,7 +29,7 @@ from ghar.envs.records import AUDITED, LEAKAGES, Records
 from ghar.envs.system import Reader
 
 if TYPE_CHECKING:
-    from ghar.envs.graphwalker.encoders.train import Training
+    from ghar.envs.graphwalker.encoders.train import EncoderTraining
 
 PREFIX = "series_"
 
@@ -40,8 +40,8 @@ def encoder_of(settings: Settings) -> EncoderName:
 
 
 def series_material(
-    records: Records, settings: Settings, training: Training | None = None
-) -> Material[TimeSeriesSample]:
+    records: Records, settings: Settings, training: EncoderTraining | None = None
+) -> EncodedCases[TimeSeriesSample]:
     """Read, split within each class, and encode. BadInput names what is missing.
 
     training: of the encoder, as published by default.
@@ -59,7 +59,7 @@ def series_material(
     found = words if encoder == "text" else encode(encoder, training=training)
     piece = partial(_piece, found if settings.variant == "show_encoder" else None, task)
     head = head_text(task, splits.train[0].features)
-    return Material(
+    return EncodedCases(
         settings, config.seed, task, head, splits, found, words, model, piece, table, looks,
         selectors=get_args(Name), generated=cohort.generated, credentialed=records.credentialed(cohort),
         audit=_audit(cohort, splits.test[:AUDITED], config.data.leakage, partial(read, task=name)),

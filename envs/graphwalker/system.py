@@ -10,9 +10,9 @@ from ghar.config import Config
 from ghar.data.tasks.splits import Splits
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
 from ghar.envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, SelectorSpec, WalkerCase, prompt_text
-from ghar.envs.graphwalker.medical_questions import MEDQA, Exam, exams_material
+from ghar.envs.graphwalker.medical_questions import MEDQA, MedicalQuestion, exams_material
 from ghar.envs.graphwalker.numbers import ClinicalNumbers
-from ghar.envs.graphwalker.pool import Material, Walkers, cut_to, everyone
+from ghar.envs.graphwalker.pool import EncodedCases, SelectionPool, cut_to, everyone
 from ghar.envs.graphwalker.react import AGENT
 from ghar.envs.graphwalker.rows import SelectionRows
 from ghar.envs.graphwalker.rule import MajorityOfExamples, RarestShared
@@ -22,7 +22,7 @@ from ghar.envs.graphwalker.series import PREFIX, series_material
 from ghar.envs.graphwalker.settings import Settings
 from ghar.envs.graphwalker.visits import visits_material
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Pairs, Reader, System, Variant
+from ghar.envs.system import WORDS, Reader, SftExamples, System, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
 from ghar.rewards.compose import EpisodeReward
@@ -46,7 +46,7 @@ def build(records: Records, settings: Settings) -> System[WalkerCase]:
     return assemble(visits_material(records, settings), records.config, WORDS)
 
 
-def assemble(material: Material[Any], config: Config, reader: Reader) -> System[WalkerCase]:
+def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> System[WalkerCase]:
     """The system as one reader has it. BadInput for a context, or a pool, too small for k."""
     walkers = cut_to(material, reader)
     without = walkers.without()
@@ -57,7 +57,7 @@ def assemble(material: Material[Any], config: Config, reader: Reader) -> System[
     spec = ExampleSpec(task, material.head, settings.k, material.usual, settings.inference, settings.reply)
     variants = variants_of(material.selectors)
     exams = {exam.sample_id: exam for exam in everyone(material.splits)} if task.name == MEDQA else None
-    clinical = ClinicalNumbers(task, cast("Mapping[str, Exam] | None", exams))
+    clinical = ClinicalNumbers(task, cast("Mapping[str, MedicalQuestion] | None", exams))
     rows = SelectionRows(material, RULE, sum(patient.dropped > 0 for patient in walkers.patients.values()))
     weights = cache(lambda: rarity([patient.text for patient in walkers.known]).weights)
     lists = "time_series" not in material.selectors and exams is None  # of visits, whose items are codes
@@ -105,21 +105,21 @@ TITLES = {
 }
 
 
-def _label_pairs(walkers: Walkers, spec: ExampleSpec) -> Pairs:
+def _label_pairs(walkers: SelectionPool, spec: ExampleSpec) -> SftExamples:
     """The question about each training patient alone, and its label; validation patients choose the weights."""
 
     def pairs(split: str) -> tuple[tuple[str, str, tuple[str, ...], float], ...]:
         asked = [(prompt_text(spec.opening, Examples(), p.text), p.label) for p in walkers.by_split[split]]
         return tuple((prompt, spec.task.labels[label], spec.task.labels, 1.0) for prompt, label in asked)
 
-    return Pairs(pairs("train"), pairs("valid"), epochs=EPOCHS)
+    return SftExamples(pairs("train"), pairs("valid"), epochs=EPOCHS)
 
 
-def _ceilings(material: Material[Any], cases: Sequence[WalkerCase]) -> Mapping[str, float] | None:
+def _ceilings(material: EncodedCases[Any], cases: Sequence[WalkerCase]) -> Mapping[str, float] | None:
     return material.ceilings([case.subject_id for case in cases])
 
 
-def counts(material: Material[Any], without: int) -> dict[str, int]:
+def counts(material: EncodedCases[Any], without: int) -> dict[str, int]:
     """How many cases there are, and, with data.earlier, how many of the test are shown no example."""
     parts = {"train": material.splits.train, "validation": material.splits.valid, "test": material.splits.test}
     parts |= {"pool": material.splits.pool} if material.splits.pool else {}
@@ -144,7 +144,7 @@ def examples(
     return found
 
 
-def _cases(walkers: Walkers) -> Splits[WalkerCase]:
+def _cases(walkers: SelectionPool) -> Splits[WalkerCase]:
     material = walkers.material
     samples = {sample.sample_id: sample for sample in everyone(material.splits)}
 

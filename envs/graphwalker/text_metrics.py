@@ -18,7 +18,7 @@ from rouge_score.tokenizers import Tokenizer
 from sacrebleu.metrics.bleu import BLEU
 
 from ghar.errors import BadInput
-from ghar.metrics.bootstrap import RESAMPLES, Patients, Spread, spreads, weighted_mean
+from ghar.metrics.bootstrap import RESAMPLES, BootstrapSpread, Patients, spreads, weighted_mean
 
 _SINGLE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 TOKEN = re.compile(f"[{_SINGLE}]|(?:(?![{_SINGLE}])\\w)+")
@@ -57,7 +57,7 @@ def text_scores(
     patients: Patients,
     seed: int = 0,
     resamples: int = RESAMPLES,
-) -> dict[str, Spread]:
+) -> dict[str, BootstrapSpread]:
     """exact_match, bleu_1, bleu_4, rouge_1, rouge_2, rouge_l: means over the samples; no answer (None) scores 0.
 
     patients: see ghar.metrics.bootstrap; resamples draw them whole.

@@ -9,12 +9,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ghar.config import Env
+from ghar.config import EnvConfig
 from ghar.data.cohort import Sample
 from ghar.data.tasks.subsets import known_by, micros
 from ghar.data.views.visits import TextView, visit_list, visit_lists
 from ghar.envs.graphwalker.encoders.embeddings import Embeddings, embed_texts
-from ghar.envs.graphwalker.pool import Material, dense, everyone
+from ghar.envs.graphwalker.pool import EncodedCases, dense, everyone
 from ghar.envs.graphwalker.pretraining import practice
 from ghar.envs.graphwalker.selectors.prompt import Prompt, visits_head
 from ghar.envs.graphwalker.selectors.protocol import Name, Patient
@@ -25,7 +25,7 @@ from ghar.envs.system import Reader
 WITHOUT_SERIES: tuple[Name, ...] = tuple(name for name in get_args(Name) if name != "time_series")
 
 
-def visits_material(records: Records, settings: Settings) -> Material[Sample]:
+def visits_material(records: Records, settings: Settings) -> EncodedCases[Sample]:
     """The samples of any task of visits, in the split that all systems share; encoded whole, however prompts cut."""
     config, splits, names = records.config, records.splits, records.described
     model, samples = dense(config.retriever.kind), tuple(everyone(splits))
@@ -39,7 +39,7 @@ def visits_material(records: Records, settings: Settings) -> Material[Sample]:
     if config.model.kind == "demo":
         exercises = practice((task.name, task.question, task.labels), head, splits.known, names, shown,
                              settings.inference == "compare")  # fmt: skip
-    return Material(
+    return EncodedCases(
         settings, config.seed, task, head, splits, found, found, model, piece, shown,
         no_looks, selectors=WITHOUT_SERIES, generated=records.cohort.generated,
         credentialed=records.credentialed(records.cohort), times=_times(samples) if config.data.earlier else None,
@@ -84,5 +84,5 @@ def _whole(text: Any, sample: Sample) -> str:
     return text(sample, Reader(), sys.maxsize).text
 
 
-def _piece(names: Mapping[str, str], env: Env, prompt: Prompt, reader: Reader, sample: Sample) -> Patient:
+def _piece(names: Mapping[str, str], env: EnvConfig, prompt: Prompt, reader: Reader, sample: Sample) -> Patient:
     return prompt.visits(sample, partial(_text, names, env.prompts, sample, reader), env.history_tokens)

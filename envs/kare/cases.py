@@ -12,13 +12,13 @@ from itertools import groupby
 
 import numpy as np
 
-from ghar.config import Env
+from ghar.config import EnvConfig
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.visits import TextView, visit_lists
 from ghar.envs.case import topics_of
 from ghar.envs.kare.context import base_context
-from ghar.envs.kare.corpus import Names
+from ghar.envs.kare.corpus import ConceptNames
 from ghar.envs.kare.episode import KareCase
 from ghar.envs.kare.retrieval.similar import SimilarPatients
 from ghar.retrieval.encoders import Encoder
@@ -34,7 +34,7 @@ class Neighbourhood:
 
     splits: Splits[Sample]
     task: Task
-    name_of: Names
+    name_of: ConceptNames
     encoder: Encoder
     earlier: bool = False  # only those whose outcome was known before
 
@@ -68,7 +68,7 @@ class Writer:
     """Puts samples into words that fit into env.history_tokens as `count` counts them."""
 
     near: Neighbourhood
-    env: Env
+    env: EnvConfig
     count: Callable[[str], int]
 
     def cases(self, samples: Sequence[Sample]) -> tuple[KareCase, ...]:

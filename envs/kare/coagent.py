@@ -19,7 +19,7 @@ import numpy as np
 from ghar.data.cohort import Task
 from ghar.envs.kare.episode import NOTHING, KareCase, KarePrediction
 from ghar.episode import Episode
-from ghar.llm.cached_llm import LONGEST, Cost, Question, Unreadable, ask
+from ghar.llm.cached_llm import LONGEST, CachedQuestion, LlmCost, UnreadableAnswer, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import Template, load_prompts
 
@@ -45,7 +45,7 @@ class CoagentSpec:
 
 
 @dataclass(frozen=True)
-class Round:
+class CoagentRound:
     """One round: how the predictor did with the guidelines it began with, and what became of them.
 
     right, wrong, unreadable: answers of the predictor. lists: how many the critic wrote; failed: question -> why it has
@@ -65,8 +65,8 @@ class Guidelines:
     """What was learned. advice: the last guidelines as prompts show them, with the regulator. cost: of the critic."""
 
     advice: str
-    rounds: tuple[Round, ...]
-    cost: Cost
+    rounds: tuple[CoagentRound, ...]
+    cost: LlmCost
 
 
 def learn_guidelines(
@@ -85,7 +85,7 @@ def learn_guidelines(
     play: plays cases with an advice and a seed. first: the guidelines to begin with, those of the other methods.
     store: file of the critic's answers (`ghar.llm.cached_llm`). A round without a wrong answer is the last one.
     """
-    task, points, rounds, total = cases[0].task, first, [], Cost()
+    task, points, rounds, total = cases[0].task, first, [], LlmCost()
     rule = regulator(task, [case.label for case in cases]) if regulated else ""
     for number in range(spec.rounds):
         drawn = _draw(cases, spec.cases, seed, number)
@@ -97,7 +97,7 @@ def learn_guidelines(
         points = asked.consolidate(lists, spec.merged) if lists else points
         unreadable = sum(episode.prediction.label is None for episode in episodes)
         right = len(drawn) - len(wrong) - unreadable
-        rounds.append(Round(right, len(wrong), unreadable, len(lists), asked.failed, points))
+        rounds.append(CoagentRound(right, len(wrong), unreadable, len(lists), asked.failed, points))
         total += asked.cost
         if not wrong:
             break
@@ -133,7 +133,7 @@ class _Critic:
         self.engine, self.task, self.store, self.seed, self.name = engine, task, store, seed, name
         self.templates = load_prompts("ghar.envs.kare", "coagent", ROLES)
         self.failed: dict[str, str] = {}
-        self.cost = Cost()
+        self.cost = LlmCost()
 
     def criticise(self, points: Points, batches: Sequence[Sequence[Wrong]]) -> list[Points]:
         """New guidelines from each batch of wrong predictions; a batch whose answers cannot be used has none."""
@@ -162,7 +162,7 @@ class _Critic:
         template: Template = self.templates[role]
         given = {"question": self.task.question, "labels": ", ".join(self.task.labels)}
         questions = [
-            Question(f"{self.name}, {step}, {i}", template.render(**given, **field), template.max_tokens)
+            CachedQuestion(f"{self.name}, {step}, {i}", template.render(**given, **field), template.max_tokens)
             for i, field in enumerate(fields, 1)
         ]
         title = f"EHR-CoAgent {self.name}, {step}"
@@ -179,14 +179,14 @@ def read_guidelines(reply: str) -> Points:
     have.
     """
     if len(reply) > LONGEST:
-        raise Unreadable("too_long")
+        raise UnreadableAnswer("too_long")
     lines = [line.strip() for line in reply.splitlines()]
     marked = [(line, MARKER.match(line)) for line in lines]
     points = tuple(dict.fromkeys(line[marker.end() :].strip() for line, marker in marked if marker))
     if not points:
-        raise Unreadable("no_list")
+        raise UnreadableAnswer("no_list")
     if any(TRUTH.search(point) for point in points):
-        raise Unreadable("speaks_of_truth")
+        raise UnreadableAnswer("speaks_of_truth")
     return points
 
 

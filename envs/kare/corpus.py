@@ -19,7 +19,7 @@ from ghar.envs.kare.retrieval.abstract_corpus import AbstractCorpus, index_abstr
 from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus
 from ghar.envs.kare.retrieval.community_index import CommunityIndex
 from ghar.envs.kare.retrieval.dgra import DgraSettings, Term
-from ghar.envs.kare.retrieval.patient_graph import ConceptNodes, PatientGraph, patient_graph
+from ghar.envs.kare.retrieval.patient_graph import ConceptNodes, PatientKnowledgeGraph, patient_graph
 from ghar.envs.kare.settings import Settings
 from ghar.episode import Evidence, Retrieve
 
@@ -30,7 +30,7 @@ class SearchAbstracts(Retrieve):
 
 
 @dataclass(frozen=True)
-class Names:
+class ConceptNames:
     """A code in words: the name of its concept, spelt as the communities spell it, so that what is read of a condition
     can be found by its name; the code itself where no one describes it.
 
@@ -49,15 +49,15 @@ class Names:
 
 
 @dataclass(frozen=True, eq=False)
-class PatientGraphs(Mapping[str, PatientGraph]):
+class PatientGraphs(Mapping[str, PatientKnowledgeGraph]):
     """G_p by sample id, each made when it is first asked for."""
 
     histories: Mapping[str, Sequence[Visit]]
-    name_of: Names
+    name_of: ConceptNames
     nodes: ConceptNodes
-    _made: dict[str, PatientGraph] = field(default_factory=dict)
+    _made: dict[str, PatientKnowledgeGraph] = field(default_factory=dict)
 
-    def __getitem__(self, sample_id: str) -> PatientGraph:
+    def __getitem__(self, sample_id: str) -> PatientKnowledgeGraph:
         if sample_id not in self._made:
             self._made[sample_id] = patient_graph(self.histories[sample_id], self.name_of, self.nodes)
         return self._made[sample_id]

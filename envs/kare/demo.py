@@ -17,7 +17,7 @@ from ghar.data.views.visits import visit_lists
 from ghar.disk import cache_of
 from ghar.envs.case import topics_of
 from ghar.envs.demo import ETA, PATIENTS, WORDS, demo_cohort
-from ghar.envs.kare.corpus import Names
+from ghar.envs.kare.corpus import ConceptNames
 from ghar.envs.kare.episode import KareCase, KareEpisodes, KareSpec, kare_scene
 from ghar.envs.kare.graph.clusters import Clusters
 from ghar.envs.kare.graph.communities import detect
@@ -49,7 +49,7 @@ def demo_communities(folder: str | None = None, patients: int = PATIENTS, seed: 
     samples = samples[:SAMPLES]
     graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")
-    names = Names(links.respelled(cohort.names(), graph)).of_all
+    names = ConceptNames(links.respelled(cohort.names(), graph)).of_all
     concepts = _concept_graphs(samples, names, dict(links.nodes), graph)
     communities = detect(concepts, runs=RUNS, max_cluster=LARGEST, seed=seed)
     kept, encoder = cache_of(folder) / "kare-views", HashingEncoder(WIDTH)

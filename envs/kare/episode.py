@@ -20,7 +20,18 @@ from typing import Literal
 from ghar.data.cohort import Task
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
-from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, Reply, Retrieve, Step, as_text
+from ghar.episode import (
+    Act,
+    Episode,
+    EpisodeGenerator,
+    Evidence,
+    Parsed,
+    Prediction,
+    ReasoningStep,
+    Reply,
+    Retrieve,
+    as_text,
+)
 from ghar.llm.answer_line import MOST, last_answer, small
 from ghar.llm.parsing import parse_label
 from ghar.llm.prompts import load_prompts
@@ -111,7 +122,7 @@ class KareEpisodes:
         else:
             reply: Reply = yield self._predict(case, knowledge, evidence)
             chain, label = "", reply.value
-        step = Step(case.task.question, chain, bool(evidence.passages), evidence=evidence.text)
+        step = ReasoningStep(case.task.question, chain, bool(evidence.passages), evidence=evidence.text)
         return KarePrediction(label, (step,), chain=chain, evidence=evidence, shown=known.passages)
 
     def _reason(self, case: KareCase, knowledge: str, evidence: Evidence) -> Act:
@@ -174,14 +185,14 @@ def _prompt(role: str, case: KareCase, knowledge: str, prompts: Prompts, advice:
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class PromptKnowledge:
     """What of the evidence a prompt shows, and how many passages that is of."""
 
     text: str
     passages: int
 
 
-def knowledge_of(evidence: Evidence, tokens: int, count: Callable[[str], int]) -> Knowledge:
+def knowledge_of(evidence: Evidence, tokens: int, count: Callable[[str], int]) -> PromptKnowledge:
     """The passages as a list, as many of the first as fit into `tokens` as `count` counts them: the one that was
     selected last goes first. Communities overlap: a sentence that stands in an earlier passage to the letter is not
     shown again."""
@@ -194,9 +205,9 @@ def knowledge_of(evidence: Evidence, tokens: int, count: Callable[[str], int]) -
             continue
         lines.append(f"- {' '.join(new)}")
         if count("\n".join(lines)) > tokens:
-            return Knowledge("\n".join(lines[:-1]), number)
+            return PromptKnowledge("\n".join(lines[:-1]), number)
         said.update(new)
-    return Knowledge("\n".join(lines), len(evidence.passages))
+    return PromptKnowledge("\n".join(lines), len(evidence.passages))
 
 
 def knowledge_text(evidence: Evidence, tokens: int, count: Callable[[str], int]) -> str:

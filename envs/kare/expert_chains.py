@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ghar.envs.kare.episode import NOTHING, KareCase
-from ghar.llm.cached_llm import LONGEST, Cost, Question, Unreadable, ask
+from ghar.llm.cached_llm import LONGEST, CachedQuestion, LlmCost, UnreadableAnswer, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
 
@@ -75,7 +75,7 @@ class Chains:
     best: Mapping[str, Chain]
     without: tuple[str, ...]
     counts: Mapping[str, int]
-    cost: Cost
+    cost: LlmCost
 
 
 def write_chains(
@@ -94,7 +94,9 @@ def write_chains(
     (Figure 15: shown to the expert, not to the student). store: file of the answers; see `ghar.llm.cached_llm.ask`.
     """
     questions = [
-        Question(f"{case.sample_id}#{k}", expert_prompt(case, knowledge[case.sample_id], considerations), reply_limit())
+        CachedQuestion(
+            f"{case.sample_id}#{k}", expert_prompt(case, knowledge[case.sample_id], considerations), reply_limit()
+        )
         for case in cases
         for k in range(chains)
     ]
@@ -138,16 +140,16 @@ def read_chain(reply: str) -> Chain:
     none of the five), "several_confidences" (more than one), "gives_label_away".
     """
     if len(reply) > LONGEST:
-        raise Unreadable("too_long")
+        raise UnreadableAnswer("too_long")
     parts = HEADING.split(reply)
     chain = TITLE.sub("", parts[0].strip()).strip()
     if len(chain.split()) < SHORTEST:
-        raise Unreadable("no_chain")
+        raise UnreadableAnswer("no_chain")
     if len(parts) == 1:
-        raise Unreadable("no_confidence")
+        raise UnreadableAnswer("no_confidence")
     confidence = _confidence(parts[-1])
     if gives_away(chain):
-        raise Unreadable("gives_label_away")
+        raise UnreadableAnswer("gives_label_away")
     return Chain(chain, confidence)
 
 
@@ -155,12 +157,12 @@ def _confidence(text: str) -> int:
     """Which of `CONFIDENCES` a text begins with; "not very confident" and "fairly confident" are none of them."""
     level = LEVEL.match(text)
     if level is None:
-        raise Unreadable("no_confidence")
+        raise UnreadableAnswer("no_confidence")
     words = " ".join(re.findall(r"[a-z]+", text[level.end() :].lower()))
     if WRONG.match(words):
-        raise Unreadable("no_confidence")
+        raise UnreadableAnswer("no_confidence")
     if any(name != level[1].lower() for name in NAMES.findall(words)):
-        raise Unreadable("several_confidences")
+        raise UnreadableAnswer("several_confidences")
     return CONFIDENCES.index(" ".join(level[1].lower().split()))
 
 

@@ -12,10 +12,10 @@ from ghar.data.tasks.splits import Splits
 from ghar.envs.kare.coagent import CoagentSpec, Guidelines, learn_guidelines
 from ghar.envs.kare.episode import KareCase
 from ghar.envs.kare.graph.considerations import considerations_of
-from ghar.envs.kare.methods import Player, method_of
+from ghar.envs.kare.methods import KarePlayer, method_of
 from ghar.envs.kare.scripted_critic import reply as scripted_critic
 from ghar.envs.kare.settings import Settings
-from ghar.envs.play import Stage, play
+from ghar.envs.play import PlayContext, play
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.system import Variant
@@ -33,7 +33,7 @@ class Learner:
     records: Records
     own: Settings
     cases: Splits[KareCase]
-    player: Player
+    player: KarePlayer
     corpus: Corpus
     learned: dict[str, Guidelines] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class Learner:
         """One round's predictions with the guidelines so far."""
         config = self.records.config
         advised = replace(variant, spec=replace(method_of(variant), advice=advice, learns="no"))
-        stage = Stage(config, ("top",), self.player.episode, advised, self.corpus)
+        stage = PlayContext(config, ("top",), self.player.episode, advised, self.corpus)
         title = f"{variant.title}, round {number + 1}"
         return play(stage, some, policy, seed=config.seed, title=title, attempt=number)
 

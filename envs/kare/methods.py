@@ -109,7 +109,7 @@ def look_up(what: LooksUp, top_n: int, case: KareCase) -> Retrieve | None:
 
 
 @dataclass(frozen=True)
-class Player:
+class KarePlayer:
     """Makes the episodes of all variants. tokens: of looked-up knowledge in a prompt; top_n: passages asked for."""
 
     prompts: Prompts

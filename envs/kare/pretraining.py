@@ -23,18 +23,18 @@ import polars as pl
 
 from ghar.envs.case import NOT_SHOWN
 from ghar.envs.kare.cases import UNCUT
-from ghar.envs.kare.corpus import KareCorpus, Names, equations
+from ghar.envs.kare.corpus import ConceptNames, KareCorpus, equations
 from ghar.envs.kare.episode import KareCase, join_both
 from ghar.envs.kare.expert_chains import expert_prompt, read_chain
-from ghar.envs.kare.methods import Method, Player, look_up
+from ghar.envs.kare.methods import KarePlayer, Method, look_up
 from ghar.envs.kare.retrieval.community_corpus import SelectCommunities
 from ghar.envs.kare.rule import Belief, belief
 from ghar.envs.kare.scripted_expert import scripted_expert
 from ghar.envs.kare.settings import Settings
-from ghar.envs.play import Stage, play
+from ghar.envs.play import PlayContext, play
 from ghar.envs.records import Records
 from ghar.envs.rollout import derive_seed
-from ghar.envs.system import Exercises, Practice, Variant, words
+from ghar.envs.system import DemoPretraining, PretrainingTasks, Variant, words
 from ghar.envs.worlds.severity import story
 from ghar.envs.worlds.severity.vocabulary import tail_words
 from ghar.envs.worlds.severity.world import World
@@ -53,7 +53,7 @@ WITHIN, BESIDE = (Variant("practice", spec=Method("communities", 1, how)) for ho
 
 
 @dataclass(frozen=True)
-class Cast:
+class NameExchange:
     """Whom a disguise exchanges for whom. kind: name as prompts spell it -> its kind. known: names of a kind, common
     ones; strange: names of a kind that no patient has."""
 
@@ -73,11 +73,11 @@ class Cast:
         return new
 
 
-def cast_of(world: World, names: Mapping[str, str]) -> Cast:
+def cast_of(world: World, names: Mapping[str, str]) -> NameExchange:
     """Of a demo world. names: text of a code as prompts spell it."""
     shown = {int(n) for column in ("rare_1", "rare_2") for n in world.truth[column].drop_nulls()}
     rare = world.rare_codes
-    spelt = Names({**names, **_invented(world)}).of_all
+    spelt = ConceptNames({**names, **_invented(world)}).of_all
     kind: dict[str, str] = {}
     known: dict[str, list[str]] = {"disease": [], "drug": []}
     strange: dict[str, list[str]] = {"rare disease": [], "rare drug": [], "target": []}
@@ -96,7 +96,7 @@ def cast_of(world: World, names: Mapping[str, str]) -> Cast:
             kind[world.target[code]] = "target"
             if code not in seen:
                 strange["target"].append(world.target[code])
-    return Cast(kind, known, strange)
+    return NameExchange(kind, known, strange)
 
 
 def _invented(world: World) -> dict[str, str]:
@@ -105,18 +105,18 @@ def _invented(world: World) -> dict[str, str]:
     return {code: name.lower() for code, name in table.select("code", "name").iter_rows()}
 
 
-class Place(NamedTuple):
+class NamePlace(NamedTuple):
     """Where a name stands, or a grade that is stated of a name as its own or as absent."""
 
     name: str
     grade: Literal["no", "own", "absent"] = "no"
 
 
-Piece: TypeAlias = "str | Place"
+Piece: TypeAlias = "str | NamePlace"
 
 
 @dataclass(frozen=True)
-class Template:
+class RecordTemplate:
     """A prompt's parts with places for names and grades. texts: of the record, the similar patients, the topics and
     each summary."""
 
@@ -124,21 +124,21 @@ class Template:
     texts: tuple[tuple[Piece, ...], ...]
     names: tuple[str, ...]
 
-    def told(self, new: Mapping[str, str], grades: Mapping[Place, int]) -> list[str]:
+    def told(self, new: Mapping[str, str], grades: Mapping[NamePlace, int]) -> list[str]:
         """The texts with other names and grades."""
         return ["".join(_said(piece, new, grades) for piece in text) for text in self.texts]
 
 
-def _said(piece: Piece, new: Mapping[str, str], grades: Mapping[Place, int]) -> str:
+def _said(piece: Piece, new: Mapping[str, str], grades: Mapping[NamePlace, int]) -> str:
     if isinstance(piece, str):
         return piece
     return new[piece.name] if piece.grade == "no" else f"grade {grades[piece]} course"
 
 
-class Tailor:
+class TemplateBuilder:
     """Cuts templates: finds the names of a cast, and the grades stated of them."""
 
-    def __init__(self, cast: Cast):
+    def __init__(self, cast: NameExchange):
         known = sorted((n for pool in cast.known.values() for n in pool), key=len, reverse=True)
         first, second = (sorted({n.split()[i] for n, k in cast.kind.items() if k in cast.strange}) for i in (0, 1))
         rare = rf"(?:{'|'.join(first)}) (?:{'|'.join(second)})"
@@ -146,11 +146,11 @@ class Tailor:
         self.cast = cast
         self.places = re.compile(rf"\b(?P<name>{either})\b|{GRADE.pattern}")
 
-    def template(self, case: KareCase, passages: Sequence[str]) -> Template:
+    def template(self, case: KareCase, passages: Sequence[str]) -> RecordTemplate:
         texts = (case.text, case.similar, "\n".join(case.topics), *passages)
         pieces = tuple(tuple(self._pieces(text)) for text in texts)
         names = dict.fromkeys(p.name for text in pieces for p in text if not isinstance(p, str))
-        return Template(case, pieces, tuple(names))
+        return RecordTemplate(case, pieces, tuple(names))
 
     def _pieces(self, text: str) -> Iterator[Piece]:
         """A sentence states its grades of the name that it begins with."""
@@ -163,17 +163,17 @@ class Tailor:
                 continue
             yield text[at : found.start()]
             if name is None:
-                yield Place(about, "absent" if "absent" in text[max(begin, 0) : found.start()] else "own")
+                yield NamePlace(about, "absent" if "absent" in text[max(begin, 0) : found.start()] else "own")
             else:
                 if begin != start or not about:
                     about, start = name, begin
-                yield Place(name)
+                yield NamePlace(name)
             at = found.end()
         yield text[at:]
 
 
 @dataclass(frozen=True)
-class Told:
+class GeneratedKnowledge:
     """A corpus that tells of each made-up patient what was made up for him."""
 
     of: Mapping[str, Evidence]
@@ -182,7 +182,7 @@ class Told:
         return [self.of[request.sample_id] for request in requests if isinstance(request, SelectCommunities)]
 
 
-class Recital:
+class ExpertReplies:
     """Answers as the expert writes: chain, label, or both."""
 
     def __init__(self, known: Belief):
@@ -199,7 +199,9 @@ class Recital:
         return chain if role == "reason" else join_both(chain, label)
 
 
-def practice(records: Records, own: Settings, corpus: KareCorpus, cases: Callable[[], Sequence[KareCase]]) -> Practice:
+def practice(
+    records: Records, own: Settings, corpus: KareCorpus, cases: Callable[[], Sequence[KareCase]]
+) -> DemoPretraining:
     """Exercises over the demo world. cases: of the training patients, as rules read them.
 
     Their randomness is the world's: runs of different seeds start from one base, as they would from a downloaded one.
@@ -211,18 +213,18 @@ def practice(records: Records, own: Settings, corpus: KareCorpus, cases: Callabl
         (records.task.name, records.task.labels, config.data.world_seed, config.task.split_seed),
         (config.env.prompts, config.env.history_tokens, config.retriever.kind, config.retriever.top_n),
     )  # fmt: skip
-    return Practice(key, partial(_exercises, records, corpus, cases))
+    return DemoPretraining(key, partial(_exercises, records, corpus, cases))
 
 
 def _exercises(
     records: Records, corpus: KareCorpus, cases: Callable[[], Sequence[KareCase]], total: int, seed: int
-) -> Exercises:
+) -> PretrainingTasks:
     assert records.world is not None  # Kare.practice asks
     config, known = records.config, belief(records)
-    names = Names(records.names)
+    names = ConceptNames(records.names)
     cast, player = (
         cast_of(records.world, records.names),
-        Player(config.env.prompts, UNCUT, config.retriever.top_n, words),
+        KarePlayer(config.env.prompts, UNCUT, config.retriever.top_n, words),
     )
     templates = _templates(cast, cases(), corpus, player)
     easy = [all(topic in known.knowledge.grades for topic in template.case.topics) for template in templates]
@@ -233,16 +235,18 @@ def _exercises(
         rng = np.random.default_rng(derive_seed(seed, "disguised", variant.spec.reasoning))
         chosen = rng.choice(len(templates), count, p=weights / weights.sum())
         disguised = [_disguised(templates[at], cast, known, i, rng) for i, at in enumerate(chosen.tolist())]
-        told = Told({case.sample_id: evidence for case, evidence in disguised})
-        stage = Stage(config, ("top",), player.episode, variant, told)
+        told = GeneratedKnowledge({case.sample_id: evidence for case, evidence in disguised})
+        stage = PlayContext(config, ("top",), player.episode, variant, told)
         some = [case for case, _ in disguised]
-        played += play(stage, some, Recital(known), seed=seed, title=f"Exercises, {variant.spec.reasoning}")
-    return Exercises(played, _token_names(records, names, corpus), SHARES, copying=True)
+        played += play(stage, some, ExpertReplies(known), seed=seed, title=f"Exercises, {variant.spec.reasoning}")
+    return PretrainingTasks(played, _token_names(records, names, corpus), SHARES, copying=True)
 
 
-def _templates(cast: Cast, cases: Sequence[KareCase], corpus: KareCorpus, player: Player) -> list[Template]:
+def _templates(
+    cast: NameExchange, cases: Sequence[KareCase], corpus: KareCorpus, player: KarePlayer
+) -> list[RecordTemplate]:
     """Of every training patient for whom communities are found."""
-    tailor = Tailor(cast)
+    tailor = TemplateBuilder(cast)
     asked = [(case, request) for case in cases if (request := look_up("communities", player.top_n, case)) is not None]
     found = corpus.retrieve([request for _, request in asked])
     return [
@@ -253,13 +257,13 @@ def _templates(cast: Cast, cases: Sequence[KareCase], corpus: KareCorpus, player
 
 
 def _disguised(
-    template: Template, cast: Cast, known: Belief, number: int, rng: np.random.Generator
+    template: RecordTemplate, cast: NameExchange, known: Belief, number: int, rng: np.random.Generator
 ) -> tuple[KareCase, Evidence]:
     """A made-up patient, and what is told of him."""
     new = cast.names(rng, template.names)
     drawn = rng.integers(1, story.GRADES, (len(template.names), 2)).tolist()
     grades = {
-        Place(name, how): grade
+        NamePlace(name, how): grade
         for name, pair in zip(template.names, drawn, strict=True)
         for how, grade in zip(("own", "absent"), pair, strict=True)
     }
@@ -287,7 +291,7 @@ def _grade(topic: str, known: Belief, told: str, rng: np.random.Generator) -> in
     return int(rng.integers(1, story.GRADES)) if grade is None else grade
 
 
-def _token_names(records: Records, names: Names, corpus: KareCorpus) -> list[str]:
+def _token_names(records: Records, names: ConceptNames, corpus: KareCorpus) -> list[str]:
     """Names worth a token of their own: the grades, the question, relations, the words of invented names, and the other
     names of the cohort and the graph. A name that is met once cannot be learned, a pair of words that recur can."""
     assert records.world is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import Section, in_order, render_section
+from ghar.metrics.style import ReportSection, in_order, render_section
 from ghar.metrics.traces import shorten
 
 Row = Mapping[str, Any]
@@ -20,14 +20,14 @@ ROOM = ("found", "cut", "shortened")  # of Rows.numbers
 CHAINED = ("kare", "scripted")  # methods that reason beside their answer, the most telling first
 
 
-def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[Section]:
+def sections(run: RunFolder, summary: Mapping[str, Any]) -> list[ReportSection]:
     """The part about communities, from the run's episodes by method and what its summary says of the build."""
     titles = {**TITLES, **(summary.get("titles") or {})}
     names = in_order(run.episode_names(), titles)
     content = _content({name: run.episodes(name) for name in names}, summary)
     shown_as = {name: titles.get(name, name) for name in [*content["errors"], *content["guidelines"], *names]}
     html = render_section("ghar.envs.kare", "report.html", shown_as=shown_as, **content)
-    return [Section("Communities", html)]
+    return [ReportSection("Communities", html)]
 
 
 def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ NAMED = 12  # concepts of a community that are listed
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class KareRows:
     """Reads episodes. index: of the communities. labels: of the task."""
 
     index: CommunityIndex

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ghar.envs.case import topics_of
-from ghar.envs.kare.corpus import Names
+from ghar.envs.kare.corpus import ConceptNames
 from ghar.envs.kare.episode import KareCase, join_both
 from ghar.envs.real_patients import refuse
 from ghar.envs.records import Records
@@ -68,7 +68,7 @@ class Belief:
 def belief(records: Records) -> Belief:
     """What the rules know of the task of `records`: in the demo world the true grades of common entities, and where its
     labels do not follow from grades the mean labels of other training patients. BadInput for real patients."""
-    world, task, name_of = records.world, records.config.task.name, Names(records.names)
+    world, task, name_of = records.world, records.config.task.name, ConceptNames(records.names)
     if world is None:
         refuse("system=kare's rule")
         raise AssertionError

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from ghar.envs.worlds.severity_grades import Knowledge, Reading, finding, hop, reading_of
+from ghar.envs.worlds.severity_grades import Knowledge, StatedGrade, finding, hop, reading_of
 
 SECTION = re.compile(r"(?m)^# (.+)$")
 
@@ -49,7 +49,7 @@ def topics_in(record: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _found(topic: str, read: Reading) -> str:
+def _found(topic: str, read: StatedGrade) -> str:
     """What the context states of a topic; a grade that stands behind a target is the target's."""
     if read.target is None:
         return finding(topic, read.grade)
@@ -58,7 +58,7 @@ def _found(topic: str, read: Reading) -> str:
 
 def _written(
     known: Mapping[str, int],
-    read: Mapping[str, Reading],
+    read: Mapping[str, StatedGrade],
     outcomes: Sequence[str],
     truth: int,
     labels: Sequence[str],

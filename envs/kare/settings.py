@@ -43,7 +43,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PromptSizes:
     """The numbers that null leaves to the scale: what the demo's small model can read, or the paper's (Table 6)."""
 
     small: int
@@ -55,11 +55,11 @@ class Sizes:
 USUAL = {"demo": (5, 6, 200), "laptop": (10, 40, 600), "full": (20, 150, 2500)}
 
 
-def sizes(config: Config, own: Settings) -> Sizes:
+def sizes(config: Config, own: Settings) -> PromptSizes:
     """As configured, else by `scale`."""
     given = (own.small, own.large, own.tokens)
     usual = USUAL[config.scale.name]
-    return Sizes(*(usual[i] if value is None else value for i, value in enumerate(given)))
+    return PromptSizes(*(usual[i] if value is None else value for i, value in enumerate(given)))
 
 
 def contradictions(config: Config, own: Settings) -> Iterator[str]:

@@ -18,23 +18,23 @@ from typing import Any
 from ghar.envs.kare.build import KareGraph, abstracts_of, build_communities
 from ghar.envs.kare.cases import UNCUT, CutSplits, Neighbourhood, Writer
 from ghar.envs.kare.coagent import Guidelines, advise
-from ghar.envs.kare.corpus import KareCorpus, Names, PatientGraphs, equations
+from ghar.envs.kare.corpus import ConceptNames, KareCorpus, PatientGraphs, equations
 from ghar.envs.kare.episode import ROLES, KareCase, knowledge_text, reason_prompt
 from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.graph.themes import theme_of
 from ghar.envs.kare.learner import Learner
-from ghar.envs.kare.methods import LABELS, LISTED, RULE, TUNED_RAG, LooksUp, Player, look_up, variants_of
+from ghar.envs.kare.methods import LABELS, LISTED, RULE, TUNED_RAG, KarePlayer, LooksUp, look_up, variants_of
 from ghar.envs.kare.pretraining import practice
 from ghar.envs.kare.retrieval.community_corpus import CommunityCorpus
 from ghar.envs.kare.retrieval.community_index import partitions
-from ghar.envs.kare.rows import Rows
+from ghar.envs.kare.rows import KareRows
 from ghar.envs.kare.rule import belief, rule_of
 from ghar.envs.kare.settings import Settings, contradictions, sizes
-from ghar.envs.kare.training_examples import School, look_up_all
+from ghar.envs.kare.training_examples import ExampleWriter, look_up_all
 from ghar.envs.kare.upper_bounds import kare_ceilings, law_of
 from ghar.envs.real_patients import is_real, without_rules
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Pairs, Practice, Reader, System, words
+from ghar.envs.system import WORDS, DemoPretraining, Reader, SftExamples, System, words
 from ghar.envs.worlds.severity_grades import follows
 from ghar.episode import Episode
 from ghar.errors import BadInput
@@ -61,7 +61,7 @@ class Kare:
     def read_by(self, reader: Reader) -> System[KareCase]:
         """The system with texts cut as `reader` counts tokens."""
         records, corpus = self.records, self.corpus
-        player, rows = self._player(reader), Rows(self.graph.index, records.task.labels)
+        player, rows = self._player(reader), KareRows(self.graph.index, records.task.labels)
         cases = CutSplits(records.splits, Writer(self.near, records.config.env, reader.count))
         learner = Learner(records, self.own, cases, player, corpus, self.learned)
         advice = advise(considerations_of(records.task.name), "")
@@ -109,7 +109,7 @@ class Kare:
         ]
 
     @cached_property
-    def practice(self) -> Practice | str | None:
+    def practice(self) -> DemoPretraining | str | None:
         """The demo's base practises these prompts where outcomes follow from grades, and GHAR's elsewhere; for real
         patients none."""
         records = self.records
@@ -120,11 +120,11 @@ class Kare:
         writer = Writer(self.near, records.config.env, words)
         return practice(records, self.own, self.corpus, lambda: writer.cases(records.splits.train))
 
-    def pairs(self, reader: Reader) -> Pairs:
+    def pairs(self, reader: Reader) -> SftExamples:
         """What a model is distilled on."""
         return self._school(reader, self.own).pairs()
 
-    def label_pairs(self, reader: Reader, looks_up: LooksUp = "communities") -> Pairs:
+    def label_pairs(self, reader: Reader, looks_up: LooksUp = "communities") -> SftExamples:
         """What a model that learns labels alone is trained on, in the same contexts or in those of classic RAG."""
         return self._school(reader, replace(self.own, tasks="label_only"), looks_up).pairs()
 
@@ -138,14 +138,14 @@ class Kare:
         shown = look_up_all(cases, request, self.corpus, UNCUT, words)
         return kare_ceilings(law, belief(self.records).knowledge, cases, shown)
 
-    def _school(self, reader: Reader, own: Settings, looks_up: LooksUp = "communities") -> School:
+    def _school(self, reader: Reader, own: Settings, looks_up: LooksUp = "communities") -> ExampleWriter:
         cases = CutSplits(self.records.splits, Writer(self.near, self.records.config.env, reader.count))
-        return School(self.records, own, cases, self._player(reader), self.corpus, looks_up)
+        return ExampleWriter(self.records, own, cases, self._player(reader), self.corpus, looks_up)
 
-    def _player(self, reader: Reader) -> Player:
+    def _player(self, reader: Reader) -> KarePlayer:
         config = self.records.config
         tokens = sizes(config, self.own).tokens
-        return Player(config.env.prompts, tokens, config.retriever.top_n, reader.count)
+        return KarePlayer(config.env.prompts, tokens, config.retriever.top_n, reader.count)
 
     @cached_property
     def counts(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def build(records: Records, settings: Settings) -> System[KareCase]:
         raise BadInput(sentence)
     encoder = load_encoder(config.retriever.kind, ENCODED)
     graph = build_communities(records, settings, encoder)
-    name_of, splits = Names(records.names), records.splits
+    name_of, splits = ConceptNames(records.names), records.splits
     histories = {sample.sample_id: sample.history for sample in (*splits.train, *splits.valid, *splits.test)}
     graphs = PatientGraphs(histories, name_of, graph.nodes)
     communities = CommunityCorpus(graph.index, encoder, graphs, equations(settings))

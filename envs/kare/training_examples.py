@@ -30,26 +30,26 @@ from ghar.envs.kare.episode import (
 )
 from ghar.envs.kare.expert_chains import Chain, Chains, write_chains
 from ghar.envs.kare.graph.considerations import considerations_of
-from ghar.envs.kare.methods import LooksUp, Player, look_up
+from ghar.envs.kare.methods import KarePlayer, LooksUp, look_up
 from ghar.envs.kare.rule import belief
 from ghar.envs.kare.scripted_expert import scripted_expert
 from ghar.envs.kare.settings import Settings
 from ghar.envs.real_patients import ABOUT
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
-from ghar.envs.system import Pairs
+from ghar.envs.system import SftExamples
 from ghar.envs.worlds.severity_grades import follows
 from ghar.episode import Retrieve
 from ghar.llm.engines import engine_key, named_engine
 from ghar.progress import track
 
 Tasks = Literal["multitask", "multitask_weighted", "two_in_one", "label_only"]
-Lesson: TypeAlias = "tuple[str, str, tuple[str, ...], float]"  # of ghar.envs.system.Pairs
+Lesson: TypeAlias = "tuple[str, str, tuple[str, ...], float]"  # of ghar.envs.system.SftExamples
 LOOKED_UP = 64  # patients at once
 
 
 @dataclass(frozen=True)
-class Taught:
+class DistillationData:
     """What distillation works on: patients, sample id -> what was looked up for them, and -> their best chain."""
 
     cases: Sequence[KareCase]
@@ -58,13 +58,13 @@ class Taught:
 
 
 @dataclass(frozen=True, eq=False)
-class School:
+class ExampleWriter:
     """Writes the lessons of one reader: what is known of training and validation patients, and the expert's chains."""
 
     records: Records
     own: Settings
     cases: Splits[KareCase]
-    player: Player
+    player: KarePlayer
     corpus: Corpus
     looks_up: LooksUp = "communities"
 
@@ -74,10 +74,10 @@ class School:
         knows = self.records.world is not None and follows(self.records.config.task.name)
         return self.own.tasks if knows or self.own.expert != "scripted" else "label_only"
 
-    def pairs(self) -> Pairs:
+    def pairs(self) -> SftExamples:
         """Asks the expert what it was not asked before. Chains for validation patients are written for two_in_one
         alone, whose validation loss is of chain and label."""
-        taught: list[Taught] = []
+        taught: list[DistillationData] = []
         found: dict[str, Chains] = {}
         for name, cases in (("training", self.cases.train), ("validation", self.cases.valid)):
             knowledge = self._knowledge(cases)
@@ -85,11 +85,11 @@ class School:
                 found[name] = self._ask_expert(cases, knowledge)
                 counts = ", ".join(f"{what} {n}" for what, n in found[name].counts.items())
                 print(f"Chains for {name} patients: {counts}")
-            taught.append(Taught(cases, knowledge, found[name].best if name in found else {}))
+            taught.append(DistillationData(cases, knowledge, found[name].best if name in found else {}))
         train, valid = taught
         prompts = self.records.config.env.prompts
         about = _about(found) | (ABOUT if self.tasks != self.own.tasks else {})
-        return Pairs(lessons(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
+        return SftExamples(lessons(train, self.tasks, prompts), answers_of(valid, self.tasks, prompts), about)
 
     def _knowledge(self, cases: Sequence[KareCase]) -> dict[str, str]:
         def request(case: KareCase) -> Retrieve | None:
@@ -141,7 +141,7 @@ def look_up_all(
     return {case.sample_id: found.get(case.sample_id, "") for case in cases}
 
 
-def lessons(taught: Taught, tasks: Tasks, prompts: Prompts) -> list[Lesson]:
+def lessons(taught: DistillationData, tasks: Tasks, prompts: Prompts) -> list[Lesson]:
     """Training pairs, chains before labels; a patient without a chain has its label alone, and is left out of
     two_in_one. A pair's weight is that of its class, or 1."""
     share = class_weights(taught.cases) if tasks == "multitask_weighted" else {}
@@ -159,7 +159,7 @@ def lessons(taught: Taught, tasks: Tasks, prompts: Prompts) -> list[Lesson]:
     return free if tasks == "two_in_one" else free + label_pairs(taught, prompts, share)
 
 
-def label_pairs(taught: Taught, prompts: Prompts, share: Mapping[int, float]) -> list[Lesson]:
+def label_pairs(taught: DistillationData, prompts: Prompts, share: Mapping[int, float]) -> list[Lesson]:
     """[Label Prediction] of each case, one of the task's labels. share: of a label."""
     return [
         (
@@ -178,6 +178,6 @@ def class_weights(cases: Sequence[KareCase]) -> dict[int, float]:
     return {label: len(cases) / (len(counts) * n) for label, n in counts.items()}
 
 
-def answers_of(taught: Taught, tasks: Tasks, prompts: Prompts) -> list[Lesson]:
+def answers_of(taught: DistillationData, tasks: Tasks, prompts: Prompts) -> list[Lesson]:
     """Validation pairs: labels, or for two_in_one the joint replies."""
     return lessons(taught, "two_in_one" if tasks == "two_in_one" else "label_only", prompts)

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import InvalidAction
 
-from ghar.envs.stepper import Paused, Scene
+from ghar.envs.stepper import Scene, SteppedEpisode
 from ghar.envs.views.spaces import Allowed, Unicode, masked
 from ghar.episode import Act, Completion
 from ghar.errors import BadInput
@@ -29,7 +29,7 @@ class Play(Protocol):
     """One episode under way."""
 
     @property
-    def paused(self) -> Paused: ...
+    def paused(self) -> SteppedEpisode: ...
 
     def observe(self, place: int | None) -> Any:
         """What the agent sees that decides at `place`; None: what one sees that has nothing to decide."""
@@ -71,12 +71,12 @@ class TextGame:
         return Unicode(MAX_TEXT), Unicode(MAX_TEXT)
 
     def start(self, case: Any, seed: int) -> TextPlay:
-        return TextPlay(Paused(self.scene, case, seed=seed))
+        return TextPlay(SteppedEpisode(self.scene, case, seed=seed))
 
 
 @dataclass(frozen=True)
 class TextPlay:
-    paused: Paused
+    paused: SteppedEpisode
 
     def observe(self, place: int | None) -> str:
         return "" if place is None else self.paused.acts[place].prompt
@@ -138,7 +138,7 @@ class TokenGame:
         return masked(box, self.codec.size), Allowed(self.codec.size)
 
     def start(self, case: Any, seed: int) -> TokenPlay:
-        return TokenPlay(self, Paused(self.scene, case, seed=seed))
+        return TokenPlay(self, SteppedEpisode(self.scene, case, seed=seed))
 
 
 @dataclass(eq=False)
@@ -146,7 +146,7 @@ class TokenPlay:
     """said: by place, the prompt's ids and those of the reply so far, until it is whole."""
 
     game: TokenGame
-    paused: Paused
+    paused: SteppedEpisode
     said: dict[int, tuple[tuple[int, ...], list[int]]] = field(default_factory=dict)
 
     def observe(self, place: int | None) -> dict[str, np.ndarray]:

@@ -84,7 +84,7 @@ def grades_in(text: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class StatedGrade:
     """What a text states of a name: its grade, and the target behind which it stands; None where it states none."""
 
     grade: int | None
@@ -96,14 +96,14 @@ def grade_in(name: str, context: str) -> int | None:
     return reading(name, context).grade
 
 
-def reading_of(topic: str, context: str) -> Reading:
+def reading_of(topic: str, context: str) -> StatedGrade:
     """`reading` of "disease <name>" or "drug <name>"; a drug's grade stands behind its target alone (`RELATIONS`)."""
     kind, name = topic.split(" ", 1)
     found = reading(name, context)
-    return found if kind != "drug" or found.target is not None else Reading(None)
+    return found if kind != "drug" or found.target is not None else StatedGrade(None)
 
 
-def reading(name: str, context: str) -> Reading:
+def reading(name: str, context: str) -> StatedGrade:
     """The highest grade that a clause of `context` states of `name`, or of what it names as its target. Clauses end at
     . ; or a line; those of what is absent count for nothing."""
     clauses = [plain(clause) for clause in re.split(r"[.;\n]", context)]
@@ -112,8 +112,8 @@ def reading(name: str, context: str) -> Reading:
     told = {target: _highest(_about(target, clauses)) for target in behind}
     graded = [(grade, target) for target, grade in told.items() if grade is not None]
     if behind:
-        return Reading(*max(graded)) if graded else Reading(None, behind[0])
-    return Reading(_highest(own))
+        return StatedGrade(*max(graded)) if graded else StatedGrade(None, behind[0])
+    return StatedGrade(_highest(own))
 
 
 def _targets(name: str, clause: str) -> list[str]:

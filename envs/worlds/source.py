@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ghar.config import Data
+from ghar.config import DataConfig
 from ghar.data.cohort import Cohort
 from ghar.data.readers import source
 from ghar.data.readers.mimic4 import read_mimic4
@@ -12,7 +12,7 @@ from ghar.envs.worlds.severity.charts import charted_world
 from ghar.envs.worlds.severity.world import generate_world, world_folder
 
 
-def read_source(data: Data, *, charts: bool = True, stays: bool = True) -> Cohort:
+def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) -> Cohort:
     """Read the tables under data.root (`ghar.data.readers.source.read_source`); data=demo generates them first.
 
     The demo world gets chart measurements only when they are asked for. Raises BadInput as the reader does.

@@ -49,7 +49,7 @@ Own = tuple[tuple[str, str], ...]  # heading, as it is written but for case and 
 
 
 @dataclass(frozen=True)
-class Section:
+class NoteSection:
     """A piece of a report: its heading (lower case), the part it is of, and where it stands: text[start:end]."""
 
     heading: str
@@ -60,7 +60,7 @@ class Section:
 
 
 @lru_cache(maxsize=2048)  # a report is ranked for many questions
-def split_sections(text: str, own: Own = ()) -> tuple[Section, ...]:
+def split_sections(text: str, own: Own = ()) -> tuple[NoteSection, ...]:
     """The sections of a report in order; together they hold all of it but the headings. One that knows no heading is
     a single section `HEAD`. own: headings of a source of its own, and what they mean."""
     found = _headings(text, own)
@@ -77,7 +77,7 @@ def split_sections(text: str, own: Own = ()) -> tuple[Section, ...]:
         body = text[start:end].strip()
         if body:
             begin = text.index(body, start)
-            sections.append(Section(name, part, begin, begin + len(body), body))
+            sections.append(NoteSection(name, part, begin, begin + len(body), body))
     return tuple(sections)
 
 
@@ -139,7 +139,7 @@ def _phase(part: str) -> int:
     return {"progress": 1, "discharge": 2, "instructions": 2}.get(part, 0)
 
 
-def section_text(sections: tuple[Section, ...], *headings: str) -> str:
+def section_text(sections: tuple[NoteSection, ...], *headings: str) -> str:
     """Text of the sections with one of these headings."""
     return "\n".join(section.text for section in sections if section.heading in headings)
 
@@ -150,7 +150,7 @@ def sentences(text: str) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def background(sections: tuple[Section, ...], parts: tuple[str, ...], budget: int) -> str:
+def background(sections: tuple[NoteSection, ...], parts: tuple[str, ...], budget: int) -> str:
     """What may be shown of a report: `parts` without sentences of hindsight, at most `budget` words; where that is too
     few, the longest sections are cut first."""
     shown = []

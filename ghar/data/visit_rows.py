@@ -9,7 +9,7 @@ import polars as pl
 from ghar.data.visit_codes import KIND_NAMES, NEVER, kinds_of
 
 
-class Coded(Protocol):
+class CodedVisits(Protocol):
     """What rows are made from: a `ghar.data.cohort.Cohort`, which is above this module."""
 
     @property
@@ -21,7 +21,7 @@ class Coded(Protocol):
     def scan(self) -> pl.LazyFrame: ...
 
 
-def visit_rows(cohort: Coded) -> pl.DataFrame:
+def visit_rows(cohort: CodedVisits) -> pl.DataFrame:
     """A row for each different code of a visit: by visit, kind, and the place where the code stands first.
 
     slot: 3 * row of the visit + number of the kind in KIND_NAMES. code: row in `Cohort.codes`. recorded: when it was

@@ -53,7 +53,7 @@ NEXT_CASE = re.compile(
 
 
 @dataclass(frozen=True)
-class Said:
+class StatedAnswer:
     """An answer of a reply. text: what follows "answer:", to the end of the line. begin: of the word; end: of the
     line."""
 
@@ -67,13 +67,13 @@ def small(text: str) -> str:
     return text.replace("\u0130", "I").lower()
 
 
-def last_answer(text: str) -> Said | None:
+def last_answer(text: str) -> StatedAnswer | None:
     """The last "answer:" of a lower-case text; None where there is none, or where it is denied."""
     found = [match for match in ANSWER.finditer(text, max(0, len(text) - MOST)) if _stands(text, match)]
     return None if not found or denied(text[: found[-1].start()][-LINE:]) else _said(text, found[-1])
 
 
-def earlier_answers(text: str, last: Said, most: int = 8) -> list[Said]:
+def earlier_answers(text: str, last: StatedAnswer, most: int = 8) -> list[StatedAnswer]:
     """The ones before it, at most the last `most`, none that is denied."""
     found = [match for match in ANSWER.finditer(text, max(0, len(text) - MOST), last.begin) if _stands(text, match)]
     return [_said(text, match) for match in found[-most:] if not denied(text[: match.start()][-LINE:])]
@@ -87,12 +87,12 @@ def _stands(text: str, match: re.Match[str]) -> bool:
     return HEADING.fullmatch(text, line, match.start()) is not None
 
 
-def _said(text: str, match: re.Match[str]) -> Said:
+def _said(text: str, match: re.Match[str]) -> StatedAnswer:
     rest = text[match.end() : match.end() + LINE]
     begin = match.end() + len(rest) - len(rest.lstrip())
     stop = END.search(text, begin, begin + LINE)
     end = stop.start() if stop else min(len(text), begin + LINE)
-    return Said(text[begin:end], match.start(), end)
+    return StatedAnswer(text[begin:end], match.start(), end)
 
 
 def denied(before: str) -> bool:

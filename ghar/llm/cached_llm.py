@@ -33,7 +33,7 @@ ROW = {"key", "prompt", "text", "finish", "tokens"}
 LOCK_SECONDS = 10.0  # how long to wait for another process that writes the same store
 
 
-class Unreadable(Exception):
+class UnreadableAnswer(Exception):
     """Raised by a reader for an answer it cannot use; `reason` is a short name such as "no_list", counted as it is."""
 
     def __init__(self, reason: str):
@@ -42,7 +42,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class Question:
+class CachedQuestion:
     """One prompt; `key` is unique among the questions of a job and names the answer."""
 
     key: str
@@ -51,7 +51,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Cost:
+class LlmCost:
     """What a job took, first to last: asked (in this call) + reused (from the store) answers, readable or not.
 
     unreadable, by_reason and the tokens are over both, so that a resumed job tells the same as an undisturbed one.
@@ -64,20 +64,20 @@ class Cost:
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
-    def __add__(self, other: Cost) -> Cost:
+    def __add__(self, other: LlmCost) -> LlmCost:
         """What two jobs took together."""
         by_reason = dict(sorted((Counter(self.by_reason) + Counter(other.by_reason)).items()))
         numbers = ("asked", "reused", "unreadable", "prompt_tokens", "completion_tokens")
-        return Cost(by_reason=by_reason, **{name: getattr(self, name) + getattr(other, name) for name in numbers})
+        return LlmCost(by_reason=by_reason, **{name: getattr(self, name) + getattr(other, name) for name in numbers})
 
 
 @dataclass(frozen=True)
-class Answers(Generic[T]):
+class LlmAnswers(Generic[T]):
     """values: key -> what was read. failed: key -> reason of its last try; every question is in one of the two."""
 
     values: dict[str, T]
     failed: dict[str, str]
-    cost: Cost
+    cost: LlmCost
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class _Answer:
 
 def ask(
     engine: Engine,
-    questions: Sequence[Question],
+    questions: Sequence[CachedQuestion],
     store: Path,
     read: Callable[[str], T],
     *,
@@ -98,12 +98,12 @@ def ask(
     temperature: float = 0.0,
     batch: int = 64,
     title: str,
-) -> Answers[T]:
+) -> LlmAnswers[T]:
     """Answer every question, or name why not after `tries` answers that could not be read.
 
-    read: text -> value; raises `Unreadable`. temperature: of the first try; later tries sample at 1 with other seeds.
-    batch: questions handed to the engine at once. Raises BadInput when the store is damaged or another process writes
-    it; what the engine raises passes through, and the answers until then are kept.
+    read: text -> value; raises `UnreadableAnswer`. temperature: of the first try; later tries sample at 1 with other
+    seeds. batch: questions handed to the engine at once. Raises BadInput when the store is damaged or another process
+    writes it; what the engine raises passes through, and the answers until then are kept.
     """
     if len({question.key for question in questions}) < len(questions):
         raise ValueError("questions of one job need keys of their own")
@@ -122,7 +122,7 @@ def ask(
                     _append(file, store, waiting[place], answer)
                     settled.take(waiting[place].key, answer)
                     advance(not settled.is_open(waiting[place].key))
-    return Answers(settled.values, settled.failed(), settled.cost(reused))
+    return LlmAnswers(settled.values, settled.failed(), settled.cost(reused))
 
 
 class _Settled(Generic[T]):
@@ -148,7 +148,7 @@ class _Settled(Generic[T]):
         self.tokens = [total + more for total, more in zip(self.tokens, answer.tokens, strict=True)]
         try:
             self.values[key] = self.read(answer.text)
-        except Unreadable as error:
+        except UnreadableAnswer as error:
             reason = f"{error.reason}, cut off" if answer.finish == "length" else error.reason
             self.last[key] = reason
             self.reasons[reason] += 1
@@ -159,12 +159,12 @@ class _Settled(Generic[T]):
     def failed(self) -> dict[str, str]:
         return {key: why for key, why in self.last.items() if key not in self.values and not self.is_open(key)}
 
-    def cost(self, reused: int) -> Cost:
+    def cost(self, reused: int) -> LlmCost:
         reasons = dict(sorted(self.reasons.items()))
-        return Cost(self.answers - reused, reused, self.reasons.total(), reasons, *self.tokens)
+        return LlmCost(self.answers - reused, reused, self.reasons.total(), reasons, *self.tokens)
 
 
-def _request(question: Question, attempt: int, seed: int, temperature: float) -> Request:
+def _request(question: CachedQuestion, attempt: int, seed: int, temperature: float) -> Request:
     digest = hashlib.blake2b(repr((seed, question.key, attempt)).encode(), digest_size=8).digest()
     own_seed = int.from_bytes(digest, "big") >> 1
     return Request(question.prompt, question.max_tokens, (), own_seed, temperature if attempt == 0 else 1.0)
@@ -250,7 +250,7 @@ def _read(store: Path) -> dict[tuple[str, str], list[_Answer]]:
     return stored
 
 
-def _append(file: IO[str], store: Path, question: Question, answer: _Answer) -> None:
+def _append(file: IO[str], store: Path, question: CachedQuestion, answer: _Answer) -> None:
     key, prompt = _identity(question)
     row = {"key": key, "prompt": prompt, "text": answer.text, "finish": answer.finish, "tokens": answer.tokens}
     with full_disk_told(store.parent):
@@ -263,5 +263,5 @@ def _sum(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _identity(question: Question) -> tuple[str, str]:
+def _identity(question: CachedQuestion) -> tuple[str, str]:
     return question.key, hashlib.blake2b(readable(question.prompt).encode(), digest_size=16).hexdigest()

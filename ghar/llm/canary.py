@@ -21,7 +21,7 @@ PROMPT_TOKENS = 64  # two full blocks, so that a stale prefix cache is read
 
 
 @dataclass(frozen=True)
-class Probe:
+class EngineProbe:
     """What the engine says about the prompt and its own reply to it.
 
     ids: of both; scored: log p of ids[1:] by its scoring; sampled: the last ones, as reported while it sampled them.
@@ -50,7 +50,7 @@ def trainer_logprobs(model: Any, ids: Sequence[int]) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Expected:
+class TrainerScores:
     """What the trainer's model says about the prompt. logprobs: of ids[1:]."""
 
     ids: tuple[int, ...]
@@ -58,20 +58,20 @@ class Expected:
     dtype: torch.dtype
 
 
-def expect(model: Any, ids: Sequence[int] = ()) -> Expected:
+def expect(model: Any, ids: Sequence[int] = ()) -> TrainerScores:
     """What `Canary.judge` needs of the trainer's model, which by then may have been trained further. ids: of a prompt,
     by default the fixed one."""
     ids = ids or prompt(model.config.vocab_size, model.config.max_position_embeddings)
-    return Expected(tuple(ids), tuple(trainer_logprobs(model, ids).tolist()), next(model.parameters()).dtype)
+    return TrainerScores(tuple(ids), tuple(trainer_logprobs(model, ids).tolist()), next(model.parameters()).dtype)
 
 
 class Canary:
     """Judges one engine, exchange after exchange: it remembers what trainer and engine said last time."""
 
     def __init__(self) -> None:
-        self._last: tuple[Expected, Probe] | None = None
+        self._last: tuple[TrainerScores, EngineProbe] | None = None
 
-    def judge(self, expected: Expected, probe: Probe) -> float:
+    def judge(self, expected: TrainerScores, probe: EngineProbe) -> float:
         """How far engine and trainer are apart, in nats; WrongWeights when the engine holds other weights.
 
         The trainer's log-probs are compared with the engine's scoring of the same tokens, the engine's reply as it was
@@ -98,7 +98,7 @@ class Canary:
         return apart
 
 
-def prompt_of(probe: Probe) -> tuple[int, ...]:
+def prompt_of(probe: EngineProbe) -> tuple[int, ...]:
     """The ids of a probe without the engine's reply, which may be another one each time."""
     return probe.ids[: len(probe.ids) - len(probe.sampled)]
 

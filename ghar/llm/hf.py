@@ -19,13 +19,13 @@ from ghar.episode import Completion
 from ghar.llm.constraint import allowed_tokens
 from ghar.llm.engine import Pair, Request, check_pairs
 from ghar.llm.model_facts import facts_of
-from ghar.llm.partial_reply import Sampled
+from ghar.llm.partial_reply import PartialReply
 from ghar.llm.sampling import draw, draw_among
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 
 
 @dataclass(eq=False, kw_only=True)
-class _Row(Sampled):
+class _Row(PartialReply):
     """One request on its way, and whether it is done."""
 
     draws: np.ndarray

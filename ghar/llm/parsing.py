@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ghar.episode import Parsed
-from ghar.llm.answer_line import CORRECTED, LINE, MOST, NEXT_CASE, WITHDRAWN, Said, earlier_answers, last_answer, small
+from ghar.llm.answer_line import (
+    CORRECTED,
+    LINE,
+    MOST,
+    NEXT_CASE,
+    WITHDRAWN,
+    StatedAnswer,
+    earlier_answers,
+    last_answer,
+    small,
+)
 
 
 @dataclass(frozen=True)
@@ -162,7 +172,7 @@ def _corrected(below: str, label: str, grammar: _Grammar) -> bool:
     return any(found is not None and found[1] != label for found in bare)
 
 
-def _contradicted(text: str, said: Said, label: str, grammar: _Grammar) -> bool:
+def _contradicted(text: str, said: StatedAnswer, label: str, grammar: _Grammar) -> bool:
     """Whether the rest of a reply says something else than its last answer."""
     if _corrected(text[said.end : said.end + 4 * LINE], label, grammar):
         return True

@@ -12,7 +12,7 @@ from ghar.sanitize import count_marks
 
 
 @dataclass(eq=False)
-class Sampled:
+class PartialReply:
     """choice_ids: the token sequences the reply is restricted to, empty when free."""
 
     request: Request

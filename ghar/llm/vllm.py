@@ -23,7 +23,7 @@ from ghar.llm import canary
 from ghar.llm.constraint import allowed_tokens
 from ghar.llm.engine import Pair, Request, check_pairs
 from ghar.llm.model_facts import facts_of
-from ghar.llm.partial_reply import Sampled
+from ghar.llm.partial_reply import PartialReply
 from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
 from ghar.llm.vllm_build import VLLMSettings, build, shut_down
 
@@ -32,7 +32,7 @@ STALL = 1800.0  # seconds without a single finished reply after which vLLM is ta
 
 
 @dataclass(eq=False, kw_only=True)
-class _Open(Sampled):
+class _Open(PartialReply):
     """A request on its way and who waits for it."""
 
     done: Callable[[Completion], None]
@@ -242,12 +242,12 @@ class VLLMEngine:
         """The canary's difference to `model` on a fixed prompt and the engine's reply, in nats; see `Canary.judge`."""
         return self.judge(lambda probe: canary.expect(model, probe.ids))
 
-    def judge(self, expected: Callable[[canary.Probe], canary.Expected]) -> float:
+    def judge(self, expected: Callable[[canary.EngineProbe], canary.TrainerScores]) -> float:
         """`check` against what a trainer expects of a probe, which may be in another process."""
         probe = self.probe()
         return self._canary.judge(expected(probe), probe)
 
-    def probe(self) -> canary.Probe:
+    def probe(self) -> canary.EngineProbe:
         """What the canary compares: a fixed prompt with a reply to it, as it was sampled (with the prefix cache, which
         must not be stale) and as it is scored (without)."""
         ids = canary.prompt(self._engine.vllm_config.model_config.get_vocab_size(), self._length)
@@ -256,7 +256,7 @@ class VLLMEngine:
         sampled = [line[token].logprob for line, token in zip(reply.logprobs, reply.token_ids, strict=True)]
         whole = (*ids, *reply.token_ids)
         (scored,) = self.score([(whole[:1], whole[1:])])
-        return canary.Probe(whole, scored, tuple(sampled))
+        return canary.EngineProbe(whole, scored, tuple(sampled))
 
     def sleep(self) -> None:
         """Give GPU memory back until `wake`: weights move to the host, cached keys and values are dropped. Only with

@@ -16,16 +16,16 @@ from ghar.llm.canary import WrongWeights
 
 
 @dataclass(frozen=True)
-class Parcel:
+class WeightUpdate:
     """What a policy sends: named tensors of a plain checkpoint, or the files of a LoRA adapter (name -> bytes)."""
 
     weights: Sequence[tuple[str, Tensor]] = ()
     adapter: Mapping[str, bytes] = field(default_factory=dict)
     seal: int | None = None  # checksum of all of it, from `sealed`
 
-    def sealed(self) -> Parcel:
+    def sealed(self) -> WeightUpdate:
         """The same on the CPU, with its checksum: for the way to another process."""
-        kept = Parcel([(name, tensor.cpu()) for name, tensor in self.weights], self.adapter)
+        kept = WeightUpdate([(name, tensor.cpu()) for name, tensor in self.weights], self.adapter)
         return replace(kept, seal=kept.checksum())
 
     def checksum(self) -> int:
@@ -47,17 +47,17 @@ class Parcel:
             )
 
 
-def pack(model: Any, adapters: bool) -> list[Parcel]:
+def pack(model: Any, adapters: bool) -> list[WeightUpdate]:
     """What makes an engine answer as `model` does: its weights, and with `adapters` and a peft model its adapter apart.
 
     Without `adapters` a peft model must have been merged by the caller. Tensors are `model`'s own, not copies.
     """
-    parcels = [Parcel(list(plain_weights(model)))]
+    parcels = [WeightUpdate(list(plain_weights(model)))]
     if adapters and isinstance(model, PeftModel):
         with TemporaryDirectory(prefix="ghar-adapter-") as folder:
             save_adapter(model, Path(folder))
             files = {f.name: f.read_bytes() for f in Path(folder).iterdir() if f.is_file()}
-        parcels.append(Parcel(adapter=files))
+        parcels.append(WeightUpdate(adapter=files))
     return parcels
 
 

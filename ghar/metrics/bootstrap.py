@@ -40,7 +40,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Spread:
+class BootstrapSpread:
     """A number on the samples themselves, and mean and standard deviation over resamples: how GraphWalker's tables
     give theirs (84.19±3.35)."""
 
@@ -104,10 +104,12 @@ def intervals(
 
 def spreads(
     statistic: Statistic, n: int, *, patients: Patients, seed: int = 0, resamples: int = RESAMPLES
-) -> dict[str, Spread]:
+) -> dict[str, BootstrapSpread]:
     """As `intervals`, with mean and standard deviation over the resamples that leave the number defined."""
     found = resampled(statistic, n, patients, seed, resamples)
-    return {name: Spread(value, float(np.nanmean(x)), float(np.nanstd(x))) for name, (value, x) in found.items()}
+    return {
+        name: BootstrapSpread(value, float(np.nanmean(x)), float(np.nanstd(x))) for name, (value, x) in found.items()
+    }
 
 
 def resampled(

@@ -20,7 +20,7 @@ RESAMPLES = 200  # of a subgroup's interval; the table's own numbers use eval.bo
 
 
 @dataclass(eq=False)
-class Tally:
+class RowCounts:
     """What is kept of each row of a variant while its file is read once."""
 
     right: list[bool] = field(default_factory=list)
@@ -61,7 +61,7 @@ def groups_of(row: Row) -> tuple[str, ...]:
     return (f"label {row['label']}", *needed, *many, *known)
 
 
-def subgroups(tallies: Mapping[str, Tally]) -> dict[str, Any]:
+def subgroups(tallies: Mapping[str, RowCounts]) -> dict[str, Any]:
     """{"variants": names, "lines": [(group, samples, (value, interval) or None per variant)]}; empty without groups.
     A group of all samples is no part, and is left out."""
     sizes = Counter(group for tally in tallies.values() for groups in tally.groups for group in groups)
@@ -76,7 +76,7 @@ def subgroups(tallies: Mapping[str, Tally]) -> dict[str, Any]:
     return {"variants": list(tallies), "lines": lines} if lines else {}
 
 
-def _accuracy(tally: Tally, group: str) -> tuple[str, str] | None:
+def _accuracy(tally: RowCounts, group: str) -> tuple[str, str] | None:
     places = [i for i, groups in enumerate(tally.groups) if group in groups]
     if not places:
         return None
@@ -85,7 +85,7 @@ def _accuracy(tally: Tally, group: str) -> tuple[str, str] | None:
     return f"{value:.3f}", f"{low:.3f} to {high:.3f}"
 
 
-def reliability(tallies: Mapping[str, Tally], labels: Sequence[str], colors: Mapping[str, str]) -> list[Line]:
+def reliability(tallies: Mapping[str, RowCounts], labels: Sequence[str], colors: Mapping[str, str]) -> list[Line]:
     """One curve a variant with label probabilities: how often the most probable label was right, by how probable."""
     lines = []
     for name, tally in tallies.items():
@@ -102,7 +102,7 @@ def reliability(tallies: Mapping[str, Tally], labels: Sequence[str], colors: Map
     return [Line("calibrated", [0.0, 1.0], [0.0, 1.0], INK), *lines] if lines else []
 
 
-def decision_curve(tallies: Mapping[str, Tally], labels: Sequence[str], colors: Mapping[str, str]) -> list[Line]:
+def decision_curve(tallies: Mapping[str, RowCounts], labels: Sequence[str], colors: Mapping[str, str]) -> list[Line]:
     """Net benefit of acting where the second of two labels is at least as probable as a threshold: true positives less
     false positives at the threshold's odds, a sample (Vickers and Elkin 2006). Empty for other than two labels."""
     lines: list[Line] = []
@@ -121,7 +121,7 @@ def decision_curve(tallies: Mapping[str, Tally], labels: Sequence[str], colors: 
     return lines
 
 
-def balance(tally: Tally, labels: Sequence[str]) -> list[tuple[str, int, float]]:
+def balance(tally: RowCounts, labels: Sequence[str]) -> list[tuple[str, int, float]]:
     """(label, samples, share) in the order of the task's labels."""
     order = [*labels, *sorted(set(tally.labels) - set(labels))]
     whole = max(tally.labels.total(), 1)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ghar.errors import BadInput
-from ghar.metrics.bootstrap import RESAMPLES, Patients, Spread, ratio, spreads
+from ghar.metrics.bootstrap import RESAMPLES, BootstrapSpread, Patients, ratio, spreads
 from ghar.metrics.scores import mean_over_classes, one_against_rest
 
 
@@ -28,7 +28,7 @@ def risk(
     patients: Patients,
     seed: int = 0,
     resamples: int = RESAMPLES,
-) -> dict[str, Spread]:
+) -> dict[str, BootstrapSpread]:
     """auroc, auprc, f1 and best_f1 of probabilities of class 1; a score of `threshold` or more says yes.
 
     Numbers that the labels leave undefined are left out. Raises BadInput for unequal lengths, other labels than 0 and
@@ -65,7 +65,7 @@ def length_of_stay(
     patients: Patients,
     seed: int = 0,
     resamples: int = RESAMPLES,
-) -> dict[str, Spread]:
+) -> dict[str, BootstrapSpread]:
     """ma_roc (over the classes that a resample has) and mi_roc.
 
     Raises BadInput for rows that do not have a finite number for every class, labels outside 0..classes-1, unequal

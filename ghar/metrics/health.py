@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any, Literal
 
 from ghar.metrics import curves
-from ghar.metrics.style import Look
+from ghar.metrics.style import ReportStyle
 
 Row = Mapping[str, Any]
 State = Literal["good", "doubtful", "bad", "unknown"]
@@ -29,7 +29,7 @@ THAN = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class HealthVerdict:
     """One part of a run's health: what it is about, how it stands, and a sentence with the number."""
 
     about: str
@@ -37,7 +37,7 @@ class Verdict:
     sentence: str
 
 
-def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) -> list[Verdict]:
+def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) -> list[HealthVerdict]:
     """All that a summary and metrics.jsonl can tell; "unknown" where a run measured nothing."""
     numbers = (summary.get("policies") or {}).get(main) or {}
     learned = [row for row in rows if row["phase"] == "rl" and row["step"] > 0]
@@ -45,7 +45,7 @@ def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) 
     return [*training, _calibration(numbers), _readable(numbers), _leakage(summary), _patients(numbers, summary)]
 
 
-def outcome(summary: Mapping[str, Any], about: Look, main: str | None) -> list[tuple[str, State, str]]:
+def outcome(summary: Mapping[str, Any], about: ReportStyle, main: str | None) -> list[tuple[str, State, str]]:
     """For every variant that the main one is compared with: its title, whether the main one is better, in words."""
     found = []
     for pair, values in (summary.get("differences") or {}).items():
@@ -71,79 +71,83 @@ def _lately(rows: Sequence[Row], key: str) -> float | None:
     return mean(values) if values else None
 
 
-def _critic(rows: Sequence[Row]) -> Verdict:
+def _critic(rows: Sequence[Row]) -> HealthVerdict:
     explained = _lately(rows, "train/explained_variance")
     if explained is None:
-        return Verdict("critic", "unknown", "This run was trained without a critic.")
+        return HealthVerdict("critic", "unknown", "This run was trained without a critic.")
     worthless = any(row.get("train/critic/worthless") for row in rows[-LATELY:])
     state: State = "bad" if worthless or explained <= 0 else "doubtful" if explained < 0.1 else "good"
     sentence = curves.critic(rows) or f"It explains {explained:.0%} of the variance of the returns."
-    return Verdict("critic", state, sentence)
+    return HealthVerdict("critic", state, sentence)
 
 
-def _entropy(rows: Sequence[Row]) -> Verdict:
+def _entropy(rows: Sequence[Row]) -> HealthVerdict:
     values = [row["train/entropy"] for row in rows if row.get("train/entropy") is not None]
     if len(values) < 2 or values[0] <= 0:
-        return Verdict("entropy", "unknown", "Entropy was not measured over several updates.")
+        return HealthVerdict("entropy", "unknown", "Entropy was not measured over several updates.")
     share = mean(values[-LATELY:]) / values[0]
     state: State = "bad" if share < COLLAPSED else "doubtful" if share < 2 * COLLAPSED else "good"
     lately = mean(values[-LATELY:])
-    return Verdict("entropy", state, f"{lately:.3f} nats a token lately, {share:.0%} of the first update's.")
+    return HealthVerdict("entropy", state, f"{lately:.3f} nats a token lately, {share:.0%} of the first update's.")
 
 
-def _kl(rows: Sequence[Row]) -> Verdict:
+def _kl(rows: Sequence[Row]) -> HealthVerdict:
     value = _lately(rows, "train/kl/reference")
     if value is None:
         value = _lately(rows, "train/approx_kl")
         if value is None:
-            return Verdict("KL", "unknown", "No divergence from the reference policy was measured.")
-        return Verdict("KL", _graded(abs(value), STRAYED), f"{value:.4f} nats a token from the policy that sampled.")
-    return Verdict("KL", _graded(value, STRAYED), f"{value:.4f} nats a token from the policy after SFT.")
+            return HealthVerdict("KL", "unknown", "No divergence from the reference policy was measured.")
+        return HealthVerdict(
+            "KL", _graded(abs(value), STRAYED), f"{value:.4f} nats a token from the policy that sampled."
+        )
+    return HealthVerdict("KL", _graded(value, STRAYED), f"{value:.4f} nats a token from the policy after SFT.")
 
 
-def _mismatch(rows: Sequence[Row]) -> Verdict:
+def _mismatch(rows: Sequence[Row]) -> HealthVerdict:
     value = _lately(rows, "train/mismatch/mean")
     if value is None:
-        return Verdict("mismatch", "unknown", "Sampler and trainer were not compared.")
-    return Verdict("mismatch", _graded(value, MISMATCH), f"Sampler and trainer differ by {value:.1e} nats a token.")
+        return HealthVerdict("mismatch", "unknown", "Sampler and trainer were not compared.")
+    return HealthVerdict(
+        "mismatch", _graded(value, MISMATCH), f"Sampler and trainer differ by {value:.1e} nats a token."
+    )
 
 
-def _calibration(numbers: Mapping[str, Any]) -> Verdict:
+def _calibration(numbers: Mapping[str, Any]) -> HealthVerdict:
     after, before = numbers.get("ece_calibrated"), numbers.get("ece")
     interval = after or before
     if not interval or interval[0] is None:
-        return Verdict("calibration", "unknown", "No label probabilities were measured.")
+        return HealthVerdict("calibration", "unknown", "No label probabilities were measured.")
     which = "at the temperature fitted on validation patients" if after else "as the model gives them"
     sentence = f"Expected calibration error {interval[0]:.3f} {which}."
-    return Verdict("calibration", _graded(interval[0], ECE), sentence)
+    return HealthVerdict("calibration", _graded(interval[0], ECE), sentence)
 
 
-def _readable(numbers: Mapping[str, Any]) -> Verdict:
+def _readable(numbers: Mapping[str, Any]) -> HealthVerdict:
     interval, failures = numbers.get("format_errors"), numbers.get("failures") or 0
     if not interval or interval[0] is None:
-        return Verdict("replies", "unknown", "No replies were asked for.")
+        return HealthVerdict("replies", "unknown", "No replies were asked for.")
     failed = f" {failures} episodes failed and count as wrong." if failures else ""
     state = "doubtful" if failures and interval[0] <= UNREADABLE[0] else _graded(interval[0], UNREADABLE)
-    return Verdict("replies", state, f"{interval[0]:.1%} of the replies could not be read.{failed}")
+    return HealthVerdict("replies", state, f"{interval[0]:.1%} of the replies could not be read.{failed}")
 
 
-def _leakage(summary: Mapping[str, Any]) -> Verdict:
+def _leakage(summary: Mapping[str, Any]) -> HealthVerdict:
     audit = summary.get("audit") or {}
     found = (audit.get("modes") or {}).get(audit.get("used"))
     if not found:
-        return Verdict("leakage", "unknown", "What was known when was not audited for this task.")
+        return HealthVerdict("leakage", "unknown", "What was known when was not audited for this task.")
     score = found["leak_score"]
     sentence = (
         f"{score:.0%} of the samples show what was recorded only with the outcome, or are predicted no earlier than it "
         f"(data.leakage={audit['used']})."
     )
-    return Verdict("leakage", _graded(score, LEAKS), sentence)
+    return HealthVerdict("leakage", _graded(score, LEAKS), sentence)
 
 
-def _patients(numbers: Mapping[str, Any], summary: Mapping[str, Any]) -> Verdict:
+def _patients(numbers: Mapping[str, Any], summary: Mapping[str, Any]) -> HealthVerdict:
     count = numbers.get("patients")
     if count is None:
-        return Verdict("patients", "bad", "Patients were not counted, so intervals are too narrow.")
+        return HealthVerdict("patients", "bad", "Patients were not counted, so intervals are too narrow.")
     state: State = "good" if count >= FEW[0] else "doubtful" if count >= FEW[1] else "bad"
     whose = " They are generated." if summary.get("generated") else ""
-    return Verdict("patients", state, f"{count:,} test patients; intervals draw whole patients.{whose}")
+    return HealthVerdict("patients", state, f"{count:,} test patients; intervals draw whole patients.{whose}")

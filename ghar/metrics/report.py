@@ -1,4 +1,4 @@
-"""report.html: one self-contained page about a run, made from its folder and what a `Look` says of its system.
+"""report.html: one self-contained page about a run, made from its folder and what a `ReportStyle` says of its system.
 
 summary.json, every key optional so that a run killed early still has a report:
     generated     true when the patients are generated (demo world)
@@ -27,7 +27,7 @@ from ghar.metrics import breakdown, curves, health
 from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.explorer import Explorer, as_script, explore
 from ghar.metrics.runfolder import RunFolder, write_whole
-from ghar.metrics.style import Look, in_order, pages
+from ghar.metrics.style import ReportStyle, in_order, pages
 from ghar.metrics.traces import Row
 from ghar.metrics.upper_bounds import in_words, known
 
@@ -60,16 +60,16 @@ TABLE = {  # section: {metric: (shown as, digits)}
 }  # fmt: skip
 
 
-def plain(folder: RunFolder, summary: Mapping[str, Any]) -> Look:
+def plain(folder: RunFolder, summary: Mapping[str, Any]) -> ReportStyle:
     """The look of a system that says nothing about itself."""
-    return Look()
+    return ReportStyle()
 
 
 def conclude(
     folder: RunFolder,
     found: Mapping[str, Any],
     table: Callable[[dict[str, Any]], str],
-    look: Callable[[RunFolder, Mapping[str, Any]], Look] = plain,
+    look: Callable[[RunFolder, Mapping[str, Any]], ReportStyle] = plain,
 ) -> dict[str, Any]:
     """End an evaluation: put what it `found` into summary.json, print it as `table` words it, write the report.
 
@@ -83,7 +83,7 @@ def conclude(
     return summary
 
 
-def write_report(folder: Path, about: Look | None = None) -> Path:
+def write_report(folder: Path, about: ReportStyle | None = None) -> Path:
     """Write <folder>/report.html and return its path. about: None shows every variant under its own name.
 
     Parts the run has not written are named in the report. Raises BadInput for a folder that is no run folder and for
@@ -93,7 +93,7 @@ def write_report(folder: Path, about: Look | None = None) -> Path:
     summary, rows = run.summary(), run.metrics()
     if summary is None and not rows and not run.episode_names():
         raise BadInput(f"{folder} holds no summary.json, metrics.jsonl or episodes: name the folder of a run")
-    content = _content(run, summary or {}, rows, about or Look())
+    content = _content(run, summary or {}, rows, about or ReportStyle())
     html = pages("ghar.metrics", "templates").get_template("report.html").render(content)
     path = folder / "report.html"
     # A model may reply with half a surrogate pair, which UTF-8 has no bytes for.
@@ -102,7 +102,7 @@ def write_report(folder: Path, about: Look | None = None) -> Path:
 
 
 def _content(
-    run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], about: Look
+    run: RunFolder, summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], about: ReportStyle
 ) -> dict[str, Any]:
     """What the template shows; a part that is None or empty is shown as missing."""
     found = summary.get("policies") or {}
@@ -112,7 +112,7 @@ def _content(
     colors = _colors(every)
     config = run.path / "config.yaml"
     labels = (summary.get("task") or {}).get("labels") or []
-    tallies = {name: breakdown.Tally() for name in names}
+    tallies = {name: breakdown.RowCounts() for name in names}
     explorer = _explorer(run, tallies, about, labels)
     agents = _colors([*(explorer.agents if explorer else ()), *curves.agents(rows)])
     main = about.main_of(list(policies))
@@ -207,7 +207,7 @@ def _cell(interval: Sequence[float | None] | float | None, digits: int, sign: st
     return value, f"{low} to {high}"
 
 
-def _differences(differences: Mapping[str, Any], about: Look) -> list[tuple[str, Any, Any]]:
+def _differences(differences: Mapping[str, Any], about: ReportStyle) -> list[tuple[str, Any, Any]]:
     """(name, accuracy cell, reward cell) per pair of policies."""
     lines = []
     for pair, values in differences.items():
@@ -217,7 +217,7 @@ def _differences(differences: Mapping[str, Any], about: Look) -> list[tuple[str,
 
 
 def _comparison_charts(
-    policies: Mapping[str, Any], ceilings: Sequence[Level], about: Look, colors: Mapping[str, str]
+    policies: Mapping[str, Any], ceilings: Sequence[Level], about: ReportStyle, colors: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     """(caption, SVG): accuracy and reward of every policy."""
     charts = []
@@ -265,7 +265,7 @@ def _diagnostic_charts(rows: Sequence[Mapping[str, Any]], colors: Mapping[str, s
 
 
 def _explorer(
-    run: RunFolder, tallies: Mapping[str, breakdown.Tally], about: Look, labels: Sequence[str]
+    run: RunFolder, tallies: Mapping[str, breakdown.RowCounts], about: ReportStyle, labels: Sequence[str]
 ) -> Explorer | None:
     """All episodes, read once; the tallies count them as they pass."""
     main = about.main_of(list(tallies))
@@ -283,7 +283,7 @@ def _explorer(
 
 
 def _broken_down(
-    tallies: Mapping[str, breakdown.Tally], labels: Sequence[str], about: Look, colors: Mapping[str, str]
+    tallies: Mapping[str, breakdown.RowCounts], labels: Sequence[str], about: ReportStyle, colors: Mapping[str, str]
 ) -> dict[str, Any]:
     """Calibration, subgroups, labels and costs."""
     if not tallies or not any(tally.right for tally in tallies.values()):
@@ -303,7 +303,7 @@ def _broken_down(
     }
 
 
-def story(summary: Mapping[str, Any], about: Look, main: str | None) -> str:
+def story(summary: Mapping[str, Any], about: ReportStyle, main: str | None) -> str:
     """What was trained, on whom, and what stands beside it; "" without any variant."""
     if main is None:
         return ""

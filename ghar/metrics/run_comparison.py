@@ -16,7 +16,7 @@ import yaml
 from ghar.errors import BadInput
 from ghar.metrics.charts import PALETTE, Dot, Line, dot_chart, line_chart
 from ghar.metrics.curves import evaluation
-from ghar.metrics.health import Verdict, verdicts
+from ghar.metrics.health import HealthVerdict, verdicts
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.seeds import seeds_and_patients
 from ghar.metrics.style import pages
@@ -27,14 +27,14 @@ RESAMPLES = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class One:
+class RunSummary:
     """A run as the page shows it. main: the variant that the run is about."""
 
     folder: RunFolder
     summary: Mapping[str, Any]
     config: Mapping[str, Any]
     main: str
-    health: Sequence[Verdict]
+    health: Sequence[HealthVerdict]
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ def write_several(folders: Sequence[Path], target: Path) -> Path:
     return target
 
 
-def _read(path: Path) -> One:
+def _read(path: Path) -> RunSummary:
     folder = RunFolder(path)
     summary, kept = folder.summary(), path / "config.yaml"
     if not summary or not summary.get("policies"):
@@ -79,7 +79,7 @@ def _read(path: Path) -> One:
     policies = summary["policies"]
     wanted = summary.get("main")
     main = wanted if isinstance(wanted, str) and wanted in policies else next(iter(policies))
-    return One(folder, summary, config, main, verdicts(summary, folder.metrics(), main))
+    return RunSummary(folder, summary, config, main, verdicts(summary, folder.metrics(), main))
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -89,22 +89,22 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _differing(runs: Sequence[One]) -> list[str]:
+def _differing(runs: Sequence[RunSummary]) -> list[str]:
     """Keys that are not the same in all runs, and that numbers may depend on."""
     keys = dict.fromkeys(key for run in runs for key in run.config if key == "seed" or key not in FREE)
     return [key for key in keys if len({str(run.config.get(key)) for run in runs}) > 1]
 
 
-def _groups(runs: Sequence[One]) -> list[list[One]]:
+def _groups(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
     """Runs that differ by their seed alone, together."""
-    found: dict[str, list[One]] = {}
+    found: dict[str, list[RunSummary]] = {}
     for run in runs:
         own = {key: value for key, value in run.config.items() if key not in FREE}
         found.setdefault(str((run.main, sorted(own.items(), key=str))), []).append(run)
     return list(found.values())
 
 
-def _over_seeds(group: Sequence[One]) -> tuple[str, int, str]:
+def _over_seeds(group: Sequence[RunSummary]) -> tuple[str, int, str]:
     """(names, seeds, accuracy with its interval over seeds and patients)."""
     rows = [list(run.folder.episodes(run.main)) for run in group]
     right = [[float(row["correct"]) for row in some] for some in rows]
@@ -114,7 +114,7 @@ def _over_seeds(group: Sequence[One]) -> tuple[str, int, str]:
     return ", ".join(run.name for run in group), seeds, _text(interval.as_list())
 
 
-def _charts(runs: Sequence[One]) -> list[tuple[str, str]]:
+def _charts(runs: Sequence[RunSummary]) -> list[tuple[str, str]]:
     """Accuracy of every run, and their learning curves in one picture."""
     colors = [PALETTE[i % len(PALETTE)] for i in range(len(runs))]
     scored = [(run, color) for run, color in zip(runs, colors, strict=True) if _cell(run.numbers.get("accuracy"))]

@@ -13,9 +13,9 @@ episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, s
                         needs_retrieval (bool or null), retrieved, iterations, prompt_tokens, completion_tokens,
                         neutralised (places of its prompts that ghar.sanitize changed; optional), seconds, rewards
                         {term: value before its weight}, weighted {term: value that the reward adds up} (optional),
-                        reward, failure (null or its name), turns: [{agent, role, step, prompt, reply, format_ok, evidence
-                        (text or null)}] and lookups: [{query, found: [{text, kind, score, path (meta-path or null),
-                        shown (by any prompt)}]}] (optional)
+                        reward, failure (null or its name), turns: [{agent, role, step, prompt, reply, format_ok,
+                        evidence (text or null)}] and lookups: [{query, found: [{text, kind, score, path (meta-path or
+                        null), shown (by any prompt)}]}] (optional)
 groups.json             sample_id -> {kind: group}: who the test samples are of (ghar.data.groups); of tasks of visits
 checkpoints/            trainers/ owns it
 report.html             made from the above by ghar.metrics.report

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A part of the page under a heading of its own. html is put into the page as it stands: make it with
     `render_section`, which escapes what patients and models wrote."""
 
@@ -21,7 +21,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Look:
+class ReportStyle:
     """titles: variant -> what it is shown as, in the order of tables and charts; others follow by name.
     main: the variant the run is about (None, or not evaluated: the first). learns: trained by RL, so that a run without
     learning curves is incomplete. sections: stand after the confusion matrices. before: the variant that the main one
@@ -31,7 +31,7 @@ class Look:
     titles: Mapping[str, str] = field(default_factory=dict)
     main: str | None = None
     learns: bool = False
-    sections: Sequence[Section] = ()
+    sections: Sequence[ReportSection] = ()
     before: str | None = None
     samples: str = "stays"
 

@@ -1,9 +1,9 @@
 """What stands between the retrieval service and its callers: a token, and limits on size, time and connections.
 
-`Guard` wraps the application: a request must show the token, send its body soon and not too much of it, and take its
-answer. `Guarded` is uvicorn's HTTP protocol with two limits that uvicorn lacks: a connection on which no request
-arrives is closed, and where there are too many, the one that has waited longest makes room. What a caller sent is never
-repeated in an answer.
+`AccessControl` wraps the application: a request must show the token, send its body soon and not too much of it, and
+take its answer. `TimedProtocol` is uvicorn's HTTP protocol with two limits that uvicorn lacks: a connection on which no
+request arrives is closed, and where there are too many, the one that has waited longest makes room. What a caller sent
+is never repeated in an answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Limits:
     connections: int = 4096
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request that gets no answer. error: a short name, as in `ghar.retrieval.wire`; detail: a sentence."""
 
     def __init__(self, status: int, error: str, detail: str):
@@ -46,7 +46,7 @@ class Refused(Exception):
         self.status, self.error, self.detail = status, error, detail
 
 
-class Guard:
+class AccessControl:
     """An ASGI application around another one."""
 
     def __init__(self, app: App, token: str, limits: Limits):
@@ -60,7 +60,7 @@ class Guard:
         try:
             self._check(scope)
             body = await self._body(scope, receive)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             await answer(taken, refusal)
             return
         if body is not None:
@@ -73,14 +73,16 @@ class Guard:
             return
         given = dict(scope["headers"]).get(b"authorization", b"")
         if not hmac.compare_digest(given, b"Bearer " + self.token):
-            raise Refused(401, "unauthorized", f"this service asks for its token: set {TOKEN} to the one it runs with")
+            raise RefusedRequest(
+                401, "unauthorized", f"this service asks for its token: set {TOKEN} to the one it runs with"
+            )
 
     async def _body(self, scope: Message, receive: Receive) -> bytes | None:
         """The whole body; None where the caller has gone."""
         most, parts, size = self.limits.body, [], 0
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > most:
-            raise Refused(413, "too_large", f"a request may have {most:,} bytes")
+            raise RefusedRequest(413, "too_large", f"a request may have {most:,} bytes")
         try:
             async with asyncio.timeout(self.limits.arrive):
                 while True:
@@ -89,12 +91,12 @@ class Guard:
                         return None
                     size += len(message.get("body", b""))
                     if size > most:
-                        raise Refused(413, "too_large", f"a request may have {most:,} bytes")
+                        raise RefusedRequest(413, "too_large", f"a request may have {most:,} bytes")
                     parts.append(message.get("body", b""))
                     if not message.get("more_body"):
                         return b"".join(parts)
         except TimeoutError:
-            raise Refused(408, "too_slow", f"a request must arrive within {self.limits.arrive:g} s") from None
+            raise RefusedRequest(408, "too_slow", f"a request must arrive within {self.limits.arrive:g} s") from None
 
     def _taken(self, send: Send) -> Send:
         async def timed(message: Message) -> None:
@@ -114,7 +116,7 @@ def _once(body: bytes, receive: Receive) -> Receive:
     return give
 
 
-async def answer(send: Send, refusal: Refused) -> None:
+async def answer(send: Send, refusal: RefusedRequest) -> None:
     """Send a refusal and close the connection, whatever else is on its way on it."""
     body = json.dumps({"error": refusal.error, "detail": refusal.detail}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -123,11 +125,11 @@ async def answer(send: Send, refusal: Refused) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class Guarded(H11Protocol):
+class TimedProtocol(H11Protocol):
     """uvicorn's protocol whose silent connections end. One service a process, as uvicorn runs it."""
 
     limits: ClassVar[Limits] = Limits()
-    _by_age: ClassVar[dict[Guarded, None]] = {}
+    _by_age: ClassVar[dict[TimedProtocol, None]] = {}
     _alarm: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:

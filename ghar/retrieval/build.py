@@ -13,7 +13,7 @@ from ghar.kg.graph import KnowledgeGraph
 from ghar.progress import progress, track
 from ghar.retrieval.dense import DenseIndex, fill_matrix
 from ghar.retrieval.encoders import Encoder, load_encoder
-from ghar.retrieval.inverted_lists import Lists, build_lists
+from ghar.retrieval.inverted_lists import InvertedLists, build_lists
 from ghar.retrieval.partition import PartitionRetriever
 from ghar.retrieval.sparse import SparseIndex, SparseKind, build_sparse
 from ghar.retrieval.texts import bulk_texts, first_items, item_text
@@ -62,7 +62,7 @@ def _sparse(graph: KnowledgeGraph, kind: SparseKind, cache: Path | None) -> Spar
     return SparseIndex.load(folder, kind)
 
 
-def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> tuple[DenseIndex, Lists]:
+def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> tuple[DenseIndex, InvertedLists]:
     shape = (graph.num_nodes + graph.num_edges, encoder.dimension)
     folder = _folder(graph, encoder.key, cache)
     if folder is None:
@@ -80,7 +80,7 @@ def _dense(graph: KnowledgeGraph, encoder: Encoder, cache: Path | None) -> tuple
     matrix = read_array(folder, "matrix")
     if matrix.shape != shape:
         raise BadInput(f"{folder}/matrix.npy holds {matrix.shape} numbers, not {shape}; delete {folder}.")
-    return DenseIndex(matrix, encoder), Lists.load(folder)
+    return DenseIndex(matrix, encoder), InvertedLists.load(folder)
 
 
 def _encode(graph: KnowledgeGraph, encoder: Encoder, matrix: np.ndarray) -> None:

@@ -13,7 +13,7 @@ from ghar.episode import Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.privacy import LOG, check_url
 from ghar.retrieval.service_token import own_token
-from ghar.retrieval.wire import Version, answers_from_json, requests_to_json
+from ghar.retrieval.wire import ServiceVersion, answers_from_json, requests_to_json
 
 TIMEOUT = 30.0  # seconds one try may take
 TRIES = 3
@@ -46,10 +46,10 @@ class RemoteRetriever:
         parts = [requests[i : i + SHARE] for i in range(0, len(requests), SHARE)]
         return [evidence for answers in self._pool.map(self._ask, parts) for evidence in answers]
 
-    def version(self) -> Version:
+    def version(self) -> ServiceVersion:
         """What the service holds."""
         try:
-            return Version(**self._call("GET", "/version"))
+            return ServiceVersion(**self._call("GET", "/version"))
         except TypeError:
             raise ServiceFailure(f"{self.url} is no retrieval service of this version of GHAR") from None
 
@@ -116,7 +116,7 @@ def _asked_for(request: Retrieve, answer: Evidence) -> bool:
 
 
 def connect(
-    url: str, expected: Version, *, credentialed: bool, allow: Sequence[str], timeout: float = TIMEOUT
+    url: str, expected: ServiceVersion, *, credentialed: bool, allow: Sequence[str], timeout: float = TIMEOUT
 ) -> RemoteRetriever:
     """A client of the service at `url`. `BadInput` when the queries must not go there (credentialed patients, unless
     privacy.allow names the host), when nothing answers, or when the service holds another graph or index."""
@@ -138,6 +138,6 @@ def connect(
     return client
 
 
-def _words(version: Version) -> str:
+def _words(version: ServiceVersion) -> str:
     probes = "all lists" if version.probes is None else f"{version.probes} probes"
     return f"graph {version.graph[:12]} by {version.kind} ({probes}, protocol {version.protocol})"

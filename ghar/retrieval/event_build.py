@@ -16,7 +16,7 @@ from ghar.data.views.events import INNATE, event_label, number_text
 from ghar.errors import BadInput
 from ghar.progress import progress
 from ghar.retrieval.encoders import Encoder
-from ghar.retrieval.event_store import FORMAT, Clock, EventStore, Layout, chunk_count
+from ghar.retrieval.event_store import FORMAT, Clock, EventStore, StoreLayout, chunk_count
 from ghar.seal import sound
 from ghar.storage import Strings, new_folder, read_meta, write_arrays, write_meta
 
@@ -25,7 +25,7 @@ BATCH = 1_024  # chunks encoded at once
 VALUE = " (value: "
 
 
-def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layout: Layout) -> EventStore:
+def build_event_store(cohort: Cohort, cache: Path, encoder: Encoder | None, layout: StoreLayout) -> EventStore:
     """Open the cohort's store below `cache`, building it first where it is not there yet.
 
     encoder: None leaves out the vectors, for whoever reads rows and numbers only. A build is written whole or not at
@@ -72,7 +72,7 @@ class _Builder:
 
     cohort: Cohort
     encoder: Encoder | None
-    layout: Layout
+    layout: StoreLayout
     folder: Path
     values: dict[str, int] = field(default_factory=dict)
     codes: pl.Enum = field(init=False)
@@ -253,7 +253,7 @@ def _cuts(sizes: np.ndarray) -> list[int]:
     return [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(sizes)] if len(sizes) else [0]
 
 
-def _chunked(texts: list[str], rows: list[int], layout: Layout) -> Iterator[str]:
+def _chunked(texts: list[str], rows: list[int], layout: StoreLayout) -> Iterator[str]:
     """The chunks of each patient in turn, as `ghar.data.views.events.chunks` cuts them."""
     begin, step = 0, layout.size - layout.overlap
     for count in rows:

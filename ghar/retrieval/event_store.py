@@ -2,7 +2,7 @@
 
 Events with a finite number are grouped by indicator (their name) into trajectories; all others are rows
 "[time] type - description (value: ...)" in chunks of `size` rows that share `overlap` rows with the next, each chunk
-with a vector. The baselines read a second store (`Layout.numbers_apart` false) in which every event is a row.
+with a vector. The baselines read a second store (`StoreLayout.numbers_apart` false) in which every event is a row.
 
 A record is what is known of one patient up to and including a prediction time (Eq. 1 of EHR-RAG, and MEDS's rule for
 labels, which the tasks follow, too). A chunk that the time cuts through is shown up to the cut, and what is left of it
@@ -10,7 +10,7 @@ gets a vector of its own, so that nothing later has a say in what is found. With
 counts from the time it became known (later of time and recorded), and rows stand in that order; one of which no one
 knows when it became known counts from its time with "known" and never with "recorded".
 
-Rows of static facts, which have no time, are kept apart (`Record.facts`).
+Rows of static facts, which have no time, are kept apart (`PatientRecord.facts`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Clock = Literal["time", "recorded", "known"]
 
 
 @dataclass(frozen=True)
-class Layout:
+class StoreLayout:
     """How a store is laid out. size, overlap: rows of a chunk. numbers_apart: numeric events are trajectories, no rows.
     clock: what an event's time is compared by."""
 
@@ -94,7 +94,7 @@ class EventStore:
     """
 
     folder: Path
-    layout: Layout
+    layout: StoreLayout
     encoder: Encoder | None
     subjects: np.ndarray
     first: np.ndarray
@@ -120,7 +120,7 @@ class EventStore:
     indicators: list[str]
 
     @classmethod
-    def load(cls, folder: Path, layout: Layout, encoder: Encoder | None) -> EventStore:
+    def load(cls, folder: Path, layout: StoreLayout, encoder: Encoder | None) -> EventStore:
         """Open a folder that `build_event_store` wrote. BadInput when it is damaged."""
         arrays: dict[str, Any] = {name: read_array(folder, name) for name in ARRAYS}
         strings: dict[str, Any] = {name: _listed(read_strings(folder, name)) for name in VOCABULARY}
@@ -134,15 +134,15 @@ class EventStore:
     def __reduce__(self) -> tuple[Any, ...]:
         return EventStore.load, (self.folder, self.layout, self.encoder)
 
-    def record(self, subject_id: int, now: datetime) -> Record:
+    def record(self, subject_id: int, now: datetime) -> PatientRecord:
         """What is known of a patient up to and including `now`; nothing for a patient who has no event."""
         place = int(np.searchsorted(self.subjects, subject_id))
         known = place < len(self.subjects) and self.subjects[place] == subject_id
-        return Record(self, place if known else -1, to_micros(now))
+        return PatientRecord(self, place if known else -1, to_micros(now))
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class PatientRecord:
     """One patient's events up to and including `now` (microseconds). Rows and chunks are counted from 0."""
 
     store: EventStore

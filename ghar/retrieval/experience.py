@@ -31,7 +31,7 @@ WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
-class Span:
+class ReportSpan:
     """A piece of a report: text[start:end], and the heading it begins under; `first` and `last` number its smallest
     units in the report."""
 
@@ -54,7 +54,7 @@ class Excerpt:
 
 
 Cut = list[tuple[str, int, int]]  # heading, start, end
-Finder = Callable[[Mapping[int, str], str, int], list[tuple[Span, float]]]  # reports, query, top_n -> pieces
+Finder = Callable[[Mapping[int, str], str, int], list[tuple[ReportSpan, float]]]  # reports, query, top_n -> pieces
 
 
 def make_finder(kind: str, vectors: Matcher) -> Finder:
@@ -87,7 +87,7 @@ def chunk_finder(matcher: Matcher, size: int = CHUNK) -> Finder:
 
 def _find_chunks(
     matcher: Matcher, size: int, reports: Mapping[int, str], query: str, top_n: int
-) -> list[tuple[Span, float]]:
+) -> list[tuple[ReportSpan, float]]:
     return _match(matcher, reports, _all(reports, lambda text: chunks(text, size)), query, top_n)
 
 
@@ -99,7 +99,7 @@ def window_finder(matcher: Matcher, window: int = WINDOW) -> Finder:
 
 def _find_windows(
     matcher: Matcher, window: int, reports: Mapping[int, str], query: str, top_n: int
-) -> list[tuple[Span, float]]:
+) -> list[tuple[ReportSpan, float]]:
     spans = _all(reports, sentence_spans)
     by_place = {(span.report, span.first): span for span in spans}
     lengths = {span.report: span.first + 1 for span in spans}
@@ -109,7 +109,7 @@ def _find_windows(
         own = {span.first: score for span, score in hits if span.report == report}
         for first, last, score in join_windows(own, window, lengths[report]):
             ends = by_place[report, first], by_place[report, last]
-            wide.append((Span(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
+            wide.append((ReportSpan(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
     return sorted(wide, key=lambda hit: -hit[1])
 
 
@@ -132,7 +132,7 @@ def merging_finder(matcher: Matcher, leaf: int = LEAF) -> Finder:
 
 def _find_merged(
     matcher: Matcher, leaf: int, reports: Mapping[int, str], query: str, top_n: int
-) -> list[tuple[Span, float]]:
+) -> list[tuple[ReportSpan, float]]:
     spans = _all(reports, lambda text: chunks(text, leaf))
     by_place = {(span.report, span.first): span for span in spans}
     counts = {span.report: span.first + 1 for span in spans}
@@ -144,7 +144,7 @@ def _find_merged(
             first = number * BRANCHES**level
             last = min(first + BRANCHES**level, counts[report]) - 1
             ends = by_place[report, first], by_place[report, last]
-            merged.append((Span(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
+            merged.append((ReportSpan(report, ends[0].heading, ends[0].start, ends[1].end, first, last), score))
     return sorted(merged, key=lambda hit: -hit[1])
 
 
@@ -189,17 +189,17 @@ def sentence_spans(text: str) -> Cut:
     ]
 
 
-def _all(reports: Mapping[int, str], cut: Callable[[str], Cut]) -> list[Span]:
+def _all(reports: Mapping[int, str], cut: Callable[[str], Cut]) -> list[ReportSpan]:
     return [
-        Span(report, heading, start, end, number, number)
+        ReportSpan(report, heading, start, end, number, number)
         for report, text in reports.items()
         for number, (heading, start, end) in enumerate(cut(text))
     ]
 
 
 def _match(
-    matcher: Matcher, reports: Mapping[int, str], spans: Sequence[Span], query: str, top_n: int
-) -> list[tuple[Span, float]]:
+    matcher: Matcher, reports: Mapping[int, str], spans: Sequence[ReportSpan], query: str, top_n: int
+) -> list[tuple[ReportSpan, float]]:
     texts = [f"{span.heading}: {reports[span.report][span.start : span.end]}" for span in spans]
     scores = matcher(texts, query) if spans else np.zeros(0)
     return [(spans[i], float(scores[i])) for i in top(scores, top_n).tolist()]

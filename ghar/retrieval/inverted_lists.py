@@ -29,7 +29,7 @@ Part = tuple[int, int]  # partition, NODES or EDGES
 
 
 @dataclass(frozen=True, eq=False)
-class Lists:
+class InvertedLists:
     """List l holds items[start[l]:start[l+1]], ascending, around centroids[l].
 
     parts: i64[P, 3] rows (partition, NODES or EDGES, first list), ascending; the lists of a part end where those of the
@@ -66,12 +66,12 @@ class Lists:
         write_arrays(folder, {name: getattr(self, name) for name in ("parts", "centroids", "start", "items")})
 
     @classmethod
-    def load(cls, folder: Path) -> Lists:
+    def load(cls, folder: Path) -> InvertedLists:
         """Open saved arrays memory-mapped; `BadInput` names one that is missing or damaged."""
         return cls(*(read_array(folder, name) for name in ("parts", "centroids", "start", "items")))
 
 
-def build_lists(graph: KnowledgeGraph, matrix: np.ndarray) -> Lists:
+def build_lists(graph: KnowledgeGraph, matrix: np.ndarray) -> InvertedLists:
     """Group the nodes and the edges of every large partition. matrix: f32[V+E, dimension], unit vectors.
 
     Beside the matrix, which may lie on disk, it needs SAMPLE * sqrt(n) vectors and 16 bytes per item in memory.
@@ -83,7 +83,7 @@ def build_lists(graph: KnowledgeGraph, matrix: np.ndarray) -> Lists:
         centroids.append(centres)
         sizes.append(counts)
         items.append(order)
-    return Lists(
+    return InvertedLists(
         np.array(parts, dtype=np.int64).reshape(-1, 3),
         np.concatenate(centroids),
         np.cumsum(np.concatenate([[0], *sizes])).astype(np.int64),

@@ -11,7 +11,7 @@ import numpy as np
 
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.kg.graph import KnowledgeGraph
-from ghar.retrieval.inverted_lists import EDGES, NODES, Lists
+from ghar.retrieval.inverted_lists import EDGES, NODES, InvertedLists
 from ghar.retrieval.texts import item_text
 
 WHOLE_GRAPH = -1
@@ -36,7 +36,7 @@ class PartitionRetriever:
 
     graph: KnowledgeGraph
     index: Index
-    lists: Lists | None = None
+    lists: InvertedLists | None = None
     probes: int = 1
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ghar.data.views.events import number_text
 from ghar.episode import Evidence, Passage, RetrieveFor
-from ghar.retrieval.event_store import EventStore, Record, to_micros
+from ghar.retrieval.event_store import EventStore, PatientRecord, to_micros
 from ghar.retrieval.sparse import SparseIndex, build_sparse
 
 EARLY, RECENT, NUMBERS = "own past, early", "own past, recent", "own past, numbers"
@@ -32,7 +32,7 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?=\s|$)")  # at the beginning of a valu
 
 
 @dataclass(frozen=True, eq=False)
-class OwnPast:
+class PatientHistory:
     """store: every event a row. cases: sample id -> patient, and when the newest visit began."""
 
     store: EventStore
@@ -77,7 +77,7 @@ class OwnPast:
         return Evidence(tuple(sorted(passages, key=lambda p: (-round(p.score, 5), p.partition))))
 
     def _moving(
-        self, record: Record, codes: np.ndarray, age: np.ndarray, score: Mapping[int, float], part: int
+        self, record: PatientRecord, codes: np.ndarray, age: np.ndarray, score: Mapping[int, float], part: int
     ) -> list[Passage]:
         """A passage for each code of `score` with numbers enough for a slope, the best first. age: days, by row."""
         found = []
@@ -90,7 +90,7 @@ class OwnPast:
                 found.append(Passage(f"{self._names[code]} - {text}", "row", part, float(score[code]), last))
         return found
 
-    def _text(self, record: Record, row: int, age: float) -> str:
+    def _text(self, record: PatientRecord, row: int, age: float) -> str:
         """A row as facts of a graph are worded: what - when - value."""
         code, value = int(record.row_codes()[row]), record.value(row)
         when = f"{age / YEAR:.0f} years before" if age > RECENT_DAYS else f"{max(age, 0) / 30.4:.0f} months before"

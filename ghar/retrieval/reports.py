@@ -30,7 +30,7 @@ GATE, LENGTHS, ROUNDED = 0.5, 10, 4  # of the released code, see `rank_by_thirds
 
 
 @dataclass(frozen=True)
-class Query:
+class ReportQuery:
     """Whose experience is looked for: the codes of each of KINDS that may be used.
 
     subject_id: no stay of this patient is ever ranked. before: nor any report available then or later (microseconds);
@@ -102,7 +102,7 @@ class ReportIndex:
 
 
 @dataclass(frozen=True, eq=False)
-class Entries:
+class CodeEntries:
     """Which stay has which code: stay[i] (row of a stay) has names[code[i]]; repeated entries count once."""
 
     stay: np.ndarray
@@ -110,16 +110,16 @@ class Entries:
     names: Sequence[str]
 
 
-def entries_of(histories: Sequence[Sequence[Visit]], kind: str) -> Entries:
+def entries_of(histories: Sequence[Sequence[Visit]], kind: str) -> CodeEntries:
     """One of KINDS of stays, each of which is compared by all visits of its history."""
     numbers: dict[str, int] = {}
     codes = [[code for visit in visits for code in getattr(visit, kind)] for visits in histories]
     code = np.array([numbers.setdefault(code, len(numbers)) for own in codes for code in own], np.int64)
-    return Entries(np.repeat(np.arange(len(codes)), [len(own) for own in codes]), code, list(numbers))
+    return CodeEntries(np.repeat(np.arange(len(codes)), [len(own) for own in codes]), code, list(numbers))
 
 
 def build_reports(
-    visit_id: np.ndarray, subject_id: np.ndarray, available: np.ndarray, entries: Mapping[str, Entries]
+    visit_id: np.ndarray, subject_id: np.ndarray, available: np.ndarray, entries: Mapping[str, CodeEntries]
 ) -> ReportIndex:
     """Index stays (i64[N] each, in any order) by the entries of each of KINDS."""
     order = np.lexsort((visit_id, -available))
@@ -129,7 +129,7 @@ def build_reports(
     return ReportIndex(visit_id[order], subject_id[order], available[order], (made[0], made[1], made[2]))
 
 
-def _code_sets(entries: Entries, place: np.ndarray) -> CodeSets:
+def _code_sets(entries: CodeEntries, place: np.ndarray) -> CodeSets:
     names = np.asarray(entries.names, dtype=object)
     by_name = np.argsort(names, kind="stable")
     number = np.empty(len(names), np.int64)
@@ -153,7 +153,7 @@ def weights(scheme: Scheme, kind: str) -> Weights:
     return (first, second, third)
 
 
-def similarities(index: ReportIndex, query: Query, weight: Weights) -> np.ndarray:
+def similarities(index: ReportIndex, query: ReportQuery, weight: Weights) -> np.ndarray:
     """f64[N]: τ of Eq. 7 with every stay of the index, those that must not be offered included."""
     total = np.zeros(len(index))
     for own, sets, codes in zip(weight, index.sets, query.codes, strict=True):
@@ -162,12 +162,12 @@ def similarities(index: ReportIndex, query: Query, weight: Weights) -> np.ndarra
     return total
 
 
-def rank(index: ReportIndex, query: Query, weight: Weights, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+def rank(index: ReportIndex, query: ReportQuery, weight: Weights, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the `top_k` most similar stays that may be offered, best first, and their τ, rounded to 12 decimals."""
     return best_rows(similarities(index, query, weight), allowed_stays(index, query), top_k)
 
 
-def rank_by_thirds(index: ReportIndex, query: Query, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+def rank_by_thirds(index: ReportIndex, query: ReportQuery, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """What the released code does in place of Eq. 7: a third of `top_k` from each modality's own ranking.
 
     Each Jaccard index is rounded to 4 decimals, and 0 where one set has over ten times as many codes as the other and
@@ -192,7 +192,7 @@ def _released_jaccard(sets: CodeSets, codes: Sequence[str]) -> np.ndarray:
     return np.where(unlike, 0.0, np.round(ratio, ROUNDED))
 
 
-def allowed_stays(index: ReportIndex, query: Query) -> np.ndarray:
+def allowed_stays(index: ReportIndex, query: ReportQuery) -> np.ndarray:
     """bool[N]: stays of other patients whose report was there before the query's time."""
     allowed = np.asarray(index.subject_id != query.subject_id)
     if query.before is not None:  # newest first, so what is too new stands in front

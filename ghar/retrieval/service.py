@@ -28,7 +28,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from ghar.episode import Retrieve
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
-from ghar.retrieval.access_control import Guard, Guarded, Refused
+from ghar.retrieval.access_control import AccessControl, RefusedRequest, TimedProtocol
 from ghar.retrieval.batching import Busy, MicroBatcher
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.partition import PartitionRetriever
@@ -38,12 +38,12 @@ from ghar.retrieval.wire import (
     MOST_QUERY,
     MOST_REQUESTS,
     MOST_TOP_N,
-    Version,
+    ServiceVersion,
     answers_to_json,
     requests_from_json,
 )
 
-ENVIRONMENT = "GHAR_RETRIEVAL_SERVICE"  # a worker process finds its `Settings` here, as JSON
+ENVIRONMENT = "GHAR_RETRIEVAL_SERVICE"  # a worker process finds its `ServiceSettings` here, as JSON
 SWITCH = 0.0001  # seconds a search keeps the interpreter from the thread that talks to callers; Python's own are 0.005
 LONGEST = 60.0  # seconds an answer may take before its caller gets an error
 FIELDS = {"graph", "requests", "query", "partitions", "top_n"}
@@ -56,7 +56,7 @@ KINDS = {  # of pydantic's errors, in words
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServiceSettings:
     """graph: folder of a saved graph. kind, probes, cache: as for `build_retriever`. batch: `MicroBatcher`."""
 
     graph: str
@@ -66,7 +66,7 @@ class Settings:
     batch: int
 
 
-class Wish(BaseModel):
+class RequestItem(BaseModel):
     """A `Retrieve` on its way."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -75,15 +75,15 @@ class Wish(BaseModel):
     top_n: Annotated[int, Field(ge=1, le=MOST_TOP_N)] = 1
 
 
-class Wishes(BaseModel):
+class RequestBody(BaseModel):
     """Body of POST /retrieve. graph: fingerprint of the graph whose partitions are meant."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     graph: Annotated[str, Field(max_length=200)]
-    requests: Annotated[list[Wish], Field(max_length=MOST_REQUESTS)]
+    requests: Annotated[list[RequestItem], Field(max_length=MOST_REQUESTS)]
 
 
-def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, token: str) -> Guard:
+def create_app(retriever: PartitionRetriever, version: ServiceVersion, *, batch: int, token: str) -> AccessControl:
     """The application around a retriever. token: what callers must show."""
 
     def search(requests: Sequence[Retrieve]) -> list[bytes]:
@@ -102,8 +102,8 @@ def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, t
 
     app = FastAPI(title="GHAR retrieval", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 
-    @app.exception_handler(Refused)
-    async def refuse(_: Request, refusal: Refused) -> JSONResponse:
+    @app.exception_handler(RefusedRequest)
+    async def refuse(_: Request, refusal: RefusedRequest) -> JSONResponse:
         return JSONResponse({"error": refusal.error, "detail": refusal.detail}, refusal.status)
 
     @app.exception_handler(StarletteHTTPException)
@@ -122,55 +122,61 @@ def create_app(retriever: PartitionRetriever, version: Version, *, batch: int, t
     async def retrieve(request: Request) -> Response:
         wanted = _read(await request.body())
         if wanted.graph != version.graph:
-            raise Refused(409, "other_graph", f"the service holds graph {version.graph[:12]}, not the one asked about")
+            raise RefusedRequest(
+                409, "other_graph", f"the service holds graph {version.graph[:12]}, not the one asked about"
+            )
         requests = requests_from_json([wish.model_dump() for wish in wanted.requests])
         if sum(wish.top_n * max(1, len(wish.partitions or ())) for wish in requests) > MOST_ITEMS:
-            raise Refused(422, "invalid", f"a call may ask for {MOST_ITEMS:,} items in all its partitions together")
+            raise RefusedRequest(
+                422, "invalid", f"a call may ask for {MOST_ITEMS:,} items in all its partitions together"
+            )
         try:
             for wish in requests:  # before it is batched: others must not fail with it
                 retriever.check(wish)
         except ValueError as error:
-            raise Refused(422, "invalid", str(error)) from None
+            raise RefusedRequest(422, "invalid", str(error)) from None
         answers = b", ".join(await _answered(batcher, requests))
         return Response(b'{"answers": [' + answers + b"]}", media_type="application/json")
 
-    return Guard(app, token, Guarded.limits)
+    return AccessControl(app, token, TimedProtocol.limits)
 
 
-def _read(body: bytes) -> Wishes:
+def _read(body: bytes) -> RequestBody:
     """The body of /retrieve; what is wrong with another one is named without repeating any of it."""
     try:
-        return Wishes.model_validate_json(body)
+        return RequestBody.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part in FIELDS)
-        raise Refused(422, "invalid", f"{place or 'the body'}: {KINDS.get(first['type'], first['type'])}") from None
+        raise RefusedRequest(
+            422, "invalid", f"{place or 'the body'}: {KINDS.get(first['type'], first['type'])}"
+        ) from None
 
 
 async def _answered(batcher: MicroBatcher[bytes], requests: list[Retrieve]) -> list[bytes]:
     try:
         return await asyncio.wait_for(batcher.ask(requests), LONGEST)
     except TimeoutError:
-        raise Refused(504, "too_late", f"no answer within {LONGEST:g} s") from None
+        raise RefusedRequest(504, "too_late", f"no answer within {LONGEST:g} s") from None
     except Busy:
-        raise Refused(503, "busy", "more requests wait than there is room for: come again") from None
+        raise RefusedRequest(503, "busy", "more requests wait than there is room for: come again") from None
     except Exception as error:  # a fault of the index; its own words may hold a query
-        raise Refused(500, "failed", f"the search failed ({type(error).__name__})") from None
+        raise RefusedRequest(500, "failed", f"the search failed ({type(error).__name__})") from None
 
 
-def worker_app() -> Guard:
+def worker_app() -> AccessControl:
     """What uvicorn calls in each worker process."""
     sys.setswitchinterval(SWITCH)
-    settings = Settings(**json.loads(os.environ[ENVIRONMENT]))
+    settings = ServiceSettings(**json.loads(os.environ[ENVIRONMENT]))
     retriever = _open(settings)
-    version = Version(retriever.graph.fingerprint, settings.kind, settings.probes)
+    version = ServiceVersion(retriever.graph.fingerprint, settings.kind, settings.probes)
     retriever.retrieve(
         [Retrieve("ready"), Retrieve("ready", (0,))]
     )  # libraries load with the first search: not a caller's
     return create_app(retriever, version, batch=settings.batch, token=own_token())
 
 
-def serve(url: str, settings: Settings, workers: int) -> None:
+def serve(url: str, settings: ServiceSettings, workers: int) -> None:
     """Serve at `url` (http://HOST:PORT) until interrupted. `BadInput` when the address cannot be taken, or is no
     address of this machine alone and no token is set for those who ask from others.
 
@@ -188,7 +194,7 @@ def serve(url: str, settings: Settings, workers: int) -> None:
         print(f"Retrieval ({settings.kind}, {edges:,} edges, {workers} workers) at {url}; Ctrl-C ends it.", flush=True)
         del index
         # A worker that maps a large index, or waits for a busy machine, is not dead.
-        options = {"log_level": "error", "access_log": False, "timeout_worker_healthcheck": 60, "http": Guarded}
+        options = {"log_level": "error", "access_log": False, "timeout_worker_healthcheck": 60, "http": TimedProtocol}
         options |= {"ws": "none", "server_header": False, "backlog": 4096, "timeout_graceful_shutdown": 10}
         config = uvicorn.Config("ghar.retrieval.service:worker_app", factory=True, workers=workers, **options)
         if workers == 1:
@@ -203,7 +209,7 @@ def _open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _open(settings: Settings) -> PartitionRetriever:
+def _open(settings: ServiceSettings) -> PartitionRetriever:
     graph = KnowledgeGraph.load(Path(settings.graph))
     return build_retriever(graph, settings.kind, cache=Path(settings.cache), probes=settings.probes)
 

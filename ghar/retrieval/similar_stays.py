@@ -19,7 +19,7 @@ from ghar.data.cohort import Sample
 from ghar.data.readers.notes import Notes
 from ghar.episode import Evidence, Passage, RetrieveFor
 from ghar.retrieval.experience import sentence_spans
-from ghar.retrieval.reports import KINDS, Query, ReportIndex, Weights, build_reports, entries_of, rank, weights
+from ghar.retrieval.reports import KINDS, ReportIndex, ReportQuery, Weights, build_reports, entries_of, rank, weights
 from ghar.retrieval.sparse import words
 
 PARTS = ("reports of like stays",)
@@ -29,7 +29,7 @@ ABOUT = {"disease": "diagnoses", "drug": "medications"}  # first word of a query
 
 
 @dataclass(frozen=True, eq=False)
-class LikeStays:
+class SimilarStays:
     """index: of the stays that may be shown. notes: their reports. asking: every sample that may ask, by id."""
 
     index: ReportIndex
@@ -45,7 +45,7 @@ class LikeStays:
     def _answer(self, request: RetrieveFor) -> Evidence:
         sample = self.asking[request.sample_id]
         one, two, three = (tuple(getattr(sample.history[-1], kind)) for kind in KINDS)
-        query = Query(sample.subject_id, None, (one, two, three))
+        query = ReportQuery(sample.subject_id, None, (one, two, three))
         rows, scores = rank(self.index, query, weight_of(request.query), CANDIDATES)
         passages: list[Passage] = []
         asked = set(words(request.query)) - ABOUT.keys()

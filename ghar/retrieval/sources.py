@@ -14,14 +14,14 @@ from typing import Any, Protocol
 from ghar.episode import Evidence, Passage, Retrieve
 
 
-class Answers(Protocol):
+class SourceCorpus(Protocol):
     """What a source is asked through."""
 
     def retrieve(self, requests: Sequence[Any]) -> list[Evidence]: ...
 
 
 @dataclass(frozen=True)
-class Part:
+class MenuPart:
     """A line of the menu. relation: by which rules and reports know it; source: whose it is."""
 
     index: int
@@ -35,25 +35,25 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class KnowledgeSource:
     """name: as system.sources has it. parts: (relation, text) of each of its partitions, as the corpus numbers them."""
 
     name: str
-    corpus: Answers
+    corpus: SourceCorpus
     parts: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class JoinedSources:
     """Sources behind one menu. A request without partitions is put to all of all sources."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[KnowledgeSource, ...]
 
     @cached_property
-    def partitions(self) -> tuple[Part, ...]:
+    def partitions(self) -> tuple[MenuPart, ...]:
         """The menu."""
         lines = [(relation, text, source.name) for source in self.sources for relation, text in source.parts]
-        return tuple(Part(index, *line) for index, line in enumerate(lines))
+        return tuple(MenuPart(index, *line) for index, line in enumerate(lines))
 
     @cached_property
     def _begins(self) -> list[int]:

@@ -26,7 +26,7 @@ MOST_REQUESTS, MOST_TOP_N, MOST_QUERY = 64, 1000, 20_000  # requests of a call, 
 
 
 @dataclass(frozen=True)
-class Version:
+class ServiceVersion:
     """What a service answers with. Equal versions give equal answers.
 
     graph: fingerprint of the graph. kind, probes: as in the configuration.

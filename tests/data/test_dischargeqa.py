@@ -12,7 +12,7 @@ from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.sections import PARTS, sentences, split_sections
 from ghar.envs.exprag.discharge_items import diagnoses, instructions, medications, same, styled
-from ghar.envs.exprag.dischargeqa import SHOWN, Kind, Question, build_questions, letters, said_already
+from ghar.envs.exprag.dischargeqa import SHOWN, DischargeQuestion, Kind, build_questions, letters, said_already
 from ghar.envs.exprag.options import LETTERS
 from ghar.envs.worlds.severity.notes import write_notes
 from ghar.envs.worlds.severity.world import generate_world
@@ -29,7 +29,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cohort, Notes]:
     return read_mimic4(root / "world", charts=False), read_notes(root / "notes", root / "cache")
 
 
-def built(generated: tuple[Cohort, Notes], kind: Kind, seed: int = 0) -> tuple[list[Question], dict[str, int]]:
+def built(generated: tuple[Cohort, Notes], kind: Kind, seed: int = 0) -> tuple[list[DischargeQuestion], dict[str, int]]:
     return build_questions(*generated, kind, rows=(1, 40), words=400, seed=seed)
 
 
@@ -85,9 +85,9 @@ def test_the_row_filter_is_named_when_nothing_is_left(generated: tuple[Cohort, N
 ])  # fmt: skip
 def test_a_list_with_nothing_to_choose_is_refused(answer: int, options: int, said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        Question("q", 1, 2, "diagnosis", tuple(map(str, range(options))), answer, "")
+        DischargeQuestion("q", 1, 2, "diagnosis", tuple(map(str, range(options))), answer, "")
     with pytest.raises(BadInput, match="several right ones"):
-        Question("q", 1, 2, "instruction", ("a", "b", "c"), 3, "")
+        DischargeQuestion("q", 1, 2, "instruction", ("a", "b", "c"), 3, "")
 
 
 def test_letters() -> None:
@@ -189,8 +189,8 @@ def test_names_are_in_one_style(name: str, one_style: str) -> None:
 
 
 def test_what_the_text_gives_away() -> None:
-    def asked(shown: str) -> Question:
-        return Question("1-diagnosis", 1, 1, "diagnosis", ("Acute kidney injury", "Gout"), 0b01, shown)
+    def asked(shown: str) -> DischargeQuestion:
+        return DischargeQuestion("1-diagnosis", 1, 1, "diagnosis", ("Acute kidney injury", "Gout"), 0b01, shown)
 
     found = said_already([asked("History of acute  kidney\ninjury."), asked("Gout in the past.")])
     assert list(found.values()) == [2, 1, 1]

@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from ghar.config import Data
+from ghar.config import DataConfig
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.notes import read_notes
@@ -27,7 +27,7 @@ from ghar.data.readers.source import origin
 from ghar.envs.worlds.severity.notes import write_notes
 from ghar.envs.worlds.severity.world import generate_world
 from ghar.errors import BadInput
-from ghar.provenance import GENERATED, Mark, learned_from_credentialed, signed_mark, write_mark
+from ghar.provenance import GENERATED, Provenance, learned_from_credentialed, signed_mark, write_mark
 from ghar.seal import SEAL, seal
 from tests.data.conftest import write_mimic4
 
@@ -94,7 +94,7 @@ BESIDE: dict[str, Dress] = {
 def test_words_beside_tables_say_nothing(tmp_path: Path, name: str):
     root = mimic4(tmp_path / "in")
     BESIDE[name](root)
-    assert origin(data("mimic4", root)) == Mark() and signed_mark(root) == Mark()
+    assert origin(data("mimic4", root)) == Provenance() and signed_mark(root) == Provenance()
 
 
 # A generated world, signed by this machine, and then changed.
@@ -132,7 +132,7 @@ def test_a_signed_world_is_one_only_as_it_was_signed(tmp_path: Path, name: str):
 def test_another_machine_s_signature_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     root = world(tmp_path / "world")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
-    assert signed_mark(root) == Mark()
+    assert signed_mark(root) == Provenance()
     generate_world(root, seed=3, patients=20)  # made again, and signed here
     assert signed_mark(root) == GENERATED
 
@@ -249,9 +249,9 @@ def test_how_many() -> None:
     assert len(BESIDE) + len(CHANGED) + len(NEARLY) + len(MEDS) + others == 62
 
 
-def data(name: str, root: Path) -> Data:
-    nothing: dict[str, Any] = dict.fromkeys(field.name for field in fields(Data))
-    return Data(**nothing | {"name": name, "root": str(root)})
+def data(name: str, root: Path) -> DataConfig:
+    nothing: dict[str, Any] = dict.fromkeys(field.name for field in fields(DataConfig))
+    return DataConfig(**nothing | {"name": name, "root": str(root)})
 
 
 def world(root: Path, seed: int = 3) -> Path:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.config import Data
-from ghar.config import Task as TaskConfig
+from ghar.config import DataConfig
+from ghar.config import TaskConfig as TaskConfig
 from ghar.data.audit import audit
 from ghar.data.cohort import Visit
 from ghar.data.tasks.ehrshot import TASKS, ehrshot_labels, ehrshot_samples
@@ -34,8 +34,8 @@ def task_named(name: str) -> TaskConfig:
     )  # fmt: skip
 
 
-def data_in(root, name="meds", leakage="paper") -> Data:
-    return Data(
+def data_in(root, name="meds", leakage="paper") -> DataConfig:
+    return DataConfig(
         name=name,
         root=str(root),
         patients=1,

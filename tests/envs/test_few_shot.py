@@ -15,9 +15,19 @@ from ghar.data.tasks.splits import Splits
 from ghar.envs.few_shot import with_demonstrations, with_selected
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import WORDS, Reader, System, Variant
-from ghar.episode import Act, Completion, Episode, EpisodeGenerator, Evidence, Passage, Prediction, Retrieve, Step
+from ghar.episode import (
+    Act,
+    Completion,
+    Episode,
+    EpisodeGenerator,
+    Evidence,
+    Passage,
+    Prediction,
+    ReasoningStep,
+    Retrieve,
+)
 from ghar.errors import BadInput
 from ghar.llm.parsing import parse_label
 from ghar.rewards.compose import EpisodeReward
@@ -47,7 +57,7 @@ def episode(case: ToyCase, variant: Variant) -> EpisodeGenerator:
     said = yield Act("low", "summarise", found.text)
     parse = partial(parse_label, labels=TASK.labels)
     final = yield Act("top", "predict", f"{case.text} {said.text}", TASK.labels, parse=parse)
-    return Prediction(final.value, (Step(case.text, said.text, bool(found.passages)),))
+    return Prediction(final.value, (ReasoningStep(case.text, said.text, bool(found.passages)),))
 
 
 def reward(episode: Episode, case: ToyCase) -> EpisodeReward:
@@ -80,7 +90,7 @@ class Says:
 def played(system: System[ToyCase], name: str) -> tuple[list[Episode], dict[str, list[str]]]:
     """Episodes of the test cases, and each role's prompts in the order of the cases."""
     variant, said = system.variant(name), Says()
-    jobs = [Job(case.sample_id, 0, lambda c=case: system.episode(c, variant)) for case in system.cases.test]
+    jobs = [EpisodeJob(case.sample_id, 0, lambda c=case: system.episode(c, variant)) for case in system.cases.test]
     found = rollout(jobs, dict.fromkeys(system.agents, said), system.corpus, seed=0, in_flight=1)
     return found, {role: [act.prompt for act in said.acts if act.role == role] for role in system.roles}
 

@@ -8,7 +8,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Episode, Prediction, Retrieve
 from tests.envs.parts import Corpus, Drawn, make_case, make_episodes
 from tests.envs.test_rollout import timeless
@@ -42,7 +42,7 @@ class Thinking(Drawn):
 
 
 def play(corpus: Corpus, **options) -> list[Episode]:
-    jobs = [Job(f"s{n}", 0, lambda n=n: EPISODES.episode(make_case(n))) for n in range(12)]
+    jobs = [EpisodeJob(f"s{n}", 0, lambda n=n: EPISODES.episode(make_case(n))) for n in range(12)]
     return timeless(rollout(jobs, dict.fromkeys(("top", "low"), Thinking()), corpus, seed=3, **options))
 
 
@@ -81,8 +81,8 @@ def test_a_hanging_lookup_is_given_up_while_others_go_on():
         yield Act("top", "predict", query)
         return Prediction(1)
 
-    jobs = [Job("hang", 0, lambda: start("hang", 0))]
-    jobs += [Job(f"s{n}", 0, lambda n=n: start(f"q{n}", n + 1)) for n in range(4)]
+    jobs = [EpisodeJob("hang", 0, lambda: start("hang", 0))]
+    jobs += [EpisodeJob(f"s{n}", 0, lambda n=n: start(f"q{n}", n + 1)) for n in range(4)]
     try:
         episodes = rollout(jobs, {"top": Quick()}, Hanging(), seed=0, in_flight=5, timeout=0.1, lookups=2)
     finally:

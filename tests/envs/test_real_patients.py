@@ -8,7 +8,7 @@ import pytest
 
 from ghar.config import Config
 from ghar.envs.ghar.pretraining import teacher_knowledge
-from ghar.envs.ghar.teacher import Habits, ScriptedTeacher
+from ghar.envs.ghar.teacher import ScriptedTeacher, TeacherErrors
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, build
 from ghar.envs.worlds.severity_grades import MeanLabels
@@ -82,5 +82,5 @@ def test_a_label_never_reaches_the_rule_that_is_asked_about_its_patient() -> Non
     known = MeanLabels({"disease d1": 4}, {}, lambda grade: int(grade >= 5), labels=labels, top=1)
     assert known.about(1).grades == {"disease d1": 0} and known.about(2).grades == {"disease d1": 9}
     assert known.about(3).grades == {"disease d1": 4}  # half and half, rounded to even
-    teacher = ScriptedTeacher(known, Habits(0, 0, 0, 0, 0, 0))
+    teacher = ScriptedTeacher(known, TeacherErrors(0, 0, 0, 0, 0, 0))
     assert teacher._of(make_case(1)).knowledge.grades == {"disease d1": 0}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.envs.rollout import Job, derive_seed, rollout
+from ghar.envs.rollout import EpisodeJob, derive_seed, rollout
 from ghar.episode import Act, Completion, Episode, Evidence, Prediction, Reply, Retrieve
 from tests.envs.parts import Corpus, Drawn, evidence_for, make_case, make_episodes
 from tests.running import run_python
@@ -20,11 +20,11 @@ from tests.running import run_python
 EPISODES = make_episodes(iterations=3)
 
 
-def ghar_jobs(numbers: Sequence[int], attempt: int = 0) -> list[Job]:
+def ghar_jobs(numbers: Sequence[int], attempt: int = 0) -> list[EpisodeJob]:
     def starter(number: int) -> Callable:
         return lambda: EPISODES.episode(make_case(number))
 
-    return [Job(f"s{n}", attempt, starter(n)) for n in numbers]
+    return [EpisodeJob(f"s{n}", attempt, starter(n)) for n in numbers]
 
 
 def play(jobs, corpus=None, *, policies=None, seed=3, in_flight=4, **options) -> list[Episode]:
@@ -166,7 +166,7 @@ def both(number: int):
         yield ()
         return Prediction(number)
 
-    return Job(f"s{number}", 0, start)
+    return EpisodeJob(f"s{number}", 0, start)
 
 
 def test_effects_asked_together_come_back_together_in_their_order():
@@ -186,7 +186,7 @@ def test_an_episode_that_asks_nothing_ends_at_once():
         yield
 
     done = []
-    (episode,) = play([Job("s", 0, start)], on_done=lambda: done.append(1))
+    (episode,) = play([EpisodeJob("s", 0, start)], on_done=lambda: done.append(1))
     assert episode.prediction == Prediction(4) and episode.turns == () and done == [1]
 
 
@@ -196,7 +196,7 @@ def test_something_else_than_an_effect_is_named():
         return Prediction(None)
 
     with pytest.raises(TypeError, match="retrieve, please"):
-        play([Job("s", 0, start)])
+        play([EpisodeJob("s", 0, start)])
 
 
 # ---------------------------------------------------------------- a policy that answers while it is asked
@@ -258,7 +258,7 @@ def test_a_short_reply_does_not_wait_for_a_long_one():
             ended.append(name)
             return Prediction(0)
 
-        return Job(name, 0, start)
+        return EpisodeJob(name, 0, start)
 
     play([talker("slow", 1), talker("quick", 5)], policies={"top": Slow(0)})
     assert ended == ["quick", "slow"]
@@ -275,7 +275,7 @@ def test_what_was_asked_together_is_answered_in_any_order():
         assert [reply.text for reply in found] == [f"q{i}" for i in range(4)]
         return Prediction(0)
 
-    (episode,) = play([Job("s", 0, start)], policies={"top": Backwards(0)})
+    (episode,) = play([EpisodeJob("s", 0, start)], policies={"top": Backwards(0)})
     assert [turn.completion.text for turn in episode.turns] == [f"q{i}" for i in range(4)]
     assert [turn.index for turn in episode.turns] == [0, 1, 2, 3]
 
@@ -290,7 +290,7 @@ def test_requests_nobody_waits_for_any_more_are_cancelled():
         return Prediction(0)
 
     policy = Never(0)
-    (episode,) = play([Job("s", 0, start)], Failing(9), policies={"top": policy})
+    (episode,) = play([EpisodeJob("s", 0, start)], Failing(9), policies={"top": policy})
     assert episode.failure is not None and policy.cancelled == 1
 
 
@@ -437,4 +437,4 @@ def test_an_episodes_own_exception_propagates():
         raise KeyError("a bug")
 
     with pytest.raises(KeyError, match="a bug"):
-        play([Job("s", 0, start)])
+        play([EpisodeJob("s", 0, start)])

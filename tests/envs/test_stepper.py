@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ghar.envs.rollout import Job, rollout
-from ghar.envs.stepper import Paused, Scene, transcript
+from ghar.envs.rollout import EpisodeJob, rollout
+from ghar.envs.stepper import Scene, SteppedEpisode, transcript
 from ghar.episode import Act, Completion, Episode, Evidence, Prediction, Retrieve
 from ghar.rewards.compose import EpisodeReward
 from tests.envs.parts import Corpus, Drawn, make_case, make_episodes
@@ -26,7 +26,7 @@ def scene(episode=EPISODES.episode, corpus: Corpus | None = None) -> Scene:
     return Scene("Test", ("top", "low"), ("a", "b"), cases, episode, corpus or Corpus(), no_reward)
 
 
-def finish(paused: Paused) -> Episode:
+def finish(paused: SteppedEpisode) -> Episode:
     """Answer everything as the rollout of tests/envs/parts.py would, turn by turn."""
     policy = Drawn()
     while paused.acts:
@@ -39,7 +39,7 @@ def finish(paused: Paused) -> Episode:
 @pytest.mark.parametrize("number", range(6))
 def test_it_is_the_rollouts_episode(number: int) -> None:
     """The replies of one, given to the other, lead to the same trace, turns and prediction."""
-    mine = finish(Paused(scene(), make_case(number)))
+    mine = finish(SteppedEpisode(scene(), make_case(number)))
 
     class Same:
         said = iter(turn.completion for turn in mine.turns)
@@ -47,7 +47,7 @@ def test_it_is_the_rollouts_episode(number: int) -> None:
         def answer(self, acts, seeds):
             return [next(self.said) for _ in acts]
 
-    job = Job(f"s{number}", 0, lambda: EPISODES.episode(make_case(number)))
+    job = EpisodeJob(f"s{number}", 0, lambda: EPISODES.episode(make_case(number)))
     policies = dict.fromkeys(("top", "low"), Same())
     theirs = rollout([job], policies, Corpus(), seed=0, in_flight=1)[0]
     assert replace(theirs, seconds=0.0) == mine
@@ -55,9 +55,9 @@ def test_it_is_the_rollouts_episode(number: int) -> None:
 
 def test_fixed_policies_answer_with_the_rollouts_seeds() -> None:
     roles = ("rewrite", "retrieve", "metapaths", "summarise", "answer", "continue", "followup", "predict")
-    whole = Paused(scene(), make_case(1), dict.fromkeys(roles, Drawn()), seed=5)
+    whole = SteppedEpisode(scene(), make_case(1), dict.fromkeys(roles, Drawn()), seed=5)
     assert whole.episode is not None and not whole.acts
-    job = Job("s1", 0, lambda: EPISODES.episode(make_case(1)))
+    job = EpisodeJob("s1", 0, lambda: EPISODES.episode(make_case(1)))
     theirs = rollout([job], dict.fromkeys(("top", "low"), Drawn()), Corpus(), seed=5, in_flight=1)[0]
     assert replace(theirs, seconds=0.0) == whole.episode
 
@@ -70,7 +70,7 @@ def together(case: object) -> Iterator:
 
 
 def test_what_is_asked_together_is_open_together_and_answered_in_any_order() -> None:
-    paused = Paused(scene(together), make_case())
+    paused = SteppedEpisode(scene(together), make_case())
     assert [(place, act.agent) for place, act in paused.acts.items()] == [(0, "top"), (2, "low")]
     paused.answer(2, Completion("2"))
     assert list(paused.acts) == [0] and paused.episode is None
@@ -95,9 +95,9 @@ class Failing(Corpus):
 
 
 def test_a_corpus_that_fails_once_is_asked_again_and_one_that_fails_twice_ends_the_episode() -> None:
-    once = Paused(scene(together, Failing(1)), make_case())
+    once = SteppedEpisode(scene(together, Failing(1)), make_case())
     assert once.episode is None and once.acts
-    twice = Paused(scene(together, Failing(2)), make_case())
+    twice = SteppedEpisode(scene(together, Failing(2)), make_case())
     assert twice.episode is not None and not twice.acts
     assert twice.episode.failure == "retrieval: ConnectionError: index is away"
     assert twice.episode.prediction == Prediction(None)
@@ -108,11 +108,11 @@ def test_an_effect_of_no_kind_is_a_bug_that_is_named() -> None:
         yield "what?"
 
     with pytest.raises(TypeError, match="yielded 'what\\?'"):
-        Paused(scene(episode), make_case())
+        SteppedEpisode(scene(episode), make_case())
 
 
 def test_the_transcript_holds_every_word() -> None:
-    paused = Paused(scene(), make_case(2))
+    paused = SteppedEpisode(scene(), make_case(2))
     assert transcript(paused).endswith("\n    ?")
     finish(paused)
     shown = transcript(paused)
@@ -130,7 +130,7 @@ def test_a_policy_that_answers_with_the_wrong_type_is_named(answer: Any) -> None
             return [answer for _ in acts]
 
     with pytest.raises(TypeError, match=r"top's policy answered 'rewrite' with .*: a policy's answer is a"):
-        Paused(scene(), make_case(), {"rewrite": Wrong()})
-    job = Job("s0", 0, lambda: EPISODES.episode(make_case()))
+        SteppedEpisode(scene(), make_case(), {"rewrite": Wrong()})
+    job = EpisodeJob("s0", 0, lambda: EPISODES.episode(make_case()))
     with pytest.raises(TypeError, match="top's policy answered 'rewrite'"):
         rollout([job], dict.fromkeys(("top", "low"), Wrong()), Corpus(), seed=0, in_flight=1)

@@ -19,13 +19,13 @@ from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.llm.tokens import encode_choices
 from ghar.trainers.base import reader_of
-from ghar.trainers.rl.learner import Plain
+from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.settings import MappoConfig, settings_of
 from ghar.trainers.rl.targets import prepare, sampled
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.rl.trajectory import build as trajectories_of
-from ghar.trainers.rl.workers import Order, local
+from ghar.trainers.rl.workers import RolloutRequest, local
 from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
 from ghar.trainers.runs.models import use_cores
 from ghar.trainers.sft.pairs import pairs_of
@@ -56,11 +56,11 @@ def found(system: str, cache: Path) -> Iterator[tuple[str, Any]]:
     read = built.read_by(reader_of(tokenizer, model, HFEngine(model, tokenizer, 16)))
     actor = make_actor(config, model, read.agents)
     still = torch.optim.SGD([p for p in actor.parameters() if p.requires_grad], lr=0.0)
-    learner = Plain(actor, still, config.trainer.rl.max_grad_norm)
+    learner = PlainLearner(actor, still, config.trainer.rl.max_grad_norm)
     variant = read.variants[read.main]
     cases = list(read.cases.train[:SAMPLES])
     workers = local(stage_of(read, variant, config), read.credentialed, actor, tokenizer)
-    episodes = workers.begin(Order(cases, SEED, config.engine.temperature, system), learner, 0)()
+    episodes = workers.begin(RolloutRequest(cases, SEED, config.engine.temperature, system), learner, 0)()
     workers.close()
     ruled = next(v for v in read.variants.values() if v.who in read.fixed)
     rule = Tokenised(read.fixed[ruled.who](), tokenizer)

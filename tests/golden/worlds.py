@@ -10,10 +10,10 @@ from typing import Any
 from ghar.config import Config
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, Practice, System, build
+from ghar.envs.system import WORDS, DemoPretraining, System, build
 from ghar.envs.trivial import replies, trivial_policies
 from ghar.launch.entry import load
-from ghar.trainers.evaluate import NoOne, evaluate
+from ghar.trainers.evaluate import NoPolicy, evaluate
 from tests.golden.canonical import as_text, cases_text, cohort_text, episode_text, report_text
 
 Text = tuple[str, str]  # name of a sum, canonical text
@@ -86,7 +86,7 @@ def texts_of(scene: Scene, cache: Path) -> Iterator[Text]:
     if scene.system == "baselines":
         yield f"tables/{scene.world}", cohort_text(records.charted)
     yield f"cases/{scene.name}", as_text(cases_text(system))
-    if isinstance(system.practice, Practice) and scene.world in EXERCISES:
+    if isinstance(system.practice, DemoPretraining) and scene.world in EXERCISES:
         made = system.practice.exercises(EXERCISES[scene.world], SEED)
         played = [[_said(record) for record in episode.trace] for episode in made.episodes[: EXERCISES[scene.world]]]
         about = {"names": sorted(made.names), "shares": dict(made.shares), "copying": made.copying}
@@ -112,7 +112,7 @@ def played_by_rules(scene: Scene, system: System[Any], config: Config) -> Iterat
         asks_nobody = not variant.who and not (system.agents and variant.name not in ("usual", *FITTED))
         if variant.name in FITTED or not (variant.who in system.fixed or asks_nobody):
             continue
-        policy = system.fixed[variant.who]() if variant.who else NoOne()
+        policy = system.fixed[variant.who]() if variant.who else NoPolicy()
         yield f"traces/{scene.name}/{variant.name}", traces(system, variant, config, policy)
     if system.agents and scene.world == "demo":
         main = system.variants[system.main]

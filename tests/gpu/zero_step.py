@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ghar.config import Deepspeed
+from ghar.config import DeepspeedConfig
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.learner import Plain, Sharded
+from ghar.trainers.rl.learner import DeepSpeedLearner, PlainLearner
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.runs.distributed import together
 from tests.gpu.batches import forget_peak, make_batch, make_model, peak_gb, update_config
@@ -28,10 +28,10 @@ def main(stage: int, dtype: str, finetune: Any, device: str, out: Path) -> None:
         first = ActorCritic(make_model(device, dtype), for_two(finetune, rank=8))
         second = copy.deepcopy(first)
         batch, cfg = make_batch(first, device), update_config(device, dtype)
-        plain = Plain(first, adam(first), cfg.max_grad_norm)
+        plain = PlainLearner(first, adam(first), cfg.max_grad_norm)
         found = {"plain": measure(plain, batch, cfg, device)}
-        shared = Deepspeed(stage, offload=False, checkpointing=False, auto=False)
-        sharded = Sharded(second, adam(second), shared, dtype, cfg.max_grad_norm)
+        shared = DeepspeedConfig(stage, offload=False, checkpointing=False, auto=False)
+        sharded = DeepSpeedLearner(second, adam(second), shared, dtype, cfg.max_grad_norm)
         found["zero"] = measure(sharded, batch, cfg, device)
         with sharded.whole():
             own, other = first.trainable_state(), second.trainable_state()

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.effort import ExactReader, effort
 from ghar.envs.graphwalker.selectors.protocol import Entropy, Labels, Patient
-from ghar.envs.worlds.cases.story import COURSES, EXACT, Person
+from ghar.envs.worlds.cases.story import COURSES, EXACT, GeneratedPatient
 
 
 def patient(number: int, text: str, label: int) -> Patient:
@@ -20,7 +20,7 @@ def patient(number: int, text: str, label: int) -> Patient:
 def test_the_reader_by_hand() -> None:
     pool = [patient(0, "now: disease a; disease m", 3), patient(1, "now: disease a; disease n", 0)]
     asked = patient(2, "now: disease a; disease m", 3)
-    people = {0: Person((), (7,), 3), 1: Person((), (8,), 0), 2: Person((), (7,), 3)}
+    people = {0: GeneratedPatient((), (7,), 3), 1: GeneratedPatient((), (8,), 0), 2: GeneratedPatient((), (7,), 3)}
     reader = ExactReader(pool, people)
     [[bare, alike, other]] = reader.answer([Entropy(asked, ((), (0,), (1,)))])
     assert bare == pytest.approx(-(math.log(2 / 4) + math.log(1 / 4)) / 2)

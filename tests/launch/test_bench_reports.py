@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import reports as bench_reports
-from benchmarks.reports import Query, code_lists, reports, wrong_places
+from benchmarks.reports import ReportQuery, code_lists, reports, wrong_places
 from benchmarks.result import tell
 from ghar.retrieval.reports import ReportIndex, rank, weights
 
@@ -25,7 +25,7 @@ def test_a_planted_error_is_seen(tmp_path: Path) -> None:
     bench_reports._build(tmp_path / "index", 300, 0)
     index = ReportIndex.load(tmp_path / "index")
     codes = code_lists(index)
-    query = Query(int(index.subject_id[0]), None, codes(0))
+    query = ReportQuery(int(index.subject_id[0]), None, codes(0))
     rows, scores = rank(index, query, weights("uniform", "diagnoses"), 15)
     everything = np.arange(300)
     assert wrong_places(index, codes, query, rows, scores, everything) == 0

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import pytest
 
 from benchmarks.rollout import Slow, Watched, _lock_step, _rollout, changed_episodes, compare
-from ghar.envs.rollout import Job
+from ghar.envs.rollout import EpisodeJob
 from ghar.episode import Act, Completion, Episode, Prediction, Retrieve
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.hf import HFEngine
@@ -19,8 +19,8 @@ from tests.envs.parts import Corpus, Drawn, make_case, make_episodes
 EPISODES = make_episodes("nm", iterations=2)  # a random model names no meta-path, so look-ups go to the whole graph
 
 
-def jobs(count: int) -> list[Job]:
-    return [Job(f"s{n}", 0, lambda n=n: EPISODES.episode(make_case(n))) for n in range(count)]
+def jobs(count: int) -> list[EpisodeJob]:
+    return [EpisodeJob(f"s{n}", 0, lambda n=n: EPISODES.episode(make_case(n))) for n in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,6 @@ def test_the_lock_step_loop_acts_and_looks_up_together(tokenizer):
         return Prediction(0)
 
     sizes, corpus = Sizes(), Corpus()
-    plan = [Job(f"s{n}", 0, lambda n=n: start(n)) for n in (3, 1, 2, 1)]
+    plan = [EpisodeJob(f"s{n}", 0, lambda n=n: start(n)) for n in (3, 1, 2, 1)]
     _lock_step(plan, Watched(sizes), Slow(corpus, 0.0), 0, 2, tokenizer)
     assert sizes.seen == [2, 1, 1, 2, 1] and [len(batch) for batch in corpus.batches] == sizes.seen

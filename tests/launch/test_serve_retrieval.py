@@ -18,7 +18,7 @@ from ghar.episode import Retrieve
 from ghar.errors import BadInput
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.client import RemoteRetriever, connect
-from ghar.retrieval.wire import Version
+from ghar.retrieval.wire import ServiceVersion
 from tests.kg.graphs import TINY, graph_of
 from tests.running import run_command
 
@@ -30,7 +30,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
     return [sys.executable, script, f"kg.path={folder / 'kg.csv'}", f"data.cache={folder / 'cache'}", *arguments]
 
 
-def wait_for(url: str, expected: Version, process: subprocess.Popen) -> RemoteRetriever:
+def wait_for(url: str, expected: ServiceVersion, process: subprocess.Popen) -> RemoteRetriever:
     while process.poll() is None:
         try:
             return connect(url, expected, credentialed=True, allow=())
@@ -58,7 +58,7 @@ def test_two_workers_serve_one_index_until_they_are_ended(tmp_path: Path) -> Non
     own = command(tmp_path, f"retriever.service={url}", "retriever.workers=2")
     process = subprocess.Popen(own, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
     try:
-        remote = wait_for(url, Version(graph.fingerprint, "tfidf", 16), process)
+        remote = wait_for(url, ServiceVersion(graph.fingerprint, "tfidf", 16), process)
         asked = [Retrieve("metformin", (3,)), Retrieve("SOD1", None, 2)] * 40
         expected = build_retriever(graph, "tfidf").retrieve(asked)
         assert remote.retrieve(asked) == expected

@@ -20,7 +20,7 @@ from ghar.envs.graphwalker.selectors.self_rated import rating
 from ghar.envs.kare.episode import parse_both
 from ghar.envs.kare.expert_chains import read_chain
 from ghar.episode import Parsed
-from ghar.llm.cached_llm import Unreadable
+from ghar.llm.cached_llm import UnreadableAnswer
 from ghar.llm.parsing import parse_label
 
 YES_NO, STAYS = ("no", "yes"), tuple(str(i) for i in range(10))
@@ -30,7 +30,7 @@ CHAIN = "1. Patient: heart failure, third stay this year.\n5. Conclusion: the ri
 def _chain(reply: str) -> Parsed:
     try:
         return Parsed(read_chain(f"# Chain\n{CHAIN}\n# Confidence\n{reply}").confidence)
-    except Unreadable as error:
+    except UnreadableAnswer as error:
         return Parsed(None, error.reason)
 
 

@@ -16,7 +16,7 @@ import ghar.llm.api as api
 from ghar.errors import BadInput
 from ghar.llm.api import ApiEngine, ApiSettings, api_settings
 from ghar.llm.api_wire import named_choice
-from ghar.llm.cached_llm import Question, ask
+from ghar.llm.cached_llm import CachedQuestion, ask
 from ghar.llm.engine import Request, StreamingEngine
 from tests.llm.api_server import Reply, Server, chat, echo, listening, prompt_of
 
@@ -203,7 +203,7 @@ def test_asking_through_it_keeps_each_answer_and_a_failure_loses_none(tmp_path: 
     def until_seven(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:
         return (401, {"error": "quota"}) if prompt_of(body) == "7" else echo(body, headers)
 
-    asked = [Question(str(i), str(i), 4) for i in range(12)]
+    asked = [CachedQuestion(str(i), str(i), 4) for i in range(12)]
     store = tmp_path / "store.jsonl"
     with serving(until_seven, concurrency=1) as (engine, _), pytest.raises(BadInput, match="quota"):
         ask(engine, asked, store, str, seed=0, title="", batch=4)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ghar.llm.cached_llm as asking
 from ghar.episode import Completion
 from ghar.errors import BadInput
-from ghar.llm.cached_llm import Answers, Question, Unreadable, ask
+from ghar.llm.cached_llm import CachedQuestion, LlmAnswers, UnreadableAnswer, ask
 from ghar.llm.engine import Engine, Request
 from ghar.llm.scripted import ScriptedEngine
 from tests.running import run_python
@@ -21,7 +21,7 @@ from tests.running import run_python
 
 def numbers(text: str) -> int:
     if not text.isdigit():
-        raise Unreadable("prose" if text else "empty")
+        raise UnreadableAnswer("prose" if text else "empty")
     return int(text)
 
 
@@ -63,15 +63,15 @@ class Streaming(Recorder):
         self.open.clear()
 
 
-def questions(n: int) -> list[Question]:
-    return [Question(f"q{i}", f"what is {i}?", 8) for i in range(n)]
+def questions(n: int) -> list[CachedQuestion]:
+    return [CachedQuestion(f"q{i}", f"what is {i}?", 8) for i in range(n)]
 
 
 def number_in(request: Request) -> str:
     return request.prompt.split()[-1].strip("?")
 
 
-def run(engine: Engine, asked: list[Question], store: Path, **options) -> Answers[int]:
+def run(engine: Engine, asked: list[CachedQuestion], store: Path, **options) -> LlmAnswers[int]:
     return ask(engine, asked, store, numbers, seed=0, title="test", **options)
 
 
@@ -118,7 +118,7 @@ ask(ScriptedEngine(reply), [Question(str(i), str(i), 8) for i in range(9)], Path
 """
     done = run_python("-c", script)
     assert done.returncode == -9
-    resumed = ask(ScriptedEngine(lambda p: p), [Question(str(i), str(i), 8) for i in range(9)], store, int,
+    resumed = ask(ScriptedEngine(lambda p: p), [CachedQuestion(str(i), str(i), 8) for i in range(9)], store, int,
                   seed=0, title="")
     assert (resumed.cost.reused, resumed.cost.asked) == (5, 4) and len(resumed.values) == 9
 
@@ -160,7 +160,7 @@ def test_a_better_reader_reads_what_was_kept(tmp_path: Path):
 def test_a_changed_prompt_is_asked_anew(tmp_path: Path):
     store = tmp_path / "store.jsonl"
     run(ScriptedEngine(lambda p: "1"), questions(2), store)
-    changed = [Question("q0", "what is 0?", 8), Question("q1", "and now?", 8)]
+    changed = [CachedQuestion("q0", "what is 0?", 8), CachedQuestion("q1", "and now?", 8)]
     answers = run(ScriptedEngine(lambda p: "2"), changed, store)
     assert answers.values == {"q0": 1, "q1": 2} and (answers.cost.asked, answers.cost.reused) == (1, 1)
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from ghar.llm.canary import Canary, Probe, WrongWeights, expect, trainer_logprobs
-from ghar.llm.weight_update import Parcel, pack
+from ghar.llm.canary import Canary, EngineProbe, WrongWeights, expect, trainer_logprobs
+from ghar.llm.weight_update import WeightUpdate, pack
 
 SYNCS = 60  # 1,000 by `python -m tests.llm.test_canary`
 
@@ -25,16 +25,16 @@ class Engine:
         self.model.set_attn_implementation("eager")
         self.canary = Canary()
 
-    def receive(self, parcels: list[Parcel]) -> None:
+    def receive(self, parcels: list[WeightUpdate]) -> None:
         for parcel in parcels:
             parcel.check()
         self.model.load_state_dict(dict(parcels[0].weights), strict=False)
 
     @torch.no_grad()
-    def probe(self, ids: tuple[int, ...]) -> Probe:
+    def probe(self, ids: tuple[int, ...]) -> EngineProbe:
         logits = self.model(input_ids=torch.tensor([ids, ids[::-1]])).logits[0]
         scored = logits[:-1].float().log_softmax(-1).gather(1, torch.tensor(ids)[1:, None]).squeeze(1)
-        return Probe(ids, tuple(scored.tolist()), ())
+        return EngineProbe(ids, tuple(scored.tolist()), ())
 
     def judge(self, trainer: Any) -> float:
         expected = expect(trainer)
@@ -111,10 +111,10 @@ def test_float32_is_judged_by_the_largest_difference() -> None:
     model = trainer().float()
     expected = expect(model)
     scored = trainer_logprobs(model, expected.ids)
-    Canary().judge(expected, Probe(expected.ids, tuple(scored.tolist()), ()))
+    Canary().judge(expected, EngineProbe(expected.ids, tuple(scored.tolist()), ()))
     scored[5] += 1e-3
     with pytest.raises(WrongWeights):
-        Canary().judge(expected, Probe(expected.ids, tuple(scored.tolist()), ()))
+        Canary().judge(expected, EngineProbe(expected.ids, tuple(scored.tolist()), ()))
 
 
 if __name__ == "__main__":

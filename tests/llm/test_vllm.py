@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ghar.envs.graphwalker.prefix import CachedScorer, CachingEngine, PlainScorer
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm import canary
@@ -165,7 +165,7 @@ def test_ids_of_whole_episodes_reach_the_loss_as_vllm_sampled_them(engine, wide,
 
     monkeypatch.setattr(engine, "_step", noted)
     games = make_episodes("nm", iterations=2)  # a random model names no meta-path
-    jobs = [Job(f"s{n}", 0, lambda n=n: games.episode(make_case(n))) for n in range(6)]
+    jobs = [EpisodeJob(f"s{n}", 0, lambda n=n: games.episode(make_case(n))) for n in range(6)]
     policy = EnginePolicy(engine)
     episodes = rollout(jobs, {"top": policy, "low": policy}, Corpus(), seed=1, in_flight=4, lookups=2)
     assert all(len(e.turns) > 1 and e.failure is None for e in episodes)

@@ -11,7 +11,7 @@ import pytest
 from ghar.errors import BadInput
 from ghar.metrics.health import outcome, verdicts
 from ghar.metrics.run_comparison import write_several
-from ghar.metrics.style import Look
+from ghar.metrics.style import ReportStyle
 from tests.metrics.conftest import HABITS, build_run, make_rows
 
 
@@ -53,7 +53,7 @@ def test_a_temperature_that_was_fitted_counts() -> None:
 def test_whether_it_worked(interval: list[float], state: str) -> None:
     other = {"accuracy": [0, 0, 0]}
     summary = {"differences": {"ghar_rl - llm_only": other, "ghar_rl - ghar_sft": {"accuracy": interval}}}
-    found = outcome(summary, Look(before="ghar_sft", titles={"ghar_sft": "After SFT"}), "ghar_rl")
+    found = outcome(summary, ReportStyle(before="ghar_sft", titles={"ghar_sft": "After SFT"}), "ghar_rl")
     assert found[0][:2] == ("ghar_sft", state) and "After SFT" in found[0][2] and len(found) == 2
 
 

@@ -17,13 +17,14 @@ import pytest
 
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import Look
+from ghar.metrics.style import ReportStyle
 from ghar.trainers.leakage import section
 from tests.metrics.conftest import build_run
 from tests.running import run_command
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-LOOK = Look(titles={"ghar_sft": "After SFT", "ghar_rl": "After RL"}, main="ghar_rl", before="ghar_sft", learns=True)
+TITLES = {"ghar_sft": "After SFT", "ghar_rl": "After RL"}
+LOOK = ReportStyle(titles=TITLES, main="ghar_rl", before="ghar_sft", learns=True)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here (apt-get install chromium)")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
 

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from ghar.errors import BadInput
 from ghar.metrics.bootstrap import mean_interval
-from ghar.metrics.breakdown import Tally, decision_curve
+from ghar.metrics.breakdown import RowCounts, decision_curve
 from ghar.metrics.charts import PALETTE
 from ghar.metrics.curves import agents, critic, diagnostic
 from ghar.metrics.report import conclude, write_report
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import Look, Section, in_order
+from ghar.metrics.style import ReportSection, ReportStyle, in_order
 from ghar.metrics.traces import reward_line
 from tests.metrics.conftest import make_rows
 
-LOOK = Look(
+LOOK = ReportStyle(
     titles={"llm_only": "LLM only", "always_rag": "Always retrieve", "ghar_sft": "After SFT", "ghar_rl": "After RL"},
     main="ghar_rl", before="ghar_sft", learns=True,
 )  # fmt: skip
@@ -85,7 +85,7 @@ def test_it_says_how_many_stays_of_how_many_patients(whole_run: RunFolder):
     for policy in summary["policies"].values():
         del policy["patients"]
     whole_run.write_summary(summary)
-    page = write_report(whole_run.path, Look(samples="questions")).read_text()
+    page = write_report(whole_run.path, ReportStyle(samples="questions")).read_text()
     assert "60 questions; intervals by resampling questions" in page and "resampling patients" not in page
 
 
@@ -99,22 +99,22 @@ def test_variants_are_shown_as_the_look_says(whole_run: RunFolder):
     assert "Numbers of <b>After RL</b>" in page and "<span>After SFT: " in page and "After RL minus After SFT" in page
     plain = write_report(whole_run.path).read_text()
     assert "Numbers of <b>always_rag</b>" in plain and "After" not in plain
-    assert "not complete" not in write_report(whole_run.path, Look(main="nothing")).read_text()
+    assert "not complete" not in write_report(whole_run.path, ReportStyle(main="nothing")).read_text()
 
 
 @pytest.mark.slow
 def test_sections_stand_in_the_page_as_they_are(whole_run: RunFolder):
-    parts = (Section("One & two", "<table><tr><td>3</td></tr></table>"), Section("Last", "<p>end</p>"))
-    page = write_report(whole_run.path, Look({}, "scripted", True, parts)).read_text()
+    parts = (ReportSection("One & two", "<table><tr><td>3</td></tr></table>"), ReportSection("Last", "<p>end</p>"))
+    page = write_report(whole_run.path, ReportStyle({}, "scripted", True, parts)).read_text()
     assert '<section id="section-1"><h2>One &amp; two</h2>\n<table><tr><td>3</td></tr></table>' in page
     assert '<a href="#section-2">Last</a>' in page
 
 
 @pytest.mark.slow
 def test_an_evaluation_is_concluded_with_the_look_of_its_system(whole_run: RunFolder, capsys: pytest.CaptureFixture):
-    def look(folder: RunFolder, summary) -> Look:
+    def look(folder: RunFolder, summary) -> ReportStyle:
         assert summary["extra"] == 1 and folder.summary() == summary
-        return Look(sections=[Section("Mine", "<b>here</b>")])
+        return ReportStyle(sections=[ReportSection("Mine", "<b>here</b>")])
 
     summary = conclude(whole_run, {"extra": 1}, lambda summary: f"seed {summary['seed']}", look)
     assert summary["extra"] == 1 and capsys.readouterr().out.startswith("seed 0\nReport: ")
@@ -177,7 +177,7 @@ def test_ten_thousand_rows_are_written_within_two_seconds(tmp_path: Path, episod
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 100)), min_size=2, max_size=40))
 def test_a_decision_curve_is_the_net_benefit_counted_directly(rows: list[tuple[bool, int]]):
     labels = ("no", "yes")
-    tally = Tally(shares=[(labels[sick], [1 - risk / 100, risk / 100]) for sick, risk in rows])
+    tally = RowCounts(shares=[(labels[sick], [1 - risk / 100, risk / 100]) for sick, risk in rows])
     everyone, curve = decision_curve({"a": tally}, labels, {"a": "red"})
     for threshold, net in zip(curve.x, curve.y, strict=True):
         odds = threshold / (1 - threshold)

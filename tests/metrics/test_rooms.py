@@ -17,7 +17,7 @@ import ghar.envs.kare.report as kare
 from ghar.envs.graphwalker.cohort_chart import WalkPicture, cohort_chart, flatten
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
-from ghar.metrics.style import Look
+from ghar.metrics.style import ReportStyle
 
 Row = dict[str, Any]
 EVIL = "<script>alert(1)</script>"
@@ -194,7 +194,7 @@ def test_a_room_s_part_stands_in_the_page_of_its_run(room: Any, tmp_path: Path) 
     folder = run_of(tmp_path, {"main": [row]})
     nobody = {"selector": "s", "k": 1, "cost": {}, "clinical": {}, "rows": [], "walk": None}
     parts = room.sections(folder, {"selection": nobody})
-    page = write_report(tmp_path, Look(sections=parts)).read_text()
+    page = write_report(tmp_path, ReportStyle(sections=parts)).read_text()
     for number, part in enumerate(parts, 1):
         assert f'<section id="section-{number}"><h2>{part.title}</h2>' in page and part.html in page
         assert f'<a href="#section-{number}">{part.title}</a>' in page

@@ -19,12 +19,12 @@ from benchmarks import service as bench
 from ghar.episode import Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.retrieval import access_control
-from ghar.retrieval.access_control import Guarded, Limits
+from ghar.retrieval.access_control import Limits, TimedProtocol
 from ghar.retrieval.batching import Busy, MicroBatcher
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.client import RemoteRetriever, ServiceFailure
 from ghar.retrieval.partition import PartitionRetriever
-from ghar.retrieval.service import Settings, serve
+from ghar.retrieval.service import ServiceSettings, serve
 from ghar.retrieval.service_token import TOKEN, own_token
 from tests.kg.graphs import TINY, graph_of
 from tests.retrieval.test_batching import Echo, texts, wishes
@@ -43,7 +43,7 @@ def retriever(tmp_path_factory: pytest.TempPathFactory) -> PartitionRetriever:
 def url(retriever: PartitionRetriever) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TOKEN, "token of the tests")
-        patch.setattr(Guarded, "limits", Limits(body=200_000, arrive=2.0, leave=1.0, connections=30))
+        patch.setattr(TimedProtocol, "limits", Limits(body=200_000, arrive=2.0, leave=1.0, connections=30))
         with serving(retriever) as found:
             yield found
 
@@ -216,7 +216,7 @@ def test_other_machines_need_a_token_that_is_set(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv(TOKEN, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(BadInput, match=f"reached from other machines: set the environment variable {TOKEN}"):
-        serve("http://0.0.0.0:0", Settings("", "tfidf", "", None, 1), 1)
+        serve("http://0.0.0.0:0", ServiceSettings("", "tfidf", "", None, 1), 1)
 
 
 @pytest.mark.slow

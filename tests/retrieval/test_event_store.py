@@ -18,14 +18,14 @@ from ghar.data.views.events import chunks, rows_of
 from ghar.errors import BadInput
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import EventStore, Layout, chunk_count
+from ghar.retrieval.event_store import EventStore, StoreLayout, chunk_count
 from ghar.seal import seal
 from tests.data.small import DAY, HOUR, START, small_cohort
 from tests.retrieval.event_cohorts import cohorts, is_number, known
 
 ENCODER = HashingEncoder(16)
 layouts = st.builds(
-    lambda size, overlap, apart, clock: Layout(size, min(overlap, size - 1), apart, clock),
+    lambda size, overlap, apart, clock: StoreLayout(size, min(overlap, size - 1), apart, clock),
     st.integers(1, 7), st.integers(0, 3), st.booleans(), st.sampled_from(["time", "recorded"]),
 )  # fmt: skip
 
@@ -33,7 +33,7 @@ layouts = st.builds(
 @pytest.mark.slow
 @settings(max_examples=12)
 @given(cohorts(), layouts, st.integers(-1, 14), st.sampled_from([timedelta(0), HOUR]))
-def test_a_record_holds_what_was_known_before(cohort, layout: Layout, day: int, more: timedelta) -> None:
+def test_a_record_holds_what_was_known_before(cohort, layout: StoreLayout, day: int, more: timedelta) -> None:
     assume(cohort.events.height)
     before = START + day * DAY + more
     with TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def test_chunks_cover_every_row_and_share_the_overlap(n: int, size: int, data: s
 def test_an_event_at_the_prediction_time_is_shown_and_none_after_it(tmp_path: Path) -> None:
     events = [(1, 1, "DRUG/a", START), (1, 1, "DRUG/b", START + HOUR), (1, 1, "LAB/c", START + HOUR, START, 5.0, None)]
     cohort = small_cohort([(1, 1, START, START + DAY, None)], events)
-    store = build_event_store(cohort, tmp_path, ENCODER, Layout(100, 5, True, "time"))
+    store = build_event_store(cohort, tmp_path, ENCODER, StoreLayout(100, 5, True, "time"))
     before, at = store.record(1, START + HOUR - timedelta(microseconds=1)), store.record(1, START + HOUR)
     assert (before.rows, before.indicators) == (1, ())
     assert (at.rows, len(at.indicators)) == (2, 1)
@@ -86,14 +86,14 @@ def test_an_event_at_the_prediction_time_is_shown_and_none_after_it(tmp_path: Pa
 
 def test_a_store_is_opened_again_and_a_damaged_one_refused(tmp_path: Path) -> None:
     cohort = small_cohort([(1, 1, START, START + DAY, None)], [(1, 1, f"DRUG/{i}", START + i * HOUR) for i in range(9)])
-    layout = Layout(4, 1, True, "time")
+    layout = StoreLayout(4, 1, True, "time")
     build_event_store(cohort, tmp_path, ENCODER, layout)
     [folder] = tmp_path.iterdir()
     stamp = os.stat(folder / "vectors.npy").st_mtime_ns
     again = build_event_store(cohort, tmp_path, ENCODER, layout)
     assert os.stat(folder / "vectors.npy").st_mtime_ns == stamp and again.record(1, START + DAY).rows == 9
     build_event_store(cohort, tmp_path, HashingEncoder(8), layout)
-    build_event_store(cohort, tmp_path, ENCODER, Layout(5, 1, True, "time"))
+    build_event_store(cohort, tmp_path, ENCODER, StoreLayout(5, 1, True, "time"))
     assert len(list(tmp_path.iterdir())) == 3
     np.save(folder / "row_code.npy", np.zeros(3, np.int32))
     seal(folder)  # a store that was built wrong, not one that was damaged
@@ -103,7 +103,9 @@ def test_a_store_is_opened_again_and_a_damaged_one_refused(tmp_path: Path) -> No
 
 def test_a_cohort_without_events_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no events"):
-        build_event_store(small_cohort([(1, 1, START, START, None)]), tmp_path, ENCODER, Layout(4, 1, True, "time"))
+        build_event_store(
+            small_cohort([(1, 1, START, START, None)]), tmp_path, ENCODER, StoreLayout(4, 1, True, "time")
+        )
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -113,5 +115,5 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
     cohort = small_cohort([(1, 1, START, START + DAY, None)], [(1, 1, "DRUG/a", START)])
     with pytest.raises(RuntimeError):
-        build_event_store(cohort, tmp_path / "stores", Broken(), Layout(4, 1, True, "time"))
+        build_event_store(cohort, tmp_path / "stores", Broken(), StoreLayout(4, 1, True, "time"))
     assert not list((tmp_path / "stores").iterdir())

@@ -12,7 +12,7 @@ from benchmarks.retrieval import requests_of
 from ghar.episode import Retrieve
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.dense import DenseIndex
-from ghar.retrieval.inverted_lists import EDGES, NODES, Lists
+from ghar.retrieval.inverted_lists import EDGES, NODES, InvertedLists
 from ghar.retrieval.partition import PartitionRetriever
 
 ALL = 10_000  # more probes than there are lists
@@ -32,7 +32,7 @@ def requests(retriever: PartitionRetriever, top_n: int) -> list[Retrieve]:
     return [replace(request, top_n=top_n) for request in requests_of(retriever.graph, rng, partitions)]
 
 
-def lists_of(retriever: PartitionRetriever) -> Lists:
+def lists_of(retriever: PartitionRetriever) -> InvertedLists:
     assert retriever.lists is not None
     return retriever.lists
 

@@ -15,9 +15,9 @@ from ghar.errors import BadInput
 from ghar.retrieval import reports
 from ghar.retrieval.reports import (
     KINDS,
-    Entries,
-    Query,
+    CodeEntries,
     ReportIndex,
+    ReportQuery,
     build_reports,
     rank,
     rank_by_thirds,
@@ -37,22 +37,22 @@ def index_of(rows: list[tuple[int, int, Any]]) -> ReportIndex:
     for number, kind in enumerate(KINDS):
         pairs = [(row, ord(code) - ord("a")) for row, (_, _, sets) in enumerate(rows) for code in sorted(sets[number])]
         stay, code = np.array(pairs, np.int64).reshape(-1, 2).T
-        entries[kind] = Entries(stay, code, list("abcdefg"))
+        entries[kind] = CodeEntries(stay, code, list("abcdefg"))
     ids = 100 - np.arange(len(rows))
     columns = [np.array([row[i] for row in rows], np.int64) for i in (0, 1)]
     return build_reports(ids, columns[0], columns[1], entries)
 
 
-def as_query(subject: int, before: int | None, sets: Codes) -> Query:
+def as_query(subject: int, before: int | None, sets: Codes) -> ReportQuery:
     one, two, three = (tuple(sorted(own)) for own in sets)
-    return Query(subject, before, (one, two, three))
+    return ReportQuery(subject, before, (one, two, three))
 
 
 def jaccard(a: frozenset[str], b: frozenset[str]) -> Fraction:
     return Fraction(len(a & b), len(a | b)) if a | b else Fraction(0)
 
 
-def directly(rows: list, query: Query, weight: tuple[Fraction, ...], top_k: int) -> list[tuple[int, float]]:
+def directly(rows: list, query: ReportQuery, weight: tuple[Fraction, ...], top_k: int) -> list[tuple[int, float]]:
     """Eqs. 4-7 on every stay, then the rules of the module's docstring."""
     found = []
     for number, (subject, time, sets) in enumerate(rows):
@@ -73,7 +73,7 @@ def test_the_ranking_is_that_of_the_equations(rows: list, own: Any, weight: Any,
     assert scores == pytest.approx([score for _, score in expected], abs=1e-11)
 
 
-def released(rows: list, query: Query, top_k: int) -> list[int]:
+def released(rows: list, query: ReportQuery, top_k: int) -> list[int]:
     """The released code's rule, pair by pair."""
 
     def index(a: frozenset[str], b: frozenset[str]) -> float:
@@ -105,9 +105,9 @@ def test_the_released_rule(rows: list, own: Any, top_k: int) -> None:
 
 def test_the_released_length_rule_drops_a_long_set_unless_it_holds_the_short_one() -> None:
     names = [f"{i:02}" for i in range(30)]
-    entries = {kind: Entries(np.zeros(0, np.int64), np.zeros(0, np.int64), []) for kind in KINDS}
+    entries = {kind: CodeEntries(np.zeros(0, np.int64), np.zeros(0, np.int64), []) for kind in KINDS}
     stay, code = np.repeat([0, 1], 12), np.tile(np.arange(12), 2)
-    entries["diagnoses"] = Entries(np.append(stay, [2]), np.append(code, [0]), names)
+    entries["diagnoses"] = CodeEntries(np.append(stay, [2]), np.append(code, [0]), names)
     sets = build_reports(*(np.array(x, np.int64) for x in ([1, 2, 3], [1, 2, 3], [0, 0, 0])), entries).sets[0]
     assert reports._released_jaccard(sets, ["00"]).tolist() == [round(1 / 12, 4)] * 2 + [1.0]
     assert reports._released_jaccard(sets, ["99"]).tolist() == [0, 0, 0]

@@ -14,18 +14,18 @@ pytest.importorskip("uvicorn", reason="the service needs ghar[service]")
 
 import uvicorn
 
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.graph import KnowledgeGraph
 from ghar.retrieval import client as client_module
-from ghar.retrieval.access_control import Guarded
+from ghar.retrieval.access_control import TimedProtocol
 from ghar.retrieval.build import build_retriever
 from ghar.retrieval.client import RemoteRetriever, ServiceFailure, connect
 from ghar.retrieval.partition import PartitionRetriever
-from ghar.retrieval.service import Settings, create_app, serve
+from ghar.retrieval.service import ServiceSettings, create_app, serve
 from ghar.retrieval.service_token import own_token
-from ghar.retrieval.wire import Version
+from ghar.retrieval.wire import ServiceVersion
 from tests.kg.graphs import TINY, graph_of
 from tests.llm.api_server import listening
 
@@ -59,8 +59,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PAUSE", 0.01)
 
 
-def version_of(graph: KnowledgeGraph) -> Version:
-    return Version(graph.fingerprint, "tfidf", 16)
+def version_of(graph: KnowledgeGraph) -> ServiceVersion:
+    return ServiceVersion(graph.fingerprint, "tfidf", 16)
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def serving(retriever: PartitionRetriever) -> Iterator[str]:
     """The address of a service in this process; it is gone when the block ends."""
     app = create_app(retriever, version_of(retriever.graph), batch=8, token=own_token())
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", http=Guarded, timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", http=TimedProtocol, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -168,7 +168,7 @@ def test_a_service_that_dies_is_a_typed_failure_of_the_episodes(retriever: Parti
             prompts.extend(act.prompt for act in acts)
             return [Completion("yes") for _ in acts]
 
-    def job(number: int) -> Job:
+    def job(number: int) -> EpisodeJob:
         def episode():
             if number != 2:  # number 2 never looks anything up
                 found = yield Retrieve("metformin", (3,))
@@ -178,7 +178,7 @@ def test_a_service_that_dies_is_a_typed_failure_of_the_episodes(retriever: Parti
             yield Act("top", "predict", "what now")
             return Prediction(0)
 
-        return Job(f"s{number}", 0, episode)
+        return EpisodeJob(f"s{number}", 0, episode)
 
     with service:
         remote = RemoteRetriever(service.enter_context(serving(retriever)), retriever.graph.fingerprint)
@@ -201,14 +201,14 @@ def test_a_stopped_service_is_named(retriever: PartitionRetriever):
 @pytest.mark.parametrize("url", ["127.0.0.1:8077", "http://127.0.0.1", "https://127.0.0.1:1", "http://127.0.0.1:99999"])
 def test_an_address_that_is_none(url: str):
     with pytest.raises(BadInput, match=r"retriever\.service=.* is no address to serve at"):
-        serve(url, Settings("", "tfidf", "", None, 1), 1)
+        serve(url, ServiceSettings("", "tfidf", "", None, 1), 1)
 
 
 def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(BadInput, match=rf"{url}: the address cannot be taken .*another port"):
-            serve(url, Settings("", "tfidf", "", None, 1), 1)
+            serve(url, ServiceSettings("", "tfidf", "", None, 1), 1)
 
 
 GOOD = ["metformin", "node", 3, 0.5, 7]

@@ -17,11 +17,11 @@ from ghar.data.cohort import Cohort, Sample, Visit
 from ghar.episode import Evidence, Passage, Retrieve, RetrieveFor
 from ghar.errors import BadInput
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import Layout
+from ghar.retrieval.event_store import StoreLayout
 from ghar.retrieval.folder_corpus import FolderCorpus
-from ghar.retrieval.patient_history import OwnPast, movement
-from ghar.retrieval.similar_stays import LikeStays, index_stays, weight_of
-from ghar.retrieval.sources import Joined, Part, Source
+from ghar.retrieval.patient_history import PatientHistory, movement
+from ghar.retrieval.similar_stays import SimilarStays, index_stays, weight_of
+from ghar.retrieval.sources import JoinedSources, KnowledgeSource, MenuPart
 
 START = datetime(2140, 1, 1)
 FAILING = "OMR/failing kidney clearance"
@@ -43,16 +43,16 @@ class Echo:
         return found
 
 
-def echo(name: str, size: int) -> Source:
-    return Source(name, Echo(name, size), tuple((f"{name}-{i}", f"{name} number {i}") for i in range(size)))
+def echo(name: str, size: int) -> KnowledgeSource:
+    return KnowledgeSource(name, Echo(name, size), tuple((f"{name}-{i}", f"{name} number {i}") for i in range(size)))
 
 
-JOINED = Joined((echo("a", 2), echo("b", 1), echo("c", 3)))
+JOINED = JoinedSources((echo("a", 2), echo("b", 1), echo("c", 3)))
 
 
 def test_the_menu_is_numbered_through() -> None:
     assert [part.index for part in JOINED.partitions] == list(range(6))
-    assert JOINED.partitions[2] == Part(2, "b-0", "b number 0", "b")
+    assert JOINED.partitions[2] == MenuPart(2, "b-0", "b number 0", "b")
     assert JOINED.partitions[5].label == "c number 2"
 
 
@@ -64,7 +64,7 @@ def test_each_source_is_asked_for_its_own_partitions_alone() -> None:
 
 
 def test_who_asks_is_passed_on_and_a_text_is_shown_once() -> None:
-    twice = Joined((echo("a", 1), echo("a", 1)))
+    twice = JoinedSources((echo("a", 1), echo("a", 1)))
     found = twice.retrieve([RetrieveFor("q", None, 1, "s1")])[0]
     assert [p.text for p in found.passages] == ["a0 q"] and found.passages[0].partition == 0
 
@@ -95,7 +95,7 @@ def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def past(tmp_path_factory: pytest.TempPathFactory) -> OwnPast:
+def past(tmp_path_factory: pytest.TempPathFactory) -> PatientHistory:
     """Two patients: the first with a graft ten years before, a pain two years before, and a graft row of today."""
     rows = [
         (1, START - timedelta(days=3650), "OMR/earlier graft", None, "grade 6 course"),
@@ -126,11 +126,11 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> OwnPast:
     visits = pl.DataFrame({"subject_id": [1, 2], "visit_id": [11, 12], "start": [START, START], "end": [START, START]})
     visits = visits.with_columns(died=pl.lit(False), death_time=pl.lit(None, pl.Datetime("us")))
     cohort = Cohort("made", events, codes, visits, generated=True, credentialed=False)
-    store = build_event_store(cohort, tmp_path_factory.mktemp("past"), None, Layout(1, 0, False, "time"))
-    return OwnPast(store, {"one": (1, START), "two": (2, START)})
+    store = build_event_store(cohort, tmp_path_factory.mktemp("past"), None, StoreLayout(1, 0, False, "time"))
+    return PatientHistory(store, {"one": (1, START), "two": (2, START)})
 
 
-def test_the_past_ends_where_the_newest_visit_begins(past: OwnPast) -> None:
+def test_the_past_ends_where_the_newest_visit_begins(past: PatientHistory) -> None:
     early, recent, both = past.retrieve(
         [RetrieveFor("disease earlier graft", part, 3, "one") for part in ((0,), (1,), None)]
     )
@@ -140,7 +140,7 @@ def test_the_past_ends_where_the_newest_visit_begins(past: OwnPast) -> None:
     assert [p.partition for p in recent.passages] == [1]
 
 
-def test_the_past_is_the_patient_s_own_and_shares_a_word_with_the_query(past: OwnPast) -> None:
+def test_the_past_is_the_patient_s_own_and_shares_a_word_with_the_query(past: PatientHistory) -> None:
     [other] = past.retrieve([RetrieveFor("disease earlier graft", (0,), 1, "two")])
     assert [p.text for p in other.passages] == ["earlier graft - 10 years before - grade 1 course"]
     assert not past.retrieve([RetrieveFor("fracture", None, 1, "one")])[0].passages
@@ -160,7 +160,7 @@ def sample(subject: int, visit: int, diagnoses: tuple[str, ...], drugs: tuple[st
     return Sample(f"s{visit}", subject, visit, START, (earlier, Visit(visit, START, diagnoses, (), drugs)), 0)
 
 
-def like_stays() -> LikeStays:
+def like_stays() -> SimilarStays:
     stays = [
         sample(1, 11, ("a", "b", "c")), sample(2, 21, ("a", "b", "d")), sample(3, 31, ("a", "x", "y"), ("m",)),
         sample(4, 41, ("a", "b", "c")),
@@ -171,7 +171,7 @@ def like_stays() -> LikeStays:
         31: "Course:\nThe odd syndrome ran a grade 8 course.",
         41: "Course:\nNothing to tell.",
     })  # fmt: skip
-    return LikeStays(index_stays(stays, texts), texts, {s.sample_id: s for s in stays})  # type: ignore[arg-type]
+    return SimilarStays(index_stays(stays, texts), texts, {s.sample_id: s for s in stays})  # type: ignore[arg-type]
 
 
 def test_the_most_similar_stay_that_speaks_of_it_comes_first_and_never_one_s_own() -> None:
@@ -218,7 +218,7 @@ def test_values_of_one_day_move_nowhere() -> None:
     assert fallen == "5 values, the last 0 - lately falling 3 a year"
 
 
-def test_numbers_of_the_past_are_those_before_the_newest_visit(past: OwnPast) -> None:
+def test_numbers_of_the_past_are_those_before_the_newest_visit(past: PatientHistory) -> None:
     [own] = past.retrieve([RetrieveFor("disease failing kidney", (2,), 3, "one")])
     told = "failing kidney clearance - 4 values, the last 48.5 - lately falling 6 a year"
     assert [p.text for p in own.passages] == [told] and own.passages[0].partition == 2

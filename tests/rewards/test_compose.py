@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.episode import Completion, Episode, Prediction, Step, Turn
+from ghar.episode import Completion, Episode, Prediction, ReasoningStep, Turn
 from ghar.rewards.compose import TERMS, Reference, RewardSpec, observe, score_episode
-from ghar.rewards.normalise import Running
+from ghar.rewards.normalise import RunningNormaliser
 
 SPEC = RewardSpec(
     eta=5.0, alpha=0.2, length=3, normalise="range", rank="sound",
@@ -25,10 +25,10 @@ def play(plan: list[str], label: int | None = 1) -> Episode:
         turns.append(("top", "retrieve", i))
         if kind == "rag":
             turns += [("top", "metapaths", i), ("low", "summarise", i)]
-            history.append(Step("is it severe", "very severe", True, (0, i), 1, 0, "it is very severe"))
+            history.append(ReasoningStep("is it severe", "very severe", True, (0, i), 1, 0, "it is very severe"))
         else:
             turns.append(("top", "answer", i))
-            history.append(Step("is it severe", "no", False))
+            history.append(ReasoningStep("is it severe", "no", False))
         turns.append(("top", "continue", i + 1))
     turns.append(("top", "predict", len(plan)))
     done = tuple(Turn(a, r, k, s, Completion("x"), True) for k, (a, r, s) in enumerate(turns))
@@ -105,7 +105,7 @@ def test_separate_outcome_goes_to_top_even_when_low_acts_last() -> None:
 
 def test_no_retrieval_is_not_worse_than_a_perfect_one() -> None:
     episode = play(["rag"])
-    perfect = Step("severe", "severe", True, (0, 1, 2), 0, 0, "severe")
+    perfect = ReasoningStep("severe", "severe", True, (0, 1, 2), 0, 0, "severe")
     retrieving = score_episode(replace(episode, prediction=Prediction(1, (perfect,))), 1, SPEC)
     knowing = score_episode(play(["own"]), 1, SPEC)
     assert knowing.total == retrieving.total
@@ -127,9 +127,9 @@ def test_a_failed_episode_is_worth_nothing() -> None:
 
 def test_running_needs_and_uses_its_normaliser() -> None:
     spec = replace(SPEC, normalise="running")
-    with pytest.raises(ValueError, match="Running"):
+    with pytest.raises(ValueError, match="RunningNormaliser"):
         score_episode(play(["own"]), 1, spec)
-    running = Running()
+    running = RunningNormaliser()
     observe(running, [play(["own"]), play(["own", "own", "rag"]), replace(play(["rag"]), failure="engine")], spec)
     short = score_episode(play(["own"]), 1, spec, None, running).terms["reason"]
     long = score_episode(play(["own"] * 3), 1, spec, None, running).terms["reason"]

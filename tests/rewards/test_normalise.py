@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.rewards.normalise import Running, bounds, to_range
+from ghar.rewards.normalise import RunningNormaliser, bounds, to_range
 
 
 @given(st.floats(-5, 5), st.floats(-3, 3), st.floats(0, 3))
@@ -31,7 +31,7 @@ def test_a_single_allowed_step_is_no_cost() -> None:
 
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=40))
 def test_running_equals_moments_of_all_values(values: list[float]) -> None:
-    running = Running()
+    running = RunningNormaliser()
     for half in (values[: len(values) // 2], values[len(values) // 2 :]):
         running.observe(("path", v) for v in half)
     std = float(np.std(values))
@@ -41,9 +41,9 @@ def test_running_equals_moments_of_all_values(values: list[float]) -> None:
 
 
 def test_running_survives_a_checkpoint() -> None:
-    before = Running()
+    before = RunningNormaliser()
     before.observe([("reason", 0.1), ("reason", 0.5), ("relevance", 1.2)])
-    after = Running()
+    after = RunningNormaliser()
     after.load_state_dict(json.loads(json.dumps(before.state_dict())))
     for running in (before, after):
         running.observe([("reason", -0.4)])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 
-from ghar.episode import Completion, Episode, Prediction, Step, Turn
+from ghar.episode import Completion, Episode, Prediction, ReasoningStep, Turn
 from ghar.rewards.similarity import similarity
 from ghar.rewards.terms import balanced_weights, chain, grounding, orm, path, rank, reason, relevance, repeats
 
@@ -47,12 +47,12 @@ def test_one_copied_word_is_not_full_marks() -> None:
 
 @pytest.mark.parametrize(("steps", "length", "expected"), [(0, 3, 1.0), (1, 3, 2 / 3), (3, 3, 0.0), (6, 3, -1.0)])
 def test_reason(steps: int, length: int, expected: float) -> None:
-    assert reason((Step("q", "a", False),) * steps, length) == pytest.approx(expected)
+    assert reason((ReasoningStep("q", "a", False),) * steps, length) == pytest.approx(expected)
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
 def test_path(correct: int, errors: int, duplicates: int) -> None:
-    step = Step("q", "a", True, tuple(range(correct)), errors, duplicates)
+    step = ReasoningStep("q", "a", True, tuple(range(correct)), errors, duplicates)
     assert path(step) == correct - 0.5 * errors - 0.5 * duplicates
 
 
@@ -84,33 +84,33 @@ def test_orm_counts_accuracy_and_two_formats(label: int | None, formats: list[bo
 
 @given(text, text, text, st.floats(-1, 1))
 def test_rank_forms(answer: str, positive: str, negative: str, alpha: float) -> None:
-    history = (Step("why", answer, False),)
+    history = (ReasoningStep("why", answer, False),)
     d = overlap_by_crossing_out("why " + answer, positive) - overlap_by_crossing_out("why " + answer, negative)
     assert rank(history, positive, negative, alpha, "literal") == pytest.approx(max(alpha, d))
     assert rank(history, positive, negative, alpha, "sound") == pytest.approx(min(alpha, d))
 
 
 def test_literal_rank_is_a_floor_and_the_sound_one_is_not() -> None:
-    copied = (Step("bad", "path", False),)
+    copied = (ReasoningStep("bad", "path", False),)
     assert rank(copied, "good way", "bad path", 0.1, "literal") == 0.1
     assert rank(copied, "good way", "bad path", 0.1, "sound") == -1.0
 
 
 def test_chain_keeps_order() -> None:
-    assert chain((Step("q1", "a1", False), Step("q2", "a2", True))) == "q1 a1\nq2 a2"
+    assert chain((ReasoningStep("q1", "a1", False), ReasoningStep("q2", "a2", True))) == "q1 a1\nq2 a2"
     assert chain(()) == ""
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
 def test_the_same_ids_without_repetition_are_worth_more(correct: int, errors: int, again: int) -> None:
-    step, once = (Step("q", "a", True, tuple(range(correct)), errors, n) for n in (again, 0))
+    step, once = (ReasoningStep("q", "a", True, tuple(range(correct)), errors, n) for n in (again, 0))
     every = correct + errors + again
     assert repeats(step) == pytest.approx(-again / every if every else 0.0) and repeats(once) == 0.0
     assert path(step) + repeats(step) <= path(once) and (again == 0 or repeats(step) < 0)
 
 
 def test_one_id_is_worth_more_than_one_with_another_said_thrice() -> None:
-    one, thrice = Step("q", "a", True, (4,)), Step("q", "a", True, (4, 1), 0, 2)
+    one, thrice = ReasoningStep("q", "a", True, (4,)), ReasoningStep("q", "a", True, (4, 1), 0, 2)
     assert path(one) == path(thrice) and path(one) + repeats(one) > path(thrice) + repeats(thrice)
 
 

@@ -27,7 +27,7 @@ from ghar.launch.entry import load
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import untrained
 from ghar.trainers.base import reader_of
-from ghar.trainers.evaluate import NoOne
+from ghar.trainers.evaluate import NoPolicy
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "examples"))
@@ -97,7 +97,7 @@ def test_rules_play_the_same_episodes_whatever_the_schedule(built: tuple[System[
     rules = [v for v in system.variants.values() if v.who in system.fixed or not (v.who or system.agents)]
     assert rules, "a system needs at least one variant that can be played without a language model"
     for variant in rules[:4]:
-        policy = system.fixed[variant.who]() if variant.who else NoOne()
+        policy = system.fixed[variant.who]() if variant.who else NoPolicy()
         told = []
         for in_flight in (1, 16):
             own = replace(config, env=replace(config.env, in_flight=in_flight))
@@ -168,14 +168,14 @@ def test_a_killed_training_goes_on_with_the_same_numbers(name: str, cache: Path,
     with pytest.MonkeyPatch.context() as patch:
         from ghar.trainers import recipe
 
-        before = recipe.Run.log
+        before = recipe.TrainingRun.log
 
         def log(self: Any, row: dict[str, Any]) -> None:
             if row["phase"] == "rl" and row["step"] == 2:
                 raise KeyboardInterrupt
             before(self, row)
 
-        patch.setattr(recipe.Run, "log", log)
+        patch.setattr(recipe.TrainingRun, "log", log)
         with pytest.raises(KeyboardInterrupt):
             train(config_of(name, cache, cut, *more))
     train(config_of(name, cache, cut, *more))
@@ -205,9 +205,11 @@ def test_a_system_without_agents_is_evaluated_but_not_trained(name: str, cache: 
 
 
 def test_compare_leaves_out_a_system_without_any_of_the_variants_named(cache: Path, tmp_path: Path):
-    from ghar.trainers.compare import Entry, compare
+    from ghar.trainers.compare import ComparedSystem, compare
 
-    entries = [Entry(name, config_of(name, cache, tmp_path / name), "") for name in ("mine.searcher", "baselines")]
+    entries = [
+        ComparedSystem(name, config_of(name, cache, tmp_path / name), "") for name in ("mine.searcher", "baselines")
+    ]
     found = compare(entries, [], ["usual"], tmp_path / "compared")
     assert list(found["policies"]) == ["baselines.usual"]
     assert "none of the variants named" in found["left_out"]["mine.searcher"]
@@ -217,9 +219,9 @@ def test_compare_leaves_out_a_system_without_any_of_the_variants_named(cache: Pa
 
 @pytest.mark.slow
 def test_compare_puts_all_systems_into_one_table(cache: Path, tmp_path: Path):
-    from ghar.trainers.compare import Entry, compare
+    from ghar.trainers.compare import ComparedSystem, compare
 
-    entries = [Entry(name, config_of(name, cache, tmp_path / name), "") for name in SYSTEMS]
+    entries = [ComparedSystem(name, config_of(name, cache, tmp_path / name), "") for name in SYSTEMS]
     named = ["scripted", "scripted_semantic_emb", "severities", "rule_search_r1"]
     found = compare(entries, [], named, tmp_path / "compared")
     assert set(found["systems"]) == set(SYSTEMS) and not found["left_out"]

@@ -18,7 +18,7 @@ import trl.trainer.sft_trainer  # noqa: F401 (the training imports it late: here
 
 from ghar.launch.entry import launch, load
 from ghar.llm.hf import HFEngine
-from ghar.trainers.recipe import Run, train
+from ghar.trainers.recipe import TrainingRun, train
 from ghar.trainers.sft import arguments as sft
 
 WRITES = ("fsync", "rename", "replace")  # of os: whatever must survive goes through these
@@ -66,14 +66,14 @@ def launched(script: str, overrides: Sequence[str], screen: Path, fault: str | N
 
 def _interrupted() -> None:
     """Ctrl-C in the middle of the first update."""
-    log = Run.log
+    log = TrainingRun.log
 
-    def then_stop(self: Run, row: Any) -> None:
+    def then_stop(self: TrainingRun, row: Any) -> None:
         log(self, row)
         if row["phase"] == "rl" and row["step"] == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    Run.log = then_stop  # type: ignore[method-assign]
+    TrainingRun.log = then_stop  # type: ignore[method-assign]
 
 
 def _clock() -> None:

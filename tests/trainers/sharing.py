@@ -21,9 +21,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ghar.config import Deepspeed
+from ghar.config import DeepspeedConfig
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.learner import Learner, Plain, Sharded
+from ghar.trainers.rl.learner import DeepSpeedLearner, Learner, PlainLearner
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs import checkpoint, manifest
@@ -35,14 +35,14 @@ from tests.trainers.test_sft import SETTINGS, Killed, killer, pairs
 from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
 
 
-def sft(deepspeed: Deepspeed, finetune: str, keep: Path | None = None) -> dict:
+def sft(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None) -> dict:
     settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=1, lr=3e-3)
     result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, keep)
     weight = result.model.model.layers[1].mlp.up_proj.weight
     return {"curve": [[row["loss"], row["accuracy"]] for row in result.curve], "weight": weight.flatten()[:50].tolist()}
 
 
-def best(deepspeed: Deepspeed, finetune: str) -> dict:
+def best(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     """`sft` of weighted pairs, whose validation loss is lowest before the end; seven pairs, so that batches are odd."""
     settings = replace(SETTINGS, deepspeed=deepspeed, finetune=finetune, rank=4, log_every=3, lr=1e-2)
     data = [replace(pair, weight=0.5 + i % 2) for i, pair in enumerate(pairs())]
@@ -53,7 +53,7 @@ def best(deepspeed: Deepspeed, finetune: str) -> dict:
     return {"curve": curve, "step": result.step, "weight": weight.flatten()[:50].tolist()}
 
 
-def killed(deepspeed: Deepspeed, finetune: str) -> dict:
+def killed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     """`sft`, given up after seven steps of twelve and started again: it goes on from its checkpoint."""
     folder = on_main(tempfile.mkdtemp)
     make = sft_module._callback
@@ -70,7 +70,7 @@ def killed(deepspeed: Deepspeed, finetune: str) -> dict:
     return found
 
 
-def mappo(deepspeed: Deepspeed, finetune: str) -> dict:
+def mappo(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     """Three updates on the same seven episodes; the last process has fewer rows than the others, with two there is
     also a minibatch in which it has none."""
     actor = perturb(make_actor(finetune, checkpointing=deepspeed.checkpointing))
@@ -102,7 +102,7 @@ def saved(learner: Learner) -> dict:
     folder = Path(on_main(tempfile.mkdtemp))
     own = {"own": learner.state()} if rank() == 0 or learner.parted else {}
     made = checkpoint.Checkpoint({}, own, {}, {}, 1, processes=world())
-    step = checkpoint.save(folder, made, {}, checkpoint.Keep(1, 1))
+    step = checkpoint.save(folder, made, {}, checkpoint.KeepPolicy(1, 1))
     parts = len(list(step.glob("optimizer*.pt")))
     assert parts == (world() if learner.parted else 1) and manifest.fault(step) is None
     found = checkpoint.load(step, {}).optimizer["own"]
@@ -111,18 +111,18 @@ def saved(learner: Learner) -> dict:
     return found
 
 
-def changed(deepspeed: Deepspeed, finetune: str) -> dict:
+def changed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     """Biases of the critic that were set in 16 bits before the first step, after it."""
     actor = ActorCritic(tiny_model().to(torch.bfloat16), for_two(finetune, rank=8))  # type: ignore[arg-type]
     traj = own_part(play(actor, 7, np.random.default_rng(0)))
-    learner = Sharded(actor, adamw(actor), deepspeed, "bfloat16", 0.5)
+    learner = DeepSpeedLearner(actor, adamw(actor), deepspeed, "bfloat16", 0.5)
     learner.change(lambda: [torch.nn.init.constant_(head.bias, 3.0) for head in actor.heads.values()])  # type: ignore
     improve(learner, traj, replace(CONFIG, mismatch_limit=1.0), np.random.default_rng(1))
     with learner.whole():
         return {name: head.bias.item() for name, head in actor.heads.items()}  # type: ignore[union-attr]
 
 
-def summed(deepspeed: Deepspeed, finetune: str) -> dict:
+def summed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     """A gradient whose small parts would be lost in a sum of 16 bits: how far it is from the sum in float32, as a share
     of it, by what the float32 weights move in a plain step of rate 1."""
     from deepspeed.utils import safe_get_full_fp32_param  # pyright: ignore[reportMissingImports]
@@ -137,7 +137,7 @@ def summed(deepspeed: Deepspeed, finetune: str) -> dict:
         for p, total in zip(actor.trainable_parameters(), exact, strict=True):
             total += 0 if p.grad is None else sum(shares) * p.grad
     actor.zero_grad(set_to_none=True)
-    learner = Sharded(actor, torch.optim.SGD(actor.trainable_parameters(), lr=1.0), deepspeed, "bfloat16", 1e9)
+    learner = DeepSpeedLearner(actor, torch.optim.SGD(actor.trainable_parameters(), lr=1.0), deepspeed, "bfloat16", 1e9)
     before = [torch.clone(safe_get_full_fp32_param(p)) for p in actor.trainable_parameters()]  # type: ignore
     own = rows[rank() :: world()]
     for i, share_of in enumerate(shares):
@@ -158,11 +158,11 @@ def fill(actor, weights) -> None:
     actor.load_trainable_state(weights)
 
 
-def make_learner(actor, deepspeed: Deepspeed) -> Learner:
+def make_learner(actor, deepspeed: DeepspeedConfig) -> Learner:
     optimizer = adamw(actor)
     if deepspeed.stage is None:
-        return Plain(actor, optimizer, 0.5)
-    return Sharded(actor, optimizer, deepspeed, "float32", 0.5)
+        return PlainLearner(actor, optimizer, 0.5)
+    return DeepSpeedLearner(actor, optimizer, deepspeed, "float32", 0.5)
 
 
 class Damped(torch.optim.AdamW):
@@ -191,7 +191,7 @@ def main(out: str, *jobs: str) -> None:
         for job in jobs:
             what, stage, finetune = job.split(":")
             number = None if stage == "none" else int(stage[0])
-            deepspeed = Deepspeed(number, stage.endswith("offload"), checkpointing=world() > 1, auto=False)
+            deepspeed = DeepspeedConfig(number, stage.endswith("offload"), checkpointing=world() > 1, auto=False)
             work = {"sft": sft, "best": best, "killed": killed, "mappo": mappo, "changed": changed, "summed": summed}[
                 what
             ]

@@ -17,13 +17,13 @@ from benchmarks.ppo import one_turn_each
 from ghar.config import Config
 from ghar.launch.entry import load
 from ghar.trainers import activation_memory
-from ghar.trainers.activation_memory import Live, Pass, activations
+from ghar.trainers.activation_memory import LiveBytes, TrainingPass, activations
 from ghar.trainers.memory import estimate, shaped
 from ghar.trainers.rl.critic import Critic, CriticConfig
 from ghar.trainers.rl.mappo import update
 from ghar.trainers.rl.settings import settings_of
 from ghar.trainers.rl.state import width
-from ghar.trainers.sft.run import Pair, SFTSettings, run_sft
+from ghar.trainers.sft.run import Example, SFTSettings, run_sft
 from ghar.trainers.weights import make_actor
 from tests.trainers.tiny import tiny_tokenizer
 
@@ -61,7 +61,7 @@ def small(name: str, dtype: str, finetune: str, checkpointing: bool, folder: Pat
     return config, model
 
 
-def held(live: Live, *models: Any) -> float:
+def held(live: LiveBytes, *models: Any) -> float:
     own = {p.untyped_storage() for model in models for p in model.parameters()}
     return live.peak + sum(storage.nbytes() for storage in own)
 
@@ -75,7 +75,7 @@ def test_a_real_update_holds_what_was_estimated(name: str, dtype: str, finetune:
     optimizer = torch.optim.AdamW(actor.parameter_groups(1e-4, 1e-4), weight_decay=0.0)
     traj = one_turn_each(prompts, replies, model.config.vocab_size)
     critic = Critic(actor, width(traj.roles), CriticConfig(1, 1, config.trainer.rl.micro_tokens, 1e-4, 1.0), seed=0)
-    with Live() as live:
+    with LiveBytes() as live:
         live.overlook(p for module in (actor, critic) for p in module.parameters())
         for parameter in critic.learned:  # as after a first update: its moments are there while the policy learns
             parameter.grad = torch.zeros_like(parameter)
@@ -92,13 +92,13 @@ def test_a_real_warm_up_holds_what_was_estimated(name: str, dtype: str, finetune
     config, model = small(name, dtype, finetune, checkpointing, tmp_path)
     rng = np.random.default_rng(0)
     lessons = [
-        Pair(rng.integers(2, 60, LENGTH - REPLY).tolist(), rng.integers(2, 60, REPLY).tolist()) for _ in range(8)
+        Example(rng.integers(2, 60, LENGTH - REPLY).tolist(), rng.integers(2, 60, REPLY).tolist()) for _ in range(8)
     ]
     settings = SFTSettings(
         2, 8, 1e-4, 4, finetune=config.model.finetune, rank=8, dtype=dtype, deepspeed=config.deepspeed, log_every=1
     )
     shape, parameters = shaped(model.config), sum(p.nbytes for p in model.parameters())
-    with Live() as live:
+    with LiveBytes() as live:
         live.overlook(model.parameters())
         run_sft(model, tiny_tokenizer(), lessons, settings)
     said = sum(estimate(config, shape, 1)["sft"].values())
@@ -110,14 +110,14 @@ def test_a_real_warm_up_holds_what_was_estimated(name: str, dtype: str, finetune
 def test_two_layers_tell_what_all_of_them_hold(kind: Any, finetune: Any):
     """True width and depth of a 3B, 16,384 tokens: the whole model on tensors without memory, against two and three."""
     shape = shaped(architecture("3B"))
-    one = Pass(kind, shape.architecture, 36, "bfloat16", finetune, 8, "head", False, False, 4, 16_384, 2048)
+    one = TrainingPass(kind, shape.architecture, 36, "bfloat16", finetune, 8, "head", False, False, 4, 16_384, 2048)
     assert activations(one) == pytest.approx(activation_memory._peak(one, 36), rel=0.01)
 
 
 def test_a_layer_of_qwen_keeps_what_autograd_was_counted_to_keep():
     """Bytes for a token, layer and unit of width, as hooks on saved tensors counted them on scaled-down models."""
     text = json.dumps({**architecture("3B").to_dict(), "model_type": "qwen2"}, default=str)
-    per_layer = partial(Pass, "rl", text, rank=8, critic="head", checkpointing=False, adapters16=False, rows=1,
+    per_layer = partial(TrainingPass, "rl", text, rank=8, critic="head", checkpointing=False, adapters16=False, rows=1,
                         tokens=4096, replies=64)  # fmt: skip
     found = {
         (dtype, finetune): (activation_memory._peak(one, 3) - activation_memory._peak(one, 2)) / 4096 / 2048

@@ -21,7 +21,7 @@ from ghar.envs.system import WORDS, build
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
-from ghar.trainers.compare import Entry, compare
+from ghar.trainers.compare import ComparedSystem, compare
 from ghar.trainers.evaluate import evaluate, evaluate_system
 from ghar.trainers.recipe import train
 
@@ -119,7 +119,7 @@ def test_a_fixed_decision_is_fixed_in_training_and_in_the_table(cache: Path, tmp
         assert {row["train/retrieval_rate"] for row in rows if "train/retrieval_rate" in row} == {rate}
         assert all(turn["role"] != "retrieve" for row in RunFolder(run).episodes("ghar_rl") for turn in row["turns"])
     runs = [tmp_path / "never", tmp_path / "always"]
-    entries = [Entry("ghar", short(tmp_path / "unused", cache), "")]
+    entries = [ComparedSystem("ghar", short(tmp_path / "unused", cache), "")]
     table = compare(entries, runs, ["ghar_rl"], tmp_path / "compared")
     assert list(table["policies"]) == ["ghar.ghar_rl", "ghar-always.ghar_rl"]
     assert [table["policies"][name]["retrieval_rate"][0] for name in table["policies"]] == [0.0, 1.0]

@@ -21,7 +21,7 @@ from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.runs.checkpoint import (
     FILES,
     Checkpoint,
-    Keep,
+    KeepPolicy,
     find,
     identity,
     load,
@@ -34,7 +34,7 @@ from ghar.trainers.runs.manifest import fault, seal
 from tests.trainers.tiny import for_two, perturb, tiny_model
 
 MODEL = {"architecture": "a", "tokenizer": "t", "base": "b"}
-KEEP = Keep(last=1, best=1)
+KEEP = KeepPolicy(last=1, best=1)
 
 
 def some(step: int = 1, score: float | None = None, **state: Any) -> Checkpoint:
@@ -93,7 +93,7 @@ def test_keeps_best_and_last_only(tmp_path):
 def test_what_is_kept_is_what_a_look_at_all_would_keep(tmp_path_factory, scores, last, best):
     folder = tmp_path_factory.mktemp("kept")
     for step, score in enumerate(scores):
-        save(folder, some(step, score), MODEL, Keep(last, best))
+        save(folder, some(step, score), MODEL, KeepPolicy(last, best))
     ranked = sorted((step for step, s in enumerate(scores) if s is not None), key=lambda i: (-(scores[i] or 0), i))
     kept = {*range(len(scores))[-last:], *ranked[:best]}
     assert {path.name for path in folder.glob("step-*")} == {f"step-{step}" for step in kept}
@@ -102,10 +102,10 @@ def test_what_is_kept_is_what_a_look_at_all_would_keep(tmp_path_factory, scores,
 
 def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, capsys):
     for step, score in ((8, 0.5), (9, 0.4), (10, 0.9)):  # 10 comes after 9, whatever the letters say
-        save(tmp_path, some(step, score), MODEL, Keep(3, 1))
+        save(tmp_path, some(step, score), MODEL, KeepPolicy(3, 1))
     (tmp_path / "step-10" / "optimizer.pt").write_bytes(b"half")
     (tmp_path / "step-9" / "random.pt").unlink()
-    found = newest(tmp_path, MODEL, Keep(3, 1))
+    found = newest(tmp_path, MODEL, KeepPolicy(3, 1))
     assert found is not None and (found.step, found.score) == (8, 0.5)
     said = capsys.readouterr().out
     assert "step-10/optimizer.pt is damaged" in said and "step-9/random.pt is missing" in said
@@ -113,16 +113,16 @@ def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, capsys):
     assert find(tmp_path) == find(tmp_path, "best") == tmp_path / "step-8"
     (tmp_path / "step-8" / "manifest.json").write_text("{")
     with pytest.raises(BadInput, match=r"every checkpoint .* is damaged: start with resume=never"):
-        newest(tmp_path, MODEL, Keep(3, 1))
+        newest(tmp_path, MODEL, KeepPolicy(3, 1))
 
 
 def test_newest_is_the_last_saved_whatever_a_kill_left_of_the_pointers(tmp_path):
     assert newest(tmp_path / "nothing", MODEL, KEEP) is None
     for step in (1, 2):
-        save(tmp_path, some(step), MODEL, Keep(2, 1))
+        save(tmp_path, some(step), MODEL, KeepPolicy(2, 1))
     (tmp_path / "latest").write_text("step-1\n")
     (tmp_path / ".step-3.partial").mkdir()
-    found = newest(tmp_path, MODEL, Keep(3, 1))
+    found = newest(tmp_path, MODEL, KeepPolicy(3, 1))
     assert found is not None and found.step == 2
     assert names(tmp_path) == ["latest", "step-1", "step-2"] and find(tmp_path) == tmp_path / "step-2"
 
@@ -130,7 +130,7 @@ def test_newest_is_the_last_saved_whatever_a_kill_left_of_the_pointers(tmp_path)
 def test_checkpoint_of_another_world_size_says_how_to_go_on(tmp_path):
     save(tmp_path, replace(some(), processes=2), MODEL, KEEP)
     with pytest.raises(BadInput, match="written by 2 processes and this run has 1: start it with --nproc-per-node 2"):
-        newest(tmp_path, MODEL, Keep(3, 1))
+        newest(tmp_path, MODEL, KeepPolicy(3, 1))
     assert load(tmp_path / "step-1", MODEL).processes == 2  # to evaluate it, one process will do
 
 
@@ -145,7 +145,7 @@ def test_a_full_disk_leaves_the_former_checkpoint_and_no_litter(tmp_path, monkey
         with pytest.raises(BadInput, match=r"disk of .* is full .*newest checkpoint"), full_disk_told(tmp_path):
             save(tmp_path, some(2), MODEL, KEEP)
     assert names(tmp_path) == ["latest", "step-1"]
-    found = newest(tmp_path, MODEL, Keep(3, 1))
+    found = newest(tmp_path, MODEL, KeepPolicy(3, 1))
     assert found is not None and found.step == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.episode import Completion, Episode, Prediction, Step, Turn
+from ghar.episode import Completion, Episode, Prediction, ReasoningStep, Turn
 from ghar.rewards.compose import EpisodeReward, RewardSpec, score_episode
 from ghar.trainers.rl.credit import credit, episode_rewards, whiten
 from ghar.trainers.rl.trajectory import Trajectories
@@ -251,7 +251,7 @@ def ending(how: str) -> Episode:
         done = Completion("x", (1,), ids, (-1.0,) * len(ids), finish_reason=finish if role == "predict" else "stop")
         readable = role != "predict" or label is not None
         turns.append(Turn("low" if role == "summarise" else "top", role, k, int(k > 4), done, readable))
-    step = Step("is it severe", "very severe", True, (0,), 0, 0, "it is very severe")
+    step = ReasoningStep("is it severe", "very severe", True, (0,), 0, 0, "it is very severe")
     return Episode(how, 0, Prediction(label, (step, step)), tuple(turns))
 
 

@@ -12,7 +12,7 @@ from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.critic import Critic, CriticConfig, Scaled
-from ghar.trainers.rl.critic_baseline import WAIT, Yardstick
+from ghar.trainers.rl.critic_baseline import WAIT, CriticBaseline
 from ghar.trainers.rl.mappo import update
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import PASSAGE, states, width
@@ -204,7 +204,7 @@ def test_it_goes_on_from_its_state():
 
 def measured(values_of, batches: int = 14) -> list[dict[str, float]]:
     """Returns that are a step of the first number, and noise; `values_of` gives the critic's."""
-    rng, yardstick, told = np.random.default_rng(0), Yardstick(), []
+    rng, yardstick, told = np.random.default_rng(0), CriticBaseline(), []
     for _ in range(batches):
         numbers = rng.normal(size=(300, 5))
         returns = 3.0 * (numbers[:, 0] > 0) + rng.normal(size=300)
@@ -225,17 +225,17 @@ def test_a_critic_worth_no_more_than_a_constant_is_an_alarm_after_ten_updates():
     told = measured(lambda numbers: np.full(len(numbers), 1.5))
     assert ["critic/worthless" in row for row in told] == [n >= WAIT for n in range(1, len(told) + 1)]
     assert told[WAIT - 1]["critic/worthless"] == told[-1]["critic/worthless"] == 1.0
-    judge = Yardstick(explained=[0.0] * WAIT)
+    judge = CriticBaseline(explained=[0.0] * WAIT)
     said = [judge.alarm(row) for row in told]
     assert [n for n, sentence in enumerate(said) if sentence] == [WAIT - 1]
     assert "trainer.rl.estimator=rloo" in str(said[WAIT - 1])
 
 
 def test_the_yardstick_goes_on_from_its_state():
-    rng, one = np.random.default_rng(0), Yardstick()
+    rng, one = np.random.default_rng(0), CriticBaseline()
     batches = [(rng.normal(size=(80, 3)), rng.normal(size=80), rng.normal(size=80)) for _ in range(3)]
     for batch in batches[:2]:
         one.measure(*batch)
-    other = Yardstick()
+    other = CriticBaseline()
     other.load_state(one.state())
     assert one.measure(*batches[2]) == other.measure(*batches[2])

@@ -46,7 +46,7 @@ def finished_run(folder: Path, *overrides: str) -> tuple[Config, ActorCritic]:
     actor = perturb(make_actor(config, AutoModelForCausalLM.from_pretrained(checkpoints / SFT).eval(), ("top", "low")))
     found = checkpoint.Checkpoint(actor.trainable_state(), {}, checkpoint.random_state(), {}, 7, score=1.0)
     names = identity(config, actor, AutoTokenizer.from_pretrained(checkpoints / SFT))
-    checkpoint.save(checkpoints, found, names, checkpoint.Keep(1, 1))
+    checkpoint.save(checkpoints, found, names, checkpoint.KeepPolicy(1, 1))
     RunFolder.open(folder).write_summary(SUMMARY)
     return config, actor
 

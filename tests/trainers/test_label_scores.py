@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ghar.episode import Act, Completion, Episode, Prediction, Record, Reply, Turn
+from ghar.episode import Act, AuditRecord, Completion, Episode, Prediction, Reply, Turn
 from ghar.llm.demo_model import build_model, build_tokenizer
 from ghar.llm.hf import HFEngine
 from ghar.llm.tokens import encode_prompt, encode_reply
@@ -36,7 +36,9 @@ def engine(tokenizer: Any) -> HFEngine:
 
 def episode_of(said: Completion, value: Any, label: int | None) -> Episode:
     turn = Turn("top", "predict", 0, 0, said, value is not None)
-    return Episode("s", 0, Prediction(label), (turn,), (Record(Act("top", "predict", PROMPT), Reply(said, value)),))
+    return Episode(
+        "s", 0, Prediction(label), (turn,), (AuditRecord(Act("top", "predict", PROMPT), Reply(said, value)),)
+    )
 
 
 def answered(tokenizer: Any, reply: str, label: int | None) -> Episode:

@@ -14,7 +14,7 @@ from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.llm.canary import WrongWeights
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.learner import Plain
+from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.mappo import improve, update
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.targets import prepare
@@ -423,7 +423,7 @@ def test_rows_of_older_weights_are_guarded_by_those_weights(finetune):
         batches.append(play(actor, 8, np.random.default_rng(version)))
         update(actor, optimizer, traj, replace(CONFIG, epochs=1), rng)
     before = {name: weight.clone() for name, weight in actor.trainable_state().items()}
-    config, learner = replace(GUARDED, importance_cap=2.0), Plain(actor, optimizer, 1.0)
+    config, learner = replace(GUARDED, importance_cap=2.0), PlainLearner(actor, optimizer, 1.0)
     for sampled_by, told in ((0, 0), (1, 1), (2, 2), (0, 1), (1, 0), (2, 1)):
         table = batches[sampled_by].segments
         traj = replace(batches[sampled_by], segments=replace(table, version=np.full(len(table.version), told)))

@@ -12,14 +12,14 @@ from ghar.launch.entry import load
 from ghar.llm.vllm_build import GIB
 from ghar.trainers import memory
 from ghar.trainers.memory import estimate, fitted, shaped
-from ghar.trainers.plan import Counted, Phase, Speed, make_plan, phases_of
+from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, make_plan, phases_of
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
 
 SMALL = ("data.patients=60", "model.hidden=32", "model.layers=2", "model.heads=2", "model.vocab=400")
 
 
-def phases(counted: Counted, speed: Speed, processes: int, *overrides: str) -> dict[str, Phase]:
+def phases(counted: EpisodeCounts, speed: Speed, processes: int, *overrides: str) -> dict[str, PlanPhase]:
     from ghar.envs import system as systems
     from ghar.envs.records import Records
 
@@ -32,7 +32,7 @@ def phases(counted: Counted, speed: Speed, processes: int, *overrides: str) -> d
 def test_calls_tokens_and_hours_by_hand(tmp_path: Path) -> None:
     own = (f"data.cache={tmp_path}", "trainer.rl.updates=20", "trainer.rl.episodes=16", "trainer.rl.kl=0",
            "trainer.rl.eval_every=10", "trainer.rl.eval_samples=1", "trainer.rl.epochs=2")  # fmt: skip
-    counted, speed = Counted(3, 300, 6, seconds=0.5), Speed(train=100, read=1000, sample=10)
+    counted, speed = EpisodeCounts(3, 300, 6, seconds=0.5), Speed(train=100, read=1000, sample=10)
     one, two = (phases(counted, speed, n, *own)["rl"] for n in (1, 2))
     episodes = 20 * 16 + 3  # three validations of one sample: before, halfway, at the end
     assert one.calls == 3 * episodes and one.sampled == 6 * episodes and one.trained == 2 * 20 * 16 * 306

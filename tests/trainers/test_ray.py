@@ -28,13 +28,13 @@ from ghar.llm.weight_update import pack
 from ghar.trainers.base import reader_of
 from ghar.trainers.ray import pool as ray_pool
 from ghar.trainers.ray import train as ray_train
-from ghar.trainers.ray.pool import Pool, Weights, pool, take_over
+from ghar.trainers.ray.pool import ActorPool, OfferedWeights, pool, take_over
 from ghar.trainers.ray.retrieval import RayRetriever
 from ghar.trainers.ray.start import check_resources, on_ray
 from ghar.trainers.recipe import train
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.learner import Plain
-from ghar.trainers.rl.workers import Local, Order
+from ghar.trainers.rl.learner import PlainLearner
+from ghar.trainers.rl.workers import LocalWorkers, RolloutRequest
 from ghar.trainers.runs.models import load_sft
 from ghar.trainers.weights import make_actor
 from tests.running import run_python
@@ -85,16 +85,16 @@ def test_a_lost_actors_episodes_are_played_again_and_each_counts_once(
     """The actor's process ends in the middle of its first order; then the pool's retrieval actors answer like the
     retriever in this process, also after one of them was lost."""
     model, tokenizer = load_sft(config, Path(config.run_dir) / "checkpoints")
-    learner = Plain(make_actor(config, model, ("top", "low")), None, 1.0)  # type: ignore[arg-type]
+    learner = PlainLearner(make_actor(config, model, ("top", "low")), None, 1.0)  # type: ignore[arg-type]
     system = build(Records(config)).read_by(reader_of(tokenizer, model))
     stage = stage_of(system, system.variants[system.main], config)
-    order = Order(system.cases.train[:12], 5, 1.0, "Rollout")
-    local = Local(replace(stage, corpus=Mortal()), HFEngine(model, tokenizer, config.engine.max_batch))
+    order = RolloutRequest(system.cases.train[:12], 5, 1.0, "Rollout")
+    local = LocalWorkers(replace(stage, corpus=Mortal()), HFEngine(model, tokenizer, config.engine.max_batch))
     expected = local.begin(order, learner, 3)()
     assert any(step.retrieved for episode in expected for step in episode.prediction.history)
 
     monkeypatch.setattr(ray_pool, "RayRetriever", lambda actors: Mortal(tmp_path / "died"))
-    workers = Pool(stage, system.credentialed)
+    workers = ActorPool(stage, system.credentialed)
     first = workers.actors[0]
     found = workers.begin(order, learner, 3)()
     assert (tmp_path / "died").exists() and workers.actors[0] is not first
@@ -152,10 +152,10 @@ def test_an_engine_takes_over_merged_weights_and_the_canary_sees_others():
     engine = HFEngine(tiny_model(seed=1), tiny_tokenizer())
     with actor.merged() as model:
         parcels, expected = pack(model, False), canary.expect(model)
-        take_over(engine, parcels, Weights(4, [], expected), canary.Canary())
+        take_over(engine, parcels, OfferedWeights(4, [], expected), canary.Canary())
     assert engine.version == 4
     with pytest.raises(canary.WrongWeights):
-        take_over(engine, pack(tiny_model(seed=2), False), Weights(5, [], expected), canary.Canary())
+        take_over(engine, pack(tiny_model(seed=2), False), OfferedWeights(5, [], expected), canary.Canary())
 
 
 FAILS_LATE = """

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ghar.rewards.compose import EpisodeReward
-from ghar.trainers.rl.learner import Plain
+from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.sampling import Curriculum, telling
 from ghar.trainers.rl.schedule import adapted, rate
 from ghar.trainers.rl.targets import charged, prepare, sampled
@@ -29,7 +29,7 @@ def test_learning_rates_of_ten_updates_after_two_of_warm_up():
 def test_a_learner_takes_a_share_of_the_rates_it_was_built_with():
     actor = make()[0]
     optimizer = torch.optim.AdamW(actor.parameter_groups(1e-3, 1e-2))
-    learner = Plain(actor, optimizer, 1.0)
+    learner = PlainLearner(actor, optimizer, 1.0)
     for share in (0.5, 0.25):
         learner.take(share)
         assert [group["lr"] for group in optimizer.param_groups] == [1e-3 * share, 1e-2 * share]

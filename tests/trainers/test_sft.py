@@ -18,7 +18,7 @@ from ghar.errors import BadInput
 from ghar.trainers.runs.manifest import seal
 from ghar.trainers.sft import run as sft
 from ghar.trainers.sft.pairs import IGNORE, collate
-from ghar.trainers.sft.run import Pair, SFTSettings, draw_order, run_sft
+from ghar.trainers.sft.run import Example, SFTSettings, draw_order, run_sft
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.slow
 SETTINGS = SFTSettings(steps=12, batch_size=8, micro_batch=4, lr=1e-2, log_every=4)
 
 
-def pairs(count: int = 40) -> list[Pair]:
+def pairs(count: int = 40) -> list[Example]:
     """The reply is the prompt's first word plus one, then the end token; prompts of many lengths."""
     rng = np.random.default_rng(0)
     prompts = [rng.integers(2, VOCAB - 1, rng.integers(1, 12)).tolist() for _ in range(count)]
-    return [Pair(prompt, [2 + prompt[0] % 4, 1]) for prompt in prompts]
+    return [Example(prompt, [2 + prompt[0] % 4, 1]) for prompt in prompts]
 
 
 def test_learns_and_hands_the_model_back_as_it_came(tmp_path, monkeypatch):
@@ -121,15 +121,15 @@ def test_padding_is_on_the_right_and_carries_no_loss():
 
 
 def test_bad_pairs_are_named():
-    def refused(data: list[Pair], message: str, **changes: Any) -> None:
+    def refused(data: list[Example], message: str, **changes: Any) -> None:
         with pytest.raises(BadInput, match=message):
             run_sft(tiny_model(), tiny_tokenizer(), data, replace(SETTINGS, **changes))
 
     refused([], "no pair")
-    refused([Pair([1], [2]), Pair([1], [])], "pair 1 has an empty")
-    refused([Pair([1] * 9, [2])], "pair 0 is 10 tokens long", max_length=9)
-    refused([Pair([1], [2])], "not a multiple of micro_batch", micro_batch=3)
-    refused([Pair([1], [2]), Pair([1], [2], 1.0)], "some SFT pairs have a weight and others none")
+    refused([Example([1], [2]), Example([1], [])], "pair 1 has an empty")
+    refused([Example([1] * 9, [2])], "pair 0 is 10 tokens long", max_length=9)
+    refused([Example([1], [2])], "not a multiple of micro_batch", micro_batch=3)
+    refused([Example([1], [2]), Example([1], [2], 1.0)], "some SFT pairs have a weight and others none")
 
 
 class Killed(BaseException):
@@ -235,7 +235,7 @@ def test_checkpoints_of_another_training_are_refused(tmp_path):
             run_sft(tiny_model(), tiny_tokenizer(), data, changed, tmp_path)
 
 
-def loss_of(model: Any, pair: Pair) -> torch.Tensor:
+def loss_of(model: Any, pair: Example) -> torch.Tensor:
     """-log p of each completion token, one pair at a time."""
     ids = torch.tensor([[*pair.prompt_ids, *pair.completion_ids]])
     lines = model(input_ids=ids).logits[0].log_softmax(-1)
@@ -256,7 +256,7 @@ def test_a_weight_changes_the_direction_of_the_gradient_and_not_its_scale_alone(
     assert torch.cosine_similarity(unweighted, expected, dim=0) < 0.95
 
 
-def gradient_of_a_step(data: list[Pair], micro: int) -> torch.Tensor:
+def gradient_of_a_step(data: list[Example], micro: int) -> torch.Tensor:
     """The gradient that the first step of a training has in its batch of eight."""
     from ghar.trainers.sft.trainer import CompletionTrainer
 
@@ -292,7 +292,9 @@ def test_a_schedule_is_followed():
 def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path, monkeypatch, finetune, kept):
     """Validation pairs of another rule: what is learned makes them worse, so an early point is the best one."""
     monkeypatch.chdir(tmp_path)
-    valid = [Pair(pair.prompt_ids, [30 + pair.prompt_ids[0] % 4, 1, 1][: 2 + i % 2]) for i, pair in enumerate(pairs(7))]
+    valid = [
+        Example(pair.prompt_ids, [30 + pair.prompt_ids[0] % 4, 1, 1][: 2 + i % 2]) for i, pair in enumerate(pairs(7))
+    ]
     settings = replace(SETTINGS, steps=14, finetune=finetune, rank=4, micro_batch=2, batch_size=4, lr=3e-2)
     keep = tmp_path / "kept" if kept else None
     result = run_sft(tiny_model(), tiny_tokenizer(), pairs(), settings, keep, valid)

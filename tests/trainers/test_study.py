@@ -22,14 +22,14 @@ from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.study.folder import StudyFolder
-from ghar.trainers.study.jobs import Workshop, run_command
+from ghar.trainers.study.jobs import StudyJobs, run_command
 from ghar.trainers.study.metrics import number_of
 from ghar.trainers.study.numbers import numbers_of
 from ghar.trainers.study.plan import plan_study
 from ghar.trainers.study.predictions import check
 from ghar.trainers.study.run import conclude, kept_study, results_of, run_study
 from ghar.trainers.study.samples import key_of
-from ghar.trainers.study.schema import Cell, Scale, cells_of, read_study
+from ghar.trainers.study.schema import Cell, StudyScale, cells_of, read_study
 from ghar.trainers.study.verify import by_sklearn, verify
 
 CONTENT: dict[str, Any] = {
@@ -48,7 +48,7 @@ CONTENT: dict[str, Any] = {
     ],
 }  # fmt: skip
 DRAWN = [{**table, "draw": "bars"} for table in CONTENT["tables"]]
-RULES = Scale("rules", train=False, overrides=("eval.bootstrap=40",))
+RULES = StudyScale("rules", train=False, overrides=("eval.bootstrap=40",))
 
 
 class Player:
@@ -97,7 +97,7 @@ def _episode(row: dict[str, Any], labels: list[str], skill: float, rng: np.rando
 
 
 @pytest.fixture
-def shop(tmp_path: Path, world_cache: Path) -> tuple[Workshop, Player]:
+def shop(tmp_path: Path, world_cache: Path) -> tuple[StudyJobs, Player]:
     return workshop(tmp_path / "study", world_cache)
 
 
@@ -113,14 +113,14 @@ def quickly(overrides: Sequence[str]) -> Config:
     return replace(config, seed=int(own["seed"]), run_dir=own["run_dir"])
 
 
-def workshop(path: Path, world: Path, **changes: Any) -> tuple[Workshop, Player]:
+def workshop(path: Path, world: Path, **changes: Any) -> tuple[StudyJobs, Player]:
     folder = StudyFolder(path)
     if (world / "samples").is_dir():  # of an earlier test
         shutil.copytree(world / "samples", path / "samples")
     player = Player(folder, world / "samples")
     study = read_study("mine", {**CONTENT, **changes})
     more = ("data.patients=150", f"data.cache={world}")
-    return Workshop(study, RULES, folder, quickly, more, start=player), player
+    return StudyJobs(study, RULES, folder, quickly, more, start=player), player
 
 
 def quiet(text: str) -> None:
@@ -153,7 +153,7 @@ def test_a_study_is_played_drawn_and_verified(tmp_path: Path, world_cache: Path)
     assert len(lines) == 3 * 2 * 5 and {line["task"] for line in lines} == {"read", "los"}
 
 
-def test_twenty_random_places_agree_with_scikit_learn(shop: tuple[Workshop, Player]) -> None:
+def test_twenty_random_places_agree_with_scikit_learn(shop: tuple[StudyJobs, Player]) -> None:
     made, _ = shop
     numbers = run_study(made, quiet)
     results = results_of(made.folder, made.study)
@@ -187,7 +187,7 @@ def test_stopped_at_any_moment_it_ends_with_the_same_digits(tmp_path: Path, worl
 
 
 @pytest.mark.slow
-def test_a_cell_that_failed_is_a_named_hole_and_played_again(shop: tuple[Workshop, Player]) -> None:
+def test_a_cell_that_failed_is_a_named_hole_and_played_again(shop: tuple[StudyJobs, Player]) -> None:
     made, player = shop
     player.fails = {"one-demo-read-seed1": "the graph is gone: set kg.path."}
     numbers = run_study(made, quiet)
@@ -209,7 +209,7 @@ def test_a_cell_that_failed_is_a_named_hole_and_played_again(shop: tuple[Worksho
     (lambda rows: [{**row, "label": "7"} for row in rows], "samples have other labels"),
 ])  # fmt: skip
 def test_half_written_and_foreign_predictions_spoil_their_cell_alone(
-    shop: tuple[Workshop, Player], change: Any, sentence: str
+    shop: tuple[StudyJobs, Player], change: Any, sentence: str
 ) -> None:
     made, player = shop
     player.change = lambda rows: change(rows) if player.played[-1] == "one-demo-read-seed0" else rows
@@ -219,7 +219,7 @@ def test_half_written_and_foreign_predictions_spoil_their_cell_alone(
     assert numbers["main-demo"]["cells"]["poor"]["read/accuracy"]["all"]["seeds"] == [0, 1]
 
 
-def test_training_samples_are_no_test(shop: tuple[Workshop, Player]) -> None:
+def test_training_samples_are_no_test(shop: tuple[StudyJobs, Player]) -> None:
     frame = {"sample_id": ["a", "b"], "subject_id": ["1", "2"], "label": ["x", "x"]}
     samples = pl.DataFrame({**frame, "split": ["test", "train"]})
     with pytest.raises(BadInput, match="1 predictions are of training or validation samples"):
@@ -227,7 +227,7 @@ def test_training_samples_are_no_test(shop: tuple[Workshop, Player]) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_changed_afterwards_is_found(shop: tuple[Workshop, Player]) -> None:
+def test_what_was_changed_afterwards_is_found(shop: tuple[StudyJobs, Player]) -> None:
     made, _ = shop
     run_study(made, quiet)
     path = made.folder.path
@@ -247,7 +247,7 @@ def test_what_was_changed_afterwards_is_found(shop: tuple[Workshop, Player]) -> 
     assert any("is not as cell one-demo-read-seed0 left it" in sentence for sentence in verify(path).wrong)
 
 
-def test_another_study_does_not_enter_the_folder(shop: tuple[Workshop, Player]) -> None:
+def test_another_study_does_not_enter_the_folder(shop: tuple[StudyJobs, Player]) -> None:
     made, _ = shop
     run_study(made, quiet)
     assert kept_study(made.folder) == made.study
@@ -304,7 +304,7 @@ def test_one_class_and_small_groups_are_holes() -> None:
         number_of("f1_at_valid", one.with_columns(threshold=pl.lit(None, pl.Float64)), ("no", "yes"))
 
 
-def test_a_group_of_few_patients_is_not_shown(shop: tuple[Workshop, Player]) -> None:
+def test_a_group_of_few_patients_is_not_shown(shop: tuple[StudyJobs, Player]) -> None:
     made, _ = shop
     run_study(made, quiet)
     results = results_of(made.folder, replace(made.study, smallest=1000))
@@ -343,7 +343,7 @@ def test_a_plan_says_what_is_done_and_what_the_rest_takes(tmp_path: Path, world_
 def test_a_plan_of_a_training_is_probed_on_this_machine(tmp_path: Path, world_cache: Path) -> None:
     tiny = ("model.hidden=32", "model.layers=2", "model.heads=2", "trainer.rl.updates=1", "trainer.rl.episodes=8")
     made, _ = workshop(tmp_path / "study", world_cache, seeds=[0])
-    made = replace(made, scale=Scale("tiny", True, tiny), study=replace(made.study, tasks=("read",)))
+    made = replace(made, scale=StudyScale("tiny", True, tiny), study=replace(made.study, tasks=("read",)))
     said: list[str] = []
     one, two = plan_study(made, said.append)
     assert one.how == two.how == "probed" and one.calls > 0 and one.tokens > one.calls and one.seconds > 0

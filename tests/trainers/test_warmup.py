@@ -20,7 +20,7 @@ from ghar.llm.policy import OppositePolicy
 from ghar.rewards.terms import chain
 from ghar.trainers.sft.examples import read_lessons
 from ghar.trainers.sft.pairs import tokenised
-from ghar.trainers.sft.warmup import Warmup, chosen, sample_references
+from ghar.trainers.sft.warmup import WarmupResult, chosen, sample_references
 from ghar.trainers.teacher import taught
 
 
@@ -40,7 +40,7 @@ def teacher(small_records) -> ScriptedTeacher:
 
 
 @pytest.fixture(scope="module")
-def warmup(small_system, config, teacher) -> Warmup:
+def warmup(small_system, config, teacher) -> WarmupResult:
     return sample_references(small_system, config, teacher, chosen(small_system, config))
 
 
@@ -57,7 +57,7 @@ def texts_of(episodes) -> list[str]:
     return [r.effect.prompt for e in episodes for r in e.trace if isinstance(r.effect, Act)]
 
 
-def timeless(found: Warmup) -> Warmup:
+def timeless(found: WarmupResult) -> WarmupResult:
     return replace(found, accepted=tuple(replace(e, seconds=0.0) for e in found.accepted))
 
 

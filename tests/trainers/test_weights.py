@@ -8,7 +8,7 @@ import pytest
 
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.trainers.weights import Found, find
+from ghar.trainers.weights import RunStages, find
 
 
 def test_a_runs_own_sft_is_a_saved_model_and_no_step(tmp_path: Path) -> None:
@@ -17,10 +17,10 @@ def test_a_runs_own_sft_is_a_saved_model_and_no_step(tmp_path: Path) -> None:
     for name in ("config.json", "manifest.json"):  # the manifest seals the folder, as it seals a step's
         (sft / name).write_text("{}")
     config = load(["task=read", f"eval.checkpoint={sft}", f"run_dir={tmp_path / 'other'}"])
-    assert find(config) == Found(tmp_path / "other" / "checkpoints", None)
+    assert find(config) == RunStages(tmp_path / "other" / "checkpoints", None)
     step = sft.with_name("step-3")
     step.mkdir()
     (step / "model.json").write_text("{}")
-    assert find(load(["task=read", f"eval.checkpoint={step}"])) == Found(sft.parent, step)
+    assert find(load(["task=read", f"eval.checkpoint={step}"])) == RunStages(sft.parent, step)
     with pytest.raises(BadInput, match="is no checkpoint"):
         find(load(["task=read", f"eval.checkpoint={tmp_path}"]))

@@ -20,7 +20,7 @@ from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.trainers.recipe import train
 from ghar.trainers.rl.loop import _batch, _Loop, _order
-from ghar.trainers.rl.workers import Order
+from ghar.trainers.rl.workers import RolloutRequest
 
 CONFIG = load()
 
@@ -31,7 +31,7 @@ class Notebook:
     def __init__(self, ahead: int) -> None:
         self.ahead, self.orders = ahead, []
 
-    def begin(self, order: Order, learner: Any, version: int) -> Callable[[], list[Any]]:
+    def begin(self, order: RolloutRequest, learner: Any, version: int) -> Callable[[], list[Any]]:
         self.orders.append((order, version))
         return lambda: []
 
@@ -42,7 +42,7 @@ def learned_on(updates: int, episodes: int, cases: int) -> Any:
     return SimpleNamespace(config=replace(CONFIG, trainer=trainer), system=system)
 
 
-def walk(ahead: int, updates: int, episodes: int, cases: int) -> tuple[list[Any], list[tuple[Order, int]]]:
+def walk(ahead: int, updates: int, episodes: int, cases: int) -> tuple[list[Any], list[tuple[RolloutRequest, int]]]:
     """Batches in the order in which they are trained on, and all orders."""
     actor = SimpleNamespace(trainable_state=dict)  # weights are kept for as long as an order may be of them
     loop: Any = _Loop(SimpleNamespace(actor=actor, whole=nullcontext), np.random.default_rng(3), None)  # type: ignore[arg-type]

@@ -21,21 +21,21 @@ import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from ghar.config import Config
-from ghar.envs.play import Listening, Stage, play
+from ghar.envs.play import PlayContext, PolicyCorpus, play
 from ghar.episode import Act, Episode, as_text
 from ghar.errors import BadInput
 from ghar.llm import canary
 from ghar.llm.engines import AnyEngine, make_engine, sends_adapters
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
-from ghar.llm.weight_update import Parcel, pack
+from ghar.llm.weight_update import WeightUpdate, pack
 from ghar.privacy import LOG, check_destination
 from ghar.trainers.ray.retrieval import RayRetriever, librarians
 from ghar.trainers.ray.start import on_ray
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.learner import Learner
 from ghar.trainers.rl.serving import plain
-from ghar.trainers.rl.workers import Order, Workers
+from ghar.trainers.rl.workers import RolloutRequest, Workers
 from ghar.trainers.runs.models import load_sft, use_cores
 
 RESTARTS = 3  # of the actor of one share, before the run stops
@@ -43,19 +43,19 @@ START = 600.0  # seconds until all actors must have started
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Weights on offer. parcels: references to `Parcel`s; expected: what the canary compares the engine with."""
+class OfferedWeights:
+    """Weights on offer. parcels: references to `WeightUpdate`s; expected: what the canary compares the engine with."""
 
     version: int
     parcels: list[Any]
-    expected: canary.Expected
+    expected: canary.TrainerScores
 
 
 @ray.remote(num_cpus=1)
-class Player:
+class RolloutActor:
     """Plays orders with an engine of its own."""
 
-    def __init__(self, stage: Stage, checkpoints: Path, threads: int) -> None:
+    def __init__(self, stage: PlayContext, checkpoints: Path, threads: int) -> None:
         self.stage, self.checkpoints, self.threads = stage, checkpoints, threads
         self.engine: AnyEngine | None = None
         self.version: int | None = None
@@ -64,7 +64,7 @@ class Player:
     def ready(self) -> None:
         """Returns when the process has started."""
 
-    def play(self, order: Order, weights: Weights) -> list[Episode]:
+    def play(self, order: RolloutRequest, weights: OfferedWeights) -> list[Episode]:
         """One episode per case. WrongWeights when the engine does not answer with `weights`."""
         config = self.stage.config
         if self.engine is None:  # built here and not at the start: what is wrong with it reaches the trainer as it is
@@ -89,7 +89,9 @@ def without_parsers(episode: Episode) -> Episode:
     return replace(episode, trace=tuple(trace))
 
 
-def take_over(engine: AnyEngine, parcels: Sequence[Parcel], weights: Weights, watch: canary.Canary) -> None:
+def take_over(
+    engine: AnyEngine, parcels: Sequence[WeightUpdate], weights: OfferedWeights, watch: canary.Canary
+) -> None:
     """Make `engine` answer with `weights`, whose parcels have arrived, and ask its canary."""
     for parcel in parcels:
         parcel.check()
@@ -97,7 +99,7 @@ def take_over(engine: AnyEngine, parcels: Sequence[Parcel], weights: Weights, wa
         engine.model.load_state_dict(dict(parcels[0].weights), strict=False)  # tied weights come under one name only
         engine.sync(engine.model, weights.version)
         ids = weights.expected.ids
-        probe = canary.Probe(ids, engine.score([(ids[:1], ids[1:])])[0], ())
+        probe = canary.EngineProbe(ids, engine.score([(ids[:1], ids[1:])])[0], ())
     else:
         engine.receive(parcels, weights.version)
         probe = engine.probe()
@@ -108,8 +110,8 @@ def take_over(engine: AnyEngine, parcels: Sequence[Parcel], weights: Weights, wa
 class _Share:
     """A part of an order. actor: its place in the pool; holder: the actor that has it; reply: a reference."""
 
-    order: Order
-    weights: Weights
+    order: RolloutRequest
+    weights: OfferedWeights
     actor: int
     holder: Any = None
     reply: Any = None
@@ -118,22 +120,22 @@ class _Share:
         self.holder, self.reply = holder, holder.play.remote(self.order, self.weights)
 
 
-class Pool:
+class ActorPool:
     """`Workers` that are Ray actors: `ray.rollout_actors` of them with `ray.retrieval_actors` to ask."""
 
-    def __init__(self, stage: Stage, credentialed: bool) -> None:
+    def __init__(self, stage: PlayContext, credentialed: bool) -> None:
         self.config, self.own = stage.config, on_ray(stage.config)
         check_nodes(self.config, credentialed)
         self.ahead = self.own.max_staleness
         self.retrieval = librarians(self.config, self.own.retrieval_actors)
         # a corpus that asks the model goes where the model is
-        corpus = stage.corpus if isinstance(stage.corpus, Listening) else RayRetriever(self.retrieval)
+        corpus = stage.corpus if isinstance(stage.corpus, PolicyCorpus) else RayRetriever(self.retrieval)
         self._stage = ray.put(replace(stage, corpus=corpus))
         self.actors = [self._hire() for _ in range(self.own.rollout_actors)]
-        self._weights: Weights | None = None
+        self._weights: OfferedWeights | None = None
         self._await_start()
 
-    def begin(self, order: Order, learner: Learner, version: int) -> Callable[[], list[Episode]]:
+    def begin(self, order: RolloutRequest, learner: Learner, version: int) -> Callable[[], list[Episode]]:
         """See `Workers`."""
         if self._weights is None or self._weights.version != version:
             self._weights = self._offer(learner, version)
@@ -154,7 +156,7 @@ class Pool:
 
     def _hire(self) -> Any:
         checkpoints = Path(self.config.run_dir).resolve() / "checkpoints"
-        options = Player.options(num_gpus=1 if self.own.gpu else 0)  # type: ignore[attr-defined]
+        options = RolloutActor.options(num_gpus=1 if self.own.gpu else 0)  # type: ignore[attr-defined]
         return options.remote(self._stage, checkpoints, torch.get_num_threads())
 
     def _await_start(self) -> None:
@@ -172,7 +174,7 @@ class Pool:
         except RayActorError as error:  # no worker of Ray Train is lost, and starting again would not help
             raise RuntimeError(f"a rollout or retrieval actor could not start: {error}") from None
 
-    def _offer(self, learner: Learner, version: int) -> Weights:
+    def _offer(self, learner: Learner, version: int) -> OfferedWeights:
         """The learner's weights, into the object store; of an adapter's base once."""
         adapters = sends_adapters(self.config)
         with learner.whole(), plain(learner.actor, merge=not adapters) as model:
@@ -182,7 +184,7 @@ class Pool:
                 sent = self._weights.parcels[:1]
             else:
                 sent = [ray.put(whole.sealed())]
-        return Weights(version, [*sent, *(ray.put(parcel.sealed()) for parcel in rest)], expected)
+        return OfferedWeights(version, [*sent, *(ray.put(parcel.sealed()) for parcel in rest)], expected)
 
     def _wait(self, share: _Share) -> list[Episode]:
         """The episodes of a share; a lost actor is replaced and the share played again."""
@@ -214,6 +216,6 @@ def check_nodes(config: Config, credentialed: bool) -> None:
         check_destination(credentialed, host, config.privacy.allow)
 
 
-def pool(stage: Stage, credentialed: bool, actor: ActorCritic, tokenizer: Any) -> Workers:
+def pool(stage: PlayContext, credentialed: bool, actor: ActorCritic, tokenizer: Any) -> Workers:
     """`MakeWorkers` with Ray actors instead of this process."""
-    return Pool(stage, credentialed)
+    return ActorPool(stage, credentialed)

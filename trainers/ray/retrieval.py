@@ -28,7 +28,7 @@ class RetrievalLost(RuntimeError):
 
 
 @ray.remote(max_restarts=ALWAYS, max_task_retries=ASKED, num_cpus=0)
-class Librarian:
+class RetrievalActor:
     """A system's corpus in a process of its own; what several callers ask at once is answered together."""
 
     def __init__(self, config: Config) -> None:
@@ -75,4 +75,4 @@ class RayRetriever:
 
 def librarians(config: Config, count: int) -> list[Any]:
     """Handles of that many retrieval actors, which are still starting. They end with the process that called this."""
-    return [Librarian.remote(config) for _ in range(count)]  # type: ignore[attr-defined]
+    return [RetrievalActor.remote(config) for _ in range(count)]  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ import psutil
 import ray
 
 import ghar
-from ghar.config import Config, Ray
+from ghar.config import Config, RayConfig
 from ghar.errors import BadInput
 
 TRIES = 3
@@ -27,7 +27,7 @@ ROOT = Path(ghar.__file__).resolve().parents[1]  # of the clone, or site-package
 INSTALLED = Path(ray.__file__).parent
 
 
-def on_ray(config: Config) -> Ray:
+def on_ray(config: Config) -> RayConfig:
     """The section `ray`. BadInput where it is null."""
     if config.ray is None:
         raise BadInput("The section ray is null: choose ray=cluster.")

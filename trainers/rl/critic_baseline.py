@@ -25,7 +25,7 @@ ALARM = (
 
 
 @dataclass
-class Yardstick:
+class CriticBaseline:
     """The numbers and returns of the last batches, what the critic explained of each, and whether that was an alarm."""
 
     batches: deque[tuple[Array, Array]] = field(default_factory=lambda: deque(maxlen=BATCHES))

@@ -15,14 +15,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ghar.config import Config, Deepspeed
+from ghar.config import Config, DeepspeedConfig
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.runs.distributed import load_deepspeed, world
 from ghar.trainers.runs.zero import zero_config
 
 
-class Plain:
+class PlainLearner:
     """`actor` and `optimizer` as they are; several processes hold everything each and add up their gradients."""
 
     even = False  # processes may make different numbers of passes
@@ -70,7 +70,7 @@ class Plain:
         self.optimizer.load_state_dict(state)
 
 
-class Sharded:
+class DeepSpeedLearner:
     """`actor` and `optimizer` (torch's, over the actor's trainable parameters) trained by DeepSpeed.
 
     dtype: of the model's weights ("float32", "bfloat16"). Needs a process group (`distributed.together`).
@@ -82,7 +82,7 @@ class Sharded:
         self,
         actor: ActorCritic,
         optimizer: torch.optim.Optimizer,
-        settings: Deepspeed,
+        settings: DeepspeedConfig,
         dtype: str,
         max_grad_norm: float,
     ) -> None:
@@ -180,7 +180,7 @@ class Sharded:
             outer._clear_fp32_optimizer_param_groups()
 
 
-Learner: TypeAlias = "Plain | Sharded"
+Learner: TypeAlias = "PlainLearner | DeepSpeedLearner"
 
 
 def _take(groups: Sequence[dict[str, Any]], share: float) -> None:
@@ -201,5 +201,5 @@ def learner_of(config: Config, actor: ActorCritic) -> Learner:
     rl = config.trainer.rl
     optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
     if config.deepspeed.stage is None:
-        return Plain(actor, optimizer, rl.max_grad_norm)
-    return Sharded(actor, optimizer, config.deepspeed, config.model.dtype, rl.max_grad_norm)
+        return PlainLearner(actor, optimizer, rl.max_grad_norm)
+    return DeepSpeedLearner(actor, optimizer, config.deepspeed, config.model.dtype, rl.max_grad_norm)

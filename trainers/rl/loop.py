@@ -28,11 +28,11 @@ from ghar.metrics.policy import eval_metrics
 from ghar.metrics.runfolder import RunFolder
 from ghar.progress import progress
 from ghar.rewards.compose import EpisodeReward, Reference
-from ghar.rewards.normalise import Running
+from ghar.rewards.normalise import RunningNormaliser
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.batch_report import batch_report
 from ghar.trainers.rl.critic import Critic, CriticConfig
-from ghar.trainers.rl.critic_baseline import Yardstick
+from ghar.trainers.rl.critic_baseline import CriticBaseline
 from ghar.trainers.rl.learner import Learner, learner_of
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.sampling import Curriculum, telling
@@ -40,17 +40,17 @@ from ghar.trainers.rl.schedule import adapted, rate
 from ghar.trainers.rl.settings import has_critic, settings_of
 from ghar.trainers.rl.state import width
 from ghar.trainers.rl.trajectory import build
-from ghar.trainers.rl.workers import Order, Workers
+from ghar.trainers.rl.workers import RolloutRequest, Workers
 from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
 from ghar.trainers.runs import checkpoint
-from ghar.trainers.runs.checkpoint import Checkpoint, Keep
+from ghar.trainers.runs.checkpoint import Checkpoint, KeepPolicy
 from ghar.trainers.runs.distributed import gather, gather_rows, on_main, rank, share
 
 CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.bootstrap
 
 
 @dataclass(frozen=True)
-class Learned:
+class TrainingInputs:
     """What is trained on: a system, its configuration, and references of training cases (Eq. 15)."""
 
     system: System[Any]
@@ -71,11 +71,11 @@ class _Loop:
 
     learner: Learner
     rng: np.random.Generator
-    running: Running | None
+    running: RunningNormaliser | None
     critic: Critic | None = None
     kl: float = 0.0
     curriculum: Curriculum = field(default_factory=lambda: Curriculum(0.0))
-    yardstick: Yardstick = field(default_factory=Yardstick)
+    yardstick: CriticBaseline = field(default_factory=CriticBaseline)
     step: int = 0
     upcoming: list[int] = field(default_factory=list)
     best: float = -float("inf")
@@ -142,13 +142,13 @@ def reinforce(
     The best policy by `trainer.rl.select` is kept there too (pointer "best"). model: what checkpoints must fit
     (ghar.trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end.
     """
-    rl, about = config.trainer.rl, Learned(system, config, references)
+    rl, about = config.trainer.rl, TrainingInputs(system, config, references)
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
     rng = np.random.default_rng(derive_seed(config.seed, "rl"))
     critic = _critic(system, config, actor)  # before DeepSpeed shares out what it copies
     loop = _Loop(learner_of(config, actor), rng, running_of(system), critic, rl.kl, Curriculum(rl.curriculum))
     checkpoints = folder.path / "checkpoints"
-    keep = checkpoint.Keep(config.keep_last, best=1)
+    keep = checkpoint.KeepPolicy(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)
     if found is not None:
         on_main(lambda: print(f"Resuming reinforcement learning after update {found.step} of {rl.updates}."))
@@ -166,7 +166,7 @@ def reinforce(
             loop.step += 1
 
 
-def _step(about: Learned, loop: _Loop, workers: Workers) -> tuple[dict[str, Any], float | None]:
+def _step(about: TrainingInputs, loop: _Loop, workers: Workers) -> tuple[dict[str, Any], float | None]:
     """One update, and an evaluation where one is due: its row of metrics, and what the best weights are chosen by."""
     rl = about.config.trainer.rl
     row: dict[str, Any] = {"step": loop.step, "phase": "rl"}
@@ -196,7 +196,7 @@ def _critic(system: System[Any], config: Config, actor: ActorCritic) -> Critic |
     return Critic(actor, width(system.roles), own, config.seed)
 
 
-def _newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | None:
+def _newest(folder: Path, model: Mapping[str, str], keep: KeepPolicy) -> Checkpoint | None:
     """The checkpoint to go on from, in every process; process 0 tidies the folder first."""
     mine: list[Checkpoint | None] = []
 
@@ -210,7 +210,7 @@ def _newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | 
     return checkpoint.load(folder / f"step-{step}", model)
 
 
-def _update(about: Learned, loop: _Loop, workers: Workers) -> dict[str, float]:
+def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, float]:
     """One batch: play, reward, train. Returns its part of the metrics."""
     config, rl, step = about.config, about.config.trainer.rl, loop.step
     start = time.monotonic()
@@ -247,7 +247,7 @@ def _update(about: Learned, loop: _Loop, workers: Workers) -> dict[str, float]:
     }
 
 
-def _note(about: Learned, loop: _Loop, episodes: Sequence[Episode], cases: Sequence[Any]) -> None:
+def _note(about: TrainingInputs, loop: _Loop, episodes: Sequence[Episode], cases: Sequence[Any]) -> None:
     """Let the curriculum know which kinds of cases were answered rightly, in all processes."""
     if loop.curriculum.strength:
         rows = [
@@ -263,7 +263,7 @@ def _kind(system: System[Any], case: Any) -> str:
     return f"{case.label} {system.needs(case)}"
 
 
-def _order(about: Learned, loop: _Loop, workers: Workers) -> None:
+def _order(about: TrainingInputs, loop: _Loop, workers: Workers) -> None:
     """Have the batch of this step played, unless it is under way, and those that may be played ahead of their step.
 
     A batch is ordered with the newest weights at most `workers.ahead` steps before its own, so that is the most updates
@@ -280,7 +280,7 @@ def _order(about: Learned, loop: _Loop, workers: Workers) -> None:
         times = config.trainer.rl.attempts
         batch = [case for case in patients for _ in range(times)]
         attempts, seed = tuple(range(times)) * len(patients), derive_seed(config.seed, "rollout", step)
-        order = Order(batch, seed, config.engine.temperature, f"Rollout {step}", attempts)
+        order = RolloutRequest(batch, seed, config.engine.temperature, f"Rollout {step}", attempts)
         loop.under_way.append((batch, workers.begin(order, loop.learner, loop.step - 1)))
         if workers.ahead and loop.step - 1 not in loop.earlier:
             loop.earlier[loop.step - 1] = loop.weights()
@@ -311,7 +311,7 @@ def _staleness(episodes: Sequence[Episode], version: int) -> int:
 
 
 def _reward(
-    about: Learned, episodes: Sequence[Episode], cases: Sequence[Any], running: Running | None
+    about: TrainingInputs, episodes: Sequence[Episode], cases: Sequence[Any], running: RunningNormaliser | None
 ) -> list[EpisodeReward]:
     shaping = about.system.shaping
     if shaping is None:
@@ -328,7 +328,7 @@ def _reward(
     ]
 
 
-class _Seen(Running):
+class _Seen(RunningNormaliser):
     """Keeps what it is shown, for the normaliser of all processes."""
 
     def __init__(self) -> None:
@@ -339,11 +339,11 @@ class _Seen(Running):
         self.values += values
 
 
-def _validate(about: Learned, loop: _Loop, workers: Workers) -> dict[str, Any]:
+def _validate(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, Any]:
     """The numbers of the most probable replies on validation cases."""
     system, config = about.system, about.config
     own = share(system.cases.valid[: config.trainer.rl.eval_samples])
-    order = Order(own, config.seed, temperature=0.0, title=f"Validation {loop.step}")
+    order = RolloutRequest(own, config.seed, temperature=0.0, title=f"Validation {loop.step}")
     episodes = workers.begin(order, loop.learner, loop.step)()
     rewards = [reward_of(system, e, case, loop.running) for e, case in zip(episodes, own, strict=True)]
     rows = rows_of(system, system.variants[system.main], own, episodes, rewards, "valid")

@@ -18,8 +18,8 @@ from torch import Tensor
 from ghar.trainers.rl import losses
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
 from ghar.trainers.rl.critic import Critic
-from ghar.trainers.rl.critic_baseline import Yardstick
-from ghar.trainers.rl.learner import Learner, Plain
+from ghar.trainers.rl.critic_baseline import CriticBaseline
+from ghar.trainers.rl.learner import Learner, PlainLearner
 from ghar.trainers.rl.rows import packed
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import states
@@ -42,7 +42,7 @@ def update(
     critic: Critic | None = None,
 ) -> dict[str, float]:
     """`improve` without DeepSpeed."""
-    return improve(Plain(actor, optimizer, cfg.max_grad_norm), traj, cfg, rng, advance, version, critic)
+    return improve(PlainLearner(actor, optimizer, cfg.max_grad_norm), traj, cfg, rng, advance, version, critic)
 
 
 def improve(
@@ -53,7 +53,7 @@ def improve(
     advance: Callable[[int], Any] = lambda rows: None,
     version: int | None = None,
     critic: Critic | None = None,
-    yardstick: Yardstick | None = None,
+    yardstick: CriticBaseline | None = None,
     moves: bool = True,
     earlier: Earlier = NONE,
 ) -> dict[str, float]:

@@ -17,7 +17,7 @@ VALUE_CLIP = 5.0  # how far one update may move a value, in units of reward
 
 @dataclass(frozen=True)
 class MappoConfig:
-    """Settings of an update, named as in conf/trainer (`ghar.config.Rl`).
+    """Settings of an update, named as in conf/trainer (`ghar.config.RlConfig`).
 
     epochs: passes over the batch; minibatches: optimiser steps a pass; micro_tokens: padded tokens a forward pass,
     which changes memory and not results; clip: ε of Eq. 16; value_clip: the same for values, in units of reward;

@@ -17,7 +17,7 @@ from ghar.trainers.rl import losses
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
 from ghar.trainers.rl.credit import credit, episode_rewards, whiten
 from ghar.trainers.rl.critic import Critic
-from ghar.trainers.rl.critic_baseline import Yardstick
+from ghar.trainers.rl.critic_baseline import CriticBaseline
 from ghar.trainers.rl.estimators import estimate
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import states
@@ -66,7 +66,7 @@ def prepare(
     cfg: MappoConfig,
     version: int | None = None,
     critic: Critic | None = None,
-    yardstick: Yardstick | None = None,
+    yardstick: CriticBaseline | None = None,
     earlier: Earlier = NONE,
 ) -> tuple[Targets, dict[str, float]]:
     """Values, reference log-probs and advantages under the weights before the update, and what they tell.
@@ -103,7 +103,7 @@ def prepare(
     if reference is not None:
         report["kl/reference"] = float(gathered((old.logp - reference).cpu().double().numpy()[None]).mean())
     if cfg.has_critic:
-        report |= _worth(traj, values, after, cfg, yardstick or Yardstick())
+        report |= _worth(traj, values, after, cfg, yardstick or CriticBaseline())
     return targets, report
 
 
@@ -168,7 +168,9 @@ def _credited(traj: Trajectories, values: Array, after: Array, cfg: MappoConfig)
     return whiten(advantages, traj, reduce=_sum_array), returns
 
 
-def _worth(traj: Trajectories, values: Array, after: Array, cfg: MappoConfig, yardstick: Yardstick) -> dict[str, float]:
+def _worth(
+    traj: Trajectories, values: Array, after: Array, cfg: MappoConfig, yardstick: CriticBaseline
+) -> dict[str, float]:
     """What the critic's values explain of what was really earned, decision by decision, in all processes."""
     read, real = states(traj, every_token=False), earned(traj, values, cfg, after)
     columns = [np.stack([*s.numbers.T.astype(np.float64), values[s.where], real[s.where]]) for s in read]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ghar.envs.play import Stage, play
+from ghar.envs.play import PlayContext, play
 from ghar.episode import Episode
 from ghar.llm.engines import AnyEngine, make_engine
 from ghar.llm.policy import EnginePolicy
@@ -16,7 +16,7 @@ from ghar.trainers.rl.serving import serving
 
 
 @dataclass(frozen=True)
-class Order:
+class RolloutRequest:
     """Episodes to play, one a case. seed: all their randomness; temperature: 0 takes the most probable token;
     attempts: which one of its case each is, () for the first of all."""
 
@@ -32,7 +32,7 @@ class Workers(Protocol):
 
     ahead: int
 
-    def begin(self, order: Order, learner: Learner, version: int) -> Callable[[], list[Episode]]:
+    def begin(self, order: RolloutRequest, learner: Learner, version: int) -> Callable[[], list[Episode]]:
         """Have `order` played by the weights that `learner` has now, which are number `version`.
 
         Returns what waits for the episodes, in the order of the cases. Every training process must call it at the same
@@ -45,18 +45,18 @@ class Workers(Protocol):
         ...
 
 
-MakeWorkers = Callable[[Stage, bool, ActorCritic, Any], Workers]  # stage, credentialed, actor, tokenizer
+MakeWorkers = Callable[[PlayContext, bool, ActorCritic, Any], Workers]  # stage, credentialed, actor, tokenizer
 
 
-class Local:
+class LocalWorkers:
     """This process plays, at once."""
 
     ahead = 0
 
-    def __init__(self, stage: Stage, engine: AnyEngine) -> None:
+    def __init__(self, stage: PlayContext, engine: AnyEngine) -> None:
         self.stage, self.engine = stage, engine
 
-    def begin(self, order: Order, learner: Learner, version: int) -> Callable[[], list[Episode]]:
+    def begin(self, order: RolloutRequest, learner: Learner, version: int) -> Callable[[], list[Episode]]:
         """See `Workers`."""
         with learner.whole(), serving(self.engine, learner.actor, version):
             policy = EnginePolicy(self.engine, order.temperature)
@@ -69,6 +69,6 @@ class Local:
         self.engine.close()
 
 
-def local(stage: Stage, credentialed: bool, actor: ActorCritic, tokenizer: Any) -> Workers:
+def local(stage: PlayContext, credentialed: bool, actor: ActorCritic, tokenizer: Any) -> Workers:
     """The default: an engine in this process."""
-    return Local(stage, make_engine(stage.config, actor.model, tokenizer))
+    return LocalWorkers(stage, make_engine(stage.config, actor.model, tokenizer))

@@ -23,7 +23,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.wrappers.pettingzoo_env import PettingZooEnv
 from ray.tune.registry import register_env
 
-from ghar.config import Config, Rllib
+from ghar.config import Config, RllibConfig
 from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records, of_credentialed
@@ -50,7 +50,7 @@ LONGEST = 300.0  # seconds that sampling a batch may take
 RANDOM_PLAY = 256  # episodes that tell what returns are like
 
 
-def section(config: Config) -> Rllib:
+def section(config: Config) -> RllibConfig:
     """The section `rllib`. BadInput where it is null."""
     if config.rllib is None:
         raise BadInput("The section rllib is null: choose rllib=ppo.")

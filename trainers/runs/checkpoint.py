@@ -53,7 +53,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Keep:
+class KeepPolicy:
     """How many step folders stay: the `last` newest and the `best` with the highest scores (`ghar.config.Config`)."""
 
     last: int
@@ -102,7 +102,7 @@ def restore_random(state: Mapping[str, Any], **generators: np.random.Generator) 
         torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])  # it may see fewer GPUs than it did
 
 
-def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: Keep) -> Path:
+def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: KeepPolicy) -> Path:
     """Write `folder`/step-N, point `latest` (and `best`) to the right steps and remove all but those to keep.
 
     A kill at any moment leaves the former `latest` whole; an error (a full disk) also leaves no partial folder.
@@ -123,7 +123,7 @@ def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: K
     return final
 
 
-def _publish(folder: Path, scratch: Path, final: Path, keep: Keep) -> None:
+def _publish(folder: Path, scratch: Path, final: Path, keep: KeepPolicy) -> None:
     """Give a finished step its name, and remove what need not stay."""
     if final.exists():  # the same step again: `_steps` takes the former folder back should we die between the renames
         former = _former(final)
@@ -179,7 +179,7 @@ def find(folder: Path, which: str = "latest") -> Path | None:
     return step
 
 
-def newest(folder: Path, model: Mapping[str, str], keep: Keep) -> Checkpoint | None:
+def newest(folder: Path, model: Mapping[str, str], keep: KeepPolicy) -> Checkpoint | None:
     """The newest undamaged checkpoint, to go on from; None when nothing was saved.
 
     Newer ones, whose damage is named on the screen, are removed: they are about to be written again. BadInput when
@@ -261,7 +261,7 @@ def _compare(step: Path, model: Mapping[str, str]) -> None:
             )
 
 
-def _settle(folder: Path, steps: Sequence[Path], keep: Keep) -> None:
+def _settle(folder: Path, steps: Sequence[Path], keep: KeepPolicy) -> None:
     """Point `latest` to the last of `steps` and `best` to the one with the highest score; remove what need not stay."""
     ranked = _ranked(steps)
     for name, targets in (("latest", steps[-1:]), ("best", ranked[:1])):

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from ghar.config import Deepspeed
+from ghar.config import DeepspeedConfig
 
-ALONE = Deepspeed(stage=None, offload=False, checkpointing=False, auto=False)
+ALONE = DeepspeedConfig(stage=None, offload=False, checkpointing=False, auto=False)
 # never looked at, but where DeepSpeed expects an accumulation it also adds up what is offloaded
 ACCUMULATE = 2
 
 
-def zero_config(deepspeed: Deepspeed, dtype: str, max_grad_norm: float) -> dict[str, Any]:
+def zero_config(deepspeed: DeepspeedConfig, dtype: str, max_grad_norm: float) -> dict[str, Any]:
     """DeepSpeed's own configuration. Weights are of `dtype`; gradients add up, over micro-batches and processes, and
     the optimiser works in float32 (where ZeRO shares nothing out, stage 0, all in `dtype`)."""
     short = dtype == "bfloat16"

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ghar.config import Deepspeed
+from ghar.config import DeepspeedConfig
 from ghar.errors import BadInput
 from ghar.trainers.runs.distributed import load_deepspeed, world
 from ghar.trainers.runs.zero import ALONE, zero_config
@@ -37,7 +37,7 @@ class SFTSettings:
     finetune: Literal["full", "lora"] = "full"
     rank: int = 16
     alpha: int = 32
-    deepspeed: Deepspeed = ALONE
+    deepspeed: DeepspeedConfig = ALONE
     dtype: str = "float32"
     seed: int = 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ghar.config import Config
-from ghar.trainers.sft.examples import Lessons
+from ghar.trainers.sft.examples import TrainingExamples
 from ghar.trainers.sft.run import Log, SFTResult, run_sft
 from ghar.trainers.sft.warmup import imitation
 
@@ -18,7 +18,7 @@ def learn(
     config: Config,
     model: Any,
     tokenizer: Any,
-    lessons: Lessons,
+    lessons: TrainingExamples,
     keep: Path | None,
     epochs: int | None = None,
     log: Log = lambda row: None,

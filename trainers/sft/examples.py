@@ -15,21 +15,21 @@ import numpy as np
 
 from ghar.errors import BadInput
 from ghar.rewards.compose import Reference
-from ghar.trainers.sft.pairs import Pair
+from ghar.trainers.sft.pairs import Example
 
 
 @dataclass(frozen=True)
-class Lessons:
+class TrainingExamples:
     """pairs: replies to imitate; valid: pairs whose loss decides which weights are kept, none for the last ones;
     references: by sample id (Eq. 15 of GHAR); about: numbers for the summary."""
 
-    pairs: Sequence[Pair]
-    valid: Sequence[Pair]
+    pairs: Sequence[Example]
+    valid: Sequence[Example]
     references: Mapping[str, Reference]
     about: Mapping[str, Any]
 
 
-def write_lessons(path: Path, lessons: Lessons) -> None:
+def write_lessons(path: Path, lessons: TrainingExamples) -> None:
     """One npz: all token ids in a row (int32), the lengths that part them (int64 [pairs, 2]), weights (NaN: none), how
     many pairs train, the rest as JSON bytes.
 
@@ -53,7 +53,7 @@ def write_lessons(path: Path, lessons: Lessons) -> None:
     os.replace(partial, path)
 
 
-def read_lessons(path: Path) -> Lessons:
+def read_lessons(path: Path) -> TrainingExamples:
     """What `write_lessons` wrote. BadInput when the file is damaged (its checksums tell)."""
     try:
         with np.load(path) as file:
@@ -64,8 +64,8 @@ def read_lessons(path: Path) -> Lessons:
         raise BadInput(f"{path} is damaged ({error}): start with resume=never to train anew.") from None
     parts = np.split(ids, np.cumsum(lengths.reshape(-1))[:-1])
     pairs = [
-        Pair(prompt.tolist(), reply.tolist(), None if np.isnan(weight) else weight)
+        Example(prompt.tolist(), reply.tolist(), None if np.isnan(weight) else weight)
         for prompt, reply, weight in zip(parts[::2], parts[1::2], weights, strict=True)
     ]
     references = {key: Reference(**value) for key, value in texts["references"].items()}
-    return Lessons(pairs[: texts["train"]], pairs[texts["train"] :], references, texts["about"])
+    return TrainingExamples(pairs[: texts["train"]], pairs[texts["train"] :], references, texts["about"])

@@ -15,7 +15,7 @@ IGNORE = -100  # label of a token without loss, as torch and TRL have it
 
 
 @dataclass(frozen=True)
-class Pair:
+class Example:
     """What to say after what: token ids, the completion's end token included when the reply should end there.
 
     weight: of each of its completion's tokens. Without weights the loss is the mean over the completion tokens of a
@@ -27,7 +27,7 @@ class Pair:
     weight: float | None = None
 
 
-def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[str, Pair]]:
+def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[str, Example]]:
     """The replies of episodes with their prompts, as (role, token ids), to be imitated."""
     records = [r for e in episodes for r in e.trace if isinstance(r.effect, Act)]
     acts: list[Any] = [record.effect for record in records]
@@ -43,7 +43,7 @@ def tokenised(tokenizer: Tokenizer, episodes: Iterable[Episode]) -> list[tuple[s
     ]  # fmt: skip
 
 
-def pairs_of(tokenizer: Tokenizer, texts: Sequence[tuple[str, str, tuple[str, ...], float | None]]) -> list[Pair]:
+def pairs_of(tokenizer: Tokenizer, texts: Sequence[tuple[str, str, tuple[str, ...], float | None]]) -> list[Example]:
     """(prompt, reply, choices, weight) as token ids; of a reply among choices those that an engine would choose.
 
     weight: of the pair against others: each of its completion's tokens gets its share.
@@ -53,11 +53,11 @@ def pairs_of(tokenizer: Tokenizer, texts: Sequence[tuple[str, str, tuple[str, ..
     found = []
     for (_, reply, some, weight), prompt, free in zip(texts, prompts, replies, strict=True):
         ids = list(choices[some][some.index(reply)]) if some else free
-        found.append(Pair(prompt, ids, None if weight is None else weight / len(ids)))
+        found.append(Example(prompt, ids, None if weight is None else weight / len(ids)))
     return found
 
 
-def dataset(pairs: Sequence[Pair]) -> Any:
+def dataset(pairs: Sequence[Example]) -> Any:
     """Hugging Face's dataset of the pairs: input_ids, labels, and weight where they have one."""
     from datasets import Dataset
 

@@ -28,7 +28,7 @@ from ghar.trainers.runs.checkpoint import other_processes
 from ghar.trainers.runs.distributed import gather, on_main, rank, world
 from ghar.trainers.runs.manifest import fault, seal
 from ghar.trainers.sft.arguments import SFTSettings, arguments_of
-from ghar.trainers.sft.pairs import Pair, collate, dataset
+from ghar.trainers.sft.pairs import Example, collate, dataset
 
 if TYPE_CHECKING:
     from transformers import TrainerState
@@ -52,10 +52,10 @@ class SFTResult:
 def run_sft(
     model: Any,
     tokenizer: Any,
-    pairs: Sequence[Pair],
+    pairs: Sequence[Example],
     cfg: SFTSettings,
     keep: Path | None = None,
-    valid: Sequence[Pair] = (),
+    valid: Sequence[Example] = (),
     log: Log = lambda row: None,
 ) -> SFTResult:
     """Train `model` on the completions of `pairs` and return it in eval mode.
@@ -89,7 +89,7 @@ def run_sft(
             eval_dataset=dataset(valid) if valid else None,
             processing_class=tokenizer,
             peft_config=_lora(cfg),
-            callbacks=[_callback(advance, origin, keep is not None, stopping := Stopping(), log)],
+            callbacks=[_callback(advance, origin, keep is not None, stopping := StopRequest(), log)],
         )
         trainer.remove_callback(PrinterCallback)
         start = time.monotonic()
@@ -142,14 +142,14 @@ def draw_order(lengths: Sequence[int], cfg: SFTSettings) -> np.ndarray:
 
 
 @dataclass
-class Stopping:
+class StopRequest:
     """asked: whether this process was asked to stop, None where nothing is kept; stopped: whether it has."""
 
     asked: Callable[[], bool] | None = None
     stopped: bool = False
 
 
-def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: Stopping, log: Log) -> Any:
+def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: StopRequest, log: Log) -> Any:
     from transformers import TrainerCallback
 
     told = 0  # rows of the curve
@@ -193,7 +193,7 @@ def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: S
     return Callback()
 
 
-def _origin(pairs: Sequence[Pair], valid: Sequence[Pair], cfg: SFTSettings) -> str:
+def _origin(pairs: Sequence[Example], valid: Sequence[Example], cfg: SFTSettings) -> str:
     """What a training is, as JSON: its data, its settings but for those that change memory only, its processes."""
     digest = hashlib.sha256(np.int64(len(pairs)).tobytes())
     for pair in (*pairs, *valid):
@@ -223,7 +223,7 @@ def _newest(keep: Path, origin: str) -> str | None:
     return None
 
 
-def _check(pairs: Sequence[Pair], cfg: SFTSettings) -> None:
+def _check(pairs: Sequence[Example], cfg: SFTSettings) -> None:
     if not pairs:
         raise BadInput("SFT has no pair to train on; collect warm-up episodes first")
     if len({pair.weight is None for pair in pairs}) > 1:

@@ -21,7 +21,7 @@ from ghar.trainers.sft.pairs import IGNORE
 
 
 class CompletionTrainer(SFTTrainer):
-    """The loss of `ghar.trainers.sft.pairs.Pair` over the whole batch of a step, micro-batches and processes alike."""
+    """The loss of `pairs.Example` over the whole batch of a step, micro-batches and processes alike."""
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ghar.config import Config
-from ghar.envs.play import Stage, play, stage_of
+from ghar.envs.play import PlayContext, play, stage_of
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
 from ghar.episode import Episode
@@ -40,7 +40,7 @@ def imitation(config: Config, pairs: int, epochs: int | None = None) -> SFTSetti
 
 
 @dataclass(frozen=True)
-class Warmup:
+class WarmupResult:
     """accepted: one correct teacher episode per sample that had one; references by sample id; rate: share accepted;
     rehearsed: correct episodes of each of `System.rehearsed`."""
 
@@ -57,7 +57,7 @@ def chosen(system: System[Any], config: Config) -> list[Any]:
     return [cases[i] for i in sorted(rng.permutation(len(cases))[: config.trainer.warmup.samples])]
 
 
-def sample_references(system: System[Any], config: Config, teacher: Policy, cases: Sequence[Any]) -> Warmup:
+def sample_references(system: System[Any], config: Config, teacher: Policy, cases: Sequence[Any]) -> WarmupResult:
     """Let the teacher try each of `cases` up to `trainer.warmup.attempts` times, until it is right."""
     stage = stage_of(system, system.taught or system.variants[system.main], config)
     accepted: dict[str, Episode] = {}
@@ -70,7 +70,7 @@ def sample_references(system: System[Any], config: Config, teacher: Policy, case
         accepted |= {case.sample_id: episode for case, episode in right}
         references |= _references(system, stage, right, teacher, attempt)
     rehearsed = _rehearsed(system, config, teacher, cases)
-    return Warmup(tuple(accepted.values()), references, len(accepted) / len(cases), rehearsed)
+    return WarmupResult(tuple(accepted.values()), references, len(accepted) / len(cases), rehearsed)
 
 
 def _rehearsed(
@@ -95,7 +95,7 @@ def _right(cases: Sequence[Any], episodes: Sequence[Episode]) -> list[tuple[Any,
 
 
 def _references(
-    system: System[Any], stage: Stage, right: Sequence[tuple[Any, Episode]], teacher: Policy, attempt: int
+    system: System[Any], stage: PlayContext, right: Sequence[tuple[Any, Episode]], teacher: Policy, attempt: int
 ) -> dict[str, Any]:
     """Correct episodes and their opposites, from the same attempt: so they differ by the decisions turned round and
     by what follows from them, not by other draws. Where the opposite failed there is no reference."""

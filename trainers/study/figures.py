@@ -9,13 +9,13 @@ from typing import Any
 
 from ghar.metrics.charts import INK, PALETTE, drawing
 from ghar.trainers.study.metrics import title_of
-from ghar.trainers.study.schema import Study, Table
+from ghar.trainers.study.schema import Study, StudyTable
 
 DOTS = 150  # per inch, of PNG
 Series = tuple[str, list[float], list[float], list[float], list[float]]  # label, x, value, low, high
 
 
-def figures_of(study: Study, table: Table, found: Mapping[str, Any]) -> dict[str, tuple[str, bytes]]:
+def figures_of(study: Study, table: StudyTable, found: Mapping[str, Any]) -> dict[str, tuple[str, bytes]]:
     """Task -> SVG and PNG; nothing for a table without a figure, or without a number."""
     if table.draw == "none":
         return {}

@@ -22,7 +22,7 @@ import yaml
 
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import write_whole
-from ghar.trainers.study.numbers import Played
+from ghar.trainers.study.numbers import FinishedCell
 from ghar.trainers.study.predictions import sha256
 from ghar.trainers.study.schema import Cell
 
@@ -81,12 +81,12 @@ class StudyFolder:
         found = _json(self.run(cell) / "failed.json")
         return None if found is None else str(found["reason"])
 
-    def played(self, cell: Cell) -> Played | None:
+    def played(self, cell: Cell) -> FinishedCell | None:
         found = self.done(cell)
         if found is None:
             return None
         rows = {row: self.path / "predictions" / name for row, name in found["rows"].items()}
-        return Played(cell.id, tuple(found["labels"]), rows, found["holes"])
+        return FinishedCell(cell.id, tuple(found["labels"]), rows, found["holes"])
 
     def forget(self, cell: Cell) -> None:
         """Remove what a cell has left, so that it is played again from nothing."""

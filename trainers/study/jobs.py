@@ -29,7 +29,7 @@ from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.predictions import harvest, sha256
 from ghar.trainers.study.samples import fingerprint, key_of, samples_frame, whole_parquet
-from ghar.trainers.study.schema import Cell, Scale, Study, rows_of, source_of
+from ghar.trainers.study.schema import Cell, Study, StudyScale, rows_of, source_of
 from ghar.trainers.study.translate import Translation, translation
 
 Load = Callable[[Sequence[str]], Config]
@@ -41,11 +41,11 @@ LOG = "log.txt"
 
 
 @dataclass(frozen=True)
-class Workshop:
+class StudyJobs:
     """What all jobs of a study share. load: overrides -> configuration; more: overrides of the command line."""
 
     study: Study
-    scale: Scale
+    scale: StudyScale
     folder: StudyFolder
     load: Load
     more: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class Workshop:
         return self.scale.train and cell.run.train and cell.run.weights is None
 
 
-def play(shop: Workshop, cell: Cell) -> str | None:
+def play(shop: StudyJobs, cell: Cell) -> str | None:
     """Play a cell to its predictions; returns why there are none, None where there are. What was done stays."""
     began = time.monotonic()
     if not shop.rows(cell):
@@ -115,7 +115,7 @@ def play(shop: Workshop, cell: Cell) -> str | None:
     return None
 
 
-def samples_of(shop: Workshop, config: Config) -> pl.DataFrame:
+def samples_of(shop: StudyJobs, config: Config) -> pl.DataFrame:
     """The samples of a configuration, kept for all cells that share them."""
     kept = shop.folder.samples(key_of(config))
     if not kept.is_file():
@@ -151,7 +151,7 @@ def _sections(path: Path) -> dict[str, Any]:
     return yaml.safe_load(path.read_text())
 
 
-def _job(shop: Workshop, cell: Cell) -> str | None:
+def _job(shop: StudyJobs, cell: Cell) -> str | None:
     """Run the command of a cell; why it failed, in its own words where it says them."""
     run, script = shop.folder.run(cell), "train.py" if shop.trains(cell) else "evaluate.py"
     run.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -160,7 +160,7 @@ def _job(shop: Workshop, cell: Cell) -> str | None:
     return run_command([*_launcher(shop, script), *shop.overrides(cell)], run / LOG)
 
 
-def _launcher(shop: Workshop, script: str) -> list[str]:
+def _launcher(shop: StudyJobs, script: str) -> list[str]:
     launch = Path(__file__).resolve().parents[2] / "launch"
     if script == "evaluate.py" or shop.on == "here":
         return [sys.executable, str(launch / script)]
@@ -196,7 +196,7 @@ def run_command(command: Sequence[str], log: Path) -> str | None:
 
 
 def _keep(
-    shop: Workshop, cell: Cell, config: Config, samples: pl.DataFrame, source: Cell | None, seconds: float
+    shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataFrame, source: Cell | None, seconds: float
 ) -> None:
     """Predictions of every row, and done.json at the end."""
     run, names = shop.folder.run(cell), shop.rows(cell)
@@ -220,7 +220,7 @@ def _keep(
     })  # fmt: skip
 
 
-def _words(shop: Workshop, source: Cell, labels: Sequence[str], samples: pl.DataFrame) -> Translation | None:
+def _words(shop: StudyJobs, source: Cell, labels: Sequence[str], samples: pl.DataFrame) -> Translation | None:
     """How replies in the source task's words are read here; None where both have the same words."""
     found = shop.folder.done(source)
     if found is None or found["labels"] == list(labels) or not labels or not found["labels"]:

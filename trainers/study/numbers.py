@@ -17,13 +17,13 @@ from ghar.errors import BadInput
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.metrics.significance import holm, p_of
 from ghar.trainers.study.metrics import number_of
-from ghar.trainers.study.schema import Cell, Row, Study, Table
+from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable
 
 WHOLE = "all"  # the part of a table that is not parted
 
 
 @dataclass(frozen=True)
-class Played:
+class FinishedCell:
     """What a finished cell left. rows: name -> predictions file; labels: of its task; holes: row -> why it has none."""
 
     cell: str
@@ -37,7 +37,7 @@ class Results:
     """All that tables are made from. done: cell -> what it left; failed: cell -> why there is nothing."""
 
     study: Study
-    done: Mapping[str, Played]
+    done: Mapping[str, FinishedCell]
     failed: Mapping[str, str]
     seed: int = 0
     resamples: int = 1000
@@ -51,13 +51,13 @@ class Results:
             self._frames[path] = pl.read_parquet(path)
         return self._frames[path]
 
-    def cells(self, row: Row, cohort: str, task: str) -> list[Cell]:
+    def cells(self, row: StudyRow, cohort: str, task: str) -> list[Cell]:
         run = self.study.run(row.run)
         return [Cell(run, cohort, task, seed) for seed in self.study.seeds]
 
 
 @dataclass(frozen=True)
-class Found:
+class SeedNumbers:
     """Of one place of a table: for each seed the rows and the number they give."""
 
     seeds: tuple[int, ...]
@@ -76,7 +76,7 @@ def numbers_of(results: Results) -> dict[str, Any]:
     return found
 
 
-def table_of(results: Results, table: Table, cohort: str) -> dict[str, Any]:
+def table_of(results: Results, table: StudyTable, cohort: str) -> dict[str, Any]:
     """One table of one cohort. cells: row -> column -> part -> a number or a hole; tests likewise, against the main
     row, with p as it is and after Holm's correction for all tests of the table."""
     study = results.study
@@ -111,12 +111,12 @@ def _column(task: str, metric: str) -> str:
     return f"{task}/{metric}"
 
 
-def _taken(results: Results, row: Row, cohort: str, task: str) -> Found:
+def _taken(results: Results, row: StudyRow, cohort: str, task: str) -> SeedNumbers:
     """What the seeds of a row have left on a task."""
     seeds, frames, labels, missing = [], [], (), []
     run = results.study.run(row.run)
     if run.tasks and task not in run.tasks:
-        return Found((), (), (), ("not put to this task",))
+        return SeedNumbers((), (), (), ("not put to this task",))
     for cell in results.cells(row, cohort, task):
         played = results.done.get(cell.id)
         if played is None:
@@ -127,10 +127,10 @@ def _taken(results: Results, row: Row, cohort: str, task: str) -> Found:
             seeds.append(cell.seed)
             frames.append(results.frame(played.rows[row.name]))
             labels = played.labels
-    return Found(tuple(seeds), tuple(frames), tuple(labels), tuple(dict.fromkeys(missing)))
+    return SeedNumbers(tuple(seeds), tuple(frames), tuple(labels), tuple(dict.fromkeys(missing)))
 
 
-def _parts(table: Table, taken: Any) -> list[str]:
+def _parts(table: StudyTable, taken: Any) -> list[str]:
     """Names of the parts of a table, in order of their names."""
     if table.by is None:
         return [WHOLE]
@@ -143,7 +143,7 @@ def _of_part(frame: pl.DataFrame, by: str | None, part: str) -> pl.DataFrame:
 
 
 def _numbers(
-    results: Results, found: Found, metric: str, by: str | None, part: str
+    results: Results, found: SeedNumbers, metric: str, by: str | None, part: str
 ) -> tuple[list[Any], list[list[str]]]:
     """For each seed the number as a function of weights, and the patients. BadInput, a reason, where there is none."""
     if not found.frames:
@@ -158,7 +158,7 @@ def _numbers(
     return [number_of(metric, frame, found.labels) for frame in frames], who
 
 
-def _told(results: Results, found: Found, metric: str, by: str | None, part: str) -> dict[str, Any]:
+def _told(results: Results, found: SeedNumbers, metric: str, by: str | None, part: str) -> dict[str, Any]:
     try:
         numbers, who = _numbers(results, found, metric, by, part)
     except BadInput as error:
@@ -176,14 +176,14 @@ def _told(results: Results, found: Found, metric: str, by: str | None, part: str
 
 
 def _test(
-    results: Results, main: Found, other: Found, metric: str, by: str | None, part: str
+    results: Results, main: SeedNumbers, other: SeedNumbers, metric: str, by: str | None, part: str
 ) -> dict[str, Any] | None:
     """Main minus other on the samples of the seeds that both have; None where one of them has no number."""
     seeds = [seed for seed in main.seeds if seed in other.seeds]
     a, b = _only(main, seeds), _only(other, seeds)
     if not seeds:
         return None
-    b = Found(b.seeds, tuple(_as(two, one) for one, two in zip(a.frames, b.frames, strict=True)), b.labels, ())
+    b = SeedNumbers(b.seeds, tuple(_as(two, one) for one, two in zip(a.frames, b.frames, strict=True)), b.labels, ())
     try:
         first, who = _numbers(results, a, metric, by, part)
         second, same = _numbers(results, b, metric, by, part)
@@ -200,9 +200,9 @@ def _test(
     return {"difference": value, "low": float(low), "high": float(high), "p": p_of(drawn), "seeds": seeds}
 
 
-def _only(found: Found, seeds: Sequence[int]) -> Found:
+def _only(found: SeedNumbers, seeds: Sequence[int]) -> SeedNumbers:
     kept = [i for i, seed in enumerate(found.seeds) if seed in seeds]
-    return Found(tuple(seeds), tuple(found.frames[i] for i in kept), found.labels, ())
+    return SeedNumbers(tuple(seeds), tuple(found.frames[i] for i in kept), found.labels, ())
 
 
 def _as(frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -220,7 +220,7 @@ def _correct(tests: Mapping[str, Any]) -> None:
 
 
 def _gaps(
-    results: Results, table: Table, cohort: str, rows: Sequence[Row], columns: Sequence[tuple[str, str]]
+    results: Results, table: StudyTable, cohort: str, rows: Sequence[StudyRow], columns: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
     """Row -> column -> the largest less the smallest group's number, of the groups that are shown, with its interval.
     Percentiles of a range lie above it where groups are alike: the interval is moved by as much as the resamples lie

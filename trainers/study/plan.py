@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from ghar.errors import BadInput
 from ghar.llm.vllm_build import GIB
 from ghar.trainers.plan import make_plan
-from ghar.trainers.study.jobs import Workshop
+from ghar.trainers.study.jobs import StudyJobs
 from ghar.trainers.study.schema import Cell, cells_of, source_of
 
 
 @dataclass(frozen=True)
-class Cost:
+class CellCost:
     """Of one cell. how: "done", "measured" (as cells of the same run took), "probed" on this machine, or why not."""
 
     cell: Cell
@@ -25,20 +25,20 @@ class Cost:
     disk: float = 0.0
 
 
-def plan_study(shop: Workshop, tell: Callable[[str], None] = print) -> list[Cost]:
+def plan_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> list[CellCost]:
     """Print and return the cost of every cell. Cells alike but for their seed cost alike, so each kind is probed once;
     a kind of which one cell is done takes the seconds that it took."""
-    probed: dict[tuple[str, str, str], Cost] = {}
+    probed: dict[tuple[str, str, str], CellCost] = {}
     costs = []
     for cell in cells_of(shop.study):
         kind = cell.run.name, cell.cohort, cell.task
         if shop.folder.done(cell) is not None:
-            costs.append(Cost(cell, "done"))
+            costs.append(CellCost(cell, "done"))
             continue
         if kind not in probed:
             probed[kind] = _probe(shop, cell)
         one = probed[kind]
-        costs.append(Cost(cell, one.how, one.calls, one.tokens, one.seconds, one.memory, one.disk))
+        costs.append(CellCost(cell, one.how, one.calls, one.tokens, one.seconds, one.memory, one.disk))
     lines = [f"{'cell':44}{'state':>10}{'calls':>12}{'tokens':>14}{'hours':>9}{'GiB':>7}{'disk GiB':>10}"]
     for cost in costs:
         if cost.how in ("done", "measured", "probed"):
@@ -57,35 +57,35 @@ def plan_study(shop: Workshop, tell: Callable[[str], None] = print) -> list[Cost
     return costs
 
 
-def _probe(shop: Workshop, cell: Cell) -> Cost:
+def _probe(shop: StudyJobs, cell: Cell) -> CellCost:
     """The plan of one run (trainers/plan.py), of which a cell that trains nothing has the evaluation alone, and one
     that starts from another what comes after SFT."""
     if not shop.rows(cell):
-        return Cost(cell, next(iter(shop.holes(cell).values()), "it has no rows"))
+        return CellCost(cell, next(iter(shop.holes(cell).values()), "it has no rows"))
     seconds = _measured(shop, cell)
     asked = shop.scale.train or any(variant == "base" for variant in shop.rows(cell).values())
     if not asked or (not cell.run.train and cell.run.weights is None):
-        return Cost(cell, "probed" if seconds is None else "measured", seconds=seconds or 0.0)
+        return CellCost(cell, "probed" if seconds is None else "measured", seconds=seconds or 0.0)
     try:
         plan = make_plan(shop.load([*shop.overrides(cell), *_without_weights(shop, cell)]))
     except BadInput as error:
-        return Cost(cell, " ".join(str(error).split()))
+        return CellCost(cell, " ".join(str(error).split()))
     phases = [p for p in plan.phases if shop.trains(cell) or p.name == "evaluation"]
     if shop.trains(cell) and source_of(cell, shop.study) is not None:
         phases = [p for p in phases if p.name in ("rl", "evaluation")]
-    return Cost(
+    return CellCost(
         cell, "probed" if seconds is None else "measured", sum(p.calls for p in phases),
         sum(p.read + p.sampled + p.trained for p in phases),
         sum(p.seconds for p in phases) if seconds is None else seconds, max(p.memory for p in phases), plan.disk,
     )  # fmt: skip
 
 
-def _without_weights(shop: Workshop, cell: Cell) -> list[str]:
+def _without_weights(shop: StudyJobs, cell: Cell) -> list[str]:
     """Weights that are not there yet have no say in what a run costs."""
     return ["eval.checkpoint=null"] if cell.run.weights is not None and shop.scale.train else []
 
 
-def _measured(shop: Workshop, cell: Cell) -> float | None:
+def _measured(shop: StudyJobs, cell: Cell) -> float | None:
     """Seconds of a finished cell of the same run and task, under another seed or on another cohort."""
     taken = [
         about["seconds"]

@@ -12,7 +12,7 @@ from ghar.metrics.style import pages
 from ghar.trainers.study.figures import figures_of
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.metrics import title_of
-from ghar.trainers.study.schema import Study, Table, cells_of
+from ghar.trainers.study.schema import Study, StudyTable, cells_of
 
 FIELDS = (
     "row", "title", "task", "metric", "part", "value", "low", "high", "seeds", "patients", "samples", "hole",
@@ -105,7 +105,7 @@ def heads(found: Mapping[str, Any]) -> list[str]:
     return [f"{task}: {title_of(metric)}" for task, metric in (c.split("/", 1) for c in found["columns"])]
 
 
-def as_latex(study: Study, table: Table, found: Mapping[str, Any]) -> str:
+def as_latex(study: Study, table: StudyTable, found: Mapping[str, Any]) -> str:
     """A booktabs table. A dagger marks what differs from the main row at 5% after Holm's correction."""
     columns = found["columns"]
     lines = [

@@ -12,16 +12,16 @@ from ghar.errors import BadInput
 from ghar.metrics.runfolder import write_whole
 from ghar.trainers.runs.resume import occupied
 from ghar.trainers.study.folder import StudyFolder
-from ghar.trainers.study.jobs import Workshop, play, versions
+from ghar.trainers.study.jobs import StudyJobs, play, versions
 from ghar.trainers.study.metrics import check_metric
-from ghar.trainers.study.numbers import Played, Results, as_json, numbers_of
+from ghar.trainers.study.numbers import FinishedCell, Results, as_json, numbers_of
 from ghar.trainers.study.render import draw
-from ghar.trainers.study.schema import Cell, Scale, Study, cells_of, made, read_study
+from ghar.trainers.study.schema import Cell, Study, StudyScale, cells_of, made, read_study
 
 RESAMPLES = 1000
 
 
-def study_of(name: str, values: Any, scale: Scale, changes: Mapping[str, Any]) -> Study:
+def study_of(name: str, values: Any, scale: StudyScale, changes: Mapping[str, Any]) -> Study:
     """The study of a YAML file as a command wants it. changes: fields that the command line names."""
     study = read_study(name, values)
     if scale.seeds is not None and "seeds" not in changes:
@@ -52,12 +52,12 @@ def _of_tasks(study: Study) -> Study:
     return replace(study, runs=runs, rows=rows, tables=tables)
 
 
-def scales_of(values: Any) -> dict[str, Scale]:
+def scales_of(values: Any) -> dict[str, StudyScale]:
     """The scales of conf/study/_scales.yaml."""
-    return {name: made(Scale, {"name": name, **own}, f"scale={name}") for name, own in values.items()}
+    return {name: made(StudyScale, {"name": name, **own}, f"scale={name}") for name, own in values.items()}
 
 
-def run_study(shop: Workshop, tell: Callable[[str], None] = print) -> dict[str, Any]:
+def run_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> dict[str, Any]:
     """Play what is missing and draw everything; returns the numbers. A cell that fails is named and left out, and
     played again by the next start."""
     with occupied(shop.folder.path):
@@ -87,7 +87,7 @@ def conclude(folder: StudyFolder, study: Study) -> dict[str, Any]:
 
 def results_of(folder: StudyFolder, study: Study) -> Results:
     """What the cells of a study have left, and why others have left nothing."""
-    done: dict[str, Played] = {}
+    done: dict[str, FinishedCell] = {}
     failed: dict[str, str] = {}
     for cell in cells_of(study):
         played = folder.played(cell)
@@ -99,7 +99,7 @@ def results_of(folder: StudyFolder, study: Study) -> Results:
     return Results(study, done, failed, resamples=resamples)
 
 
-def about(shop: Workshop) -> dict[str, Any]:
+def about(shop: StudyJobs) -> dict[str, Any]:
     """What study.yaml holds: all that the numbers are of."""
     bootstrap = [text.partition("=")[2] for text in (*shop.scale.overrides, *shop.more) if "eval.bootstrap=" in text]
     return {
@@ -116,7 +116,7 @@ def kept_study(folder: StudyFolder) -> Study:
     return read_study(kept["study"], content)
 
 
-def write_plan(shop: Workshop) -> None:
+def write_plan(shop: StudyJobs) -> None:
     """plan.json: every cell with its command line, seeds, versions."""
     import json
 
@@ -129,7 +129,7 @@ def write_plan(shop: Workshop) -> None:
     write_whole(shop.folder.path / "plan.json", json.dumps(plan, indent=1) + "\n")
 
 
-def _ready(shop: Workshop, cell: Cell) -> bool:
+def _ready(shop: StudyJobs, cell: Cell) -> bool:
     return bool(shop.rows(cell))
 
 

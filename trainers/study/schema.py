@@ -1,6 +1,6 @@
 """A study: what is trained and played, on which tasks and cohorts, under which seeds, and what is drawn of it.
 
-conf/study/NAME.yaml holds the fields of `Study`, by these names; conf/study/_scales.yaml those of `Scale`.
+conf/study/NAME.yaml holds the fields of `Study`, by these names; conf/study/_scales.yaml those of `StudyScale`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightSource:
     """Whose weights a run plays without training any: those of another run, on another task or cohort if named."""
 
     run: str
@@ -26,7 +26,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Run:
+class StudyRun:
     """What one job trains and plays: a system with keys of its own. Rows of tables are its variants.
 
     start: another run of the same seed, from whose base model and SFT this one goes on (an ablation of what RL does).
@@ -40,13 +40,13 @@ class Run:
     demo: Names = ()
     full: Names = ()
     start: str | None = None
-    weights: Weights | None = None
+    weights: WeightSource | None = None
     train: bool = True
     tasks: Names = ()
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyRow:
     """A line of tables: a variant of a run. rule: the variant that stands for it where nothing is trained
     (scale=rules), None where no rule can. x: where it stands on a figure's axis."""
 
@@ -59,7 +59,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class StudyTable:
     """One table a cohort. rows, tasks, cohorts: () for all of the study's.
 
     metrics: of trainers/study/metrics.py, of every task. by: a column of the samples whose values part the table
@@ -89,24 +89,24 @@ class Study:
     title: str
     about: str
     tasks: Names
-    runs: tuple[Run, ...]
-    rows: tuple[Row, ...]
-    tables: tuple[Table, ...]
+    runs: tuple[StudyRun, ...]
+    rows: tuple[StudyRow, ...]
+    tables: tuple[StudyTable, ...]
     main: str
     cohorts: Mapping[str, Names] = field(default_factory=lambda: {"demo": ("data=demo",)})
     seeds: tuple[int, ...] = (0, 1, 2)
     overrides: Names = ()
     smallest: int = 10
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> StudyRun:
         return next(run for run in self.runs if run.name == name)
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> StudyRow:
         return next(row for row in self.rows if row.name == name)
 
 
 @dataclass(frozen=True)
-class Scale:
+class StudyScale:
     """How large a study is: overrides of every cell. train: whether anything is trained; else rules play. full: whether
     runs take their `full` overrides, and not their `demo` ones. seeds: None for the study's own."""
 
@@ -121,7 +121,7 @@ class Scale:
 class Cell:
     """One job: a run on a task of a cohort under a seed."""
 
-    run: Run
+    run: StudyRun
     cohort: str
     task: str
     seed: int
@@ -154,7 +154,7 @@ def source_of(cell: Cell, study: Study) -> Cell | None:
     return None
 
 
-def rows_of(study: Study, run: str) -> list[Row]:
+def rows_of(study: Study, run: str) -> list[StudyRow]:
     """The lines of tables that a run plays."""
     return [row for row in study.rows if row.run == run]
 
@@ -192,8 +192,8 @@ def _dangling(study: Study) -> Iterator[str]:
         yield f"main is {study.main}, which is no row."
 
 
-def _in_order(runs: Sequence[Run]) -> list[Run]:
-    done: list[Run] = []
+def _in_order(runs: Sequence[StudyRun]) -> list[StudyRun]:
+    done: list[StudyRun] = []
     left = list(runs)
     while left:
         names = {run.name for run in done}

@@ -25,7 +25,7 @@ BY_SKLEARN = ("accuracy", "balanced_accuracy", "macro_f1", "f1", "auroc", "auprc
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """numbers: recomputed; by_sklearn: of them by scikit-learn as well; wrong: sentences, none where all agree."""
 
     numbers: int
@@ -34,7 +34,7 @@ class Verdict:
     wrong: tuple[str, ...]
 
 
-def verify(path: Path) -> Verdict:
+def verify(path: Path) -> Verification:
     """Check sums, samples, tables and CSV files of a study's folder. BadInput for what is no study's folder."""
     folder = folder_of(path)
     study = kept_study(folder)
@@ -57,7 +57,7 @@ def verify(path: Path) -> Verdict:
         by_sklearn += 1
         if not math.isclose(cell, values, abs_tol=CLOSE):
             wrong.append(f"{place} is {cell}, and {values} by scikit-learn.")
-    return Verdict(count, by_sklearn, largest, tuple(wrong))
+    return Verification(count, by_sklearn, largest, tuple(wrong))
 
 
 def _sums(folder: StudyFolder) -> Iterator[str]:

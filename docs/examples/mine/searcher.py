@@ -17,7 +17,7 @@ from ghar.data.tasks.splits import Splits
 from ghar.data.views.visits import visit_list
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, Reader, System, Variant
-from ghar.episode import Act, Completion, EpisodeGenerator, Prediction, Retrieve, Step
+from ghar.episode import Act, Completion, EpisodeGenerator, Prediction, ReasoningStep, Retrieve
 from ghar.llm.parsing import parse_label
 from ghar.retrieval.build import build_retriever
 from ghar.rewards.outcome import score_outcome
@@ -40,7 +40,7 @@ class Patient:
 
 def episode(case: Patient, variant: Variant) -> EpisodeGenerator:
     """Think whether to search; search; answer."""
-    history: tuple[Step, ...] = ()
+    history: tuple[ReasoningStep, ...] = ()
     for step in range(variant.spec):
         seen = f"{case.text}\nfound: {'; '.join(s.evidence for s in history) or 'nothing'}"
         move = yield Act("searcher", "think", f"think\n{seen}\nnext:", ("search", "answer"), step=step)
@@ -48,7 +48,7 @@ def episode(case: Patient, variant: Variant) -> EpisodeGenerator:
             break
         query = yield Act("searcher", "search", f"search\n{seen}\nquery:", max_tokens=12, step=step)
         evidence = yield Retrieve(query.value or case.text, None, 2)
-        history = (*history, Step(query.value, evidence.text, True, evidence=evidence.text))
+        history = (*history, ReasoningStep(query.value, evidence.text, True, evidence=evidence.text))
     seen = f"{case.text}\nfound: {'; '.join(s.evidence for s in history) or 'nothing'}"
     prompt = f"{case.task.question}\n{seen}\nanswer, one of {', '.join(case.task.labels)}:"
     parse = partial(parse_label, labels=case.task.labels)

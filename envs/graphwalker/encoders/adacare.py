@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ghar.envs.graphwalker.encoders.batches import Batch, Output
+from ghar.envs.graphwalker.encoders.batches import Output, SeriesBatch
 
 DILATIONS, KERNELS, REDUCTION = (1, 3, 5), 64, 4
 
@@ -30,7 +30,7 @@ class AdaCare(nn.Module):
         self.gru = nn.GRU(scales + width, hidden, batch_first=True)
         self.classifier = nn.Sequential(nn.Dropout(0.5), nn.Linear(hidden, classes))
 
-    def forward(self, batch: Batch) -> Output:
+    def forward(self, batch: SeriesBatch) -> Output:
         x = torch.cat([batch.filled, batch.known.to(batch.filled.dtype)], dim=-1)
         by_channel = x.transpose(1, 2)
         scales = [conv(F.pad(by_channel, (gap, 0))) for conv, gap in zip(self.convolutions, DILATIONS, strict=True)]

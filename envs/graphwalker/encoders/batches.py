@@ -23,7 +23,7 @@ LIMIT = 10.0  # standardised values are cut there: one typing error must not dec
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
+class FeatureScale:
     """Features in order, and float64 [F] mean and standard deviation of their measured values in training samples."""
 
     features: tuple[str, ...]
@@ -32,7 +32,7 @@ class Scale:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class SeriesBatch:
     """b samples of at most T steps, shorter ones padded at the end.
 
     values: float32 [b, T, F], 0 where not measured; known: bool [b, T, F], whether measured. filled: float32 [b, T, F],
@@ -47,9 +47,9 @@ class Batch:
     real: Tensor
     labels: Tensor
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> SeriesBatch:
         """The same on another device."""
-        return Batch(*(getattr(self, one.name).to(device) for one in fields(self)))
+        return SeriesBatch(*(getattr(self, one.name).to(device) for one in fields(self)))
 
     @property
     def last(self) -> Tensor:
@@ -65,7 +65,7 @@ class Output(NamedTuple):
     penalty: Tensor | float = 0.0
 
 
-def fit_scale(samples: Sequence[TimeSeriesSample]) -> Scale:
+def fit_scale(samples: Sequence[TimeSeriesSample]) -> FeatureScale:
     """Mean and deviation by feature; a feature that was never measured, or never varied, gets 0 or 1 for it."""
     features = samples[0].features
     known = np.concatenate([known_of(sample, features) for sample in samples])
@@ -73,7 +73,7 @@ def fit_scale(samples: Sequence[TimeSeriesSample]) -> Scale:
     count = np.maximum(known.sum(0), 1)
     mean = values.sum(0) / count
     deviation = np.sqrt((known * (values - mean) ** 2).sum(0) / count)
-    return Scale(features, mean, np.where(deviation > 1e-6, deviation, 1.0))
+    return FeatureScale(features, mean, np.where(deviation > 1e-6, deviation, 1.0))
 
 
 def known_of(sample: TimeSeriesSample, features: tuple[str, ...]) -> np.ndarray:
@@ -97,7 +97,7 @@ def known_of(sample: TimeSeriesSample, features: tuple[str, ...]) -> np.ndarray:
     return known
 
 
-def make_batch(samples: Sequence[TimeSeriesSample], scale: Scale) -> Batch:
+def make_batch(samples: Sequence[TimeSeriesSample], scale: FeatureScale) -> SeriesBatch:
     """Samples as tensors. Raises BadInput as `known_of`."""
     steps, width = max(len(sample.hours) for sample in samples), len(scale.features)
     shape = (len(samples), steps, width)
@@ -113,4 +113,4 @@ def make_batch(samples: Sequence[TimeSeriesSample], scale: Scale) -> Batch:
         hours[i, own], real[i, own] = sample.hours, True
     labels = torch.tensor([sample.label for sample in samples])
     of = torch.from_numpy
-    return Batch(of(values), of(known), of(filled), of(hours), of(real), labels)
+    return SeriesBatch(of(values), of(known), of(filled), of(hours), of(real), labels)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ghar.envs.graphwalker.encoders.batches import Batch, Output
+from ghar.envs.graphwalker.encoders.batches import Output, SeriesBatch
 
 DECOV = 1e-3  # weight of the penalty; ours
 
@@ -37,14 +37,14 @@ class ConCare(nn.Module):
         self.weigh = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False))
         self.classifier = nn.Sequential(nn.Dropout(0.5), nn.Linear(hidden, classes))
 
-    def forward(self, batch: Batch) -> Output:
+    def forward(self, batch: SeriesBatch) -> Output:
         context = self.contexts(batch)
         x = self.norms[0](context + self.across(context, context, context, need_weights=False)[0])
         x = self.norms[1](x + self.feed(x))
         embedding = (torch.softmax(self.weigh(x), dim=1) * x).sum(1)
         return Output(embedding, self.classifier(embedding), DECOV * decorrelation(context))
 
-    def contexts(self, batch: Batch) -> Tensor:
+    def contexts(self, batch: SeriesBatch) -> Tensor:
         """[b, F, hidden]: what each variable's own history says."""
         states = self.channels(batch)  # [b, T, F, hidden]
         at_end = states[torch.arange(len(states), device=states.device), batch.last]
@@ -65,7 +65,7 @@ class _Channels(nn.Module):
         self.bias_input = nn.Parameter(torch.zeros(features, 3 * hidden))
         self.bias_state = nn.Parameter(torch.zeros(features, 3 * hidden))
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: SeriesBatch) -> Tensor:
         cells = torch.stack([batch.filled, batch.known.to(batch.filled.dtype)], dim=-1)
         given = torch.einsum("btfi,fih->btfh", cells, self.from_input) + self.bias_input
         state = given.new_zeros(len(given), given.shape[2], self.from_state.shape[1])

@@ -27,7 +27,7 @@ from ghar.envs.graphwalker.series_text import time_series
 from ghar.errors import BadInput
 
 if TYPE_CHECKING:
-    from ghar.envs.graphwalker.encoders.train import Training
+    from ghar.envs.graphwalker.encoders.train import EncoderTraining
 
 Name = Literal["smart", "concare", "adacare", "text"]
 VERSION = 1  # raise it when the same samples would get other vectors
@@ -73,14 +73,15 @@ def embed(
     cache: Path,
     seed: int = 0,
     text_model: str = "hashing",
-    training: Training | None = None,
+    training: EncoderTraining | None = None,
 ) -> Embeddings:
     """Vectors and predictions of all samples of the three splits, train first.
 
     Trains the encoder where `cache` holds no result for just these samples, this task, encoder, settings and seed; a
-    trained one is kept beside its result (`ghar.envs.graphwalker.encoders.train.Encoder.load`). training: of a neural
-    encoder, by default as published. text_model: what `ghar.retrieval.encoders.load_encoder` takes; only text reads it.
-    Raises BadInput for training samples of one label, for values that no encoder can take, and for an unknown name.
+    trained one is kept beside its result (`ghar.envs.graphwalker.encoders.train.TrainedEncoder.load`). training: of a
+    neural encoder, by default as published. text_model: what `ghar.retrieval.encoders.load_encoder` takes; only text
+    reads it. Raises BadInput for training samples of one label, for values that no encoder can take, and for an unknown
+    name.
     """
     if name not in get_args(Name):
         raise BadInput(f"There is no encoder {name!r}: choose {', '.join(get_args(Name))}.")

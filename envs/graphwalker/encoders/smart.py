@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ghar.envs.graphwalker.encoders.batches import Batch, Output
+from ghar.envs.graphwalker.encoders.batches import Output, SeriesBatch
 
 HIDE_AT_MOST, EMA_START = 0.75, 0.996
 
@@ -36,7 +36,7 @@ class Smart(nn.Module):
             nn.Linear(width, hidden), nn.GELU(), nn.Dropout(0.1), nn.Linear(hidden, classes)
         )
 
-    def forward(self, batch: Batch) -> Output:
+    def forward(self, batch: SeriesBatch) -> Output:
         embedding = self.encoder(batch)[:, :, 0].flatten(1)
         return Output(embedding, self.classifier(embedding))
 
@@ -52,7 +52,7 @@ class SmartEncoder(nn.Module):
         self.blocks = nn.ModuleList(_Block(hidden, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: SeriesBatch) -> Tensor:
         cells = torch.stack([batch.values, batch.known.to(batch.values.dtype)], dim=-1).transpose(1, 2)
         x = self.of_cell(cells) + self.of_variable + sinusoids(batch.hours, self.cls.shape[-1])[:, None]
         x = torch.cat([self.cls.expand(len(x), -1, -1, -1), x], dim=2)
@@ -110,7 +110,7 @@ class Pretraining(nn.Module):
         self.target = copy.deepcopy(encoder).eval().requires_grad_(False)
         self.predictor = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, hidden))
 
-    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+    def loss(self, batch: SeriesBatch, hidden: Tensor) -> Tensor:
         """Smooth L1 over the cells that were measured and are hidden (bool [b, T, F])."""
         with torch.no_grad():
             target = self.target.eval()(batch)[:, :, 1:]
@@ -127,13 +127,13 @@ class Pretraining(nn.Module):
             own.mul_(rate).add_(other, alpha=1 - rate)
 
 
-def hide(batch: Batch, hidden: Tensor) -> Batch:
+def hide(batch: SeriesBatch, hidden: Tensor) -> SeriesBatch:
     """The batch as if the cells `hidden` (bool [b, T, F]) had not been measured; copies of them (`filled`) go too."""
     known = batch.known & ~hidden
     return replace(batch, values=batch.values * known, known=known, filled=torch.zeros_like(batch.filled))
 
 
-def draw_hidden(batch: Batch) -> Tensor:
+def draw_hidden(batch: SeriesBatch) -> Tensor:
     """Cells to hide, bool [b, T, F]: a share drawn for each sample, from torch's generator."""
     share = HIDE_AT_MOST * torch.rand(len(batch.values), 1, 1)
     return (torch.rand(batch.values.shape) < share).to(batch.values.device)  # drawn alike for every device

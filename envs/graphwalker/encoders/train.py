@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.disk import whole
 from ghar.envs.graphwalker.encoders.adacare import AdaCare
-from ghar.envs.graphwalker.encoders.batches import Batch, Output, Scale, fit_scale, make_batch
+from ghar.envs.graphwalker.encoders.batches import FeatureScale, Output, SeriesBatch, fit_scale, make_batch
 from ghar.envs.graphwalker.encoders.concare import ConCare
 from ghar.envs.graphwalker.encoders.labels import check_labels
 from ghar.envs.graphwalker.encoders.smart import Pretraining, Smart, draw_hidden
@@ -34,7 +34,7 @@ FROZEN = 0.2  # share of SMART's epochs that train the classifier alone
 
 
 @dataclass(frozen=True)
-class Training:
+class EncoderTraining:
     """How an encoder is trained. Adam; `patience`: epochs without a lower validation loss before it stops."""
 
     hidden: int
@@ -46,22 +46,22 @@ class Training:
 
 
 # The authors' settings; patience is ours.
-PUBLISHED: dict[Neural, Training] = {
-    "smart": Training(hidden=32, epochs=25, pretrain=25, batch=64, lr=1e-3, patience=10),
-    "concare": Training(hidden=64, epochs=100, pretrain=0, batch=256, lr=1e-3, patience=10),
-    "adacare": Training(hidden=384, epochs=100, pretrain=0, batch=128, lr=1e-3, patience=10),
+PUBLISHED: dict[Neural, EncoderTraining] = {
+    "smart": EncoderTraining(hidden=32, epochs=25, pretrain=25, batch=64, lr=1e-3, patience=10),
+    "concare": EncoderTraining(hidden=64, epochs=100, pretrain=0, batch=256, lr=1e-3, patience=10),
+    "adacare": EncoderTraining(hidden=384, epochs=100, pretrain=0, batch=128, lr=1e-3, patience=10),
 }
 
 
 @dataclass(frozen=True, eq=False)
-class Encoder:
+class TrainedEncoder:
     """A trained encoder: `model` in evaluation mode, and the scale its inputs are put on."""
 
     name: Neural
     model: nn.Module
-    scale: Scale
+    scale: FeatureScale
     classes: int
-    training: Training
+    training: EncoderTraining
 
     def encode(self, samples: Sequence[TimeSeriesSample]) -> tuple[np.ndarray, np.ndarray]:
         """Embeddings float32 [n, d] and label probabilities float32 [n, classes]."""
@@ -83,13 +83,13 @@ class Encoder:
             torch.save({**about, "weights": {n: w.cpu() for n, w in self.model.state_dict().items()}}, half)
 
     @classmethod
-    def load(cls, path: Path) -> Encoder:
+    def load(cls, path: Path) -> TrainedEncoder:
         """Read what `save` wrote. Raises BadInput for a damaged file."""
         try:
             found = torch.load(path, weights_only=True, map_location="cpu")
             scale = found["scale"]
-            scale = Scale(tuple(scale["features"]), np.array(scale["mean"]), np.array(scale["deviation"]))
-            training = Training(**found["training"])
+            scale = FeatureScale(tuple(scale["features"]), np.array(scale["mean"]), np.array(scale["deviation"]))
+            training = EncoderTraining(**found["training"])
             model = MODELS[found["name"]](len(scale.features), found["classes"], training.hidden)
             model.load_state_dict(found["weights"])
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
@@ -113,9 +113,9 @@ def train_encoder(
     classes: int,
     *,
     seed: int,
-    training: Training | None = None,
+    training: EncoderTraining | None = None,
     device: torch.device | None = None,
-) -> Encoder:
+) -> TrainedEncoder:
     """Train on `train`, keep the epoch that is best on `valid`. The same seed, the same weights on a CPU; torch's own
     generators are left as they were. training: by default what the encoder's authors published. device: by default
     `usual_device`.
@@ -132,25 +132,25 @@ def train_encoder(
         if isinstance(model, Smart) and settings.pretrain:
             _pretrain(model, data)
         _fit(name, model, data)
-    return Encoder(name, model.eval(), scale, classes, settings)
+    return TrainedEncoder(name, model.eval(), scale, classes, settings)
 
 
 @dataclass(frozen=True, eq=False)
 class _Data:
     train: Sequence[TimeSeriesSample]
     valid: Sequence[TimeSeriesSample]
-    scale: Scale
-    settings: Training
+    scale: FeatureScale
+    settings: EncoderTraining
     rng: np.random.Generator
     device: torch.device
 
-    def epoch(self) -> Iterator[Batch]:
+    def epoch(self) -> Iterator[SeriesBatch]:
         """Training batches, shuffled afresh."""
         order, size = self.rng.permutation(len(self.train)), self.settings.batch
         for start in range(0, len(order), size):
             yield make_batch([self.train[i] for i in order[start : start + size]], self.scale).to(self.device)
 
-    def validation(self) -> Iterator[Batch]:
+    def validation(self) -> Iterator[SeriesBatch]:
         for start in range(0, len(self.valid), self.settings.batch):
             yield make_batch(self.valid[start : start + self.settings.batch], self.scale).to(self.device)
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ghar.envs.graphwalker.selectors.protocol import (
     Entropy,
-    Pool,
-    Query,
+    ExamplePool,
     Selection,
+    SelectionQuery,
     Walk,
     best,
     cosines,
@@ -24,7 +24,7 @@ CANDIDATES = 10  # of the paper
 prepare = nothing_shared
 
 
-def select(pool: Pool, shared: None, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     wanted = max(CANDIDATES, pool.selector.k) if pool.effort.each is None else pool.effort.each - 1
     rows = best(cosines(pool.words, query.words), query.allowed, wanted)
     values = yield Entropy(query.patient, ((), *((row,) for row in rows)))

@@ -17,10 +17,10 @@ import numpy as np
 from ghar.envs.graphwalker.selectors.cone import CANDIDATES
 from ghar.envs.graphwalker.selectors.protocol import (
     Ask,
+    ExamplePool,
     Labels,
-    Pool,
-    Query,
     Selection,
+    SelectionQuery,
     Walk,
     allowed_for,
     best,
@@ -28,7 +28,7 @@ from ghar.envs.graphwalker.selectors.protocol import (
 )
 
 
-def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
+def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
     """float64 [n, n], NaN where nothing was measured."""
     rng, n = np.random.default_rng(pool.seed), len(pool.patients)
     subset = np.sort(rng.permutation(n)[: max(2, math.isqrt(pool.effort.shared // len(pool.labels)))])
@@ -41,7 +41,7 @@ def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
     return delta
 
 
-def select(pool: Pool, shared: np.ndarray, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk:
     measured = ~np.isnan(shared).all(axis=1) & query.allowed
     near = list(best(cosines(pool.words, query.words), measured, max(CANDIDATES, pool.selector.k)))
     scores = np.full(len(pool.patients), np.nan)

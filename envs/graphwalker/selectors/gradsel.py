@@ -14,22 +14,30 @@ from typing import Any
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Ask, Pool, Query, Selection, Slopes, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import (
+    Ask,
+    ExamplePool,
+    InfluenceGradients,
+    Selection,
+    SelectionQuery,
+    Walk,
+    best,
+)
 from ghar.envs.graphwalker.selectors.subsets import judges, mean_with, random_sets
 
 
-def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
+def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
     sets, rows = random_sets(pool), len(pool.patients)
     anchor, everyone = sets[0], tuple(range(rows))
     value, change = 0.0, np.zeros((len(anchor), rows))
     measured = judges(pool)
     for patient in measured:
-        at_anchor, slopes = yield Slopes(patient, anchor, everyone)
+        at_anchor, slopes = yield InfluenceGradients(patient, anchor, everyone)
         value, change = value + at_anchor / len(measured), change + slopes / len(measured)
     estimates = np.array([value + sum(change[place, row] for place, row in enumerate(shots)) for shots in sets])
     return np.round(mean_with(sets, estimates, rows), 6)
 
 
-def select(pool: Pool, shared: np.ndarray, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk:
     return Selection(best(shared, query.allowed, pool.selector.k))
     yield  # makes it a generator

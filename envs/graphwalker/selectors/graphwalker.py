@@ -13,20 +13,28 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Entropy, Pool, Query, Walk, best, cosines, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import (
+    Entropy,
+    ExamplePool,
+    SelectionQuery,
+    Walk,
+    best,
+    cosines,
+    nothing_shared,
+)
 from ghar.envs.graphwalker.selectors.search import Measure, greedy, lazy, single
 from ghar.envs.graphwalker.selectors.self_rated import rated
 
 prepare = nothing_shared
 
 
-def select(pool: Pool, shared: None, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     if pool.selector.utility == "self_rated":
         return (yield from rated(walk(pool, query), pool, query))
     return (yield from measured(walk(pool, query), query))
 
 
-def walk(pool: Pool, query: Query) -> Measure:
+def walk(pool: ExamplePool, query: SelectionQuery) -> Measure:
     """The search that the selector's variant means. Ratings do not diminish, so there every candidate is asked about at
     every step (Appendix O)."""
     selector, graph = pool.selector, pool.graph
@@ -46,7 +54,7 @@ def walk(pool: Pool, query: Query) -> Measure:
     return search(anchors(pool, query), neighbours, selector.k, early_stop, pool.effort.each)
 
 
-def anchors(pool: Pool, query: Query) -> Sequence[int]:
+def anchors(pool: ExamplePool, query: SelectionQuery) -> Sequence[int]:
     """The rows a walk starts from (Eqs. 5 to 7): k_a of each of k_c cohorts, by cosine."""
     selector, graph = pool.selector, pool.graph
     assert graph is not None
@@ -57,7 +65,7 @@ def anchors(pool: Pool, query: Query) -> Sequence[int]:
     return [row for members in inside for row in best(near, members, selector.k_a)]
 
 
-def cohorts(pool: Pool, query: Query) -> Sequence[int]:
+def cohorts(pool: ExamplePool, query: SelectionQuery) -> Sequence[int]:
     """The k_c cohorts whose prototypes are nearest to the patient (Eq. 5), of those with anyone to show."""
     graph = pool.graph
     assert graph is not None
@@ -65,7 +73,7 @@ def cohorts(pool: Pool, query: Query) -> Sequence[int]:
     return best(cosines(graph.prototypes, query.vector), has_any, pool.selector.k_c)
 
 
-def measured(search: Measure, query: Query) -> Walk:
+def measured(search: Measure, query: SelectionQuery) -> Walk:
     """Play a search with H(x | S) from the model."""
     try:
         sets = next(search)

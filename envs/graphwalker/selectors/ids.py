@@ -9,10 +9,10 @@ reply counts as the patient's own text.
 from __future__ import annotations
 
 from ghar.envs.graphwalker.selectors.protocol import (
-    Pool,
-    Query,
-    Say,
+    ExamplePool,
+    Generate,
     Selection,
+    SelectionQuery,
     Shots,
     Walk,
     best,
@@ -26,16 +26,16 @@ TOKENS = 128  # of a reasoning; ours
 prepare = nothing_shared
 
 
-def select(pool: Pool, shared: None, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     shots: Shots = ()
     for _ in range(ROUNDS):
-        [reasoning] = yield Say((reasoning_prompt(pool, query, shots),), TOKENS)
+        [reasoning] = yield Generate((reasoning_prompt(pool, query, shots),), TOKENS)
         words = pool.embed([reasoning.strip() or query.patient.text])[0]
         shots = best(cosines(pool.words, words), query.allowed, pool.selector.k)
     return Selection(shots, scored=ROUNDS)
 
 
-def reasoning_prompt(pool: Pool, query: Query, shots: Shots) -> str:
+def reasoning_prompt(pool: ExamplePool, query: SelectionQuery, shots: Shots) -> str:
     examples = "".join(
         f"An earlier patient:\n{pool.patients[row].text}\nIt turned out: {pool.labels[pool.patients[row].label]}\n\n"
         for row in shots

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Ask, Labels, Pool, Query, Selection, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Labels, Selection, SelectionQuery, Walk, best
 from ghar.envs.graphwalker.selectors.subsets import judges, mean_with, mean_without, random_sets
 
 
-def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
+def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
     sets, rows = random_sets(pool), len(pool.patients)
     total = np.zeros(len(sets))
     measured = judges(pool)
@@ -27,6 +27,6 @@ def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
     return mean_with(sets, total, rows) - mean_without(sets, total, rows)
 
 
-def select(pool: Pool, shared: np.ndarray, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk:
     return Selection(best(shared, query.allowed, pool.selector.k))
     yield  # makes it a generator

@@ -15,19 +15,27 @@ from typing import Any
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Ask, Pool, Query, Selection, States, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import (
+    Ask,
+    ExamplePool,
+    HiddenStates,
+    Selection,
+    SelectionQuery,
+    Walk,
+    best,
+)
 
 NEAREST = 0.01  # share of the pool that is not rejected, the authors' lambda
 
 
-def prepare(pool: Pool) -> Generator[Ask, Any, tuple[np.ndarray, np.ndarray]]:
-    _, asked, instability = yield States(pool.patients)
+def prepare(pool: ExamplePool) -> Generator[Ask, Any, tuple[np.ndarray, np.ndarray]]:
+    _, asked, instability = yield HiddenStates(pool.patients)
     return asked, instability
 
 
-def select(pool: Pool, shared: tuple[np.ndarray, np.ndarray], query: Query) -> Walk:
+def select(pool: ExamplePool, shared: tuple[np.ndarray, np.ndarray], query: SelectionQuery) -> Walk:
     asked, instability = shared
-    h, _, _ = yield States((query.patient,))
+    h, _, _ = yield HiddenStates((query.patient,))
     distance = np.round(np.linalg.norm(asked.astype(np.float64) - h[0], axis=1), 5)
     near = best(-distance, query.allowed, math.ceil(NEAREST * query.allowed.sum()))
     ranked = best(-np.round(distance * instability, 5), query.allowed, pool.selector.k)

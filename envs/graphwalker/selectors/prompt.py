@@ -22,7 +22,7 @@ import numpy as np
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.views.visits import TextView
-from ghar.envs.graphwalker.question_files import Question
+from ghar.envs.graphwalker.question_files import ChoiceQuestion
 from ghar.envs.graphwalker.selectors.protocol import Patient
 from ghar.envs.graphwalker.series_text import UNITS, USUAL, number
 from ghar.errors import BadInput
@@ -56,7 +56,7 @@ class Prompt:
         about = sample.sample_id, sample.subject_id, sample.label
         return self._case(about, lambda n: table(sample, n, estimate), len(sample.hours), sample)
 
-    def question(self, question: Question, number: int) -> Patient:
+    def question(self, question: ChoiceQuestion, number: int) -> Patient:
         """A medical question as pieces, the first words of its case left out where it is too long.
 
         number: what stands for a patient's. Raises BadInput when its last word and the options do not fit.

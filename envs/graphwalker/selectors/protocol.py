@@ -6,8 +6,8 @@ asks and are resumed with the answers, so they never call a model themselves: `s
 many at once against one engine, and what a patient is given does not depend on the others.
 
 Rules of all selectors: equal values are decided by the lower row of the pool; a patient is never shown itself, nor
-anyone it shares a subject or all its measurements with (`Query.allowed`); the order of `Selection.shots` is the order
-of the prompt, best first, the patient last.
+anyone it shares a subject or all its measurements with (`SelectionQuery.allowed`); the order of `Selection.shots` is
+the order of the prompt, best first, the patient last.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Patient:
 
 
 @dataclass(frozen=True, eq=False)
-class Query:
+class SelectionQuery:
     """A patient to choose examples for. vector, words: embeddings by the EHR and the text encoder. allowed: bool [n],
     the patients of the pool that may be shown."""
 
@@ -89,7 +89,7 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class ExamplePool:
     """The training patients, and some of validation for selectors that measure on them.
 
     vectors [n, d], words [n, e]: embeddings, rows as `patients`. embed: the text encoder. graph: None for selectors
@@ -133,7 +133,7 @@ class Perplexity:
 
 
 @dataclass(frozen=True)
-class Say:
+class Generate:
     """A free or restricted reply to each prompt. Answer: [prompts] texts."""
 
     prompts: tuple[str, ...]
@@ -142,14 +142,14 @@ class Say:
 
 
 @dataclass(frozen=True, eq=False)
-class States:
+class HiddenStates:
     """Inside the model, for each patient's question: last hidden state h [n, d], W_k'W_q h [n, d], |W_v h| [n]."""
 
     patients: tuple[Patient, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Slopes:
+class InfluenceGradients:
     """First-order effect on log p(label | anchor, x) of exchanging each example of `anchor` for each of `shots`.
 
     Answer: (log p at the anchor, float64 [anchor's places, shots]).
@@ -160,11 +160,11 @@ class Slopes:
     shots: Shots
 
 
-Ask = Entropy | Labels | Perplexity | Say | States | Slopes
+Ask = Entropy | Labels | Perplexity | Generate | HiddenStates | InfluenceGradients
 
 
 @dataclass(frozen=True)
-class Step:
+class WalkStep:
     """One pick of a walk: the row, its gain in nats, and what the frontier held before it."""
 
     row: int
@@ -181,14 +181,14 @@ class Selection:
     gains: tuple[float, ...] = ()
     scored: int = 0
     anchors: Shots = ()
-    steps: tuple[Step, ...] = field(default=(), compare=False)
+    steps: tuple[WalkStep, ...] = field(default=(), compare=False)
 
 
 Play = Generator[Ask, Any, Any]
 Walk = Generator[Ask, Any, Selection]
 
 
-def nothing_shared(pool: Pool) -> Generator[Ask, Any, None]:
+def nothing_shared(pool: ExamplePool) -> Generator[Ask, Any, None]:
     """`prepare` of selectors whose patients share nothing."""
     return
     yield  # makes it a generator

@@ -4,12 +4,12 @@ import zlib
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Selection, SelectionQuery, Walk, nothing_shared
 
 prepare = nothing_shared
 
 
-def select(pool: Pool, shared: None, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     rng = np.random.default_rng([pool.seed, zlib.crc32(query.patient.sample_id.encode())])
     rows = np.flatnonzero(query.allowed)
     return Selection(tuple(rng.choice(rows, min(pool.selector.k, len(rows)), replace=False).tolist()))

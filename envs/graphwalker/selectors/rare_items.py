@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Ask, Pool, Query, Selection, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Selection, SelectionQuery, Walk, best
 
 RARE = 0.02  # share of the records that has an item which can count, at most
 BETWEEN = re.compile(r"[;\n]")
@@ -48,12 +48,12 @@ def rarity(texts: Sequence[str]) -> Rarity:
     return Rarity(items, {item: math.log(len(items) / count) for item, count in held.items()})
 
 
-def prepare(pool: Pool) -> Generator[Ask, Any, Rarity]:
+def prepare(pool: ExamplePool) -> Generator[Ask, Any, Rarity]:
     return rarity([patient.text for patient in pool.patients])
     yield  # makes it a generator
 
 
-def select(pool: Pool, shared: Rarity, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: Rarity, query: SelectionQuery) -> Walk:
     own = items_of(query.patient.text)
     values = np.array([sum(shared.weights[item] for item in sorted(own & other)) for other in shared.items])
     return Selection(best(np.round(values, 9), query.allowed, pool.selector.k))

@@ -12,13 +12,13 @@ from ghar.envs.graphwalker.selectors.prompt import Prompt
 from ghar.envs.graphwalker.selectors.protocol import (
     Ask,
     Entropy,
+    Generate,
+    HiddenStates,
+    InfluenceGradients,
     Labels,
     Patient,
     Perplexity,
-    Say,
     Shots,
-    Slopes,
-    States,
 )
 from ghar.errors import BadInput
 from ghar.llm.engine import Engine, Request, can_score
@@ -46,8 +46,8 @@ class EngineScorer:
     def answer(self, asks: Sequence[Ask]) -> list[Any]:
         """Answers in order. BadInput when the engine cannot do what is asked, naming what can."""
         scored = [i for i, ask in enumerate(asks) if isinstance(ask, Entropy | Labels | Perplexity)]
-        spoken = [i for i, ask in enumerate(asks) if isinstance(ask, Say)]
-        inside = [i for i, ask in enumerate(asks) if isinstance(ask, States | Slopes)]
+        spoken = [i for i, ask in enumerate(asks) if isinstance(ask, Generate)]
+        inside = [i for i, ask in enumerate(asks) if isinstance(ask, HiddenStates | InfluenceGradients)]
         answers = dict(zip(scored, self._scored([asks[i] for i in scored]), strict=True))
         answers |= zip(spoken, self._spoken([asks[i] for i in spoken]), strict=True)
         answers |= {i: self._inside(asks[i]) for i in inside}
@@ -95,8 +95,8 @@ class EngineScorer:
         from ghar.envs.graphwalker.selectors import model_internals  # torch
 
         model = model_internals.model_of(self.engine)
-        self.read += len(ask.patients) if isinstance(ask, States) else 1
-        if isinstance(ask, States):
+        self.read += len(ask.patients) if isinstance(ask, HiddenStates) else 1
+        if isinstance(ask, HiddenStates):
             return model_internals.states(model, [(*self.prompt.head, *patient.asked) for patient in ask.patients])
         pieces = [self.prompt.head, *(self.pool[row].shown for row in ask.anchor), ask.patient.asked]
         answer = self.prompt.answers[ask.patient.label]

@@ -24,7 +24,7 @@ import heapq
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 
-from ghar.envs.graphwalker.selectors.protocol import Selection, Shots, Step
+from ghar.envs.graphwalker.selectors.protocol import Selection, Shots, WalkStep
 
 DIGITS = 6
 Measure = Generator[tuple[Shots, ...], Sequence[float], Selection]  # yields sets, is resumed with H(x | S) of each
@@ -42,7 +42,7 @@ def lazy(
     queue = [(-gain_of(current, value), row, 0) for row, value in zip(anchors, values[1:], strict=True)]
     heapq.heapify(queue)
     shots: Shots = ()
-    steps: list[Step] = []
+    steps: list[WalkStep] = []
     seen = set(anchors)
     while queue and len(shots) < budget:
         bound, row, size = queue[0]
@@ -56,7 +56,7 @@ def lazy(
             scored += 1
             heapq.heapreplace(queue, (-gain_of(current, value), row, len(shots)))
             continue
-        steps.append(Step(row, -bound, tuple(sorted(row for _, row, _ in queue))))
+        steps.append(WalkStep(row, -bound, tuple(sorted(row for _, row, _ in queue))))
         heapq.heappop(queue)
         shots, current = (*shots, row), round(current + bound, DIGITS)
         fresh = [other for other in _distinct(neighbours(row)) if other not in seen] if len(shots) < budget else []
@@ -86,7 +86,7 @@ def greedy(
         gain, row = max(((gain_of(current, value), -row) for row, value in zip(rows, values, strict=True)))
         if early_stop and gain <= 0:
             break
-        steps.append(Step(-row, gain, tuple(rows)))
+        steps.append(WalkStep(-row, gain, tuple(rows)))
         shots, current = (*shots, -row), round(current - gain, DIGITS)
         frontier = {row: None for row in (*frontier, *neighbours(-row)) if row not in shots}
     return _selection(anchors, steps, scored)
@@ -99,7 +99,7 @@ def single(candidates: Sequence[int], budget: int, early_stop: bool = True, most
     current = round(values[0], DIGITS)
     ranked = sorted((-gain_of(current, value), row) for row, value in zip(rows, values[1:], strict=True))
     taken = [(row, -loss) for loss, row in ranked[:budget] if loss < 0 or not early_stop]
-    steps = [Step(row, gain, tuple(sorted(rows))) for row, gain in taken]
+    steps = [WalkStep(row, gain, tuple(sorted(rows))) for row, gain in taken]
     return _selection(rows, steps, len(rows) + 1)
 
 
@@ -112,7 +112,7 @@ def without_stamps(anchors: Sequence[int], neighbours: Neighbours, budget: int) 
     queue = [(-gain_of(current, value), row) for row, value in zip(anchors, values[1:], strict=True)]
     heapq.heapify(queue)
     shots: Shots = ()
-    steps: list[Step] = []
+    steps: list[WalkStep] = []
     seen = set(anchors)
     while queue and len(shots) < budget:
         _, row = heapq.heappop(queue)
@@ -124,7 +124,7 @@ def without_stamps(anchors: Sequence[int], neighbours: Neighbours, budget: int) 
             continue
         if key[0] >= 0:
             break
-        steps.append(Step(row, -key[0], tuple(sorted([row, *(other for _, other in queue)]))))
+        steps.append(WalkStep(row, -key[0], tuple(sorted([row, *(other for _, other in queue)]))))
         shots, current = (*shots, row), round(current + key[0], DIGITS)
         fresh = [other for other in _distinct(neighbours(row)) if other not in seen]
         seen.update(fresh)
@@ -144,7 +144,7 @@ def _distinct(rows: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(row) for row in rows))
 
 
-def _selection(anchors: Shots, steps: Sequence[Step], scored: int) -> Selection:
+def _selection(anchors: Shots, steps: Sequence[WalkStep], scored: int) -> Selection:
     return Selection(
         tuple(step.row for step in steps), tuple(step.gain for step in steps), scored, anchors, tuple(steps)
     )

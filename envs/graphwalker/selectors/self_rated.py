@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import re
 
-from ghar.envs.graphwalker.selectors.protocol import Pool, Query, Say, Shots, Walk
+from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Generate, SelectionQuery, Shots, Walk
 from ghar.envs.graphwalker.selectors.search import Measure
 
 SCALE = tuple(str(n) for n in range(11))
 
 
-def rated(search: Measure, pool: Pool, query: Query) -> Walk:
+def rated(search: Measure, pool: ExamplePool, query: SelectionQuery) -> Walk:
     """Play a search in which the rating of the last example of a set is its gain over the set without it."""
     level: dict[Shots, float] = {(): 0.0}
     try:
         sets = next(search)
         while True:
             asked = [shots for shots in sets if shots]
-            replies = (yield Say(tuple(question(pool, query, s) for s in asked), 4, SCALE)) if asked else []
+            replies = (yield Generate(tuple(question(pool, query, s) for s in asked), 4, SCALE)) if asked else []
             level |= {s: level[s[:-1]] - rating(reply) for s, reply in zip(asked, replies, strict=True)}
             sets = search.send([level[shots] for shots in sets])
     except StopIteration as end:
@@ -34,7 +34,7 @@ def rating(reply: str) -> int:
     return int(found[1]) if found else 0
 
 
-def question(pool: Pool, query: Query, shots: Shots) -> str:
+def question(pool: ExamplePool, query: SelectionQuery, shots: Shots) -> str:
     """The prompt about the last of `shots`, the others being chosen already."""
 
     def case(row: int) -> str:

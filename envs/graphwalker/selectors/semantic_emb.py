@@ -3,11 +3,19 @@
 The paper embeds with Qwen3-Embedding-8B; here any encoder of `ghar.retrieval.encoders`.
 """
 
-from ghar.envs.graphwalker.selectors.protocol import Pool, Query, Selection, Walk, best, cosines, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import (
+    ExamplePool,
+    Selection,
+    SelectionQuery,
+    Walk,
+    best,
+    cosines,
+    nothing_shared,
+)
 
 prepare = nothing_shared
 
 
-def select(pool: Pool, shared: None, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     return Selection(best(cosines(pool.words, query.words), query.allowed, pool.selector.k))
     yield  # makes it a generator

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Ask, Perplexity, Pool, Query, Selection, Walk, best
+from ghar.envs.graphwalker.selectors.protocol import Ask, ExamplePool, Perplexity, Selection, SelectionQuery, Walk, best
 
 
-def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
+def prepare(pool: ExamplePool) -> Generator[Ask, Any, np.ndarray]:
     n = len(pool.patients)
     rows = np.sort(np.random.default_rng(pool.seed).permutation(n)[: pool.effort.shared])
     found = np.full(n, np.nan)
@@ -23,6 +23,6 @@ def prepare(pool: Pool) -> Generator[Ask, Any, np.ndarray]:
     return found
 
 
-def select(pool: Pool, shared: np.ndarray, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: np.ndarray, query: SelectionQuery) -> Walk:
     return Selection(best(shared, query.allowed, pool.selector.k))
     yield  # makes it a generator

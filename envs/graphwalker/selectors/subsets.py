@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Patient, Pool, Shots
+from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Patient, Shots
 
 MEASURED = 16  # validation patients; further prompts go into more sets, or most examples would be in none
 
 
-def random_sets(pool: Pool) -> tuple[Shots, ...]:
+def random_sets(pool: ExamplePool) -> tuple[Shots, ...]:
     """Sets of k rows, as many as the shared prompts let a model judge on `MEASURED` patients, and two at least.
 
     They are cut from shuffles of the pool one after the other, so that every row is in equally many, give or take one.
@@ -26,7 +26,7 @@ def random_sets(pool: Pool) -> tuple[Shots, ...]:
     return tuple(sets[:count])
 
 
-def judges(pool: Pool) -> Sequence[Patient]:
+def judges(pool: ExamplePool) -> Sequence[Patient]:
     """The validation patients that sets are judged on."""
     return pool.valid[:MEASURED]
 

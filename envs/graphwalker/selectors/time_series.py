@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ghar.envs.graphwalker.selectors.protocol import Patient, Pool, Query, Selection, Walk, best, nothing_shared
+from ghar.envs.graphwalker.selectors.protocol import (
+    ExamplePool,
+    Patient,
+    Selection,
+    SelectionQuery,
+    Walk,
+    best,
+    nothing_shared,
+)
 
 prepare = nothing_shared
 
 
-def select(pool: Pool, shared: None, query: Query) -> Walk:
+def select(pool: ExamplePool, shared: None, query: SelectionQuery) -> Walk:
     own = measured(query.patient)
     values = np.array([likeness(own, measured(other)) for other in pool.patients])
     return Selection(best(np.round(values, 9), query.allowed, pool.selector.k))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghar.envs.kare.graph.triples import Triple, make_triple
-from ghar.llm.cached_llm import LONGEST, Unreadable
+from ghar.llm.cached_llm import LONGEST, UnreadableAnswer
 
 INNER = re.compile(r"\[([^\[\]]*)\]")
 QUOTES = " \t\n\"'`"
@@ -31,16 +31,16 @@ def read_triples(text: str) -> Extracted:
     without a single triple.
     """
     if not text.strip():
-        raise Unreadable("nothing")
+        raise UnreadableAnswer("nothing")
     if len(text) > LONGEST:
-        raise Unreadable("too_long")
+        raise UnreadableAnswer("too_long")
     items = _items(text)
     if not items:
         return Extracted((), 0)
     made = [make_triple(*map(str, item)) if _is_three(item) else None for item in items]
     triples = tuple(dict.fromkeys(triple for triple in made if triple is not None))
     if not triples:
-        raise Unreadable("no_triple")
+        raise UnreadableAnswer("no_triple")
     return Extracted(triples, made.count(None))
 
 
@@ -48,7 +48,7 @@ def _items(text: str) -> list[Any]:
     """The items of the outermost list: JSON, else brackets in brackets with commas between the parts."""
     begin, end = text.find("["), text.rfind("]")
     if begin < 0:
-        raise Unreadable("no_list")
+        raise UnreadableAnswer("no_list")
     body = text[begin : end + 1]
     try:
         listed = json.loads(body)
@@ -57,7 +57,7 @@ def _items(text: str) -> list[Any]:
     if isinstance(listed, list):
         return listed if not listed or any(isinstance(item, list) for item in listed) else [listed]
     if text.count("[") != text.count("]") or end < begin:
-        raise Unreadable("half_list")
+        raise UnreadableAnswer("half_list")
     return [[part.strip(QUOTES) for part in inner.split(",")] for inner in INNER.findall(body)]
 
 

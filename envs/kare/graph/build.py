@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ghar.envs.kare.graph.concepts import ConceptSets
-from ghar.envs.kare.graph.from_engine import EnginePart, Library, corpus_part, model_part
+from ghar.envs.kare.graph.from_engine import AbstractSearch, EnginePart, corpus_part, model_part
 from ghar.envs.kare.graph.from_graph import graph_part
 from ghar.envs.kare.graph.near_duplicates import keep_different
 from ghar.envs.kare.graph.triples import SOURCES, ConceptGraphs, union
@@ -65,7 +65,7 @@ def construct(
     *,
     graph: PathGraph,
     nodes: Mapping[str, int],
-    corpus: Library | None,
+    corpus: AbstractSearch | None,
     engine: Engine,
     folder: Path,
     seed: int,

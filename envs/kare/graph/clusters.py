@@ -125,7 +125,7 @@ def representatives(unit: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class MergedGraph:
     """A graph of representatives. loops: triples dropped because merging made head and tail one. merged: triples that
     became equal to another one."""
 
@@ -134,7 +134,7 @@ class Rewritten:
     merged: int
 
 
-def rewrite(graphs: ConceptGraphs, entities: Clusters, relations: Clusters) -> Rewritten:
+def rewrite(graphs: ConceptGraphs, entities: Clusters, relations: Clusters) -> MergedGraph:
     """Replace every name of every triple by its representative (Eq. 2, KARE). Concepts keep their own names; a triple's
     sources are those of all triples that became it. BadInput for a name that was not clustered.
     """
@@ -153,7 +153,7 @@ def rewrite(graphs: ConceptGraphs, entities: Clusters, relations: Clusters) -> R
     of = {concept: np.unique(ids[own][ids[own] >= 0]) for concept, own in graphs.of.items()}
     loops = int((ids < 0).sum())
     result = ConceptGraphs(tuple(ordered), tuple(told[triple] for triple in ordered), of)
-    return Rewritten(result, loops, len(ids) - loops - len(ordered))
+    return MergedGraph(result, loops, len(ids) - loops - len(ordered))
 
 
 def _unit(names: Sequence[str], vectors: np.ndarray, what: str) -> np.ndarray:

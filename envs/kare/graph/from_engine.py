@@ -15,7 +15,7 @@ from ghar.envs.kare.graph.abstracts import Abstracts
 from ghar.envs.kare.graph.answers import Extracted, read_triples
 from ghar.envs.kare.graph.concepts import ConceptSets
 from ghar.envs.kare.graph.triples import Triple, concept_name
-from ghar.llm.cached_llm import Answers, Cost, Question, ask
+from ghar.llm.cached_llm import CachedQuestion, LlmAnswers, LlmCost, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import load_prompts
 from ghar.progress import track
@@ -25,7 +25,7 @@ ABSTRACTS, MOST, HOPS, TRIES = 3, 10, 3, 3  # n = 3, at most 10 triples a text (
 CHUNK = 1_024  # concept sets whose abstracts are looked for at once
 
 
-class Library(Protocol):
+class AbstractSearch(Protocol):
     """Abstracts that can be asked for the nearest ones, as envs/kare/retrieval/abstract_corpus.py has them."""
 
     @property
@@ -41,7 +41,7 @@ class EnginePart:
     triple."""
 
     of: dict[str, set[Triple]]
-    cost: Cost
+    cost: LlmCost
     failed: dict[str, str]
     dropped: int
     surplus: int
@@ -49,7 +49,7 @@ class EnginePart:
 
 
 def corpus_part(
-    sets: ConceptSets, about: Sequence[Sequence[str]], corpus: Library, engine: Engine, store: Path, seed: int
+    sets: ConceptSets, about: Sequence[Sequence[str]], corpus: AbstractSearch, engine: Engine, store: Path, seed: int
 ) -> EnginePart:
     """Source (b): triples of the `ABSTRACTS` abstracts nearest to each of the lists of concepts `about`.
 
@@ -64,7 +64,7 @@ def corpus_part(
             key = f"{corpus.abstracts.ids[row]}/{_digest(names)}"
             prompt = template.render(text=corpus.abstracts.texts[row], concepts="; ".join(names), most=MOST)
             row_of[key] = row
-            questions.append(Question(key, prompt, template.max_tokens))
+            questions.append(CachedQuestion(key, prompt, template.max_tokens))
     answers = ask(
         engine, questions, store, read_triples, seed=seed, tries=TRIES, title="Extract triples from abstracts"
     )
@@ -84,7 +84,7 @@ def model_part(about: Sequence[Sequence[str]], engine: Engine, store: Path, seed
     template = load_prompts("ghar.envs.kare", PROMPTS, KINDS)["concepts"]
     concepts_of = {_digest(names): names for names in about}
     questions = [
-        Question(key, template.render(concepts="; ".join(names)), template.max_tokens)
+        CachedQuestion(key, template.render(concepts="; ".join(names)), template.max_tokens)
         for key, names in concepts_of.items()
     ]
     answers = ask(
@@ -123,7 +123,7 @@ class Mentions:
         return {self.names[span] for span in spans if span in self.names}
 
 
-def _nearest(about: Sequence[Sequence[str]], corpus: Library) -> Iterable[tuple[Sequence[str], list[int]]]:
+def _nearest(about: Sequence[Sequence[str]], corpus: AbstractSearch) -> Iterable[tuple[Sequence[str], list[int]]]:
     """Each list of concepts and the rows of its nearest abstracts."""
     for begin in track(range(0, len(about), CHUNK), "Find abstracts of concept sets"):
         names = about[begin : begin + CHUNK]
@@ -132,7 +132,7 @@ def _nearest(about: Sequence[Sequence[str]], corpus: Library) -> Iterable[tuple[
 
 
 def _part(
-    answers: Answers[Extracted],
+    answers: LlmAnswers[Extracted],
     owners: Callable[[str, Sequence[Triple]], dict[str, Iterable[Triple]]],
     most: int | None,
 ) -> EnginePart:

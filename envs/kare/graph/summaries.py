@@ -19,7 +19,7 @@ import numpy as np
 
 from ghar.envs.kare.graph.communities import Communities
 from ghar.envs.kare.graph.themes import Theme
-from ghar.llm.cached_llm import LONGEST, Cost, Question, Unreadable, ask
+from ghar.llm.cached_llm import LONGEST, CachedQuestion, LlmCost, UnreadableAnswer, ask
 from ghar.llm.engine import Engine
 from ghar.llm.prompts import Template, load_prompts
 
@@ -39,7 +39,7 @@ class Summaries:
 
     general: tuple[str | None, ...]
     theme: tuple[str | None, ...]
-    cost: Cost
+    cost: LlmCost
     missing: dict[str, int]
 
 
@@ -77,7 +77,7 @@ def summarise(
     parts = [_parts(communities, community, small, large, seed) for community in range(len(communities))]
     missing = Counter({"too large": sum(part is None for part in parts)})
     found: list[tuple[str | None, ...]] = []
-    cost = Cost()
+    cost = LlmCost()
     for kind in kinds:
         job = _Job(engine, store, kind, seed)
         job.start(parts)
@@ -120,7 +120,7 @@ class _Job:
         self.keys: dict[int, str] = {}
         self.texts: dict[int, list[str]] = {}
         self.failed: dict[int, str] = {}
-        self.cost = Cost()
+        self.cost = LlmCost()
         self.round = 0
 
     def start(self, parts: list[_Parts | None]) -> None:
@@ -167,7 +167,7 @@ class _Job:
             for community, texts in prompts.items()
         }
         questions = [
-            Question(name, prompt, max_tokens)
+            CachedQuestion(name, prompt, max_tokens)
             for community, texts in prompts.items()
             for name, prompt in zip(names[community], texts, strict=True)
         ]
@@ -196,10 +196,10 @@ def _numbered(texts: list[str]) -> str:
 def read_summary(answer: str) -> str:
     """The answer as one paragraph, without a heading some models write."""
     if len(answer) > LONGEST:
-        raise Unreadable("too_long")
+        raise UnreadableAnswer("too_long")
     text = re.sub(r"^\W*(summary|paragraph)\W*:\W*", "", " ".join(answer.split()), flags=re.IGNORECASE)
     if not text:
-        raise Unreadable("empty")
+        raise UnreadableAnswer("empty")
     return text
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ghar.envs.kare.retrieval.community_index import CommunityIndex
 from ghar.envs.kare.retrieval.dgra import DgraSettings, Factors, select
-from ghar.envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval.patient_graph import PatientKnowledgeGraph
 from ghar.episode import Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.retrieval.dense import DenseIndex
@@ -49,7 +49,7 @@ class CommunityCorpus:
 
     index: CommunityIndex
     encoder: Encoder
-    graphs: Mapping[str, PatientGraph]
+    graphs: Mapping[str, PatientKnowledgeGraph]
     settings: DgraSettings
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from ghar.envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval.patient_graph import PatientKnowledgeGraph
 
 TIE = 1e-12  # of the largest relevance; closer ones are equal to it
 POOL = 512  # communities whose cosine is computed at first
@@ -111,7 +111,7 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class Selection:
+class CommunitySelection:
     """Selected communities in the order of selection, and the factors of each."""
 
     ids: tuple[int, ...]
@@ -119,8 +119,8 @@ class Selection:
 
 
 def select(
-    communities: CommunityArrays, patient: PatientGraph, context: np.ndarray, settings: DgraSettings, n: int
-) -> Selection:
+    communities: CommunityArrays, patient: PatientKnowledgeGraph, context: np.ndarray, settings: DgraSettings, n: int
+) -> CommunitySelection:
     """Algorithm 1: at most `n` communities, each the most relevant one after the decay that the earlier ones cause.
 
     context: f32[d], unit embedding of the base context.
@@ -143,7 +143,7 @@ def select(
         factors.append(standing.factors(chosen))
         standing.take(chosen)
         pool = pool[pool != chosen]
-    return Selection(tuple(ids), tuple(factors))
+    return CommunitySelection(tuple(ids), tuple(factors))
 
 
 @dataclass(eq=False)
@@ -154,7 +154,7 @@ class _Standing:
     """
 
     communities: CommunityArrays
-    patient: PatientGraph
+    patient: PatientKnowledgeGraph
     context: np.ndarray
     settings: DgraSettings
     direct_hits: np.ndarray
@@ -216,7 +216,9 @@ class _Standing:
         )
 
 
-def _standing(own: CommunityArrays, patient: PatientGraph, context: np.ndarray, settings: DgraSettings) -> _Standing:
+def _standing(
+    own: CommunityArrays, patient: PatientKnowledgeGraph, context: np.ndarray, settings: DgraSettings
+) -> _Standing:
     """Before the first selection."""
     count, off = len(own), settings.without
     by_direct, lengths = holders(own, patient.direct)

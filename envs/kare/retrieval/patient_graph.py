@@ -18,7 +18,7 @@ from ghar.envs.kare.graph.triples import ConceptGraphs, concept_name
 
 
 @dataclass(frozen=True, eq=False)
-class PatientGraph:
+class PatientKnowledgeGraph:
     """Nodes are rows of a sorted list of entities, each in one set and once.
 
     direct i64[D], ascending; visit i64[D]: index of the latest visit of each; indirect i64[I], ascending.
@@ -56,7 +56,9 @@ def concept_nodes(graphs: ConceptGraphs, clusters: Clusters, entities: Sequence[
     return ConceptNodes(own, around)
 
 
-def patient_graph(history: Sequence[Visit], name_of: Callable[[str], str], nodes: ConceptNodes) -> PatientGraph:
+def patient_graph(
+    history: Sequence[Visit], name_of: Callable[[str], str], nodes: ConceptNodes
+) -> PatientKnowledgeGraph:
     """G_p of the visits that a sample shows, oldest first. name_of: code -> name, as texts show it."""
     latest: dict[str, int] = {}
     for index, visit in enumerate(history):
@@ -73,4 +75,4 @@ def patient_graph(history: Sequence[Visit], name_of: Callable[[str], str], nodes
     direct = np.array(sorted(visit_of), np.int64)
     visits = np.array([visit_of[node] for node in direct.tolist()], np.int64)
     unknown = tuple(concept for concept in latest if nodes.own.get(concept) not in present)
-    return PatientGraph(direct, visits, np.setdiff1d(everything, direct, assume_unique=True), unknown)
+    return PatientKnowledgeGraph(direct, visits, np.setdiff1d(everything, direct, assume_unique=True), unknown)

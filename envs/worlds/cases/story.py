@@ -39,7 +39,7 @@ SHOWN = {1: 4, 2: 2}  # families of a patient -> signs shown of each
 
 
 @dataclass(frozen=True)
-class Person:
+class GeneratedPatient:
     """signs: (family, number of the sign). phenotypes: numbers, of which `family_of` knows the family."""
 
     signs: tuple[tuple[int, int], ...]
@@ -57,7 +57,7 @@ def draw_courses(rng: np.random.Generator) -> np.ndarray:
     return rng.permutation(np.resize(np.arange(COURSES), FAMILIES * PHENOTYPES))
 
 
-def draw_person(rng: np.random.Generator, courses: np.ndarray, new: bool) -> Person:
+def draw_person(rng: np.random.Generator, courses: np.ndarray, new: bool) -> GeneratedPatient:
     """One patient. new: whether the phenotypes are new ones."""
     low, high = (OLD, PHENOTYPES) if new else (0, OLD)
     families = rng.permutation(FAMILIES)[: 2 if rng.random() < TWO else 1]
@@ -68,7 +68,7 @@ def draw_person(rng: np.random.Generator, courses: np.ndarray, new: bool) -> Per
     outcome = int(courses[list(phenotypes)].max())
     if rng.random() >= EXACT:
         outcome = int((outcome + rng.integers(1, COURSES)) % COURSES)
-    return Person(signs, phenotypes, outcome)
+    return GeneratedPatient(signs, phenotypes, outcome)
 
 
 def outcome_law() -> np.ndarray:
@@ -78,7 +78,9 @@ def outcome_law() -> np.ndarray:
     )
 
 
-def ceilings(asked: Sequence[Person], pool: Sequence[Person], trained: Sequence[Person], k: int) -> dict[str, float]:
+def ceilings(
+    asked: Sequence[GeneratedPatient], pool: Sequence[GeneratedPatient], trained: Sequence[GeneratedPatient], k: int
+) -> dict[str, float]:
     """Best expected accuracy on the patients `asked`, by what is known. pool: whose cases may be shown, at most `k`.
     trained: whose outcomes a model learns from.
 
@@ -95,21 +97,21 @@ def ceilings(asked: Sequence[Person], pool: Sequence[Person], trained: Sequence[
     return found
 
 
-def _holders(people: Sequence[Person]) -> dict[int, list[Person]]:
+def _holders(people: Sequence[GeneratedPatient]) -> dict[int, list[GeneratedPatient]]:
     """Who has each phenotype."""
-    holders: dict[int, list[Person]] = {}
+    holders: dict[int, list[GeneratedPatient]] = {}
     for person in people:
         for phenotype in person.phenotypes:
             holders.setdefault(phenotype, []).append(person)
     return holders
 
 
-def _sharing(person: Person, holders: Mapping[int, Sequence[Person]]) -> list[Person]:
+def _sharing(person: GeneratedPatient, holders: Mapping[int, Sequence[GeneratedPatient]]) -> list[GeneratedPatient]:
     """Those with one of the person's phenotypes, each once."""
     return [*{id(case): case for p in person.phenotypes for case in holders.get(p, ())}.values()]
 
 
-def told_by(phenotypes: Sequence[int], cases: Sequence[Person]) -> np.ndarray:
+def told_by(phenotypes: Sequence[int], cases: Sequence[GeneratedPatient]) -> np.ndarray:
     """P(outcome | cases), float64 [outcome], of a patient with these phenotypes."""
     weights = _believed(phenotypes)
     for case in cases:
@@ -133,7 +135,7 @@ def _answers(count: int) -> np.ndarray:
     return outcome_law()[_states(count).max(axis=1)]
 
 
-def _likelihood(phenotypes: Sequence[int], case: Person) -> np.ndarray:
+def _likelihood(phenotypes: Sequence[int], case: GeneratedPatient) -> np.ndarray:
     """P(the case's outcome | state), its other phenotypes summed over; float64 [states]."""
     states = _states(len(phenotypes))
     shared = [i for i, phenotype in enumerate(phenotypes) if phenotype in case.phenotypes]
@@ -144,7 +146,7 @@ def _likelihood(phenotypes: Sequence[int], case: Person) -> np.ndarray:
     return chances.reshape(len(states), -1).mean(axis=1)
 
 
-def _best(phenotypes: Sequence[int], cases: Sequence[Person], k: int) -> float:
+def _best(phenotypes: Sequence[int], cases: Sequence[GeneratedPatient], k: int) -> float:
     """The probability of the likeliest outcome with the `k` cases that make it highest, by enumeration."""
     kinds: dict[tuple[float, ...], int] = {}
     for case in cases:

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from ghar.envs.worlds.cases import story
-from ghar.envs.worlds.cases.story import Person
+from ghar.envs.worlds.cases.story import GeneratedPatient
 from ghar.envs.worlds.generated import generate_folder
 from ghar.envs.worlds.severity.vocabulary import load_vocabulary
 from ghar.errors import BadInput
@@ -45,7 +45,7 @@ QUESTION = {
 class CasesTruth:
     """people: patient -> phenotypes and outcome. For ceilings ONLY, never for a policy or its prompts."""
 
-    people: Mapping[int, Person]
+    people: Mapping[int, GeneratedPatient]
 
     def ceilings(
         self, asked: Iterable[int], pool: Iterable[int], trained: Iterable[int], k: int
@@ -75,7 +75,8 @@ def load_cases(root: Path) -> CasesTruth:
     if not path.is_file():
         raise BadInput(f"{path} does not exist: {root} is no finished world of cases.")
     rows = pl.read_parquet(path).iter_rows()
-    return CasesTruth({subject: Person((), tuple(phenotypes), outcome) for subject, phenotypes, outcome in rows})
+    people = {subject: GeneratedPatient((), tuple(phenotypes), outcome) for subject, phenotypes, outcome in rows}
+    return CasesTruth(people)
 
 
 def _write(folder: Path, about: Mapping[str, Any]) -> None:

@@ -36,7 +36,7 @@ Point = tuple[float, float]  # mean cost, accuracy
 
 
 @dataclass(frozen=True)
-class Item:
+class PricedItem:
     """Something whose grade a visit's outcome may follow from. law: P(grade), grades 0..9. price: of asking; infinite
     where no one can be asked. told: chance that the answer tells anything. named: chance that it names only where the
     grade stands, which costs `more`."""
@@ -49,7 +49,7 @@ class Item:
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class VisitFacts:
     """Of some visits: the grade that training teaches (int64 [n]); and of each item (all [n, items]) whether a visit
     has it, its grade, whether asking tells anything, and whether only where the grade stands."""
 
@@ -67,10 +67,10 @@ class Facts:
 
 
 @dataclass(frozen=True, eq=False)
-class Game:
+class QueryGame:
     """Items to be asked about, and what knowing is worth: P(the most probable label is right)."""
 
-    items: tuple[Item, ...]
+    items: tuple[PricedItem, ...]
     task: str
     _hits: dict[Statuses, np.ndarray] = field(default_factory=dict, repr=False)
 
@@ -93,10 +93,10 @@ class Game:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BudgetPolicy:
     """The best policy where a unit of cost must be worth `rate`."""
 
-    game: Game
+    game: QueryGame
     rate: float
     _kept: dict[Statuses, tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
 
@@ -130,13 +130,13 @@ class Plan:
                 hits, cost = hits + chance * own_hits, cost + chance * own_cost
         return hits, cost
 
-    def expected(self, facts: Facts) -> Point:
+    def expected(self, facts: VisitFacts) -> Point:
         """Mean cost and accuracy, grades drawn by the items' laws."""
         told = [(self.at(start), rows) for start, rows in facts.starts().items()]
         hits, cost = (sum(float(part[k][facts.common[rows]].sum()) for part, rows in told) for k in (0, 1))
         return cost / len(facts.common), hits / len(facts.common)
 
-    def reached(self, facts: Facts) -> Point:
+    def reached(self, facts: VisitFacts) -> Point:
         """The same of the visits as they are."""
         hits = cost = 0.0
         waiting = [(start, rows, facts.common[rows]) for start, rows in facts.starts().items()]
@@ -165,21 +165,21 @@ def _with(at: Statuses, i: int, status: int) -> Statuses:
     return (*at[:i], status, *at[i + 1 :])
 
 
-def corners(game: Game, facts: Facts) -> list[Plan]:
+def corners(game: QueryGame, facts: VisitFacts) -> list[BudgetPolicy]:
     """The policies at the corners of the hull of (mean expected cost, expected accuracy), the cheapest first."""
 
-    def between(left: Plan, right: Plan) -> list[Plan]:
+    def between(left: BudgetPolicy, right: BudgetPolicy) -> list[BudgetPolicy]:
         (cheap, low), (dear, high) = left.expected(facts), right.expected(facts)
         if dear - cheap <= EVEN or high - low <= GAIN:
             return []
         rate = (high - low) / (dear - cheap)
-        middle = Plan(game, rate)
+        middle = BudgetPolicy(game, rate)
         cost, hits = middle.expected(facts)
         if hits - rate * cost <= low - rate * cheap + GAIN:
             return []
         return [*between(left, middle), middle, *between(middle, right)]
 
-    first, last = Plan(game, 1 / EVEN), Plan(game, 0.0)
+    first, last = BudgetPolicy(game, 1 / EVEN), BudgetPolicy(game, 0.0)
     return [first, *between(first, last), last]
 
 
@@ -202,11 +202,11 @@ def budget_curve(
     truth = truth_of(world, visits)
     told = told_in(world, truth, told_by)
     facts = facts_of(world, truth, told)
-    found = [plan.reached(facts) for plan in corners(Game(items_of(world, facts, prices), task), facts)]
+    found = [plan.reached(facts) for plan in corners(QueryGame(items_of(world, facts, prices), task), facts)]
     return found[:1] + [later for earlier, later in pairwise(found) if later[0] > earlier[0]]
 
 
-def facts_of(world: World, truth: pl.DataFrame, told: np.ndarray) -> Facts:
+def facts_of(world: World, truth: pl.DataFrame, told: np.ndarray) -> VisitFacts:
     """Items: rare condition, rare drug, graft with a row that tells, graft that numbers tell, syndrome."""
     rare = rare_numbers(truth)
     severity = world.rare_severity
@@ -215,7 +215,7 @@ def facts_of(world: World, truth: pl.DataFrame, told: np.ndarray) -> Facts:
     chained = truth["chain"].is_not_null().to_numpy()
     asks = truth["asks_grade"].fill_null(0).to_numpy()
     sure, never = np.ones(len(past), dtype=bool), np.zeros(len(past), dtype=bool)
-    return Facts(
+    return VisitFacts(
         truth["common_acuity"].to_numpy(),
         np.stack([rare[:, 0] >= 0, rare[:, 1] >= 0, (past > 0) & ~slope, (past > 0) & slope, asks > 0], axis=1),
         np.stack([severity[rare[:, 0]], severity[rare[:, 1]], past, past, asks], axis=1),
@@ -224,7 +224,7 @@ def facts_of(world: World, truth: pl.DataFrame, told: np.ndarray) -> Facts:
     )
 
 
-def items_of(world: World, facts: Facts, prices: Mapping[str, float]) -> tuple[Item, ...]:
+def items_of(world: World, facts: VisitFacts, prices: Mapping[str, float]) -> tuple[PricedItem, ...]:
     """The same in the story's terms: a rare drug takes two look-ups in the graph, a chained past one more."""
     graph, past, reports = (prices.get(name, math.inf) for name in ("graph", "past", "reports"))
     conditions, drugs = (_shares(half) for half in np.split(world.rare_severity, 2))
@@ -235,11 +235,11 @@ def items_of(world: World, facts: Facts, prices: Mapping[str, float]) -> tuple[I
         return float(own.mean()) if own.size else 0.0
 
     return (
-        Item(conditions, graph),
-        Item(drugs, 2 * graph),
-        Item(stated, past, named=share(facts.named, 2), more=graph),
-        Item(stated, past),
-        Item(stated, reports, told=share(facts.told, 4)),
+        PricedItem(conditions, graph),
+        PricedItem(drugs, 2 * graph),
+        PricedItem(stated, past, named=share(facts.named, 2), more=graph),
+        PricedItem(stated, past),
+        PricedItem(stated, reports, told=share(facts.told, 4)),
     )
 
 

@@ -16,7 +16,7 @@ import polars as pl
 
 from ghar.envs.worlds.severity import story
 from ghar.envs.worlds.severity.story import Severities
-from ghar.envs.worlds.severity.vocabulary import Vocabulary
+from ghar.envs.worlds.severity.vocabulary import WorldVocabulary
 
 KG_COLUMNS = (
     "relation", "display_relation",
@@ -85,7 +85,7 @@ class _Nodes:
 
 
 def build_graph(
-    rng: np.random.Generator, vocabulary: Vocabulary, severities: Severities
+    rng: np.random.Generator, vocabulary: WorldVocabulary, severities: Severities
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """(kg with KG_COLUMNS, closed under reversal; references with REFERENCE_COLUMNS)."""
     draft, tail = _Draft(), vocabulary.tail
@@ -139,7 +139,7 @@ def _link_targets(
         draft.link("bioprocess_protein", rng.choice(nodes.fillers["process"]), target)
 
 
-def _add_nodes(rng: np.random.Generator, draft: _Draft, vocabulary: Vocabulary, bases: list[int]) -> _Nodes:
+def _add_nodes(rng: np.random.Generator, draft: _Draft, vocabulary: WorldVocabulary, bases: list[int]) -> _Nodes:
     names = vocabulary.conditions["name"].str.to_lowercase().to_list()
     diseases = [(str(FIRST_MONDO + i), "disease", name, "MONDO") for i, name in enumerate(names)]
     drugs = [
@@ -219,7 +219,7 @@ def _edge_table(rng: np.random.Generator, draft: _Draft) -> pl.DataFrame:
     return table[rng.permutation(table.height)].select(KG_COLUMNS)
 
 
-def _references(vocabulary: Vocabulary) -> pl.DataFrame:
+def _references(vocabulary: WorldVocabulary) -> pl.DataFrame:
     """Dotted ICD-10-CM code -> disease id, in the format of TxGNN's mondo_references."""
     code = pl.col("code")
     dotted = pl.when(code.str.len_chars() > 3).then(code.str.head(3) + "." + code.str.slice(3)).otherwise(code)

@@ -29,7 +29,7 @@ import polars as pl
 
 from ghar.envs.worlds.severity import story
 from ghar.envs.worlds.severity.sources import POINTERS, SENTENCE
-from ghar.envs.worlds.severity.vocabulary import Vocabulary, load_vocabulary
+from ghar.envs.worlds.severity.vocabulary import WorldVocabulary, load_vocabulary
 from ghar.envs.worlds.severity.world import World, load_world
 from ghar.errors import BadInput
 from ghar.progress import track
@@ -74,7 +74,7 @@ ANYBODY = ("Come back at once if you get worse.", "Take your medicines as listed
 
 
 @dataclass(frozen=True, eq=False)
-class Habits:
+class DischargeHabits:
     """What this hospital does for each phenotype (rows): named, kept: bool by condition and by drug; home: HOME drug
     numbers; advice: OWN of `pieces_of_advice`, by number."""
 
@@ -95,12 +95,12 @@ class _Words:
     procedure: dict[str, str]
 
 
-def vocabulary_of(world: World) -> Vocabulary:
+def vocabulary_of(world: World) -> WorldVocabulary:
     """The words that a world was made of."""
     return load_vocabulary(world.tail)
 
 
-def _words(v: Vocabulary) -> _Words:
+def _words(v: WorldVocabulary) -> _Words:
     condition, drug = ({w: i for i, w in enumerate(column)} for column in (v.conditions["code"], v.drugs["name"]))
     procedure = dict(zip(v.procedures["code"], v.procedures["name"], strict=True))
     return _Words(v.conditions["name"].to_list(), v.drugs["name"].to_list(), condition, drug, procedure)
@@ -161,11 +161,11 @@ def pieces_of_advice() -> list[str]:
     return [text.format(n=n) for text in ADVICE for n in range(*NUMBERS)]
 
 
-def draw_habits(rng: np.random.Generator, vocabulary: Vocabulary, count: int) -> Habits:
+def draw_habits(rng: np.random.Generator, vocabulary: WorldVocabulary, count: int) -> DischargeHabits:
     """The habits of one world with `count` phenotypes."""
     conditions, drugs, advice = vocabulary.conditions.height, vocabulary.drugs.height, len(pieces_of_advice())
     common = min(story.N_COMMON_DRUGS, drugs)
-    return Habits(
+    return DischargeHabits(
         rng.random((count, conditions)) < NAMED,
         rng.random((count, drugs)) < KEPT,
         np.stack([rng.permutation(common)[:HOME] for _ in range(count)]),
@@ -195,7 +195,7 @@ def _stays(world: Path) -> list[dict[str, Any]]:
 
 
 def _row(
-    rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any], number: int, follows: int
+    rng: np.random.Generator, habits: DischargeHabits, words: _Words, stay: dict[str, Any], number: int, follows: int
 ) -> dict[str, Any]:
     end: datetime = stay["dischtime"]
     return {
@@ -210,7 +210,7 @@ def _row(
     }
 
 
-def _text(rng: np.random.Generator, habits: Habits, words: _Words, stay: dict[str, Any], follows: int) -> str:
+def _text(rng: np.random.Generator, habits: DischargeHabits, words: _Words, stay: dict[str, Any], follows: int) -> str:
     """The summary, with MIMIC-IV-Note's headings in their order."""
     title, medicine = words.titles, words.medicines
     conditions = [words.condition[code] for code in stay["hosp/diagnoses_icd"] or [] if code not in POINTERS]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from ghar.envs.worlds.severity import story
-from ghar.envs.worlds.severity.sources import Chunk, Drawn, Phenotypes
+from ghar.envs.worlds.severity.sources import Chunk, Phenotypes, SourceDraws
 from ghar.envs.worlds.severity.story import Severities
-from ghar.envs.worlds.severity.vocabulary import Vocabulary
+from ghar.envs.worlds.severity.vocabulary import WorldVocabulary
 
 DAY = 24 * 60
 FIRST_SUBJECT, FIRST_ADMISSION = 10_000_000, 20_000_000
@@ -27,7 +27,7 @@ class Visits:
     rare: int64 [n, 2], the rare condition and the rare drug, as numbers of the tail's entities (conditions first, then
         drugs), NOBODY where none.
     common_acuity: highest severity of the common entities; acuity: of all.
-    past, chain, slope, asks, tells: what the visit has of further sources (`sources.Drawn`).
+    past, chain, slope, asks, tells: what the visit has of further sources (`sources.SourceDraws`).
     los: class 0..9; read: 1, 0, or NOBODY where there is no next visit.
     """
 
@@ -55,13 +55,13 @@ class Visits:
         return len(self.patient)
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> SourceDraws:
         """Of further sources."""
-        return Drawn(self.past, self.chain, self.slope, self.asks, self.tells)
+        return SourceDraws(self.past, self.chain, self.slope, self.asks, self.tells)
 
 
 @dataclass(frozen=True)
-class Tail:
+class RareEntities:
     """The rare entities that a chunk of patients is given, in the order in which it is given them.
 
     conditions, drugs: numbers of the tail, each its own shuffled share; when a chunk is through, it starts over.
@@ -74,18 +74,18 @@ class Tail:
     two_steps: float
 
 
-def tail_of(rng: np.random.Generator, first: int, patients: int, of: int, size: int, two_steps: float) -> Tail:
+def tail_of(rng: np.random.Generator, first: int, patients: int, of: int, size: int, two_steps: float) -> RareEntities:
     """The share of patients number `first` .. `first + patients - 1` of a world `of` so many."""
     shown = story.shown_tail(of, two_steps)
     own = np.arange(shown * first // of, max(shown * (first + patients) // of, shown * first // of + 1))
-    return Tail(rng.permutation(own), rng.permutation(own), size, two_steps)
+    return RareEntities(rng.permutation(own), rng.permutation(own), size, two_steps)
 
 
 def simulate(
     rng: np.random.Generator,
-    vocabulary: Vocabulary,
+    vocabulary: WorldVocabulary,
     severities: Severities,
-    tail: Tail,
+    tail: RareEntities,
     first: int,
     patients: int,
     further: tuple[Chunk, Phenotypes] | None = None,
@@ -148,7 +148,7 @@ def _one_round(
     drugs = _draw_common(rng, np.zeros((n, story.N_COMMON_DRUGS), dtype=bool), n_drugs)
     empty = np.full(n, NOBODY)
     none = np.zeros(n, dtype=np.int64)
-    drawn, more = Drawn(none, empty, none, empty, empty), none
+    drawn, more = SourceDraws(none, empty, none, empty, empty), none
     if further is not None:
         chunk, phenotypes = further
         drawn = chunk.draw(active)
@@ -186,7 +186,7 @@ def _one_round(
     )
 
 
-def draw_rare(rng: np.random.Generator, n: int, tail: Tail, given: np.ndarray) -> np.ndarray:
+def draw_rare(rng: np.random.Generator, n: int, tail: RareEntities, given: np.ndarray) -> np.ndarray:
     """The rare condition and the rare drug of n visits, int64 [n, 2]: the next ones of the tail after those `given`."""
     has = rng.random((n, 2)) < (story.RARE_CONDITION, tail.two_steps)
     turn = has.cumsum(axis=0) - 1 + given

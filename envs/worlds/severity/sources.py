@@ -52,7 +52,7 @@ SENTENCE = "The unnamed syndrome was on its way to a grade {grade} course and wa
 
 
 @dataclass(frozen=True)
-class Shares:
+class SourceShares:
     """past: of patients with a graft, in every visit of theirs. reports: of visits whose syndrome no one recognised.
     Of the grafts, chained: a row names what only the graph grades; slopes: numbers alone tell."""
 
@@ -94,7 +94,7 @@ def draw_phenotypes(rng: np.random.Generator) -> Phenotypes:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SourceDraws:
     """What some visits have of it, int64 [visits]: grade of the past (0: none), its tail number where it is chained,
     whether numbers alone tell it (0, 1), the phenotype that asks, the phenotype that tells; NOBODY where none."""
 
@@ -113,20 +113,20 @@ class Chunk:
     """
 
     rng: np.random.Generator
-    shares: Shares
+    shares: SourceShares
     past: np.ndarray
     chain: np.ndarray
     slope: np.ndarray
     phenotypes: np.ndarray
     used: dict[str, int] = field(default_factory=lambda: {"asks": 0, "tells": 0})
 
-    def draw(self, patients: np.ndarray) -> Drawn:
+    def draw(self, patients: np.ndarray) -> SourceDraws:
         """For one visit of each of `patients` (rows of the chunk)."""
         kind = self.rng.random(len(patients))
         asks = kind < self.shares.reports
         tells = ~asks & (kind < self.shares.reports * (1 + TOLD_BY))
         past, chain, slope = (values[patients] for values in (self.past, self.chain, self.slope))
-        return Drawn(past, chain, slope, self._next("asks", asks), self._next("tells", tells))
+        return SourceDraws(past, chain, slope, self._next("asks", asks), self._next("tells", tells))
 
     def _next(self, name: str, has: np.ndarray) -> np.ndarray:
         turn = self.used[name] + has.cumsum() - 1
@@ -135,7 +135,13 @@ class Chunk:
 
 
 def chunk_of(
-    rng: np.random.Generator, shares: Shares, first: int, patients: int, of: int, tail_grades: np.ndarray, spare: int
+    rng: np.random.Generator,
+    shares: SourceShares,
+    first: int,
+    patients: int,
+    of: int,
+    tail_grades: np.ndarray,
+    spare: int,
 ) -> Chunk:
     """The chunk of patients number `first` .. `first + patients - 1` of a world `of` so many.
 
@@ -155,7 +161,7 @@ def chunk_of(
     return Chunk(rng, shares, past, np.where(chained, names, NOBODY), slope.astype(np.int64), rng.permutation(own))
 
 
-def pointer_rows(drawn: Drawn) -> tuple[np.ndarray, np.ndarray]:
+def pointer_rows(drawn: SourceDraws) -> tuple[np.ndarray, np.ndarray]:
     """(visit, number of the pointer in POINTERS) of each pointer that a visit's diagnoses have."""
     graft, fails = drawn.past > 0, drawn.slope > 0
     has = np.stack([graft & ~fails, drawn.asks != NOBODY, drawn.tells != NOBODY, fails], axis=1)
@@ -164,7 +170,7 @@ def pointer_rows(drawn: Drawn) -> tuple[np.ndarray, np.ndarray]:
 
 
 def omr_table(
-    rng: np.random.Generator, drawn: Drawn, subject_id: np.ndarray, start: np.ndarray, targets: pl.Series
+    rng: np.random.Generator, drawn: SourceDraws, subject_id: np.ndarray, start: np.ndarray, targets: pl.Series
 ) -> pl.DataFrame:
     """Outpatient rows of patients with a graft (hosp/omr): of an earlier one the grade of its course or the protein it
     goes by, and years later a grade of pain; of a failing one its numbers. drawn, subject_id, start (minutes since

@@ -13,8 +13,8 @@ import polars as pl
 
 from ghar.envs.worlds.severity import story
 from ghar.envs.worlds.severity.simulate import DAY, FIRST_ADMISSION, MAX_VISITS, NOBODY, Visits
-from ghar.envs.worlds.severity.sources import POINTERS, Drawn, omr_table, pointer_rows
-from ghar.envs.worlds.severity.vocabulary import Vocabulary
+from ghar.envs.worlds.severity.sources import POINTERS, SourceDraws, omr_table, pointer_rows
+from ghar.envs.worlds.severity.vocabulary import WorldVocabulary
 
 COLUMNS: dict[str, str] = {
     "hosp/patients": "subject_id,gender,anchor_age,anchor_year,anchor_year_group,dod",
@@ -55,7 +55,7 @@ LAB_DELAY_MEDIAN, LAB_DELAY_SIGMA = 66.0, 0.9  # minutes; EHR.md: median 1.1 h, 
 
 
 def chunk_tables(
-    rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits, labs_per_visit: int
+    rng: np.random.Generator, vocabulary: WorldVocabulary, visits: Visits, labs_per_visit: int
 ) -> dict[str, pl.DataFrame]:
     """The patient tables of one chunk, keyed as in COLUMNS, with exactly those columns in that order; and hosp/omr
     where patients have a graft."""
@@ -71,14 +71,16 @@ def chunk_tables(
     more: dict[str, pl.DataFrame] = {}
     if (visits.past > 0).any():
         first = visits.number == 0
-        drawn = Drawn(**{name: values[first] for name, values in vars(visits.drawn).items()})
+        drawn = SourceDraws(**{name: values[first] for name, values in vars(visits.drawn).items()})
         more["hosp/omr"] = omr_table(
             rng, drawn, visits.subject_id[first], visits.start[first], vocabulary.targets["name"]
         )
     return {name: _in_columns(name, table) for name, table in tables.items()} | more
 
 
-def dictionary_tables(vocabulary: Vocabulary, pointers: Mapping[str, str] | None = None) -> dict[str, pl.DataFrame]:
+def dictionary_tables(
+    vocabulary: WorldVocabulary, pointers: Mapping[str, str] | None = None
+) -> dict[str, pl.DataFrame]:
     """The d_* tables: codes and titles of everything a chunk can mention; `pointers` (names by code) to further sources
     among them."""
 
@@ -155,7 +157,7 @@ def _admissions(rng: np.random.Generator, visits: Visits) -> pl.DataFrame:
     )
 
 
-def _diagnoses(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits) -> pl.DataFrame:
+def _diagnoses(rng: np.random.Generator, vocabulary: WorldVocabulary, visits: Visits) -> pl.DataFrame:
     visit, entity = np.nonzero(visits.conditions)
     rare_visit = np.flatnonzero(visits.rare[:, 0] != NOBODY)
     visit = np.concatenate([visit, rare_visit])
@@ -176,7 +178,7 @@ def _diagnoses(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits)
     )
 
 
-def _procedures(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits) -> pl.DataFrame:
+def _procedures(rng: np.random.Generator, vocabulary: WorldVocabulary, visits: Visits) -> pl.DataFrame:
     count = rng.choice(3, len(visits), p=(0.45, 0.35, 0.20))
     visit = np.repeat(np.arange(len(visits)), count)
     size = vocabulary.procedures.height
@@ -196,7 +198,7 @@ def _procedures(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits
     )
 
 
-def _prescriptions(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits) -> pl.DataFrame:
+def _prescriptions(rng: np.random.Generator, vocabulary: WorldVocabulary, visits: Visits) -> pl.DataFrame:
     visit, entity = np.nonzero(visits.drugs)
     rare_visit = np.flatnonzero(visits.rare[:, 1] != NOBODY)
     visit = np.concatenate([visit, rare_visit])
@@ -230,7 +232,7 @@ def _prescriptions(rng: np.random.Generator, vocabulary: Vocabulary, visits: Vis
     )
 
 
-def _labs(rng: np.random.Generator, vocabulary: Vocabulary, visits: Visits, labs_per_visit: int) -> pl.DataFrame:
+def _labs(rng: np.random.Generator, vocabulary: WorldVocabulary, visits: Visits, labs_per_visit: int) -> pl.DataFrame:
     """Values scatter around the reference range whatever the patient has: labs tell nothing about the outcome."""
     visit = np.repeat(np.arange(len(visits)), labs_per_visit)
     n = len(visit)

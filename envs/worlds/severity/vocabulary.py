@@ -36,7 +36,7 @@ CODES = 500_000  # U50.0000 to U99.9999
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class WorldVocabulary:
     """One table per kind; columns kind, code, name, tier, lasting, atc, unit, low, high, category (all str).
 
     conditions: common ones first, `lasting` = "1" when a patient keeps it from visit to visit. drugs: common first.
@@ -63,7 +63,7 @@ class Vocabulary:
 
 
 @lru_cache(maxsize=4)
-def load_vocabulary(tail: int) -> Vocabulary:
+def load_vocabulary(tail: int) -> WorldVocabulary:
     """The package's own vocabulary.csv, and `tail` invented conditions, drugs and targets. BadInput for too many."""
     if tail > CODES:
         raise BadInput(f"A demo world has room for {CODES} rare conditions, not {tail}: generate fewer patients.")
@@ -84,7 +84,7 @@ def load_vocabulary(tail: int) -> Vocabulary:
     order = np.random.default_rng(0).permutation(tail)
     rare["target"] = rare["target"].with_columns(pl.col("name").gather(order))
     common = {kind: table.filter(pl.col("kind") == kind) for kind in ("condition", "drug")}
-    return Vocabulary(
+    return WorldVocabulary(
         conditions=pl.concat([common["condition"], rare["condition"]]),
         drugs=pl.concat([common["drug"], rare["drug"]]),
         targets=rare["target"],

@@ -22,11 +22,11 @@ from rich.progress import track
 from ghar.envs.worlds.severity import sources, story
 from ghar.envs.worlds.severity.graph import build_graph
 from ghar.envs.worlds.severity.simulate import NOBODY, Visits, simulate, tail_of
-from ghar.envs.worlds.severity.sources import Phenotypes, Shares, chunk_of, draw_phenotypes
+from ghar.envs.worlds.severity.sources import Phenotypes, SourceShares, chunk_of, draw_phenotypes
 from ghar.envs.worlds.severity.story import Severities, draw_severities
 from ghar.envs.worlds.severity.tables import chunk_tables, dictionary_tables
 from ghar.envs.worlds.severity.upper_bounds import Ceilings, all_ceilings, world_ceilings
-from ghar.envs.worlds.severity.vocabulary import Vocabulary, load_vocabulary
+from ghar.envs.worlds.severity.vocabulary import WorldVocabulary, load_vocabulary
 from ghar.errors import BadInput
 from ghar.provenance import GENERATED, signed_mark
 from ghar.seal import sound
@@ -41,7 +41,7 @@ def world_folder(
 ) -> Path:
     """Where the world of these parameters is kept."""
     share = "" if two_steps == story.TWO_STEPS else f"-two_steps{two_steps:g}"
-    if Shares(*further).any:
+    if SourceShares(*further).any:
         share += "-sources" + "-".join(f"{part:g}" for part in further)
     return cache / "worlds" / f"v{FORMAT}-seed{seed}-patients{patients}{share}"
 
@@ -74,9 +74,9 @@ class World:
         return story.whole_tail(made["patients"], made["two_steps"])
 
     @property
-    def further(self) -> Shares:
+    def further(self) -> SourceShares:
         """Of the visits, those that ask further sources."""
-        return Shares(*self.manifest["parameters"].get("sources", sources.NONE))
+        return SourceShares(*self.manifest["parameters"].get("sources", sources.NONE))
 
     @property
     def rare_severity(self) -> np.ndarray:
@@ -102,7 +102,7 @@ def generate_world(
 
     Patients are made in chunks of 5,000 with their own seeds; only the truth (about 80 bytes a visit) is held whole.
     two_steps: share of visits whose outcome asks for two look-ups, the second named by the first alone.
-    further: shares of what asks the patients' own past and other patients' reports (`sources.Shares`).
+    further: shares of what asks the patients' own past and other patients' reports (`sources.SourceShares`).
     Raises BadInput for impossible parameters or when `root` holds anything else.
     """
     if patients < 1 or labs_per_visit < 0 or seed < 0 or not 0 <= two_steps <= 1:
@@ -110,7 +110,7 @@ def generate_world(
             f"A demo world needs patients >= 1, labs_per_visit >= 0, seed >= 0 and two_steps between 0 and 1, not "
             f"patients={patients}, labs_per_visit={labs_per_visit}, seed={seed}, two_steps={two_steps}."
         )
-    shares = Shares(*further)
+    shares = SourceShares(*further)
     possible = shares.reports * (1 + sources.TOLD_BY) <= 1 and shares.chained + shares.slopes <= 1
     if not possible or not all(0 <= share <= 1 for share in further):
         raise BadInput(
@@ -202,7 +202,7 @@ def _is_finished(root: Path, wanted: Mapping[str, Any]) -> bool:
     return sound(root) and signed_mark(root).generated  # else it is made again, and signed by this machine
 
 
-def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, Any]) -> None:
+def _write_world(folder: Path, vocabulary: WorldVocabulary, parameters: Mapping[str, Any]) -> None:
     seed, patients = parameters["seed"], parameters["patients"]
     severities = draw_severities(_stream(seed, 0), vocabulary.tail)
     for name in ("hosp", "icu", "kg"):
@@ -210,7 +210,7 @@ def _write_world(folder: Path, vocabulary: Vocabulary, parameters: Mapping[str, 
     kg, references = build_graph(_stream(seed, 1), vocabulary, severities)
     sizes = {"kg_edges": _append(folder / "kg/kg.csv.gz", kg)}
     _append(folder / "kg/mondo_references.csv.gz", references)
-    shares = Shares(*parameters.get("sources", sources.NONE))
+    shares = SourceShares(*parameters.get("sources", sources.NONE))
     phenotypes = draw_phenotypes(_stream(seed, 3)) if shares.any else None
     for name, table in dictionary_tables(vocabulary, shares.pointers if shares.any else None).items():
         sizes[name] = _append(folder / f"{name}.csv.gz", table)
@@ -280,7 +280,7 @@ def _truth(visits: Visits, phenotypes: Phenotypes | None = None) -> pl.DataFrame
     )
 
 
-def _entities(vocabulary: Vocabulary, severities: Severities) -> pl.DataFrame:
+def _entities(vocabulary: WorldVocabulary, severities: Severities) -> pl.DataFrame:
     """code, name, tier, severity, textbook, target; rare ones in the order in which truth.parquet numbers them."""
     none = pl.lit(None, pl.String)
     conditions = vocabulary.conditions.select(

@@ -15,7 +15,7 @@ import polars as pl
 
 from ghar.data.readers.eicu_stays import at, far_offset, with_sound_offsets, with_stay
 from ghar.data.readers.events import F64, I64, TEXT, FoundLarge, event
-from ghar.data.readers.tables import Table, open_table, sift_large
+from ghar.data.readers.tables import SourceTable, open_table, sift_large
 from ghar.data.readers.vitals import OXYGEN, celsius, fraction, implausible, variables_of
 
 PERIODIC = {
@@ -102,7 +102,9 @@ def _respiratory(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     return _sifted(table, rows, RESPIRATORY, stays, work)
 
 
-def _sifted(table: Table, rows: pl.LazyFrame, labels: Mapping[str, str], stays: pl.DataFrame, work: Path) -> FoundLarge:
+def _sifted(
+    table: SourceTable, rows: pl.LazyFrame, labels: Mapping[str, str], stays: pl.DataFrame, work: Path
+) -> FoundLarge:
     """Events of rows with patientunitstayid, label, number, offset and entered (may be null)."""
     variable, value, offset, entered = (pl.col(c) for c in ("variable", "_value", "offset", "entered"))
     drops = {

@@ -11,7 +11,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort
 from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort, scan_events
-from ghar.data.readers.tables import ROW_GROUP, Table, fingerprint, sift
+from ghar.data.readers.tables import ROW_GROUP, SourceTable, fingerprint, sift
 from ghar.seal import sound
 
 I64, F64, TEXT, TIME = pl.Int64(), pl.Float64(), pl.String(), pl.Datetime("us")
@@ -102,7 +102,7 @@ def code_table(events: pl.LazyFrame, names: Iterable[pl.DataFrame], own_names: s
     return codes.with_columns(pl.col("description").fill_null(own), parents=empty), {"codes_without_name": nameless}
 
 
-def dictionary(table: Table, code: pl.Expr, title: str) -> pl.DataFrame:
+def dictionary(table: SourceTable, code: pl.Expr, title: str) -> pl.DataFrame:
     """Names (code, description) in a table of the source; rows without code or name say nothing and are left out."""
     name = pl.col(title).str.strip_chars()
     drops = {"no_code": code.is_null(), "no_name": name.is_null() | (name == "")}

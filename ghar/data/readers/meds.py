@@ -34,7 +34,7 @@ from ghar.data.readers.meds_charts import has_charts, vital_codes, with_vitals
 from ghar.data.readers.meds_codes import (
     TABLE_COLUMNS,
     UNIT_CONCEPTS,
-    Vocabulary,
+    CodeVocabulary,
     read_vocabulary,
     resolve_codes,
     shape_of,
@@ -44,11 +44,11 @@ from ghar.data.readers.meds_results import with_draws
 from ghar.data.readers.meds_times import CLINICAL, timed, true_deaths, with_ages
 from ghar.data.readers.meds_visits import KEYS, deaths_of, key_of, place_events, tells_of_stays, visits_from_events
 from ghar.data.readers.mimic import COMMON_NAMES
-from ghar.data.readers.tables import Table, in_years, sift_large
+from ghar.data.readers.tables import SourceTable, in_years, sift_large
 from ghar.data.readers.units import in_house_unit
 from ghar.data.visit_codes import kinds_of
 from ghar.errors import BadInput
-from ghar.provenance import Mark, signed_mark
+from ghar.provenance import Provenance, signed_mark
 from ghar.seal import SEAL
 
 VERSION = "meds-5"  # part of the cache key: raise it when a rule changes
@@ -114,7 +114,7 @@ def require_shown(cohort: Cohort, vocabulary: Path | None = None) -> Cohort:
     )
 
 
-def _ours(root: Path, name: str, files: list[Path], _: Vocabulary, work: Path) -> Cohort:
+def _ours(root: Path, name: str, files: list[Path], _: CodeVocabulary, work: Path) -> Cohort:
     """A folder that `write_meds` wrote."""
     about = _about(root)
     counts, added = about.pop("counts"), about.pop("added")
@@ -158,7 +158,7 @@ def _about(root: Path) -> dict[str, Any]:
                 raise ValueError(f"a stay is one of {', '.join(get_args(Stay))}, not {ours['stay']!r}")
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise BadInput(f"{path} cannot be read ({error}): correct it, or delete it if it is not GHAR's.") from error
-    said, signed = Mark.of(ours), signed_mark(root)
+    said, signed = Provenance.of(ours), signed_mark(root)
     return {
         "generated": said.generated and signed.generated,
         "credentialed": said.credentialed or signed.credentialed,
@@ -168,7 +168,7 @@ def _about(root: Path) -> dict[str, Any]:
     }
 
 
-def _foreign(root: Path, name: str, files: list[Path], told: Vocabulary, work: Path) -> Cohort:
+def _foreign(root: Path, name: str, files: list[Path], told: CodeVocabulary, work: Path) -> Cohort:
     """A folder that anyone else wrote."""
     there = {column for file in files for column in schema_of(file)}
     extra = {column: TIME for column in (*RECORDED, "end") if column in there}
@@ -251,7 +251,7 @@ def _known_from(some: pl.DataFrame, visits: pl.DataFrame) -> pl.DataFrame:
     return some.select(*names, late.alias("recorded"), "unit", "_clinical")
 
 
-def _meanings(root: Path, rows: pl.LazyFrame, told: Vocabulary) -> pl.DataFrame:
+def _meanings(root: Path, rows: pl.LazyFrame, told: CodeVocabulary) -> pl.DataFrame:
     """`resolve_codes` of all codes that occur or are listed; _seen: those that occur.
 
     A drug that was given is a medication only where the folder has no orders.
@@ -300,7 +300,7 @@ def _rows(
         scan(file, REQUIRED, {**OPTIONAL, **extra}, loose).with_columns(_file=pl.lit(i, pl.Int32))
         for i, file in enumerate(files)
     ]
-    table = Table("meds", root / "data" / "**" / "*.parquet", REQUIRED, pl.concat(shards))
+    table = SourceTable("meds", root / "data" / "**" / "*.parquet", REQUIRED, pl.concat(shards))
     times = [name for name, kind in {**REQUIRED, **extra}.items() if kind == TIME]
     strange = [in_years(pl.col(name)).not_() for name in times]
     number = pl.col("numeric_value")

@@ -44,7 +44,7 @@ VOCABULARIES = "SNOMED|RxNorm|RxNorm Extension|LOINC|CPT4|HCPCS|NDC|ATC|CVX|ICDO
 
 
 @dataclass(frozen=True)
-class Rule:
+class CodeRule:
     """pattern: of the whole code. code: the house code, from the pattern's groups; None keeps it as it is. kind: of
     KIND_NAMES, None where the house code's vocabulary says it, "" where it has none and the table does not count.
 
@@ -59,18 +59,18 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class CodeVocabulary:
     """What a folder's codes mean. rules: the first that fits counts. opens, closes: further codes that begin and end a
     stay. key: changes with all of it."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[CodeRule, ...]
     opens: str | None = None
     closes: str | None = None
     file: Path | None = None
 
 
-def _rule(pattern: str, code: str | None = None, kind: str | None = None, role: Role = "plain") -> Rule:
-    return Rule(re.compile(pattern + r"(?://(?:hosp|icu)/\w+)?"), code, kind, role)
+def _rule(pattern: str, code: str | None = None, kind: str | None = None, role: Role = "plain") -> CodeRule:
+    return CodeRule(re.compile(pattern + r"(?://(?:hosp|icu)/\w+)?"), code, kind, role)
 
 
 GIVEN = r"(?!not |hold|stop)[^/]*(?:administered|started|applied|given|bolus)[^/]*"
@@ -115,10 +115,10 @@ RULES = (
           r"|GENDER|AGE|LAB|VITAL|DRUG|ICU_ADMISSION|ICU_DISCHARGE|Visit|CHART|Gender|Race|Ethnicity"
           r"|HOSPITAL_(?:ADMISSION|DISCHARGE))(?:/.*)?"),
 )  # fmt: skip
-HOUSE = Vocabulary(RULES)
+HOUSE = CodeVocabulary(RULES)
 
 
-def resolve_codes(codes: pl.DataFrame, vocabulary: Vocabulary = HOUSE) -> pl.DataFrame:
+def resolve_codes(codes: pl.DataFrame, vocabulary: CodeVocabulary = HOUSE) -> pl.DataFrame:
     """What each code of a folder means: a row a code of `codes`, in their order.
 
     codes: code, description, parent_codes (list[str]), table (where most of its events are from, null where no one
@@ -133,7 +133,7 @@ def resolve_codes(codes: pl.DataFrame, vocabulary: Vocabulary = HOUSE) -> pl.Dat
 
 
 def _resolved(source: str, name: str | None, parents: Sequence[str] | None, table: str | None,
-              rules: Sequence[Rule]) -> tuple[Any, ...]:  # fmt: skip
+              rules: Sequence[CodeRule]) -> tuple[Any, ...]:  # fmt: skip
     above = [_by_shape(parent, RULES)[0] for parent in parents or ()]
     code, kind, unit, role, known = _by_shape(source, rules)
     said = table or ""
@@ -150,7 +150,7 @@ def _resolved(source: str, name: str | None, parents: Sequence[str] | None, tabl
     return source, code, kind or None, unit, role, known, name or None, above
 
 
-def _by_shape(source: str, rules: Iterable[Rule]) -> tuple[str, str | None, str | None, Role, bool]:
+def _by_shape(source: str, rules: Iterable[CodeRule]) -> tuple[str, str | None, str | None, Role, bool]:
     """The house code, kind, unit and role of a code, and whether a rule knew it."""
     for rule in rules:
         found = rule.pattern.fullmatch(source)
@@ -176,7 +176,7 @@ def shape_of(code: pl.Expr) -> pl.Expr:
     return code.str.extract(r"^([^/]*/*)").str.replace_all(r"\d+", "#")
 
 
-def read_vocabulary(path: Path | None) -> Vocabulary:
+def read_vocabulary(path: Path | None) -> CodeVocabulary:
     """The house's rules, and before them those of a YAML file (data.vocabulary).
 
     The file has `codes`, a list of {pattern, code, kind}: pattern is a regular expression of whole codes with named
@@ -197,10 +197,10 @@ def read_vocabulary(path: Path | None) -> Vocabulary:
         raise BadInput(f"{path} has other keys than codes, admission, discharge{keys and ':' + keys}: correct it.")
     rules = tuple(_told(path, i, entry) for i, entry in enumerate(told.get("codes") or (), 1))
     ends = {name: _pattern(path, told[name]).pattern for name in ("admission", "discharge") if told.get(name)}
-    return Vocabulary((*rules, *RULES), ends.get("admission"), ends.get("discharge"), path)
+    return CodeVocabulary((*rules, *RULES), ends.get("admission"), ends.get("discharge"), path)
 
 
-def _told(path: Path, number: int, entry: Mapping[str, str]) -> Rule:
+def _told(path: Path, number: int, entry: Mapping[str, str]) -> CodeRule:
     where = f"{path}, entry {number} of codes"
     if not isinstance(entry, dict) or "pattern" not in entry or set(entry) - {"pattern", "code", "kind", "role"}:
         raise BadInput(f"{where} must have pattern, and may have code, kind and role: correct it.")
@@ -215,7 +215,7 @@ def _told(path: Path, number: int, entry: Mapping[str, str]) -> Rule:
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         wrong = f"code {entry['code']!r} names no group of its pattern ({error})"
         raise BadInput(f"{where}: {wrong}: correct it.") from error
-    return Rule(pattern, code, kind, cast(Role, role))
+    return CodeRule(pattern, code, kind, cast(Role, role))
 
 
 def _pattern(path: Path, text: str) -> re.Pattern[str]:

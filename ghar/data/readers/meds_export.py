@@ -22,7 +22,7 @@ from ghar.data.cohort import Cohort
 from ghar.data.readers.deaths import DEATH, DEATHS_IN_STAYS
 from ghar.errors import BadInput
 from ghar.progress import track
-from ghar.provenance import Mark
+from ghar.provenance import Provenance
 from ghar.storage import new_folder
 
 EVENT_TYPES = {
@@ -74,7 +74,7 @@ def write_meds(
         raise BadInput(f"shard_size={shard_size} is no number of subjects: choose 1 or more.")
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise BadInput(f"{root} is not empty: name a new folder for the MEDS files, or empty that one.")
-    with new_folder(root, Mark(cohort.generated, cohort.credentialed)) as half:
+    with new_folder(root, Provenance(cohort.generated, cohort.credentialed)) as half:
         (half / "data").mkdir()
         (half / "metadata").mkdir()
         more = _stays(cohort)

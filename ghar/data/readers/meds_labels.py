@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.config import Data
+from ghar.config import DataConfig
 from ghar.data.readers.meds_files import TIME, scan
 from ghar.errors import BadInput
 
@@ -18,7 +18,7 @@ LABELS = {
 }
 
 
-def beside_data(data: Data, name: str) -> Path | None:
+def beside_data(data: DataConfig, name: str) -> Path | None:
     """labels/NAME.parquet, or the folder labels/NAME, of a MEDS folder; None where neither is, and for other data."""
     if data.name != "meds" or data.root is None:
         return None

@@ -19,7 +19,7 @@ from ghar.data.readers.events import (
     with_drug_code,
     words,
 )
-from ghar.data.readers.tables import Table, columns_of, open_table, sift, sift_large
+from ghar.data.readers.tables import SourceTable, columns_of, open_table, sift, sift_large
 from ghar.data.readers.units import converted, with_factor
 from ghar.errors import BadInput
 
@@ -28,7 +28,7 @@ MOVED = "after a transfer"
 KEYS = {"subject_id": I64, "hadm_id": I64}
 
 
-def join_visits(table: Table, visits: pl.DataFrame) -> pl.LazyFrame:
+def join_visits(table: SourceTable, visits: pl.DataFrame) -> pl.LazyFrame:
     """Rows with `start` and `end` of their visit, null where patient and admission do not belong together."""
     spans = visits.lazy().select(pl.col("visit_id").alias("hadm_id"), "start", "end", _owner="subject_id")
     theirs = pl.col("subject_id") == pl.col("_owner")  # a join on one key and a look is cheaper than one on two

@@ -14,7 +14,7 @@ from ghar.data.readers.tables import find_table, fingerprint, open_table, sift
 from ghar.data.sections import HEAD, split_sections
 from ghar.errors import BadInput
 from ghar.progress import progress
-from ghar.provenance import Mark, signed_mark
+from ghar.provenance import Provenance, signed_mark
 from ghar.seal import SEAL, sound
 from ghar.storage import Strings, new_folder, read_array, read_meta, read_strings, write_arrays, write_meta
 
@@ -79,7 +79,7 @@ def read_notes(root: Path, cache: Path) -> Notes:
     about = read_meta(folder)
     visit_id, subject_id, available = (read_array(folder, name) for name in ("visit_id", "subject_id", "available"))
     texts = read_strings(folder, "texts")
-    mark = Mark.of(about)
+    mark = Provenance.of(about)
     return Notes(visit_id, subject_id, available, texts, about["counts"], mark.generated, mark.credentialed)
 
 
@@ -115,7 +115,7 @@ def _check_sections(frame: pl.DataFrame, path: Path) -> None:
         )
 
 
-def _save(frame: pl.DataFrame, counts: Mapping[str, int], mark: Mark, folder: Path) -> None:
+def _save(frame: pl.DataFrame, counts: Mapping[str, int], mark: Provenance, folder: Path) -> None:
     with progress(1, "Store discharge summaries") as advance, new_folder(folder, keep=True) as half:
         arrays = {name: frame[name].to_numpy() for name in ("visit_id", "subject_id", "available")}
         write_arrays(half, {**arrays, "texts": Strings.of(frame["text"].to_list())})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ghar.config import Data
+from ghar.config import DataConfig
 from ghar.data.cohort import Cohort
 from ghar.data.readers import eicu, mimic3, mimic4
 from ghar.data.readers.eicu import read_eicu
@@ -14,25 +14,25 @@ from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
 from ghar.errors import BadInput
-from ghar.provenance import GENERATED, Mark, signed_mark
+from ghar.provenance import GENERATED, Provenance, signed_mark
 
 
-def origin(data: Data) -> Mark:
+def origin(data: DataConfig) -> Provenance:
     """Whose patients data.root holds, told from its files without reading them into a cohort."""
     if data.root is None:
-        return GENERATED if data.name.startswith("demo") or data.name == "mimic4" else Mark()
+        return GENERATED if data.name.startswith("demo") or data.name == "mimic4" else Provenance()
     root = Path(data.root)
     if data.name == "medqa":
-        return Mark(credentialed=not is_open_file(root))
+        return Provenance(credentialed=not is_open_file(root))
     signed = signed_mark(root)
     if data.name not in DEMOS or not signed.credentialed:
         return signed
     mine = partial(mimic4.tables_read, more=data.more or ())
     tables = {"mimic4": mine, "mimic3": mimic3.tables_read, "eicu": eicu.tables_read}[data.name]
-    return Mark(credentialed=not is_open_demo(data.name, root, tables(charts=True)))
+    return Provenance(credentialed=not is_open_demo(data.name, root, tables(charts=True)))
 
 
-def read_source(data: Data, *, charts: bool = True, stays: bool = True) -> Cohort:
+def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) -> Cohort:
     """Read the tables under data.root with the reader of data.name.
 
     `charts=False` leaves out chart measurements, where the source keeps them in tables of their own. What data.more

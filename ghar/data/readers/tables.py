@@ -27,11 +27,11 @@ BATCH = 100_000  # rows of a table that are judged at once
 ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
 LAYOUT = 5  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
 YEARS = (1800, 2500)  # of every source, its shifts into the future and (MIMIC-III's oldest) the past included
-STRANGE = "_strange_date"  # column of `Table.rows`: whether a date of that row is outside of YEARS
+STRANGE = "_strange_date"  # column of `SourceTable.rows`: whether a date of that row is outside of YEARS
 
 
 @dataclass(frozen=True)
-class Table:
+class SourceTable:
     """A table that exists: its name in messages and counts, its file, the wanted columns with their types, its rows.
 
     cells: rows that a line of the file becomes, where each of several columns is a row of its own."""
@@ -97,7 +97,7 @@ def columns_of(root: Path, name: str) -> set[str]:
     return set() if path is None else {column.lower().strip() for column in _header(path)}
 
 
-def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Table:
+def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> SourceTable:
     """Open a table lazily with `columns` (lower case), in the given types; nothing but the header is read.
 
     Empty fields, quoted or not, are null; dates without a time are midnight; a date outside of YEARS is null, and its
@@ -126,7 +126,7 @@ def open_table(root: Path, name: str, columns: Mapping[str, pl.DataType]) -> Tab
         scan = pl.scan_csv(path, schema_overrides=kinds, infer_schema=False)
     source = scan.collect_schema()
     rows = scan.select(_typed(pl.col(spelling[c]), source[spelling[c]], kind).alias(c) for c, kind in columns.items())
-    return Table(name.rpartition("/")[2], path, dict(columns), _sound_dates(rows, columns))
+    return SourceTable(name.rpartition("/")[2], path, dict(columns), _sound_dates(rows, columns))
 
 
 def _written_as_decimals(path: Path, names: Sequence[str]) -> set[str]:
@@ -161,7 +161,7 @@ def in_years(date: pl.Expr) -> pl.Expr:
 
 
 def sift(
-    table: Table,
+    table: SourceTable,
     rows: pl.LazyFrame,
     drops: Mapping[str, pl.Expr],
     repairs: Mapping[str, pl.Expr],
@@ -178,7 +178,7 @@ def sift(
 
 
 def sift_large(
-    table: Table,
+    table: SourceTable,
     rows: pl.LazyFrame,
     drops: Mapping[str, pl.Expr],
     repairs: Mapping[str, pl.Expr],
@@ -202,7 +202,7 @@ def sift_large(
 
 
 def _sift(
-    table: Table,
+    table: SourceTable,
     rows: pl.LazyFrame,
     drops: Mapping[str, pl.Expr],
     repairs: Mapping[str, pl.Expr],
@@ -239,7 +239,7 @@ def _sift(
     return counts | {f"repaired.{table.name}.{name}": repaired[flag] for name, flag in repairs_made if repaired[flag]}
 
 
-def _joined(table: Table, lines: int | None, rows: int) -> dict[str, int]:
+def _joined(table: SourceTable, lines: int | None, rows: int) -> dict[str, int]:
     """How many lines of the file are no rows of their own, because quotes join them. BadInput where none is a row."""
     missing = (lines or 0) - rows // table.cells
     if missing <= 0:
@@ -304,7 +304,7 @@ def _dates(column: pl.Series, *, strict: bool) -> pl.Series:
     return frame.select(pl.coalesce(date, fine, days.cast(full.dtype))).to_series()
 
 
-def _explain(table: Table, error: Exception) -> BadInput:
+def _explain(table: SourceTable, error: Exception) -> BadInput:
     """Look for the first cell that does not parse; polars itself says neither row nor file."""
     if isinstance(error, OSError):
         return BadInput(f"{table.path} is cut short or damaged ({_first_line(error)}): copy the file again.")

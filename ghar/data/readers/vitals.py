@@ -22,7 +22,7 @@ from ghar.data.readers.tables import open_table, sift_large
 
 
 @dataclass(frozen=True)
-class Variable:
+class VitalSign:
     """Unit and plausible limits (inclusive)."""
 
     unit: str
@@ -30,24 +30,24 @@ class Variable:
     high: float
 
 
-VARIABLES: Mapping[str, Variable] = {
-    "capillary refill rate": Variable("0 normal, below 3 s; 1 abnormal", 0.0, 1.0),
-    "diastolic blood pressure": Variable("mmHg", 5.0, 300.0),
-    "fraction inspired oxygen": Variable("fraction", 0.2, 1.0),
-    "glasgow coma scale eye opening": Variable("points", 1.0, 4.0),
-    "glasgow coma scale motor response": Variable("points", 1.0, 6.0),
-    "glasgow coma scale total": Variable("points", 3.0, 15.0),
-    "glasgow coma scale verbal response": Variable("points", 1.0, 5.0),
-    "glucose": Variable("mg/dL", 5.0, 2500.0),
-    "heart rate": Variable("beats/min", 0.0, 350.0),
-    "height": Variable("cm", 25.0, 250.0),
-    "mean blood pressure": Variable("mmHg", 5.0, 330.0),
-    "oxygen saturation": Variable("%", 10.0, 100.0),
-    "ph": Variable("pH", 6.3, 8.4),
-    "respiratory rate": Variable("breaths/min", 0.0, 150.0),
-    "systolic blood pressure": Variable("mmHg", 10.0, 375.0),
-    "temperature": Variable("degrees Celsius", 14.0, 45.0),
-    "weight": Variable("kg", 0.3, 450.0),
+VARIABLES: Mapping[str, VitalSign] = {
+    "capillary refill rate": VitalSign("0 normal, below 3 s; 1 abnormal", 0.0, 1.0),
+    "diastolic blood pressure": VitalSign("mmHg", 5.0, 300.0),
+    "fraction inspired oxygen": VitalSign("fraction", 0.2, 1.0),
+    "glasgow coma scale eye opening": VitalSign("points", 1.0, 4.0),
+    "glasgow coma scale motor response": VitalSign("points", 1.0, 6.0),
+    "glasgow coma scale total": VitalSign("points", 3.0, 15.0),
+    "glasgow coma scale verbal response": VitalSign("points", 1.0, 5.0),
+    "glucose": VitalSign("mg/dL", 5.0, 2500.0),
+    "heart rate": VitalSign("beats/min", 0.0, 350.0),
+    "height": VitalSign("cm", 25.0, 250.0),
+    "mean blood pressure": VitalSign("mmHg", 5.0, 330.0),
+    "oxygen saturation": VitalSign("%", 10.0, 100.0),
+    "ph": VitalSign("pH", 6.3, 8.4),
+    "respiratory rate": VitalSign("breaths/min", 0.0, 150.0),
+    "systolic blood pressure": VitalSign("mmHg", 10.0, 375.0),
+    "temperature": VitalSign("degrees Celsius", 14.0, 45.0),
+    "weight": VitalSign("kg", 0.3, 450.0),
 }
 # chartevents items of MIMIC-III (CareVue below 10,000, MetaVision from 220,000 on) and of MIMIC-IV (MetaVision).
 MIMIC_ITEMS: Mapping[str, tuple[int, ...]] = {

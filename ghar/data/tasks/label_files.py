@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ghar.config import Data
-from ghar.config import Task as TaskConfig
+from ghar.config import DataConfig
+from ghar.config import TaskConfig as TaskConfig
 from ghar.data.cohort import Task
 from ghar.data.readers.meds_labels import beside_data, once_each, read_labels
 from ghar.data.tasks.cards import TaskCard, card_of
@@ -39,7 +39,7 @@ FEW, MANY = 10, 50  # whole numbers that are taken as they are; answers at most
 IN_WORDS = ("title", "category", "factual", "counterfactual", "advice")
 
 
-def located(config: TaskConfig, data: Data) -> TaskConfig:
+def located(config: TaskConfig, data: DataConfig) -> TaskConfig:
     """The same with task.labels as a path, and question and answers as the file beside it has them.
 
     Raises BadInput where there is no label file or none can be told from others, and for a question that is unreadable.
@@ -50,7 +50,7 @@ def located(config: TaskConfig, data: Data) -> TaskConfig:
     return replace(config, labels=str(path), question=question, answers=answers)
 
 
-def label_file_card(config: TaskConfig, data: Data, task: Task) -> TaskCard:
+def label_file_card(config: TaskConfig, data: DataConfig, task: Task) -> TaskCard:
     """How EHR-RAG puts the question: as the file beside the labels has it, and for the rest as for any task."""
     path = _path(config, data)
     card, words = card_of(task), _in_words(path)
@@ -63,7 +63,7 @@ def label_file_card(config: TaskConfig, data: Data, task: Task) -> TaskCard:
     return replace(card, meanings=meanings, **own)
 
 
-def _path(config: TaskConfig, data: Data) -> Path:
+def _path(config: TaskConfig, data: DataConfig) -> Path:
     if config.labels is not None:
         return beside_data(data, config.labels) or Path(config.labels)
     folder = Path(data.root or "") / "labels"

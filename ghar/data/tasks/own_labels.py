@@ -13,8 +13,8 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.config import Data
-from ghar.config import Task as TaskConfig
+from ghar.config import DataConfig
+from ghar.config import TaskConfig as TaskConfig
 from ghar.data.cohort import Cohort
 from ghar.data.readers.meds_labels import beside_data, once_each, read_labels, read_subject_splits
 from ghar.data.tasks.ehrshot import (
@@ -29,7 +29,7 @@ from ghar.data.tasks.ehrshot import (
 from ghar.data.tasks.splits import S, Splits, split_as_given, split_by_patient
 
 
-def label_rows(cohort: Cohort, data: Data, name: EhrshotTask) -> Labels:
+def label_rows(cohort: Cohort, data: DataConfig, name: EhrshotTask) -> Labels:
     """subject_id, prediction_time, label of one of EHRSHOT's tasks, its own or counted, and counts for the report.
 
     Raises BadInput where there is none, and as `own_labels` and `ehrshot_labels` do.
@@ -46,7 +46,7 @@ def label_rows(cohort: Cohort, data: Data, name: EhrshotTask) -> Labels:
     return labels, counts
 
 
-def own_labels(data: Data, name: str) -> pl.DataFrame | None:
+def own_labels(data: DataConfig, name: str) -> pl.DataFrame | None:
     """The labels that came with the data, as `label_indices` returns them; None where there are none.
 
     Raises BadInput for a file that is no MEDS label file, or not of this task.
@@ -55,7 +55,7 @@ def own_labels(data: Data, name: str) -> pl.DataFrame | None:
     return None if path is None else once_each(label_indices(read_labels(path), TASKS[name]), path)
 
 
-def own_splits(data: Data, name: str) -> dict[int, str] | None:
+def own_splits(data: DataConfig, name: str) -> dict[int, str] | None:
     """The split of each patient that came with the labels; None where labels or split did not come with the data."""
     if data.name != "meds" or data.root is None or (name != "labels" and _label_path(data, name) is None):
         return None
@@ -82,6 +82,6 @@ def split_samples(
     return Splits(*kept, splits.pool)
 
 
-def _label_path(data: Data, name: str) -> Path | None:
+def _label_path(data: DataConfig, name: str) -> Path | None:
     """The file, or folder, of a task's labels; the other tasks count theirs."""
     return beside_data(data, name) if name in TASKS else None

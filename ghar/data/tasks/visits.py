@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import polars as pl
 
-from ghar.config import Data
-from ghar.config import Task as TaskConfig
+from ghar.config import DataConfig
+from ghar.config import TaskConfig as TaskConfig
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.mapping import CodeMap
 from ghar.data.tasks.ehrshot import TASKS, before_death, ehrshot_labels, require_labels
@@ -41,7 +41,7 @@ class TaskSamples:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_task(cohort: Cohort, data: Data, task: TaskConfig, code_map: CodeMap | None = None) -> TaskSamples:
+def read_task(cohort: Cohort, data: DataConfig, task: TaskConfig, code_map: CodeMap | None = None) -> TaskSamples:
     """The task's samples, with the labels and the split that came with the data where it has them.
 
     cohort: in its own codes, by which labels are defined; code_map: what the codes of shown visits become.
@@ -69,7 +69,7 @@ def _uncounted(cohort: Cohort, task: TaskConfig) -> dict[str, int]:
     return {**counts, "samples whose outcome has no known time (leak score unknown)": kept.height}
 
 
-def _split(samples: list[Sample], cohort: Cohort, data: Data, task: TaskConfig) -> Splits[Sample]:
+def _split(samples: list[Sample], cohort: Cohort, data: DataConfig, task: TaskConfig) -> Splits[Sample]:
     """As given with the data, or drawn: of this task's patients, or of the whole cohort's, alike for every task."""
     everyone = cohort.visits["subject_id"].unique() if task.split_of == "cohort" else None
     return split_samples(samples, task, own_splits(data, task.name), everyone)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ghar.data.cohort import Sample, Visit
-from ghar.envs.baselines.features import Known
+from ghar.envs.baselines.features import TrainingData
 from ghar.envs.baselines.settings import Settings
 
 START = datetime(2020, 1, 1)
@@ -44,7 +44,7 @@ def severity() -> np.ndarray:
     return np.where(np.arange(CODES) < CODES // 2, 0, np.arange(CODES) % GRADES)
 
 
-def known_of(severity: np.ndarray, noise: float = 0.1, labels: int = GRADES, count: int = 400) -> Known:
+def known_of(severity: np.ndarray, noise: float = 0.1, labels: int = GRADES, count: int = 400) -> TrainingData:
     settings = Settings(hidden=16, epochs=12, patience=4, rounds=30, codes=20)
     train = world(count, noise, 10_000, severity, labels)
-    return Known(train, world(count // 4, noise, 30_000, severity, labels), labels, 0, settings)
+    return TrainingData(train, world(count // 4, noise, 30_000, severity, labels), labels, 0, settings)

@@ -12,7 +12,7 @@ import pytest
 
 from ghar.data.cohort import Sample
 from ghar.data.readers.notes import Notes
-from ghar.envs.baselines.features import Known, labels_of
+from ghar.envs.baselines.features import TrainingData, labels_of
 from ghar.envs.baselines.fitted import NOTED
 from ghar.envs.baselines.notes import EarlierNotes, fit_words
 from ghar.envs.baselines.settings import Settings
@@ -46,12 +46,12 @@ def notes_of(samples: list[Sample], texts: list[str], late: timedelta = timedelt
     return EarlierNotes(Notes(visits, subjects, when, [row[3] for row in rows], {}, True))
 
 
-def known_notes(count: int = 300) -> tuple[Known, list[Sample]]:
+def known_notes(count: int = 300) -> tuple[TrainingData, list[Sample]]:
     train, first = told_world(count, 10_000)
     valid, second = told_world(count // 3, 30_000)
     test, third = told_world(count // 3, 50_000)
     told = notes_of([*train, *valid, *test], [*first, *second, *third])
-    return Known(train, valid, 2, 0, Settings(rounds=20, patience=4), lambda: told), test
+    return TrainingData(train, valid, 2, 0, Settings(rounds=20, patience=4), lambda: told), test
 
 
 def test_a_sample_shows_summaries_of_earlier_stays_alone_and_only_those_that_were_there():
@@ -105,7 +105,7 @@ def test_without_any_word_they_are_what_they_are_without_summaries():
 @pytest.mark.slow
 def test_patients_without_summaries_are_told_so_in_one_sentence(tmp_path: Path):
     with pytest.raises(BadInput, match=r"come with none: set system\.notes"):
-        NOTED["counts_lr_notes"](Known([sample(1, [["a"]], 0)], [], 2, 0))
+        NOTED["counts_lr_notes"](TrainingData([sample(1, [["a"]], 0)], [], 2, 0))
     own = ("system=baselines", "data.patients=60", "task=los", f"data.cache={tmp_path}", "threads=1")
     made = build(Records(load(own)))
     with pytest.raises(StopIteration) as end:

@@ -13,15 +13,15 @@ import torch
 
 from ghar.data.tasks.splits import Splits
 from ghar.envs.baselines.attention import Retain, Transformer, fit_retain, fit_transformer
-from ghar.envs.baselines.features import Known, counts, labels_of, rhythm, vocabulary
-from ghar.envs.baselines.fitted import EVERY, FITS, Fitted
+from ghar.envs.baselines.features import TrainingData, counts, labels_of, rhythm, vocabulary
+from ghar.envs.baselines.fitted import EVERY, FITS, FittedBaseline
 from ghar.envs.baselines.gru import Network, numbered
-from ghar.envs.baselines.tables import Memory, fit_boosting, fit_usual
+from ghar.envs.baselines.tables import NearestSamples, fit_boosting, fit_usual
 from tests.envs.baselines.conftest import GRADES, known_of, sample, world
 
 
 @pytest.fixture(scope="module")
-def known(severity: np.ndarray) -> Known:
+def known(severity: np.ndarray) -> TrainingData:
     return known_of(severity)
 
 
@@ -37,16 +37,16 @@ def test_counts_are_of_visits_and_only_codes_of_training_samples_have_columns():
 
 def test_neighbours_vote_by_likeness():
     near, far = sample(1, [["a", "b"]], 0), sample(2, [["c", "d"]], 1)
-    known = Known([near, far], [near], 2, 0)
+    known = TrainingData([near, far], [near], 2, 0)
     codes = counts(known.train, vocabulary(known.train), "newest")
-    memory = Memory(vocabulary(known.train), "newest", codes, known.labels, fit_usual(known).shares, 2, {})
+    memory = NearestSamples(vocabulary(known.train), "newest", codes, known.labels, fit_usual(known).shares, 2, {})
     asked = sample(3, [["a", "c", "d", "new"]], 0)  # 1 of 5 codes with the first, 2 of 4 with the second
     np.testing.assert_allclose(memory([asked]), [[(0.2 + 0.25) / 1.2, (0.5 + 0.25) / 1.2]])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
-def test_it_learns_and_is_the_same_each_time(name: str, known: Known, severity: np.ndarray):
+def test_it_learns_and_is_the_same_each_time(name: str, known: TrainingData, severity: np.ndarray):
     test = world(200, 0.1, 50_000, severity)
     model, again = FITS[name](known), FITS[name](known)
     shares = model(test)
@@ -60,20 +60,20 @@ def test_it_learns_and_is_the_same_each_time(name: str, known: Known, severity: 
     assert pickle.loads(pickle.dumps(model))(test[:3]).tolist() == model(test[:3]).tolist()
 
 
-def test_test_labels_change_nothing(known: Known, severity: np.ndarray):
+def test_test_labels_change_nothing(known: TrainingData, severity: np.ndarray):
     test = world(20, 0.1, 50_000, severity)
     wrong = [replace(one, label=(one.label + 1) % GRADES) for one in test]
     told = []
     for part in (test, wrong):
-        fitted = Fitted(known, Splits(tuple(known.train), tuple(known.valid), tuple(part)))
+        fitted = FittedBaseline(known, Splits(tuple(known.train), tuple(known.valid), tuple(part)))
         told.append([fitted.predict(one, "memory").probabilities for one in part])
     assert told[0] == told[1]
 
 
-def test_nothing_is_fitted_before_it_is_asked_and_then_once(known: Known, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_fitted_before_it_is_asked_and_then_once(known: TrainingData, monkeypatch: pytest.MonkeyPatch):
     fits: list[str] = []
     monkeypatch.setitem(EVERY, "usual", lambda known: fits.append("usual") or fit_usual(known))  # type: ignore[index]
-    fitted = Fitted(known, Splits(tuple(known.train), tuple(known.valid), ()))
+    fitted = FittedBaseline(known, Splits(tuple(known.train), tuple(known.valid), ()))
     assert not fits
     for one in known.valid[:3]:
         fitted.predict(one, "usual")
@@ -85,8 +85,8 @@ def test_nothing_is_fitted_before_it_is_asked_and_then_once(known: Known, monkey
 @pytest.mark.parametrize("name", FITS)
 def test_one_label_in_training_is_then_always_the_answer(name: str):
     train = [sample(i, [["a"]], 1) for i in range(4)]
-    known = Known(train, [sample(9, [["a"]], 0)], 3, 0)
-    fitted = Fitted(known, Splits(tuple(train), tuple(known.valid), ()))
+    known = TrainingData(train, [sample(9, [["a"]], 0)], 3, 0)
+    fitted = FittedBaseline(known, Splits(tuple(train), tuple(known.valid), ()))
     found = fitted.predict(known.valid[0], name)
     assert found.label == 1 and found.probabilities == (0, 1, 0)
 
@@ -131,7 +131,7 @@ def test_retain_is_its_equations() -> None:
 
 
 @pytest.mark.parametrize("fit", [fit_retain, fit_transformer])
-def test_attention_learns_what_the_worst_code_decides(known: Known, fit: Any) -> None:
+def test_attention_learns_what_the_worst_code_decides(known: TrainingData, fit: Any) -> None:
     found = fit(known)(known.valid)
     usual = fit_usual(known)(known.valid)
     truth = labels_of(known.valid)

@@ -17,7 +17,7 @@ from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery
 from ghar.errors import BadInput
 from ghar.retrieval.encoders import load_encoder
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import Layout
+from ghar.retrieval.event_store import StoreLayout
 from tests.data.small import DAY, HOUR, START, small_cohort
 
 DRUGS = [f"DRUG/{kind} {n}" for kind in ("statin", "insulin", "heparin", "steroid") for n in range(60)]
@@ -53,7 +53,7 @@ def test_a_verbatim_row_is_found_among_53_chunks_nearly_always(
     cohort: Cohort, encoder: CodeEncoder, tmp_path: Path
 ) -> None:
     """Of patient 4, to whom nothing was fitted; without its time, which has no say."""
-    store = build_event_store(cohort, tmp_path, encoder, Layout(100, 0, True, "time"))
+    store = build_event_store(cohort, tmp_path, encoder, StoreLayout(100, 0, True, "time"))
     spec = EtherSpec(alpha=0.75, recent_days=180, early_days=3650, candidates=100, values=5)
     corpus = EventCorpus([(4, START + 3650 * DAY)], spec, encoder, store, None, seed=0)
     record = corpus.record(0, "chunks")

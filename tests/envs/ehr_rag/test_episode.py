@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ghar.data.tasks.cards import CARDS
 from ghar.data.tasks.ehrshot import TASKS, EhrshotTask
-from ghar.envs.ehr_rag.context import Shown, fit, merge
+from ghar.envs.ehr_rag.context import PromptContext, fit, merge
 from ghar.envs.ehr_rag.episode import (
     AGENTS,
     ROLES,
@@ -28,11 +28,11 @@ from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventPassage, EventQ
 from ghar.envs.ehr_rag.rule import RuleReader
 from ghar.envs.ehr_rag.rule_fit import EventRules, fit_rules
 from ghar.envs.parallel import together
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Episode, Reply, Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import Layout
+from ghar.retrieval.event_store import StoreLayout
 from tests.data.small import DAY, HOUR, START, small_cohort
 
 ENCODER = HashingEncoder(32)
@@ -53,7 +53,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EventCorpus:
     events = [(2, None, "GENDER/F", None), *sorted(events, key=lambda e: e[3])]
     cohort = small_cohort([(1, 1, START, START + DAY, None)], events)
     folder = tmp_path_factory.mktemp("stores")
-    stores = [build_event_store(cohort, folder, ENCODER, Layout(10, 2, apart, "time")) for apart in (True, False)]
+    stores = [build_event_store(cohort, folder, ENCODER, StoreLayout(10, 2, apart, "time")) for apart in (True, False)]
     spec = EtherSpec(0.75, 180, 3650, 100, 5)
     return EventCorpus([(1, NOW), (2, NOW), (3, NOW)], spec, ENCODER, *stores, seed=0)
 
@@ -79,7 +79,7 @@ class Says:
 
 
 def play(corpus: EventCorpus, policy, made: EhrRagEpisodes, who: EventCase) -> tuple[Episode, EventPrediction]:
-    jobs = [Job(who.sample_id, 0, lambda: made.episode(who))]
+    jobs = [EpisodeJob(who.sample_id, 0, lambda: made.episode(who))]
     [episode] = rollout(jobs, dict.fromkeys(AGENTS, policy), corpus, seed=0, in_flight=4)
     assert episode.failure is None and isinstance(episode.prediction, EventPrediction)
     return episode, episode.prediction
@@ -257,7 +257,8 @@ def test_the_rule_finds_what_decides(tmp_path: Path) -> None:
         events.append((subject, None, "LAB/sodium", START + DAY, START, sodium, None))
         events.append((subject, None, "LAB/sodium", START + 2 * DAY, START, None, "0-2"))  # is no number
     cohort = small_cohort([(1, 1, START, START + DAY, None)], sorted(events, key=lambda e: (e[0], e[3])))
-    stores = [build_event_store(cohort, tmp_path, ENCODER, Layout(10, 2, apart, "time")) for apart in (True, False)]
+    layouts = [StoreLayout(10, 2, apart, "time") for apart in (True, False)]
+    stores = [build_event_store(cohort, tmp_path, ENCODER, layout) for layout in layouts]
     keys = [(subject, NOW) for subject in range(1, 201)]
     corpus = EventCorpus(keys, EtherSpec(0.75, 180, 3650, 100, 5), ENCODER, *stores, seed=0)
     records = [corpus.record(i, "chunks") for i in range(150)]
@@ -286,7 +287,7 @@ def test_the_rule_gains_from_searching_on(tmp_path: Path) -> None:
         rows[int(rng.integers(20, 40))] = "DRUG/vitriol" if labels[-1] else "DRUG/honey"
         events += [(subject, None, row, START + i * HOUR) for i, row in enumerate(rows)]
     cohort = small_cohort([(1, 1, START, START + DAY, None)], events)
-    store = build_event_store(cohort, tmp_path, encoder, Layout(5, 0, True, "time"))
+    store = build_event_store(cohort, tmp_path, encoder, StoreLayout(5, 0, True, "time"))
     keys = [(subject, NOW) for subject in range(1, 161)]
     corpus = EventCorpus(keys, EtherSpec(0.9, 180, 3650, 100, 5), encoder, store, None, seed=0)
     records = [corpus.record(i, "chunks") for i in range(120)]
@@ -306,10 +307,11 @@ def test_the_rule_weighs_what_either_argument_names() -> None:
     weights |= {"sodium high": np.array([0.0, 9.0])}
     rule = RuleReader(EventRules(np.zeros(2), weights, dict.fromkeys(weights, 0.0), {"sodium": (1, 2)}, names))
 
-    def shown(*some: str) -> Shown:
-        return Shown({i: (f"DRUG/{name}", f"[2150-01-0{i} 00:00:00] drug - {name}") for i, name in enumerate(some, 1)})
+    def shown(*some: str) -> PromptContext:
+        rows = {i: (f"DRUG/{name}", f"[2150-01-0{i} 00:00:00] drug - {name}") for i, name in enumerate(some, 1)}
+        return PromptContext(rows)
 
-    def act(role: str, what: Shown, arguments: tuple[str, ...] = ()) -> Act:
+    def act(role: str, what: PromptContext, arguments: tuple[str, ...] = ()) -> Act:
         return Act(
             "top", role, "", facts={"shown": what, "arguments": arguments, "names": (), "keep": 1, "asked": ()}
         )
@@ -322,6 +324,6 @@ def test_the_rule_weighs_what_either_argument_names() -> None:
     assert said(act("weigh", shown("bad"), ("", ""))).endswith("Answer: 1")
     assert said(act("weigh", shown("bad"), (support, oppose))).endswith("Answer: 0")
     assert said(act("weigh", shown("bad"), (support, ""))).startswith("Reasoning: 2 pieces")
-    number = Shown({}, (("sodium", "sodium: [2150-01-01 00:00:00] 1; [2150-01-02 00:00:00] 3 mmol/l"),))
+    number = PromptContext({}, (("sodium", "sodium: [2150-01-01 00:00:00] 1; [2150-01-02 00:00:00] 3 mmol/l"),))
     assert "sodium: [" in said(act("support", number))
     assert said(act("weigh", shown("good"), (said(act("support", number)), ""))).endswith("Answer: 1")

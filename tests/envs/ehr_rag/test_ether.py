@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ghar.envs.ehr_rag.ether import EtherSpec, EventCorpus, EventQuery, rank_chunks, time_score
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import Layout, to_micros
+from ghar.retrieval.event_store import StoreLayout, to_micros
 from tests.data.small import DAY, HOUR, START, small_cohort
 
 ENCODER = HashingEncoder(32)
@@ -51,7 +51,7 @@ def test_a_birth_does_not_begin_the_record(tmp_path: Path, born: str) -> None:
     birth = START - 50 * 365 * DAY
     events = [(1, None, born, birth), *((1, 1, f"DRUG/drug {i}", START + i * 100 * DAY) for i in range(30))]
     cohort = small_cohort([(1, 1, START, START + DAY, None)], [*events, (2, None, born, birth)])
-    store = build_event_store(cohort, tmp_path, ENCODER, Layout(1, 0, True, "time"))
+    store = build_event_store(cohort, tmp_path, ENCODER, StoreLayout(1, 0, True, "time"))
     record = store.record(1, START + 3000 * DAY)
     assert record.first == to_micros(START) and record.rows == 31
     told = time_score(record.chunk_ends(), record.first, record.now, 180, 3650)
@@ -84,7 +84,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EventCorpus:
     events += [(1, 1, "LAB/troponin heart", START + 3 * DAY, START, 0.5, None)]
     cohort = small_cohort([(1, 1, START, START + DAY, None)], sorted(events, key=lambda e: e[3]))
     folder = tmp_path_factory.mktemp("stores")
-    stores = [build_event_store(cohort, folder, ENCODER, Layout(10, 2, apart, "time")) for apart in (True, False)]
+    stores = [build_event_store(cohort, folder, ENCODER, StoreLayout(10, 2, apart, "time")) for apart in (True, False)]
     return EventCorpus([(1, CUT), (2, START), (1, START - DAY)], SPEC, ENCODER, *stores, seed=3)
 
 

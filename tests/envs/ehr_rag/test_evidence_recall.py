@@ -15,7 +15,7 @@ import pytest
 from ghar.envs.ehr_rag.episode import EventPrediction
 from ghar.envs.ehr_rag.evidence_recall import by_step, found_ceiling, gains, recalls
 from ghar.envs.records import Records
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import System, build
 from ghar.envs.worlds.histories.story import critical
 from ghar.envs.worlds.histories.world import QUESTION, long_folder
@@ -47,7 +47,7 @@ def made(*overrides: str) -> System[Any]:
 
 def play(system: System[Any], name: str) -> list[Episode]:
     variant = system.variant(name)
-    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in system.cases.test]
+    jobs = [EpisodeJob(case.sample_id, 0, partial(system.episode, case, variant)) for case in system.cases.test]
     policy = system.fixed[variant.who]()
     episodes = rollout(jobs, dict.fromkeys(system.agents, policy), system.corpus, seed=0, in_flight=8)
     assert [episode.failure for episode in episodes] == [None] * len(episodes)

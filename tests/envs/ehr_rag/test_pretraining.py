@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ghar.envs.ehr_rag.context import Shown, brief_row, brief_trajectory, rows_text
-from ghar.envs.ehr_rag.pretraining import SHARES, Undecided, token_names
+from ghar.envs.ehr_rag.context import PromptContext, brief_row, brief_trajectory, rows_text
+from ghar.envs.ehr_rag.pretraining import SHARES, RandomDecider, token_names
 from ghar.envs.ehr_rag.rule import RuleReader
 from ghar.envs.ehr_rag.rule_fit import EventRules, _beyond_rows
 from ghar.envs.records import Records
-from ghar.envs.system import Exercises, Practice, System, build
+from ghar.envs.system import DemoPretraining, PretrainingTasks, System, build
 from ghar.episode import Act, Reply
 from ghar.launch.entry import load
 
@@ -34,8 +34,8 @@ def system(cache: Path) -> System[Any]:
 
 
 @pytest.fixture(scope="module")
-def exercises(system: System[Any]) -> Exercises:
-    assert isinstance(system.practice, Practice)
+def exercises(system: System[Any]) -> PretrainingTasks:
+    assert isinstance(system.practice, DemoPretraining)
     return system.practice.exercises(64, 0)
 
 
@@ -51,7 +51,7 @@ def rules() -> EventRules:
 
 def act(role: str, *codes: str, line: str = "", **facts: object) -> Act:
     rows = {i: (code, f"[2150-01-0{i} 00:00:00] long - {NAMES[code]}") for i, code in enumerate(codes, 1)}
-    shown = Shown(rows, (("index", line),) if line else (), brief=True)
+    shown = PromptContext(rows, (("index", line),) if line else (), brief=True)
     about = {"shown": shown, "arguments": (), "asked": (), "path": "support", "keep": 1, **facts}
     return Act("top", role, "", facts=about)
 
@@ -60,21 +60,21 @@ def said(policy: RuleReader, one: Act, seed: int = 0) -> str:
     return policy.answer([one], [seed])[0].text
 
 
-def test_the_patients_are_others_of_the_same_world(system: System[Any], exercises: Exercises) -> None:
+def test_the_patients_are_others_of_the_same_world(system: System[Any], exercises: PretrainingTasks) -> None:
     own = {case.text + str(case.prediction_time) for part in (system.cases.train, system.cases.test) for case in part}
     acts = [r.effect for episode in exercises.episodes for r in episode.trace if isinstance(r.effect, Act)]
     assert all(one.facts["case"].text + str(one.facts["case"].prediction_time) not in own for one in acts)
     assert {one.role for one in acts} == set(SHARES) == set(exercises.shares) and sum(SHARES.values()) == 1
 
 
-def test_every_reply_can_be_read(exercises: Exercises) -> None:
+def test_every_reply_can_be_read(exercises: PretrainingTasks) -> None:
     replies = [r.result for episode in exercises.episodes for r in episode.trace if isinstance(r.effect, Act)]
     assert all(isinstance(reply, Reply) and reply.error in (None, "repeated") for reply in replies)
     assert all(reply.text.strip() for reply in replies)
 
 
-def test_the_same_exercises_again(system: System[Any], exercises: Exercises) -> None:
-    assert isinstance(system.practice, Practice)
+def test_the_same_exercises_again(system: System[Any], exercises: PretrainingTasks) -> None:
+    assert isinstance(system.practice, DemoPretraining)
     again = system.practice.exercises(64, 0)
     assert [one.prediction for one in again.episodes] == [one.prediction for one in exercises.episodes]
     assert again.names == exercises.names
@@ -84,9 +84,9 @@ def test_a_base_is_the_same_however_few_patients_a_run_plays(cache: Path, system
     own = ["+experiment=ehr_rag_demo", "data.patients=30", f"data.cache={cache}"]
     fewer = build(Records(load([*own, "task.max_test=3"])))
     other = build(Records(load([*own, "system.rows=12"])))
-    assert isinstance(system.practice, Practice) and isinstance(fewer.practice, Practice)
+    assert isinstance(system.practice, DemoPretraining) and isinstance(fewer.practice, DemoPretraining)
     assert fewer.practice.key == system.practice.key
-    assert isinstance(other.practice, Practice) and other.practice.key != system.practice.key
+    assert isinstance(other.practice, DemoPretraining) and other.practice.key != system.practice.key
 
 
 def test_real_patients_have_no_practice(cache: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_rule_speaks_and_reads_briefly() -> None:
 
 
 def test_an_undecided_teacher_searches_by_chance_and_reads_as_the_rule_does() -> None:
-    rule, teacher = RuleReader(rules()), Undecided(rules())
+    rule, teacher = RuleReader(rules()), RandomDecider(rules())
     replies = {said(teacher, act("refine", "a", "d"), seed) for seed in range(60)}
     assert replies == {"ENOUGH", "osprey exchange", "graft", "cough"}
     chosen = {said(teacher, act("indicators", names=["cough", "index"]), seed) for seed in range(20)}

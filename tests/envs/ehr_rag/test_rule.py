@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghar.envs.ehr_rag.context import Shown
+from ghar.envs.ehr_rag.context import PromptContext
 from ghar.envs.ehr_rag.rule import RuleReader, filled
 from ghar.envs.ehr_rag.rule_fit import fit_rules, links_of, slope, trend_of
 from ghar.episode import Act
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.event_build import build_event_store
-from ghar.retrieval.event_store import Layout
+from ghar.retrieval.event_store import StoreLayout
 from tests.data.small import DAY, START, small_cohort
 
 KINDS = ("kestrel", "osprey", "merlin", "condor")
@@ -39,7 +39,7 @@ def rule(tmp_path_factory: pytest.TempPathFactory) -> RuleReader:
         events += [(subject, 1, "potash", START + i * DAY, START, v, None) for i, v in enumerate(numbers)]
     cohort = small_cohort([(1, 1, START, START + DAY, None)], sorted(events, key=lambda e: (e[0], e[3])))
     folder = tmp_path_factory.mktemp("rule")
-    store = build_event_store(cohort, folder, HashingEncoder(8), Layout(10, 0, True, "time"))
+    store = build_event_store(cohort, folder, HashingEncoder(8), StoreLayout(10, 0, True, "time"))
     records = [store.record(subject, START + 99 * DAY) for subject in range(1, 401)]
     return RuleReader(fit_rules(records, labels, 2, cohort.names()))
 
@@ -47,7 +47,7 @@ def rule(tmp_path_factory: pytest.TempPathFactory) -> RuleReader:
 def act(role: str, *rows: str, numbers: str = "", **facts: object) -> Act:
     shown = {i: (row, f"[2150-01-{i:02} 00:00:00] long - {row}") for i, row in enumerate(rows, 1)}
     lines = (("potash", f"potash: {numbers}"),) if numbers else ()
-    about = {"shown": Shown(shown, lines), "arguments": (), "asked": (), "path": "support", **facts}
+    about = {"shown": PromptContext(shown, lines), "arguments": (), "asked": (), "path": "support", **facts}
     return Act("top", role, "", facts=about)
 
 
@@ -135,10 +135,10 @@ def test_what_was_coded_at_the_discharge_is_not_known_on_the_first_day(tmp_path:
         (1, 1, "LAB/stored late", START, week, 5.0, None),
     ]  # fmt: skip
     cohort = small_cohort([(1, 1, START, week, None)], events)
-    store = build_event_store(cohort, tmp_path, None, Layout(10, 0, True, "known"))
+    store = build_event_store(cohort, tmp_path, None, StoreLayout(10, 0, True, "known"))
     told = [line.split(" - ")[1] for line in store.record(1, evening).text(range(store.record(1, evening).rows))]
     assert told == ["DRUG/given", "NOTE/undated"] and not store.record(1, evening).indicators
     later = store.record(1, week)
     assert later.rows == 3 and len(later.indicators) == 1
-    plain = build_event_store(cohort, tmp_path, None, Layout(10, 0, True, "time"))
+    plain = build_event_store(cohort, tmp_path, None, StoreLayout(10, 0, True, "time"))
     assert plain.record(1, evening).rows == 3

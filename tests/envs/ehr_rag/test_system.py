@@ -17,7 +17,7 @@ from ghar.envs.ehr_rag.episode import EventCase
 from ghar.envs.ehr_rag.ether import EventQuery
 from ghar.envs.ehr_rag.stores import Stores
 from ghar.envs.records import Records
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import Reader, System, build, words
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
@@ -60,7 +60,9 @@ def everyone(system: System[Any]) -> list[EventCase]:
 
 def play(system: System[Any], name: str, cases: Any = None, policy: Any = None) -> list[Episode]:
     variant = system.variant(name)
-    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases or system.cases.test]
+    jobs = [
+        EpisodeJob(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases or system.cases.test
+    ]
     if policy is None and variant.who:
         policy = system.fixed[variant.who]()
     played = rollout(jobs, dict.fromkeys(system.agents, policy), system.corpus, seed=0, in_flight=8)
@@ -186,7 +188,7 @@ def test_it_goes_to_another_process(system: System[Any]) -> None:
     first = play(system, "scripted_direct")
     copied = pickle.loads(pickle.dumps((system.episode, system.corpus, system.variants["scripted_direct"])))
     episode, corpus, variant = copied
-    jobs = [Job(case.sample_id, 0, partial(episode, case, variant)) for case in system.cases.test]
+    jobs = [EpisodeJob(case.sample_id, 0, partial(episode, case, variant)) for case in system.cases.test]
     policies = dict.fromkeys(system.agents, system.fixed["reader"]())
     again = rollout(jobs, policies, corpus, seed=0, in_flight=8)
     assert [one.prediction for one in again] == [one.prediction for one in first]

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ghar.envs.exprag.baselines import Fitted, OfStay, Usual, of_option
-from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.baselines import MajorityAnswer, OptionFeatures, OptionRegression, of_option
+from ghar.envs.exprag.dischargeqa import DischargeQuestion
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.upper_bounds import readable
 from ghar.envs.records import Records
 from ghar.envs.system import System, build
 from ghar.episode import Act, Evidence, Passage
 from ghar.launch.entry import load
-from ghar.retrieval.reports import Query, allowed_stays, rank
+from ghar.retrieval.reports import ReportQuery, allowed_stays, rank
 
 pytestmark = pytest.mark.slow
 
@@ -23,24 +23,26 @@ THIRDS = (1 / 3, 1 / 3, 1 / 3)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[System[Question], Records]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[System[DischargeQuestion], Records]:
     cache = tmp_path_factory.mktemp("baselines")
     task = ["task=dischargeqa_instruction", "task.max_test=60", "system.excerpts=8"]
     records = Records(load(["system=exprag", "data.patients=500", f"data.cache={cache}", *task]))
     return build(records), records
 
 
-def test_the_options_tell_nothing_and_the_reports_that_count_all(built: tuple[System[Question], Records]) -> None:
+def test_the_options_tell_nothing_and_the_reports_that_count_all(
+    built: tuple[System[DischargeQuestion], Records],
+) -> None:
     system, _ = built
     cases = [*system.cases.valid, *system.cases.test]
-    fitted = Fitted(system.cases.train, of_option)
+    fitted = OptionRegression(system.cases.train, of_option)
     assert np.mean([fitted.chosen(case) == case.answer for case in cases]) <= 0.30
     found = system.ceilings(system.cases.test)
     assert found is not None and 0.3 < found["experience only"] <= found["experience"]
     assert 0.5 < found["experience"] <= found["gold reports"] and found["gold reports"] > 0.9
 
 
-def test_eq_7_finds_a_phenotype_that_no_single_code_tells(built: tuple[System[Question], Records]) -> None:
+def test_eq_7_finds_a_phenotype_that_no_single_code_tells(built: tuple[System[DischargeQuestion], Records]) -> None:
     """The habits follow several codes: of stays alike in all tables more follow them than of those that share one."""
     system, records = built
     corpus, habits = system.corpus, records.phenotypes
@@ -57,31 +59,31 @@ def test_eq_7_finds_a_phenotype_that_no_single_code_tells(built: tuple[System[Qu
     assert np.mean(alike) > 3 * np.mean(one_code) and np.mean(alike) > 5 * np.mean(anyone)
 
 
-def question(kind: Any, options: tuple[str, ...], answer: int, number: int = 1) -> Question:
-    return Question(f"{number}", number, number, kind, options, answer, "")
+def question(kind: Any, options: tuple[str, ...], answer: int, number: int = 1) -> DischargeQuestion:
+    return DischargeQuestion(f"{number}", number, number, kind, options, answer, "")
 
 
-def said(policy: Any, asked: Question) -> str:
+def said(policy: Any, asked: DischargeQuestion) -> str:
     return policy.answer([Act("top", "predict", "", facts={"case": asked})], [0])[0].text
 
 
 def test_the_usual_answer_is_that_of_questions_as_long() -> None:
     train = [question("diagnosis", tuple("abc"), answer) for answer in (1, 6, 6, 2, 2, 2)]
     train += [question("diagnosis", tuple("abcd"), 0b1001)]
-    assert said(Usual(train), question("diagnosis", tuple("xyz"), 1)) == "B"
-    assert said(Usual(train), question("diagnosis", tuple("wxyz"), 1)) == "A, D"
-    assert said(Usual(train), question("diagnosis", tuple("vwxyz"), 1)) == "A"
+    assert said(MajorityAnswer(train), question("diagnosis", tuple("xyz"), 1)) == "B"
+    assert said(MajorityAnswer(train), question("diagnosis", tuple("wxyz"), 1)) == "A, D"
+    assert said(MajorityAnswer(train), question("diagnosis", tuple("vwxyz"), 1)) == "A"
 
 
 def test_a_fitted_baseline_finds_what_gives_the_answer_away() -> None:
     give = [question("diagnosis", ("gout", "sepsis", f"pain {n}"), 0b010, n) for n in range(20)]
-    assert said(Fitted(give, of_option), question("diagnosis", ("pain 3", "sepsis"), 1)) == "B"
+    assert said(OptionRegression(give, of_option), question("diagnosis", ("pain 3", "sepsis"), 1)) == "B"
     sets = ("Rest. Walk.", "Rest. Swim.")
     asked = [question("instruction", sets, 1 + n % 2, n) for n in range(40)]
-    queries = {n: Query(n, None, ((f"code {n % 2}",), (), ())) for n in range(40)}
-    by_code = Fitted(asked, OfStay(queries))
+    queries = {n: ReportQuery(n, None, ((f"code {n % 2}",), (), ())) for n in range(40)}
+    by_code = OptionRegression(asked, OptionFeatures(queries))
     assert [by_code.chosen(one) for one in asked] == [one.answer for one in asked]
-    assert np.mean([Fitted(asked, of_option).chosen(one) == one.answer for one in asked]) == 0.5
+    assert np.mean([OptionRegression(asked, of_option).chosen(one) == one.answer for one in asked]) == 0.5
 
 
 def report(stay: int, text: str) -> Passage:

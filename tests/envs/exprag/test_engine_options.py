@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.dischargeqa import DischargeQuestion
 from ghar.envs.exprag.engine_options import checked, options_by_engine, read_wrong
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.llm.cached_llm import Unreadable
+from ghar.llm.cached_llm import UnreadableAnswer
 from tests.llm.api_server import chat, listening, prompt_of
 
 NAMES = ("Sepsis", "Gout", "Acute kidney failure", "Asthma, mild")
-DIAGNOSIS = Question("5-diagnosis", 1, 5, "diagnosis", NAMES, 0b0001, "chief complaint: fever")
+DIAGNOSIS = DischargeQuestion("5-diagnosis", 1, 5, "diagnosis", NAMES, 0b0001, "chief complaint: fever")
 SETS = ("Rest. Walk 3 km.", "Rest. Swim daily.", "Rest. Eat fruit.", "Rest. Drink tea.")
-ADVICE = Question("6-instruction", 2, 6, "instruction", SETS, 0b0100, "")
+ADVICE = DischargeQuestion("6-instruction", 2, 6, "instruction", SETS, 0b0100, "")
 
 
 def config(tmp_path: Path, *overrides: str) -> Any:
@@ -75,7 +75,7 @@ def test_sets_lie_at_equal_distance(wrong: list[str], fault: str | None) -> None
 
 @pytest.mark.parametrize("said", ["", "{", '{"wrong": []}', '{"wrong": "Gout"}', '{"wrong": [1]}', "[1]", '{"a": 1}'])
 def test_what_is_no_list_is_unreadable(said: str) -> None:
-    with pytest.raises(Unreadable, match="no_list"):
+    with pytest.raises(UnreadableAnswer, match="no_list"):
         read_wrong(said)
     assert read_wrong(json.dumps({"wrong": [" a  b "]})) == ("a b",)
 

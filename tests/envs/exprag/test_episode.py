@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from ghar.envs.exprag.dischargeqa import Question
+from ghar.envs.exprag.dischargeqa import DischargeQuestion
 from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
 from ghar.envs.exprag.flare import flare, tentative
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.envs.exprag.rule import MajorityOfExperiences, chosen, listed_share
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Evidence, Passage, Reply, Retrieve
 
-QUESTION = Question("5-diagnosis", 1, 5, "diagnosis", ("Sepsis", "Gout", "Asthma"), 0b001, "chief complaint: fever")
-ADVICE = Question("5-instruction", 1, 5, "instruction", ("Rest. Walk.", "Rest. Swim."), 0b10, "")
+QUESTION = DischargeQuestion(
+    "5-diagnosis", 1, 5, "diagnosis", ("Sepsis", "Gout", "Asthma"), 0b001, "chief complaint: fever"
+)
+ADVICE = DischargeQuestion("5-instruction", 1, 5, "instruction", ("Rest. Walk.", "Rest. Swim."), 0b10, "")
 SPEC = ExpragSpec("compact", top_k=2, excerpts=4, words=50)
 
 
@@ -58,9 +60,11 @@ class Says:
         return [Completion(self.replies.pop(0)) for _ in acts]
 
 
-def play(policy: Any, question: Question = QUESTION, spec: ExpragSpec = SPEC, corpus: Any = None, pieces: Any = None):
+def play(
+    policy: Any, question: DischargeQuestion = QUESTION, spec: ExpragSpec = SPEC, corpus: Any = None, pieces: Any = None
+):
     corpus = corpus or Fixed()
-    job = Job(question.sample_id, 0, lambda: ExpragEpisodes(spec, pieces).episode(question))
+    job = EpisodeJob(question.sample_id, 0, lambda: ExpragEpisodes(spec, pieces).episode(question))
     [episode] = rollout([job], {"top": policy}, corpus, seed=0, in_flight=4, steady=True)
     return episode, corpus
 
@@ -103,7 +107,7 @@ def test_an_answer_outside_the_options_is_a_named_error(reply: str, error: str) 
 
 def test_the_answer_is_no_part_of_a_prompt() -> None:
     """Two questions that differ in the truth alone look the same."""
-    other = Question("5-diagnosis", 1, 5, "diagnosis", QUESTION.options, 0b110, QUESTION.background)
+    other = DischargeQuestion("5-diagnosis", 1, 5, "diagnosis", QUESTION.options, 0b110, QUESTION.background)
     prompts = []
     for question in (QUESTION, other):
         policy = Says("A")

@@ -18,7 +18,7 @@ from ghar.envs.exprag.labels import Asking, experience, index_samples
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.rule import MajorityOfOutcomes, outcome_shares
 from ghar.envs.records import Records
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import Reader, System, build
 from ghar.episode import Act, Episode, Evidence, Passage
 from ghar.launch.entry import load
@@ -40,7 +40,7 @@ def records_of(cache: Path, *overrides: str) -> Records:
 
 def play(system: System[LabelCase], name: str) -> list[Episode]:
     variant = system.variants[name]
-    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in system.cases.test]
+    jobs = [EpisodeJob(case.sample_id, 0, partial(system.episode, case, variant)) for case in system.cases.test]
     return rollout(jobs, {"top": system.fixed[variant.who]()}, system.corpus, seed=0, in_flight=8, steady=True)
 
 
@@ -72,7 +72,7 @@ def test_experience_is_of_training_patients_with_a_label(cache: Path) -> None:
     assert corpus.outcomes == {s.visit_id: s.label for s in train}
     owner = {s.visit_id: s.subject_id for s in train}
     variant, rule = system.variants["scripted"], system.fixed["rule"]()
-    jobs = [Job(c.sample_id, 0, partial(system.episode, c, variant)) for c in system.cases.train]
+    jobs = [EpisodeJob(c.sample_id, 0, partial(system.episode, c, variant)) for c in system.cases.train]
     played = rollout(jobs, {"top": rule}, corpus, seed=0, in_flight=8)
     for case, episode in zip(system.cases.train, played, strict=True):
         ranked = system.row(episode, case, variant)["experience"]["ranked"]
@@ -118,7 +118,7 @@ def test_what_actors_of_ray_get_survives_pickling(cache: Path) -> None:
     before = play(system, "scripted")
     sent = pickle.loads(pickle.dumps((system.episode, system.corpus, system.variants["scripted"])))
     episode, corpus, variant = sent
-    jobs = [Job(case.sample_id, 0, partial(episode, case, variant)) for case in system.cases.test]
+    jobs = [EpisodeJob(case.sample_id, 0, partial(episode, case, variant)) for case in system.cases.test]
     after = rollout(jobs, {"top": system.fixed["rule"]()}, corpus, seed=0, in_flight=8, steady=True)
     assert [e.trace for e in after] == [e.trace for e in before]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ghar.data.sections import sentences
-from ghar.envs.exprag.baselines import Fitted, of_option
-from ghar.envs.exprag.dischargeqa import ASKED, Question
+from ghar.envs.exprag.baselines import OptionRegression, of_option
+from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
 from ghar.envs.exprag.episode import (
     ExpragEpisodes,
     ExpragSpec,
@@ -30,13 +30,16 @@ from ghar.launch.entry import load
 
 SPEC = ExpragSpec("compact", top_k=5, excerpts=6, words=150)
 SETS = [tuple(f"Rest. Take {n} and {m}." for m in range(4)) for n in range(9)]
-ADVICE = [Question(f"{n}", n, n, "instruction", options, 1, f"background {n}") for n, options in enumerate(SETS)]
+ADVICE = [
+    DischargeQuestion(f"{n}", n, n, "instruction", options, 1, f"background {n}") for n, options in enumerate(SETS)
+]
 DIAGNOSES = [
-    Question(f"{n}", n, n, "diagnosis", (f"Gout {n}", f"Sepsis {n}", f"Asthma {n}"), 0b001, "") for n in range(9)
+    DischargeQuestion(f"{n}", n, n, "diagnosis", (f"Gout {n}", f"Sepsis {n}", f"Asthma {n}"), 0b001, "")
+    for n in range(9)
 ]
 
 
-def asked(train: list[Question], total: int = 300) -> list[tuple[str, str, Any]]:
+def asked(train: list[DischargeQuestion], total: int = 300) -> list[tuple[str, str, Any]]:
     made = practice(load(["system=exprag"]), train, ExpragEpisodes(SPEC)).exercises(total, 3)
     traces = [record for episode in made.episodes for record in episode.trace]
     records: list[Any] = [record for record in traces if isinstance(record.effect, Act)]
@@ -45,7 +48,7 @@ def asked(train: list[Question], total: int = 300) -> list[tuple[str, str, Any]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("train", [ADVICE, DIAGNOSES])
-def test_the_truth_of_a_patient_is_no_part_of_the_exercises(train: list[Question]) -> None:
+def test_the_truth_of_a_patient_is_no_part_of_the_exercises(train: list[DischargeQuestion]) -> None:
     other = [replace(question, answer=0b010) for question in train]
     assert [pair[:2] for pair in asked(train)] == [pair[:2] for pair in asked(other)]
     answers = [case.answer for _, _, case in asked(train)]
@@ -53,7 +56,7 @@ def test_the_truth_of_a_patient_is_no_part_of_the_exercises(train: list[Question
 
 
 @pytest.mark.parametrize("train", [ADVICE, DIAGNOSES])
-def test_exercises_are_the_rooms_own_prompts(train: list[Question]) -> None:
+def test_exercises_are_the_rooms_own_prompts(train: list[DischargeQuestion]) -> None:
     pairs = asked(train)
     assert np.mean([chosen_by(reply, case) == case.answer for _, reply, case in pairs]) > 0.5  # if not always
     for prompt, reply, case in pairs:
@@ -62,7 +65,7 @@ def test_exercises_are_the_rooms_own_prompts(train: list[Question]) -> None:
     assert len({prompt for prompt, _, _ in pairs}) > 0.9 * len(pairs)  # one report of one piece is met again
 
 
-def chosen_by(reply: str, case: Question) -> int | None:
+def chosen_by(reply: str, case: DischargeQuestion) -> int | None:
     """What a reply chooses: of sets of advice by quoting, of names by letters."""
     found = quoted(reply, own_pieces(case)) if case.single else None
     return parse_options(reply, len(case.options), case.single).value if found is None else found.value
@@ -84,7 +87,7 @@ def test_neither_options_nor_reports_alone_tell_the_answer() -> None:
     def right(said: Sequence[int | None]) -> float:
         return float(np.mean([one == case.answer for one, case in zip(said, cases, strict=True)]))
 
-    options_only = Fitted([case for _, _, case in learn], of_option)
+    options_only = OptionRegression([case for _, _, case in learn], of_option)
     assert right([options_only.chosen(case) for case in cases]) < 0.32  # chance is 0.25
     assert all(right([1 << letter] * len(cases)) < 0.32 for letter in range(4))  # no position is right more often
     most_listed = [experience_of(prompt).most_common(1)[0][0] for prompt, _, _ in test]

@@ -19,7 +19,7 @@ from ghar.episode import Retrieve
 from ghar.retrieval.encoders import HashingEncoder
 from ghar.retrieval.experience import make_finder
 from ghar.retrieval.matching import tfidf
-from ghar.retrieval.reports import Query, ReportIndex, rank, similarities, weights
+from ghar.retrieval.reports import ReportIndex, ReportQuery, rank, similarities, weights
 
 UNIFORM = weights("uniform", "diagnoses")
 
@@ -112,8 +112,8 @@ def test_the_text_ranker_orders_by_likeness(world: tuple[Cohort, Notes, Path], e
     index, notes = corpus.index, corpus.notes
     scores = text_scores(index, notes, encoder)
     text = notes.text(int(index.visit_id[7]))
-    own = Query(-1, None, ((), (), ()))
+    own = ReportQuery(-1, None, ((), (), ()))
     rows, found = rank_by_text(index, scores, own, text, 5)
     assert rows[0] == 7 and found[0] == pytest.approx(1.0, abs=1e-5) and len(rows) == 5
-    rows, _ = rank_by_text(index, scores, Query(int(index.subject_id[7]), None, own.codes), text, 5)
+    rows, _ = rank_by_text(index, scores, ReportQuery(int(index.subject_id[7]), None, own.codes), text, 5)
     assert index.subject_id[7] not in index.subject_id[rows]

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ghar.envs.exprag.dischargeqa import Question, letters
+from ghar.envs.exprag.dischargeqa import DischargeQuestion, letters
 from ghar.envs.exprag.flare import token_pieces
 from ghar.envs.exprag.options import LETTERS
 from ghar.envs.exprag.rankers import RankerStudy, judge_rankers, sample_candidates
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.records import Records
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import Reader, System, build
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
@@ -36,23 +36,23 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("exprag")
 
 
-def made(cache: Path, *overrides: str) -> System[Question]:
+def made(cache: Path, *overrides: str) -> System[DischargeQuestion]:
     return build(Records(load([*TINY, f"data.cache={cache}", *overrides])))
 
 
 @pytest.fixture(scope="module")
-def system(cache: Path) -> System[Question]:
+def system(cache: Path) -> System[DischargeQuestion]:
     return made(cache)
 
 
-def play(system: System[Question], name: str, policy: Policy | None = None) -> list[Episode]:
+def play(system: System[DischargeQuestion], name: str, policy: Policy | None = None) -> list[Episode]:
     variant = system.variants[name]
     policy = policy or system.fixed[variant.who]()
-    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in system.cases.test]
+    jobs = [EpisodeJob(case.sample_id, 0, partial(system.episode, case, variant)) for case in system.cases.test]
     return rollout(jobs, {"top": policy}, system.corpus, seed=0, in_flight=8, steady=True)
 
 
-def rows_of(system: System[Question], name: str) -> list[dict[str, Any]]:
+def rows_of(system: System[DischargeQuestion], name: str) -> list[dict[str, Any]]:
     """With the columns that every system's rows have and that EXPRAG's numbers read."""
     rows = []
     for case, episode in zip(system.cases.test, play(system, name), strict=True):
@@ -76,7 +76,7 @@ class Says:
         return [Completion(self.text) for _ in acts]
 
 
-def test_what_a_floor_above_reads(system: System[Question]) -> None:
+def test_what_a_floor_above_reads(system: System[DischargeQuestion]) -> None:
     assert system.main == "exprag" and system.generated and not system.credentialed
     assert {name: system.variants[name].who for name in system.listed} == {
         "usual": "usual", "options_only": "options_only", "background_only": "background_only", "direct": "trained",
@@ -90,7 +90,7 @@ def test_what_a_floor_above_reads(system: System[Question]) -> None:
     assert prompts and all("answer:" in prompt for prompt in prompts)
 
 
-def test_a_row_tells_what_was_ranked_found_and_chosen(system: System[Question]) -> None:
+def test_a_row_tells_what_was_ranked_found_and_chosen(system: System[DischargeQuestion]) -> None:
     row = rows_of(system, "scripted")[0]
     case = system.cases.test[0]
     [prompt] = [r.effect.prompt for r in play(system, "scripted")[0].trace if isinstance(r.effect, Act)]
@@ -101,7 +101,7 @@ def test_a_row_tells_what_was_ranked_found_and_chosen(system: System[Question]) 
     assert rows_of(system, "scripted_direct")[0]["experience"]["ranked"] == []
 
 
-def test_experience_only_tells_nothing_of_the_patient_who_asks(system: System[Question]) -> None:
+def test_experience_only_tells_nothing_of_the_patient_who_asks(system: System[DischargeQuestion]) -> None:
     both = [play(system, name, Says("A"))[0] for name in ("exprag", "experience_only")]
     case = system.cases.test[0]
     [known], [unknown] = [[r.effect for r in e.trace if isinstance(r.effect, Act)] for e in both]
@@ -109,7 +109,7 @@ def test_experience_only_tells_nothing_of_the_patient_who_asks(system: System[Qu
     assert known.facts["experience"] == unknown.facts["experience"] and unknown.facts["experience"] in unknown.prompt
 
 
-def test_only_variants_with_experience_look_up(system: System[Question]) -> None:
+def test_only_variants_with_experience_look_up(system: System[DischargeQuestion]) -> None:
     direct, exprag = play(system, "direct", Says("A")), play(system, "exprag", Says("A"))
     assert not any(e.prediction.history[0].retrieved for e in direct)
     assert all(e.prediction.history[0].retrieved for e in exprag)
@@ -145,14 +145,14 @@ def test_other_rankers_and_retrievers_play(cache: Path, overrides: tuple[str, ..
     assert any(e.prediction.history[0].retrieved for e in played)
 
 
-def test_strict_asks_training_patients_alone(cache: Path, system: System[Question]) -> None:
+def test_strict_asks_training_patients_alone(cache: Path, system: System[DischargeQuestion]) -> None:
     strict = made(cache, "data.leakage=strict")
     train = {question.subject_id for question in strict.cases.train}
     assert set(corpus_of(strict).index.subject_id.tolist()) <= train
     assert len(corpus_of(strict).index) < len(corpus_of(system).index)
 
 
-def test_one_code_ranks_stays_with_the_principal_diagnosis(cache: Path, system: System[Question]) -> None:
+def test_one_code_ranks_stays_with_the_principal_diagnosis(cache: Path, system: System[DischargeQuestion]) -> None:
     other = corpus_of(made(cache, "system.ranker=one_code"))
     found = 0
     for case in system.cases.test:
@@ -168,7 +168,7 @@ def test_one_code_ranks_stays_with_the_principal_diagnosis(cache: Path, system: 
     assert found
 
 
-def corpus_of(system: System[Question]) -> ReportCorpus:
+def corpus_of(system: System[DischargeQuestion]) -> ReportCorpus:
     assert isinstance(system.corpus, ReportCorpus)
     return system.corpus
 
@@ -226,7 +226,7 @@ def test_a_judge_that_thinks_like_a_ranker_agrees_with_it(cache: Path) -> None:
     assert 0 < found["unreadable"] < found["pairs"] <= 600
 
 
-def test_candidates_are_other_patients(cache: Path, system: System[Question]) -> None:
+def test_candidates_are_other_patients(cache: Path, system: System[DischargeQuestion]) -> None:
     assert system.judged is None
     study = made(cache, "system.judged=1").judged
     assert isinstance(study, RankerStudy) and len(study.questions) == 1

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.envs.ghar.episode import AGENTS
-from ghar.envs.ghar.grounding import Names, counted, ungrounded
+from ghar.envs.ghar.grounding import NameMatcher, counted, ungrounded
 from ghar.envs.records import Records
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import System, build
-from ghar.episode import Act, Completion, Episode, Prediction, Reply, Step, Turn
+from ghar.episode import Act, Completion, Episode, Prediction, ReasoningStep, Reply, Turn
 from ghar.launch.entry import load
 from ghar.rewards.compose import RewardSpec, score_episode
 from ghar.trainers.base import base_key
@@ -25,7 +25,9 @@ from ghar.trainers.playing import score
 from ghar.trainers.rows import summarise
 from tests.envs.parts import REPLIES, Corpus, Drawn, make_case, make_episodes
 
-NAMES = Names(frozenset({"heart failure", "heart failure with oedema", "gout", "warfarin", "vitamin k", "acute gout"}))
+NAMES = NameMatcher(
+    frozenset({"heart failure", "heart failure with oedema", "gout", "warfarin", "vitamin k", "acute gout"})
+)
 WORDS = st.sampled_from("heart failure with oedema acute gout warfarin vitamin k and of stage".split())
 
 
@@ -46,7 +48,7 @@ def test_names_are_found_as_by_trying_all_spans(words: list[str]) -> None:
 
 def asked(text: str, *evidence: str, record: str = "now: disease heart failure, drug warfarin") -> Act:
     case = replace(make_case(), text=record, topics=("disease gout",))
-    history = tuple(Step("q", "a", True, evidence=found) for found in evidence)
+    history = tuple(ReasoningStep("q", "a", True, evidence=found) for found in evidence)
     return Act("top", "followup", "", facts={"case": case, "history": history})
 
 
@@ -70,7 +72,9 @@ def test_a_name_must_have_been_spoken_of(query: str, evidence: tuple[str, ...], 
 
 def test_what_an_answer_made_up_grounds_nothing() -> None:
     case = make_case()
-    act = Act("top", "followup", "", facts={"case": case, "history": (Step("q", "vitamin k is grave", False),)})
+    act = Act(
+        "top", "followup", "", facts={"case": case, "history": (ReasoningStep("q", "vitamin k is grave", False),)}
+    )
     assert ungrounded(NAMES, act, Reply(Completion(""), "drug vitamin k"))
 
 
@@ -96,7 +100,7 @@ def test_charges_are_what_a_second_count_says_and_arrive_where_they_were_earned(
     plain = replace(SPEC, normalise=normalise)
     charged = replace(plain, grounding=2.0, repeats=0.5, ungrounded=lambda act, reply: counted(NAMES, act, reply))
     seen = 0
-    jobs = [Job(f"s{n}", 0, partial(make_episodes().episode, case)) for n in range(40)]
+    jobs = [EpisodeJob(f"s{n}", 0, partial(make_episodes().episode, case)) for n in range(40)]
     for episode in rollout(jobs, dict.fromkeys(AGENTS, Careless()), Corpus(), seed=0, in_flight=8):
         before, after = score_episode(episode, 0, plain), score_episode(episode, 0, charged)
         repeated = wrong = 0.0

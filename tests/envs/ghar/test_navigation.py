@@ -11,16 +11,16 @@ pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium
 import numpy as np
 
 from ghar.envs.ghar.knowledge import NO_ERROR, label_rule, topic_of
-from ghar.envs.ghar.navigation import CLUES, FIRST, PASSAGES, PHASES, QUANTITIES, Chart, Memory, Words
-from ghar.envs.ghar.navigator import Navigator, Rule, rules
+from ghar.envs.ghar.navigation import CLUES, FIRST, PASSAGES, PHASES, QUANTITIES, CachedCorpus, Chart, ExactTeacher
+from ghar.envs.ghar.navigator import NavigationRule, Navigator, rules
 from ghar.envs.ghar.teacher import ScriptedTeacher
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.views.gym_view import GymView
 from ghar.episode import Retrieve
 from tests.envs.views import KNOWLEDGE, MENU, Graph, navigation_game, navigation_scene
 
 CHART = Chart(KNOWLEDGE, 3, 3, len(MENU))
-BEST = Rule(CHART, (1, 2, 3), fillers=0, enough=10)
+BEST = NavigationRule(CHART, (1, 2, 3), fillers=0, enough=10)
 
 
 def quantities(observation: dict[str, np.ndarray]) -> dict[str, float]:
@@ -97,7 +97,7 @@ def test_agent_low_may_be_left_to_the_rules() -> None:
 
 def test_words_are_the_teachers_without_error() -> None:
     """Where no habit asks chance, any seed says the same."""
-    teacher, words = ScriptedTeacher(KNOWLEDGE, NO_ERROR), Words(KNOWLEDGE, NO_ERROR)
+    teacher, words = ScriptedTeacher(KNOWLEDGE, NO_ERROR), ExactTeacher(KNOWLEDGE, NO_ERROR)
     game = navigation_game()
     acts = []
     for case in range(len(game.scene.cases)):
@@ -123,8 +123,8 @@ def test_the_rule_in_the_rollout_is_the_rule_in_the_environment() -> None:
             action = BEST(seen["observation"][None], seen["action_mask"][None], ["top"])[0]
             seen, reward, terminated, truncated, _ = env.step(action)
             ended = terminated or truncated
-        policy = Navigator(CHART, BEST, Words(KNOWLEDGE, NO_ERROR), ("top", "low"))
-        job = Job(case.sample_id, 0, lambda case=case: game.scene.episode(case))
+        policy = Navigator(CHART, BEST, ExactTeacher(KNOWLEDGE, NO_ERROR), ("top", "low"))
+        job = EpisodeJob(case.sample_id, 0, lambda case=case: game.scene.episode(case))
         other = rollout([job], dict.fromkeys(("top", "low"), policy), Graph(), seed=0, in_flight=1)[0]
         assert env.play is not None and env.play.paused.episode is not None
         assert other.trace == env.play.paused.episode.trace
@@ -145,7 +145,7 @@ def test_the_memory_answers_as_the_corpus_does() -> None:
             Counting.asked += len(requests)
             return super().retrieve(requests)
 
-    memory = Memory(Counting())
+    memory = CachedCorpus(Counting())
     for partitions in ((1,), (1, 0), (0, 1), (1,), (3, 1, 0)):
         request = Retrieve("disease rare0", partitions)
         assert sorted(p.text for p in memory.retrieve([request])[0].passages) == sorted(
@@ -158,7 +158,7 @@ def test_the_memory_orders_as_the_retriever_does(tmp_path) -> None:
     from ghar.envs.ghar.demo import demo_scene
 
     scene, _ = demo_scene(str(tmp_path), patients=60)
-    memory, rng = Memory(scene.corpus), np.random.default_rng(0)
+    memory, rng = CachedCorpus(scene.corpus), np.random.default_rng(0)
     for _ in range(40):
         case = scene.cases[int(rng.integers(len(scene.cases)))]
         partitions = tuple(int(i) for i in rng.permutation(12)[: int(rng.integers(1, 4))])

@@ -16,20 +16,20 @@ from ghar.envs.ghar.episode import GharEpisodes, Groups
 from ghar.envs.ghar.routing import EverySource, asked_rightly, by_source, fit_router
 from ghar.envs.records import Records
 from ghar.envs.system import build
-from ghar.episode import Act, Completion, Episode, Prediction, RetrieveFor, Step, Turn
+from ghar.episode import Act, Completion, Episode, Prediction, ReasoningStep, RetrieveFor, Turn
 from ghar.errors import BadInput
 from ghar.launch.entry import load
-from ghar.retrieval.sources import Part
+from ghar.retrieval.sources import MenuPart
 from ghar.rewards.compose import RewardSpec, score_episode
 from ghar.trainers.evaluate import evaluate
 from tests.envs.parts import TASK, drive, make_case, make_episodes
 
 SOURCES = ("graph", "graph", "past", "reports")
-MENU = tuple(Part(i, f"rel_{i}", f"line {i}", source) for i, source in enumerate(SOURCES))
+MENU = tuple(MenuPart(i, f"rel_{i}", f"line {i}", source) for i, source in enumerate(SOURCES))
 SPEC = RewardSpec(5.0, 0.2, 3, "range", "sound", "shared", max_iterations=4, max_paths=3, prices=(0.1, 0.2, 0.4, 0.8))
 
 
-def episodes(groups: Groups) -> GharEpisodes[Part]:
+def episodes(groups: Groups) -> GharEpisodes[MenuPart]:
     return GharEpisodes(make_episodes().spec, MENU, EverySource(groups))
 
 
@@ -71,7 +71,7 @@ def test_a_step_is_charged_once_however_many_turns_name_its_lines(ids: list[int]
             ("top", "predict", 1),
         ]
         done = tuple(Turn(a, r, i, s, Completion("x"), True) for i, (a, r, s) in enumerate(turns))
-        return Episode("p", 0, Prediction(1, (Step("q", "a", True, tuple(ids), 0, 0, "e"),)), done)
+        return Episode("p", 0, Prediction(1, (ReasoningStep("q", "a", True, tuple(ids), 0, 0, "e"),)), done)
 
     once, many = (score_episode(played(naming), 1, SPEC) for naming in (1, len(ids)))
     assert many.total == pytest.approx(once.total) and many.terms == pytest.approx(once.terms)
@@ -105,11 +105,11 @@ def test_a_router_learns_a_planted_rule_and_carries_it_to_names_never_seen(seed:
 
 
 def test_only_right_episodes_teach_and_only_what_was_looked_up_counts() -> None:
-    def episode(label: int, *steps: Step) -> Episode:
+    def episode(label: int, *steps: ReasoningStep) -> Episode:
         return Episode("p", 0, Prediction(label, steps), ())
 
     cases = [make_case(i, label=1) for i in range(3)]
-    looked, own = Step("q", "a", True, (0, 3)), Step("q", "a", False, (2,))
+    looked, own = ReasoningStep("q", "a", True, (0, 3)), ReasoningStep("q", "a", False, (2,))
     kept, asked = asked_rightly([episode(1, looked, own), episode(0, looked), episode(1)], cases, MENU)
     assert kept == [cases[0], cases[2]] and asked == [frozenset(("graph", "reports")), frozenset()]
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from ghar.envs.ghar.pretraining import MISLED, TEACHER
-from ghar.envs.ghar.teacher import Habits, Knowledge, ScriptedTeacher, believed, finding, grades_in
+from ghar.envs.ghar.teacher import Knowledge, ScriptedTeacher, TeacherErrors, believed, finding, grades_in
 from ghar.envs.kare.retrieval.community_index import CommunityPart
 from ghar.envs.worlds.severity.graph import QUALIFIERS
-from ghar.episode import Act, Evidence, Passage, Step
+from ghar.episode import Act, Evidence, Passage, ReasoningStep
 from ghar.kg.metapaths import MetaPath
 from ghar.retrieval import patient_history
-from ghar.retrieval.sources import Part
+from ghar.retrieval.sources import MenuPart
 from tests.envs.parts import make_case
 
-NEVER = Habits(**{f.name: 0.0 for f in fields(Habits)})
+NEVER = TeacherErrors(**{f.name: 0.0 for f in fields(TeacherErrors)})
 MENU = tuple(
     MetaPath(i, "disease", relation, "x", relation) for i, relation in enumerate(("r0", "effects", "r2", "signs", "r4"))
 )
@@ -34,13 +34,13 @@ def test_errors_are_planted_in_an_ablation_alone() -> None:
     assert TEACHER.pain == TEACHER.misplaced == 0 < min(MISLED.pain, MISLED.misplaced)
 
 
-def say(role: str, habits: Habits = NEVER, seed: int = 0, query: str = "", history=(), passages=()) -> str:
+def say(role: str, habits: TeacherErrors = NEVER, seed: int = 0, query: str = "", history=(), passages=()) -> str:
     facts = {"case": CASE, "query": query, "history": history, "evidence": Evidence(tuple(passages)), "metapaths": MENU}
     return ScriptedTeacher(KNOWN, habits).answer([Act("top", role, "", facts=facts)], [seed])[0].text
 
 
-def step(query: str, answer: str) -> Step:
-    return Step(query, answer, retrieved=True)
+def step(query: str, answer: str) -> ReasoningStep:
+    return ReasoningStep(query, answer, retrieved=True)
 
 
 def edge(text: str) -> Passage:
@@ -143,7 +143,7 @@ def test_of_a_protein_it_may_hand_on_the_grade_of_a_pain():
 
 def test_where_numbers_tell_it_may_ask_the_rows_of_years_ago():
     """And reads what a number fell by as a grade, where it finds it."""
-    menu = tuple(Part(i, part, part, "past") for i, part in enumerate(patient_history.PARTS))
+    menu = tuple(MenuPart(i, part, part, "past") for i, part in enumerate(patient_history.PARTS))
     relations = {"disease failing graft": patient_history.NUMBERS, "disease": patient_history.EARLY}
     knowledge = replace(KNOWN, relations=relations)
 

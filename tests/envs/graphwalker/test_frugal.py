@@ -26,7 +26,7 @@ from ghar.envs.graphwalker.selection import ScoredByFunction, WalkCase
 from ghar.envs.graphwalker.selectors.generated import play
 from ghar.envs.graphwalker.selectors.protocol import Shots
 from ghar.envs.graphwalker.selectors.search import lazy
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.stepper import Scene
 from ghar.envs.views.gym_view import GymView
 from ghar.episode import Completion
@@ -121,7 +121,7 @@ def test_a_language_model_is_asked_in_words() -> None:
             return [Completion(act.choices[1]) for act in acts]
 
     case = scene.cases[0]
-    job = Job(case.sample_id, 0, lambda: scene.episode(case))
+    job = EpisodeJob(case.sample_id, 0, lambda: scene.episode(case))
     [episode] = rollout([job], {"selector": First()}, scene.corpus, seed=0, in_flight=1)
     first, second, *_ = asked
     assert "Measurements left: 2" in first.prompt and "with 0 examples" in second.prompt

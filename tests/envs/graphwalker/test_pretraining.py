@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ghar.data.cohort import Sample
-from ghar.envs.graphwalker.pretraining import CASES, Material, made_up, material_of
+from ghar.envs.graphwalker.pretraining import CASES, PretrainingPool, made_up, material_of
 from ghar.envs.graphwalker.selectors.rare_items import items_of
 from ghar.envs.graphwalker.system import build
 from ghar.envs.records import Records
-from ghar.envs.system import Practice
+from ghar.envs.system import DemoPretraining
 from ghar.episode import Act, Reply
 from ghar.launch.entry import load
 
@@ -25,9 +25,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
                          f"data.cache={cache}"]))  # fmt: skip
 
 
-def practice_of(records: Records) -> Practice:
+def practice_of(records: Records) -> DemoPretraining:
     found = build(records, records.config.system).practice  # type: ignore[arg-type]
-    assert isinstance(found, Practice)
+    assert isinstance(found, DemoPretraining)
     return found
 
 
@@ -92,7 +92,7 @@ def test_where_the_system_compares_exercises_do_too(records: Records) -> None:
     config = replace(records.config, system=replace(records.config.system, inference="compare"))  # type: ignore[type-var]
     system = build(Records(config), config.system)  # type: ignore[arg-type]
     practice = system.practice
-    assert isinstance(practice, Practice) and practice.key != practice_of(records).key
+    assert isinstance(practice, DemoPretraining) and practice.key != practice_of(records).key
     made, rare = practice.exercises(2000, 0), {f"disease {name}" for name in rare_names(records)}
     sizes, told = set(), 0
     for episode in made.episodes:
@@ -122,4 +122,4 @@ def test_the_base_changes_with_what_it_practises(records: Records) -> None:
     assert practice_of(records).key == key
     fewer = replace(records.config, task=replace(records.config.task, max_train=5))
     assert practice_of(Records(fewer)).key != key
-    assert isinstance(material_of(records.splits.known), Material)
+    assert isinstance(material_of(records.splits.known), PretrainingPool)

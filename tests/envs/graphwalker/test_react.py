@@ -5,7 +5,7 @@ from __future__ import annotations
 from ghar.data.cohort import Task
 from ghar.envs.few_shot import with_examples
 from ghar.envs.graphwalker.react import ROLES, ReactCase, react
-from ghar.episode import Act, Completion, Prediction, Reply, Retrieve, Step
+from ghar.episode import Act, Completion, Prediction, ReasoningStep, Reply, Retrieve
 
 TASK = Task("t", "Die?", ("no", "yes"))
 CASE = ReactCase("s1", "hours: 24\nglucose: 140", {"glucose": "first 140, last 140"}, TASK, 1)
@@ -33,7 +33,9 @@ def test_it_looks_until_it_answers() -> None:
 def test_what_it_saw_is_in_the_next_prompt_and_steps_are_bounded() -> None:
     replies = {"think": "Hm.", "act": "look", "look": "glucose", "predict": "no"}
     found, acts = play(react(CASE, steps=2), replies)
-    assert found == Prediction(0, (Step("Hm. Look at glucose.", "first 140, last 140", False),) * 2, truncated=True)
+    assert found == Prediction(
+        0, (ReasoningStep("Hm. Look at glucose.", "first 140, last 140", False),) * 2, truncated=True
+    )
     assert "Seen: first 140, last 140" in acts[3].prompt and acts[-1].step == 2
 
 

@@ -27,7 +27,7 @@ from ghar.envs.graphwalker.selectors import graphwalker
 from ghar.envs.graphwalker.selectors.driver import drive
 from ghar.envs.graphwalker.selectors.protocol import Selection, Shots
 from ghar.envs.graphwalker.selectors.search import greedy, lazy
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.views.gym_view import GymView
 from ghar.envs.views.pettingzoo_view import aec
 from ghar.episode import Act, Completion, Retrieve
@@ -56,7 +56,7 @@ def small(seed: int, budget: int, measured: bool, noisy: bool = False, rows: int
 def found(scene, policy) -> tuple[Selection, float]:
     """What a policy of the rollout selects in a scene's first case, and what that is worth."""
     case = scene.cases[0]
-    job = Job(case.sample_id, 0, lambda: scene.episode(case))
+    job = EpisodeJob(case.sample_id, 0, lambda: scene.episode(case))
     [episode] = rollout([job], {"selector": policy}, scene.corpus, seed=0, in_flight=1)
     assert isinstance(episode.prediction, WalkPrediction)
     return episode.prediction.selection, scene.reward(episode, case).total
@@ -197,7 +197,7 @@ def test_real_patients_walk_as_graphwalker_has_them() -> None:
 
         search = greedy(graphwalker.anchors(pool, query), near, pool.selector.k)
         [theirs] = drive([lambda s=search, q=query: graphwalker.measured(s, q)], HashScorer(), 1)
-        job = Job(case.sample_id, 0, lambda case=case: scene.episode(case))
+        job = EpisodeJob(case.sample_id, 0, lambda case=case: scene.episode(case))
         [episode] = rollout([job], {"selector": Greedy(corpus)}, corpus, seed=0, in_flight=1)
         assert isinstance(episode.prediction, WalkPrediction)
         assert episode.prediction.selection == theirs

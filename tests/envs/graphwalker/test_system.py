@@ -13,9 +13,9 @@ import pytest
 
 from ghar.config import Config
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples
-from ghar.envs.graphwalker.encoders.train import Training
+from ghar.envs.graphwalker.encoders.train import EncoderTraining
 from ghar.envs.graphwalker.episode import SelectorSpec, WalkerCase
-from ghar.envs.graphwalker.pool import Material, cut_to
+from ghar.envs.graphwalker.pool import EncodedCases, cut_to
 from ghar.envs.graphwalker.react import ROLES
 from ghar.envs.graphwalker.report import sections
 from ghar.envs.graphwalker.rule import shares
@@ -37,7 +37,7 @@ from tests.envs.graphwalker.selectors.walks import HashScorer
 
 NAMES = get_args(Name)
 FEW = "test samples with too few outcomes known before"
-QUICK = Training(hidden=8, epochs=1, pretrain=1, batch=64, lr=1e-3, patience=1)
+QUICK = EncoderTraining(hidden=8, epochs=1, pretrain=1, batch=64, lr=1e-3, patience=1)
 TINY = ("model.hidden=16", "model.layers=1", "model.heads=2", "model.vocab=1100", "threads=1", "eval.bootstrap=20")
 SMALL = (
     *TINY, "system=graphwalker", "system.k=2", "system.k_g=3", "task.max_test=4",
@@ -77,7 +77,7 @@ def reader_of(tokenizer: Any, network: Any, engine: Any) -> Reader:
 def read(source: tuple[str, ...]) -> Iterator[tuple[Config, System[WalkerCase], EnginePolicy]]:
     """The system as a tiny model reads it, and that model."""
     config = load(source)
-    material: Material[Any] = series_material(Records(config), own(config), QUICK)
+    material: EncodedCases[Any] = series_material(Records(config), own(config), QUICK)
     network, tokenizer = load_backbone(config, material.texts)
     with served(config, network, tokenizer) as engine:
         yield config, assemble(material, config, reader_of(tokenizer, network, engine)), EnginePolicy(engine, 0)
@@ -217,12 +217,12 @@ def test_records_too_long_for_the_context_lose_their_oldest_visits(cache: Path) 
 
 
 def test_examples_weigh_by_gain_else_by_place() -> None:
-    from ghar.envs.graphwalker.corpus import Shown
+    from ghar.envs.graphwalker.corpus import Demonstration
     from ghar.episode import Passage
 
     def found(*scored: tuple[int, float]) -> Examples:
         passages = tuple(Passage("", "example", -1, gain, row) for row, (_, gain) in enumerate(scored))
-        return Examples(passages, tuple(Shown("", "", label, gain) for label, gain in scored))
+        return Examples(passages, tuple(Demonstration("", "", label, gain) for label, gain in scored))
 
     assert shares(found((1, 0.1), (0, 0.3), (0, -1.0)), 2, 0) == pytest.approx((0.75, 0.25))
     assert shares(found((1, 0.0), (0, 0.0), (0, 0.0)), 2, 0) == pytest.approx((5 / 11, 6 / 11))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ghar.envs.kare.episode import KareCase
 from ghar.envs.records import Records
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.system import System, Variant, build
 from ghar.episode import Episode
 from ghar.launch.entry import load
@@ -28,7 +28,9 @@ def built(*overrides: str) -> System[KareCase]:
 def played(
     system: System[KareCase], variant: Variant, policy: Policy, cases: Sequence[KareCase] | None = None
 ) -> list[Episode]:
-    jobs = [Job(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases or system.cases.test]
+    jobs = [
+        EpisodeJob(case.sample_id, 0, partial(system.episode, case, variant)) for case in cases or system.cases.test
+    ]
     return rollout(jobs, {"top": policy}, system.corpus, seed=0, in_flight=64)
 
 

@@ -16,9 +16,9 @@ from ghar.data.cohort import Task
 from ghar.envs.kare import scripted_critic
 from ghar.envs.kare.coagent import MOST, CoagentSpec, advise, learn_guidelines, read_guidelines, regulator
 from ghar.envs.kare.episode import KareCase, KareEpisodes, KareSpec, join_both
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Episode
-from ghar.llm.cached_llm import Unreadable
+from ghar.llm.cached_llm import UnreadableAnswer
 from ghar.llm.scripted import ScriptedEngine
 
 SPEC = CoagentSpec(rounds=3, cases=40, shown=5, merged=2)
@@ -62,7 +62,7 @@ def playing(policy: object = None, keep: list[str] | None = None) -> Callable[..
         if keep is not None:
             keep.append(advice)
         episodes = KareEpisodes(KareSpec("compact", "within", 100, advice), lambda case: None, len)
-        jobs = [Job(case.sample_id, 0, partial(episodes.episode, case)) for case in cases]
+        jobs = [EpisodeJob(case.sample_id, 0, partial(episodes.episode, case)) for case in cases]
         return rollout(jobs, {"top": policy or Obedient()}, Nothing(), seed=seed, in_flight=8)  # type: ignore[arg-type]
 
     return play
@@ -173,7 +173,7 @@ def test_reading_guidelines(reply: str, points: object):
     if isinstance(points, tuple):
         assert read_guidelines(reply) == points
     else:
-        with pytest.raises(Unreadable, match=str(points)):
+        with pytest.raises(UnreadableAnswer, match=str(points)):
             read_guidelines(reply)
 
 

@@ -28,7 +28,7 @@ from ghar.envs.kare.episode import (
     reason_prompt,
     split_both,
 )
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.views.games import TextGame
 from ghar.envs.views.gym_view import GymView
 from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
@@ -77,7 +77,7 @@ def play(
 ) -> tuple[Episode, Shelf]:
     corpus = corpus or Shelf()
     episodes = KareEpisodes(KareSpec("full", reasoning, 100, advice), up, words)
-    job = Job(CASE.sample_id, 0, lambda: episodes.episode(CASE))
+    job = EpisodeJob(CASE.sample_id, 0, lambda: episodes.episode(CASE))
     [episode] = rollout([job], {"top": policy}, corpus, seed=0, in_flight=4, steady=True)
     return episode, corpus
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ghar.data.cohort import Task
 from ghar.envs.kare.episode import KareCase
 from ghar.envs.kare.expert_chains import CONFIDENCES, Chain, expert_prompt, gives_away, read_chain, write_chains
-from ghar.llm.cached_llm import Unreadable
+from ghar.llm.cached_llm import UnreadableAnswer
 from ghar.llm.scripted import ScriptedEngine
 
 TASK = Task("read", "Will this patient come back within 15 days?", ("no", "yes"))
@@ -44,7 +44,7 @@ def reply(chain: str = CHAIN, confidence: str = "very confident") -> str:
 ])  # fmt: skip
 def test_a_chain_that_says_it_knew_is_rejected(sentence):
     assert gives_away(f"A grave disease. {sentence} So it ends.") == sentence
-    with pytest.raises(Unreadable) as told:
+    with pytest.raises(UnreadableAnswer) as told:
         read_chain(reply(f"{CHAIN} {sentence}"))
     assert told.value.reason == "gives_label_away"
 
@@ -78,7 +78,7 @@ def test_a_conclusion_of_its_own_is_no_leak(sentence):
     (reply(confidence="not confident; very confident"), "several_confidences"),
 ])  # fmt: skip
 def test_what_cannot_be_used_has_a_reason(text, reason):
-    with pytest.raises(Unreadable) as told:
+    with pytest.raises(UnreadableAnswer) as told:
         read_chain(text)
     assert told.value.reason == reason
 
@@ -99,7 +99,7 @@ def test_the_same_contract_in_other_hands(level, shape):
 def test_any_reply_is_read_or_refused_with_a_reason(text):
     try:
         assert read_chain(text).text
-    except Unreadable as told:
+    except UnreadableAnswer as told:
         assert told.reason in {"no_chain", "no_confidence", "several_confidences", "gives_label_away"}
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ghar.envs.kare.corpus import Names
+from ghar.envs.kare.corpus import ConceptNames
 from ghar.envs.kare.episode import KareCase, parse_both
-from ghar.envs.kare.pretraining import Place, Tailor, cast_of
+from ghar.envs.kare.pretraining import NamePlace, TemplateBuilder, cast_of
 from ghar.envs.kare.rule import belief
 from ghar.envs.kare.scripted_expert import topics_in
 from ghar.envs.records import Records
-from ghar.envs.system import Exercises, Practice, System, build
+from ghar.envs.system import DemoPretraining, PretrainingTasks, System, build
 from ghar.envs.worlds.severity_grades import reading_of
 from ghar.episode import Act, Episode
 from ghar.kg.names import plain
@@ -39,8 +39,8 @@ def system(records: Records) -> System[KareCase]:
 
 
 @pytest.fixture(scope="module")
-def made(system: System[KareCase]) -> Exercises:
-    assert isinstance(system.practice, Practice)
+def made(system: System[KareCase]) -> PretrainingTasks:
+    assert isinstance(system.practice, DemoPretraining)
     return system.practice.exercises(TOTAL, 3)
 
 
@@ -50,7 +50,7 @@ def acts(episode: Episode) -> list[tuple[Act, str]]:
 
 
 def test_chains_and_labels_follow_from_what_is_shown_or_known_by_heart(
-    records: Records, system: System[KareCase], made: Exercises
+    records: Records, system: System[KareCase], made: PretrainingTasks
 ) -> None:
     known = belief(records).knowledge
     complete = 0
@@ -70,11 +70,11 @@ def test_chains_and_labels_follow_from_what_is_shown_or_known_by_heart(
 
 
 def test_no_rare_name_of_a_patient_is_practised_and_no_grade_can_be_remembered(
-    records: Records, made: Exercises
+    records: Records, made: PretrainingTasks
 ) -> None:
     world = records.world
     assert world is not None
-    rare, spelt = set(world.rare_codes), Names(records.names).of_all
+    rare, spelt = set(world.rare_codes), ConceptNames(records.names).of_all
     of_patients = {name for code, name in spelt.items() if code in rare} | {
         world.target[code] for code in spelt if code in world.target
     }
@@ -95,7 +95,7 @@ def _pairs(line: str) -> list[tuple[str, str]]:
     return list(pairwise(re.findall(r"[a-z0-9]+", line)))
 
 
-def test_what_is_common_is_known_by_heart_against_the_context(records: Records, made: Exercises) -> None:
+def test_what_is_common_is_known_by_heart_against_the_context(records: Records, made: PretrainingTasks) -> None:
     known, against = belief(records).knowledge.grades, 0
     for act, reply in (one for episode in made.episodes for one in acts(episode)):
         if act.role != "both":
@@ -107,8 +107,8 @@ def test_what_is_common_is_known_by_heart_against_the_context(records: Records, 
     assert against > 20, "a context that misleads"
 
 
-def test_the_same_seed_gives_the_same_exercises(system: System[KareCase], made: Exercises) -> None:
-    assert isinstance(system.practice, Practice)
+def test_the_same_seed_gives_the_same_exercises(system: System[KareCase], made: PretrainingTasks) -> None:
+    assert isinstance(system.practice, DemoPretraining)
     again = system.practice.exercises(TOTAL, 3)
     assert [acts(e)[0][0].prompt for e in again.episodes] == [acts(e)[0][0].prompt for e in made.episodes]
     assert acts(system.practice.exercises(TOTAL, 4).episodes[0]) != acts(made.episodes[0])
@@ -120,9 +120,9 @@ def test_one_sentence_states_its_grades_of_the_name_it_begins_with(records: Reco
     first, second = cast.known["disease"][:2]
     text = f"{first} phenotype absent grade 1 course. {second} of {first} phenotype present grade 2 course."
     case: Any = type("Case", (), {"text": text, "similar": "", "topics": ()})
-    [pieces, *_] = Tailor(cast).template(case, []).texts
-    assert [piece for piece in pieces if isinstance(piece, Place)] == [
-        Place(first), Place(first, "absent"), Place(second), Place(first), Place(second, "own"),
+    [pieces, *_] = TemplateBuilder(cast).template(case, []).texts
+    assert [piece for piece in pieces if isinstance(piece, NamePlace)] == [
+        NamePlace(first), NamePlace(first, "absent"), NamePlace(second), NamePlace(first), NamePlace(second, "own"),
     ]  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def test_record_and_community_spell_a_name_alike(records: Records, system: Syste
     for case in system.cases.test:
         for name in re.findall(r"(?:disease|drug) ([^;\n]+)", case.text.splitlines()[-1]):
             assert name in written
-    assert Names({"x": "???"})("x") == "???" and Names({})("ICD10CM/X") == "ICD10CM/X"
+    assert ConceptNames({"x": "???"})("x") == "???" and ConceptNames({})("ICD10CM/X") == "ICD10CM/X"
 
 
 def test_elsewhere_it_practises_as_ghar_does(tmp_path: Path) -> None:
@@ -146,6 +146,6 @@ def test_concepts_that_only_later_patients_have_are_in_the_graph(records: Record
     """Nearly every rare entity is shown by one patient: communities of training patients' concepts alone know none."""
     seen = {code for s in records.splits.train for v in s.history for code in (*v.diagnoses, *v.medications)}
     new = {code for s in records.splits.test for v in s.history for code in (*v.diagnoses, *v.medications)} - seen
-    graphs, name_of = system.corpus.communities.graphs, Names(records.names)  # type: ignore[attr-defined]
+    graphs, name_of = system.corpus.communities.graphs, ConceptNames(records.names)  # type: ignore[attr-defined]
     unknown = {name for s in records.splits.test for name in graphs[s.sample_id].unknown}
     assert new and not {name_of(code) for code in new} & unknown

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ghar.data.cohort import Task
 from ghar.envs.kare.episode import KareCase, both_prompt, label_prompt, parse_both, reason_prompt
 from ghar.envs.kare.expert_chains import Chain
-from ghar.envs.kare.training_examples import Taught, answers_of, class_weights, lessons, look_up_all
+from ghar.envs.kare.training_examples import DistillationData, answers_of, class_weights, lessons, look_up_all
 from ghar.envs.system import WORDS
 from ghar.episode import Evidence, Passage, Retrieve
 from tests.envs.kare.playing import TINY, built
@@ -35,7 +35,7 @@ def knowledge_of(one: KareCase) -> str:
     return f"- {name} has a grade {GRADES[name]} course"
 
 
-TAUGHT = Taught(
+TAUGHT = DistillationData(
     CASES,
     {one.sample_id: knowledge_of(one) for one in CASES},
     {one.sample_id: Chain(f"so {one.topics[0]} decides", 0) for one in CASES[1:]},  # the first has none
@@ -56,7 +56,8 @@ def test_the_same_context_is_followed_by_what_its_prefix_asks_for() -> None:
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=30))
 def test_weighted_classes_count_the_same_together(names: list[str]) -> None:
     cases = [case(i, name) for i, name in enumerate(names)]
-    taught = Taught(cases, dict.fromkeys((one.sample_id for one in cases), ""), {cases[0].sample_id: Chain("a b c", 0)})
+    retrieved = dict.fromkeys((one.sample_id for one in cases), "")
+    taught = DistillationData(cases, retrieved, {cases[0].sample_id: Chain("a b c", 0)})
     pairs = lessons(taught, "multitask_weighted", "compact")
     total: dict[int, float] = {}
     for one, (_, _, _, weight) in zip(cases, pairs[1:], strict=True):

@@ -19,11 +19,11 @@ from ghar.envs.worlds.severity.budget import (
     LOST,
     NAMED,
     OPEN,
-    Facts,
-    Game,
-    Item,
-    Plan,
+    BudgetPolicy,
     Point,
+    PricedItem,
+    QueryGame,
+    VisitFacts,
     accuracy_at,
     budget_curve,
     corners,
@@ -39,15 +39,15 @@ PRICE = st.sampled_from([0.0, 0.5, 1.0, 2.0])
 
 
 @st.composite
-def small_items(draw: st.DrawFn) -> Item:
+def small_items(draw: st.DrawFn) -> PricedItem:
     """Two grades at most; the answer tells, names or does neither."""
     low, high, share = draw(st.integers(0, 9)), draw(st.integers(0, 9)), draw(st.floats(0.1, 0.9))
     law = np.bincount([low, high], [share, 1 - share], minlength=10)
     more = draw(st.sampled_from([0.5, 1.0, math.inf]))
-    return Item(tuple(law.tolist()), draw(PRICE), 1 - draw(SHARE), draw(SHARE), more)
+    return PricedItem(tuple(law.tolist()), draw(PRICE), 1 - draw(SHARE), draw(SHARE), more)
 
 
-def every_policy(items: tuple[Item, ...], task: str, known: int, at: tuple[int, ...]) -> list[Point]:
+def every_policy(items: tuple[PricedItem, ...], task: str, known: int, at: tuple[int, ...]) -> list[Point]:
     """(cost, accuracy) of every deterministic policy for one visit, by writing down its whole tree."""
 
     def stop(known: int, at: tuple[int, ...]) -> float:
@@ -107,8 +107,8 @@ def test_no_policy_of_all_is_better_and_one_is_as_good(items, visits, budget, ta
     items, n = tuple(items), len(items)
     has = np.array([own[:n] for _, own in visits])
     none = np.zeros(has.shape, dtype=bool)
-    facts = Facts(np.array([known for known, _ in visits]), has, np.zeros(has.shape, int), ~none, none)
-    curve = [plan.expected(facts) for plan in corners(Game(items, task), facts)]
+    facts = VisitFacts(np.array([known for known, _ in visits]), has, np.zeros(has.shape, int), ~none, none)
+    curve = [plan.expected(facts) for plan in corners(QueryGame(items, task), facts)]
     every = [
         every_policy(items, task, known, tuple(OPEN if own[i] else KNOWN for i in range(n))) for known, own in visits
     ]
@@ -136,8 +136,8 @@ def test_what_is_paid_and_reached_is_that_of_each_visit_followed_by_itself(world
     visits, told_by = halves(world)
     truth = truth_of(world, visits)
     facts = facts_of(world, truth, told_in(world, truth, told_by))
-    game = Game(items_of(world, facts, {"graph": 0.3, "past": 0.1, "reports": 1.0}), "los")
-    plan, paid, right = Plan(game, 0.2), 0.0, 0.0
+    game = QueryGame(items_of(world, facts, {"graph": 0.3, "past": 0.1, "reports": 1.0}), "los")
+    plan, paid, right = BudgetPolicy(game, 0.2), 0.0, 0.0
     for row in range(len(visits)):
         at, known = [OPEN if own else KNOWN for own in facts.has[row]], int(facts.common[row])
         while (does := int(plan.at(tuple(at))[2][known])) > 0:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ghar.envs.records import Records
 from ghar.envs.worlds.cases import story
-from ghar.envs.worlds.cases.story import COURSES, EXACT, Person, ceilings, draw_courses, draw_person, told_by
+from ghar.envs.worlds.cases.story import COURSES, EXACT, GeneratedPatient, ceilings, draw_courses, draw_person, told_by
 from ghar.envs.worlds.cases.world import LABELS, generate_cases, load_cases
 from ghar.errors import BadInput
 from ghar.launch.entry import load
@@ -25,7 +25,7 @@ def likely(outcome: int, courses: list[int]) -> float:
     return EXACT if outcome == max(courses) else (1 - EXACT) / (COURSES - 1)
 
 
-def directly(phenotypes: tuple[int, ...], cases: list[Person]) -> np.ndarray:
+def directly(phenotypes: tuple[int, ...], cases: list[GeneratedPatient]) -> np.ndarray:
     """P(outcome | cases), by every course that every phenotype may have; those of other cases apart from each other."""
     found = np.zeros(COURSES)
     for own in product(range(COURSES), repeat=len(phenotypes)):
@@ -39,7 +39,7 @@ def directly(phenotypes: tuple[int, ...], cases: list[Person]) -> np.ndarray:
     return found / found.sum()
 
 
-def people(seed: int, count: int) -> list[Person]:
+def people(seed: int, count: int) -> list[GeneratedPatient]:
     """Few phenotypes, so that many are shared."""
     rng = np.random.default_rng(seed)
     courses = rng.integers(0, COURSES, 4)
@@ -47,7 +47,7 @@ def people(seed: int, count: int) -> list[Person]:
     for _ in range(count):
         own = tuple(rng.permutation(4)[: int(rng.integers(1, 3))].tolist())
         outcome = int(rng.integers(COURSES)) if rng.random() < 0.2 else int(courses[list(own)].max())
-        found.append(Person((), own, outcome))
+        found.append(GeneratedPatient((), own, outcome))
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 from ghar.envs.worlds.severity import sources, story
 from ghar.envs.worlds.severity.notes import write_notes
 from ghar.envs.worlds.severity.source_upper_bounds import SOURCES, known_from, source_ceilings, told_in
-from ghar.envs.worlds.severity.sources import MEASURE, POINTERS, Shares, draw_phenotypes
+from ghar.envs.worlds.severity.sources import MEASURE, POINTERS, SourceShares, draw_phenotypes
 from ghar.envs.worlds.severity.upper_bounds import FURTHER, acuity_law, label_law, rare_numbers
 from ghar.envs.worlds.severity.world import World, generate_world, world_folder
 from ghar.errors import BadInput
@@ -219,7 +219,7 @@ def test_phenotypes_are_distinct_and_their_grades_even() -> None:
     counts = np.bincount(drawn.grade, minlength=10)
     assert counts[0] == 0 and np.ptp(counts[1:]) <= 1
     assert drawn.shows(np.array([-1, 4])).sum(axis=1).tolist() == [0, 3]
-    assert Shares(*sources.NONE).any is False and len(POINTERS) == 4
+    assert SourceShares(*sources.NONE).any is False and len(POINTERS) == 4
 
 
 def test_acuity_law_of_nothing_unknown() -> None:

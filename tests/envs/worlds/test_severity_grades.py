@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ghar.envs.worlds.severity_grades import Reading, grade_in, mean_labels, reading, reading_of
+from ghar.envs.worlds.severity_grades import StatedGrade, grade_in, mean_labels, reading, reading_of
 
 DRUG = "tarnopi pellannib"
 BEHIND = "corlanu wenmekase associated with grade 3 course."
@@ -12,21 +12,21 @@ DECOY = f"{DRUG} side effect grade 9 course."
 
 
 @pytest.mark.parametrize("told, expected", [
-    (f"{DECOY} {DRUG} target corlanu wenmekase. {BEHIND}", Reading(3, "corlanu wenmekase")),
-    (f"{DECOY} corlanu wenmekase is a target of {DRUG}. {BEHIND}", Reading(3, "corlanu wenmekase")),
-    (f"{DECOY} {DRUG} target corlanu wenmekase.", Reading(None, "corlanu wenmekase")),
-    (f"{DECOY} {DRUG} carrier corlanu wenmekase. {BEHIND}", Reading(None)),
-    (f"corlanu wenmekase is a target of helnopi barmekmab. {DRUG} and others. {BEHIND}", Reading(None)),
-    (DECOY, Reading(None)),
-    ("", Reading(None)),
+    (f"{DECOY} {DRUG} target corlanu wenmekase. {BEHIND}", StatedGrade(3, "corlanu wenmekase")),
+    (f"{DECOY} corlanu wenmekase is a target of {DRUG}. {BEHIND}", StatedGrade(3, "corlanu wenmekase")),
+    (f"{DECOY} {DRUG} target corlanu wenmekase.", StatedGrade(None, "corlanu wenmekase")),
+    (f"{DECOY} {DRUG} carrier corlanu wenmekase. {BEHIND}", StatedGrade(None)),
+    (f"corlanu wenmekase is a target of helnopi barmekmab. {DRUG} and others. {BEHIND}", StatedGrade(None)),
+    (DECOY, StatedGrade(None)),
+    ("", StatedGrade(None)),
 ])  # fmt: skip
-def test_a_drugs_grade_stands_behind_its_target(told: str, expected: Reading) -> None:
+def test_a_drugs_grade_stands_behind_its_target(told: str, expected: StatedGrade) -> None:
     assert reading_of(f"drug {DRUG}", told) == expected
 
 
 def test_a_diseases_grade_is_its_own() -> None:
     told = "gout phenotype absent grade 8 course. gout phenotype present grade 4 course. gouty grade 9 course."
-    assert reading_of("disease gout", told) == reading("gout", told) == Reading(4) and grade_in("gout", told) == 4
+    assert reading_of("disease gout", told) == reading("gout", told) == StatedGrade(4) and grade_in("gout", told) == 4
 
 
 def test_a_mean_label_leaves_the_patients_own_out() -> None:

@@ -17,7 +17,7 @@ from ghar.data.tasks.series import series_samples
 from ghar.data.tasks.splits import Splits, split_stratified
 from ghar.envs.graphwalker.encoders import train as training_module
 from ghar.envs.graphwalker.encoders.embeddings import Embeddings, Name, digest, embed, embed_texts
-from ghar.envs.graphwalker.encoders.train import Encoder, Neural, Training, train_encoder
+from ghar.envs.graphwalker.encoders.train import EncoderTraining, Neural, TrainedEncoder, train_encoder
 from ghar.envs.graphwalker.selectors.graph import build_graph
 from ghar.envs.worlds.severity import generate_world
 from ghar.envs.worlds.severity.charts import charted_world
@@ -25,7 +25,7 @@ from ghar.errors import BadInput
 from tests.envs.graphwalker.encoders.series import series
 
 TASK = Task("series-test", "Will it rise?", ("no", "yes"))
-SHORT = Training(hidden=16, epochs=6, pretrain=2, batch=32, lr=5e-3, patience=4)
+SHORT = EncoderTraining(hidden=16, epochs=6, pretrain=2, batch=32, lr=5e-3, patience=4)
 TINY = replace(SHORT, epochs=1, pretrain=1)
 ALL: tuple[Name, ...] = ("smart", "concare", "adacare", "text")
 
@@ -67,7 +67,7 @@ def test_a_gpu_gives_what_the_cpu_gives(name: Neural, tmp_path: Path) -> None:
         assert next(encoder.model.parameters()).device.type == device
         found[device] = encoder.encode(parts.test)[1]
         encoder.save(tmp_path / f"{device}.pt")
-        again = Encoder.load(tmp_path / f"{device}.pt").encode(parts.test)[1]
+        again = TrainedEncoder.load(tmp_path / f"{device}.pt").encode(parts.test)[1]
         assert np.allclose(again, found[device], atol=1e-3)
     assert np.allclose(found["cpu"], found["cuda"], atol=0.1)
 
@@ -86,12 +86,12 @@ def test_the_same_seed_gives_the_same_vectors(name: Neural, tmp_path: Path) -> N
     assert np.array_equal(again.encode(parts.test)[0], vectors)
     assert not np.array_equal(other.encode(parts.test)[0], vectors)
     first.save(tmp_path / "a/encoder.pt")
-    loaded = Encoder.load(tmp_path / "a/encoder.pt")
+    loaded = TrainedEncoder.load(tmp_path / "a/encoder.pt")
     assert np.array_equal(loaded.encode(parts.test)[0], vectors)
     assert np.array_equal(loaded.encode(parts.test)[1], shares)
     (tmp_path / "a/encoder.pt").write_bytes(b"no weights")
     with pytest.raises(BadInput, match="delete it"):
-        Encoder.load(tmp_path / "a/encoder.pt")
+        TrainedEncoder.load(tmp_path / "a/encoder.pt")
 
 
 @pytest.mark.parametrize("name", ALL)

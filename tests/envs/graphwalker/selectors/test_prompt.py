@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ghar.data.cohort import Task
-from ghar.envs.graphwalker.question_files import Question
+from ghar.envs.graphwalker.question_files import ChoiceQuestion
 from ghar.envs.graphwalker.selectors.prompt import (
     asked_text,
     example_text,
@@ -85,7 +85,7 @@ def test_missing_values_are_said_and_what_was_never_measured_is_not() -> None:
 def test_a_long_question_loses_its_first_words_and_keeps_its_options() -> None:
     task = Task("medqa", "Which answer is right?", ("A", "B"))
     prompt = make_prompt(task, question_head(task), Letters(), len(question_head(task)) + 2 + 3 * 60, 2)
-    question = Question("q-1", " ".join(f"word{i}" for i in range(30)), ("one", "two"), 1)
+    question = ChoiceQuestion("q-1", " ".join(f"word{i}" for i in range(30)), ("one", "two"), 1)
     patient = prompt.question(question, 7)
     assert text(patient.shown) == f"Example:\n{patient.text}\nAnswer: B\n\n" and len(patient.shown) <= prompt.room
     assert patient.text.endswith("word29\nA. one\nB. two") and patient.dropped == 30 - patient.text.count("word")

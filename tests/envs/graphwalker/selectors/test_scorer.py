@@ -15,7 +15,14 @@ from ghar.envs.graphwalker.prefix import PlainScorer
 from ghar.envs.graphwalker.selectors import cone, graphwalker
 from ghar.envs.graphwalker.selectors.driver import drive
 from ghar.envs.graphwalker.selectors.prompt import Prompt
-from ghar.envs.graphwalker.selectors.protocol import Entropy, Labels, Perplexity, Say, Slopes, States
+from ghar.envs.graphwalker.selectors.protocol import (
+    Entropy,
+    Generate,
+    HiddenStates,
+    InfluenceGradients,
+    Labels,
+    Perplexity,
+)
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer
 from ghar.errors import BadInput
 from ghar.llm.hf import HFEngine
@@ -79,7 +86,7 @@ def test_walks_with_shared_beginnings_are_those_from_scratch_and_cheaper(scorer:
 def test_slopes_are_directional_derivatives(scorer: EngineScorer) -> None:
     pool, [query, *_] = make_world(0)
     anchor, shots = (4, 7), (4, 7, 11)
-    [(value, change)] = scorer.answer([Slopes(query.patient, anchor, shots)])
+    [(value, change)] = scorer.answer([InfluenceGradients(query.patient, anchor, shots)])
     pieces = [HEAD, *(pool.patients[row].shown for row in anchor), query.patient.asked]
     answer = ANSWERS[query.patient.label]
     before = [token for piece in pieces for token in piece]
@@ -99,7 +106,7 @@ def test_slopes_are_directional_derivatives(scorer: EngineScorer) -> None:
 
 def test_states_are_the_models_own(scorer: EngineScorer) -> None:
     pool, _ = make_world(0)
-    [(h, asked, norm)] = scorer.answer([States(pool.patients[:3])])
+    [(h, asked, norm)] = scorer.answer([HiddenStates(pool.patients[:3])])
     model = scorer.engine.model  # type: ignore[attr-defined]
     out = model(torch.tensor([[*HEAD, *pool.patients[1].asked]]), output_hidden_states=True)
     expected = out.hidden_states[-1][0, -1].detach()
@@ -129,7 +136,7 @@ def test_an_engine_without_logprobs_is_told_of_the_black_box_variant() -> None:
     with pytest.raises(BadInput, match="no log-probabilities"):
         drive([partial(cone.select, pool, None, queries[0])], scorer, 1)
     with pytest.raises(BadInput, match="engine=hf"):
-        scorer.answer([States(pool.patients[:1])])
+        scorer.answer([HiddenStates(pool.patients[:1])])
     rated = replace(pool, selector=replace(pool.selector, utility="self_rated"))
     [found] = drive([partial(graphwalker.select, rated, None, queries[0])], scorer, 1)
-    assert found.gains == (4.0, 4.0, 4.0) and scorer.answer([Say(("?",), 4)]) == [["4"]]
+    assert found.gains == (4.0, 4.0, 4.0) and scorer.answer([Generate(("?",), 4)]) == [["4"]]

@@ -16,9 +16,9 @@ from ghar.envs.graphwalker.selectors import graphwalker, lms3, self_rated, time_
 from ghar.envs.graphwalker.selectors.driver import drive
 from ghar.envs.graphwalker.selectors.protocol import (
     Effort,
-    Pool,
-    Query,
+    ExamplePool,
     Selection,
+    SelectionQuery,
     Selector,
     allowed_for,
     best,
@@ -32,13 +32,13 @@ HINTS = get_type_hints(Selector)
 NAMES, VARIANTS = get_args(HINTS["name"]), get_args(HINTS["variant"])
 
 
-def choose(pool: Pool, queries: list[Query], in_flight: int) -> tuple[list[Selection], HashScorer]:
+def choose(pool: ExamplePool, queries: list[SelectionQuery], in_flight: int) -> tuple[list[Selection], HashScorer]:
     module, scorer = importlib.import_module(f"ghar.envs.graphwalker.selectors.{pool.selector.name}"), HashScorer()
     [shared] = drive([partial(module.prepare, pool)], scorer, 1)
     return drive([partial(module.select, pool, shared, query) for query in queries], scorer, in_flight), scorer
 
 
-def check(pool: Pool, queries: list[Query], found: list[Selection]) -> None:
+def check(pool: ExamplePool, queries: list[SelectionQuery], found: list[Selection]) -> None:
     for query, selection in zip(queries, found, strict=True):
         assert len(set(selection.shots)) == len(selection.shots) <= pool.selector.k
         for row in selection.shots:

@@ -15,17 +15,17 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Ask,
     Effort,
     Entropy,
+    ExamplePool,
+    Generate,
+    HiddenStates,
+    InfluenceGradients,
     Labels,
     Patient,
     Perplexity,
-    Pool,
-    Query,
-    Say,
     Selection,
+    SelectionQuery,
     Selector,
     Shots,
-    Slopes,
-    States,
     allowed_for,
 )  # fmt: skip
 from ghar.envs.graphwalker.selectors.search import Measure
@@ -77,7 +77,7 @@ def make_patient(rng: np.random.Generator, number: int, subject: int, steps: int
     return Patient(series.sample_id, subject, label, f"text of {number}", ids, (*ids, 61), series)
 
 
-def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tuple[Pool, list[Query]]:
+def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tuple[ExamplePool, list[SelectionQuery]]:
     """A pool with a walkable graph, and queries: the first is a stay of a pool patient, the second a copy of one."""
     rng = np.random.default_rng(seed)
     patients = tuple(make_patient(rng, i, subject=i) for i in range(rows))
@@ -90,7 +90,7 @@ def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tu
         return np.stack([np.random.default_rng(zlib.crc32(text.encode())).normal(size=4) for text in texts])
 
     graph = build_graph(vectors, [p.sample_id for p in patients], k=selector.k_g)
-    pool = Pool(
+    pool = ExamplePool(
         patients, valid, LABELS, "Will it happen?", vectors, words, embed, graph, selector, Effort(None, 60), seed
     )
     asked = [make_patient(rng, 900 + i, subject=900 + i) for i in range(queries)]
@@ -99,7 +99,8 @@ def make_world(seed: int, rows: int = 30, queries: int = 6, **chosen: Any) -> tu
     assert series is not None
     asked[1] = Patient("copy", 901, series.label, "a copy", (5, 6), (5, 6, 61), series)
     return pool, [
-        Query(patient, rng.normal(size=5), rng.normal(size=4), allowed_for(patient, patients)) for patient in asked
+        SelectionQuery(patient, rng.normal(size=5), rng.normal(size=4), allowed_for(patient, patients))
+        for patient in asked
     ]
 
 
@@ -124,13 +125,13 @@ class HashScorer:
         if isinstance(ask, Perplexity):
             self.prompts += len(ask.shots)
             return [_draw(row) for row in ask.shots]
-        if isinstance(ask, Say):
+        if isinstance(ask, Generate):
             self.prompts += len(ask.prompts)
             return [str(int(11 * _draw(text))) if ask.choices else f"because {_draw(text)}" for text in ask.prompts]
-        if isinstance(ask, States):
+        if isinstance(ask, HiddenStates):
             rows = np.array([[_draw(p.sample_id, i) for i in range(4)] for p in ask.patients])
             return rows, rows[:, ::-1], rows.sum(axis=1)
-        assert isinstance(ask, Slopes)
+        assert isinstance(ask, InfluenceGradients)
         table = [[_draw(place, row, ask.patient.sample_id) for row in ask.shots] for place in range(len(ask.anchor))]
         return -0.5, np.array(table)
 

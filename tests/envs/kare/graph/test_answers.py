@@ -2,7 +2,7 @@ import pytest
 
 from ghar.envs.kare.graph.answers import read_triples
 from ghar.envs.kare.graph.triples import Triple
-from ghar.llm.cached_llm import Unreadable
+from ghar.llm.cached_llm import UnreadableAnswer
 
 GOUT, JOINT = Triple("gout", "is caused by", "urate"), Triple("urate", "harms", "joints")
 
@@ -49,6 +49,6 @@ def test_items_that_are_no_triple_are_counted() -> None:
     ],
 )
 def test_what_cannot_be_read_says_why(text: str, reason: str) -> None:
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(UnreadableAnswer) as error:
         read_triples(text)
     assert error.value.reason == reason

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ghar.envs.kare.retrieval.dgra import CommunityArrays
-from ghar.envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval.patient_graph import PatientKnowledgeGraph
 
 
 def draw_communities(rng: np.random.Generator, count: int, nodes: int, dimension: int = 3) -> CommunityArrays:
@@ -28,12 +28,12 @@ def arrays_of(members: Sequence[Sequence[int] | np.ndarray], nodes: int, *parts:
     return CommunityArrays.of(start, node, nodes, *parts)
 
 
-def draw_patient(rng: np.random.Generator, nodes: int) -> PatientGraph:
+def draw_patient(rng: np.random.Generator, nodes: int) -> PatientKnowledgeGraph:
     """Either set of nodes may be empty."""
     own = rng.permutation(nodes)[: rng.integers(0, nodes + 1)]
     cut = int(rng.integers(0, len(own) + 1))
     direct, indirect = np.sort(own[:cut]), np.sort(own[cut:])
-    return PatientGraph(direct, rng.integers(0, 4, len(direct)), indirect)
+    return PatientKnowledgeGraph(direct, rng.integers(0, 4, len(direct)), indirect)
 
 
 def draw_context(rng: np.random.Generator, dimension: int = 3) -> np.ndarray:

@@ -17,11 +17,11 @@ from ghar.envs.kare.retrieval import community_index
 from ghar.envs.kare.retrieval.community_corpus import ChosenCommunity, CommunityCorpus, SelectCommunities
 from ghar.envs.kare.retrieval.community_index import CommunityIndex, build_index, partitions
 from ghar.envs.kare.retrieval.dgra import PAPER, RELEASED, select
-from ghar.envs.kare.retrieval.patient_graph import PatientGraph
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.kare.retrieval.patient_graph import PatientKnowledgeGraph
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Evidence, Prediction, Retrieve
 from ghar.errors import BadInput
-from ghar.llm.cached_llm import Cost
+from ghar.llm.cached_llm import LlmCost
 from ghar.retrieval.encoders import HashingEncoder
 from tests.envs.parts import make_case
 
@@ -48,7 +48,7 @@ def communities() -> Communities:
 
 
 def summaries(general: Sequence[str | None] = GENERAL, theme: Sequence[str | None] = THEMED) -> Summaries:
-    return Summaries(tuple(general), tuple(theme), Cost(), {})
+    return Summaries(tuple(general), tuple(theme), LlmCost(), {})
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> CommunityIndex:
     return build_index(communities(), summaries(), THEME, ENCODER, tmp_path_factory.mktemp("index") / "communities")
 
 
-def graph(direct: list[int], visit: list[int], indirect: list[int]) -> PatientGraph:
-    return PatientGraph(np.array(direct, np.int64), np.array(visit, np.int64), np.array(indirect, np.int64))
+def graph(direct: list[int], visit: list[int], indirect: list[int]) -> PatientKnowledgeGraph:
+    return PatientKnowledgeGraph(np.array(direct, np.int64), np.array(visit, np.int64), np.array(indirect, np.int64))
 
 
 GRAPHS = {"s0": graph([1, 4], [0, 2], [2]), "s1": graph([3], [0], []), "s2": graph([], [], [])}
@@ -218,7 +218,7 @@ class Script:
 def test_ghar_s_episode_plays_over_communities(corpus: CommunityCorpus) -> None:
     spec = GharSpec("compact", 1, 2, 2, top_n=1, ablation="none")
     episodes, policy = GharEpisodes(spec, partitions(corpus.index)), Script()
-    job = Job("s0", 0, lambda: episodes.episode(make_case()))
+    job = EpisodeJob("s0", 0, lambda: episodes.episode(make_case()))
     [episode] = rollout([job], {"top": policy, "low": policy}, corpus, seed=0, in_flight=1)
     assert episode.failure is None
     step = episode.prediction.history[0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.kare_dgra import direct_selection
 from ghar.envs.kare.retrieval import dgra
 from ghar.envs.kare.retrieval.dgra import PAPER, RELEASED, CommunityArrays, DgraSettings, Term, select
-from ghar.envs.kare.retrieval.patient_graph import PatientGraph
+from ghar.envs.kare.retrieval.patient_graph import PatientKnowledgeGraph
 from tests.envs.kare.retrieval.communities import arrays_of, draw_communities, draw_context, draw_patient, unit
 
 TERMS = st.lists(st.sampled_from(get_args(Term)), max_size=3, unique=True).map(tuple)
@@ -63,8 +63,8 @@ def of(members: list[list[int]], nodes: int, usable: list[bool] | None = None) -
     return arrays_of(members, nodes, vectors, zeros, zeros, np.array(usable or [True] * len(members)))
 
 
-def patient_of(direct: list[int], visit: list[int], indirect: list[int]) -> PatientGraph:
-    return PatientGraph(np.array(direct, np.int64), np.array(visit, np.int64), np.array(indirect, np.int64))
+def patient_of(direct: list[int], visit: list[int], indirect: list[int]) -> PatientKnowledgeGraph:
+    return PatientKnowledgeGraph(np.array(direct, np.int64), np.array(visit, np.int64), np.array(indirect, np.int64))
 
 
 def test_a_worked_example() -> None:
