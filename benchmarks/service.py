@@ -70,8 +70,9 @@ def service(folder: Path, *, share: float, seed: int, seconds: float = 60.0) -> 
         port = free.getsockname()[1]
     site = Site(port, retriever.graph.fingerprint, "of the benchmark", _asks(retriever, seed))
     about = {"graph": str(graph_folder), "kind": KIND, "cache": str(cache), "probes": load().retriever.probes}
-    settings = f"Settings(batch=64, **{about!r})"
-    start = f"from ghar.retrieval.service import Settings, serve; serve('http://127.0.0.1:{port}', {settings}, 1)"
+    settings = f"ServiceSettings(batch=64, **{about!r})"
+    imports = "from ghar.retrieval.service import ServiceSettings, serve"
+    start = f"{imports}; serve('http://127.0.0.1:{port}', {settings}, 1)"
     environment = {**os.environ, TOKEN: site.token}
     process = subprocess.Popen([sys.executable, "-c", start], env=environment, stdout=subprocess.DEVNULL)
     try:

@@ -185,5 +185,5 @@ def _normalised(term: str, raw: float, spec: RewardSpec, running: RunningNormali
         value = to_range(raw, *bounds(spec.length, spec.max_iterations, spec.max_paths)[term])
         return value / spec.max_iterations if term in EVERY_STEP else value
     if running is None:
-        raise ValueError('normalise="running" needs a `Running` normaliser')
+        raise ValueError('normalise="running" needs a `RunningNormaliser`')
     return running(term, raw)

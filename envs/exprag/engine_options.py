@@ -26,7 +26,7 @@ from ghar.data.sections import sentences
 from ghar.envs.exprag.discharge_items import essence, same, styled
 from ghar.envs.exprag.dischargeqa import LONGEST, SETS, DischargeQuestion
 from ghar.envs.exprag.options import LETTERS
-from ghar.llm.cached_llm import DischargeQuestion as Asked
+from ghar.llm.cached_llm import CachedQuestion as Asked
 from ghar.llm.cached_llm import UnreadableAnswer, ask
 from ghar.llm.engine import Engine
 from ghar.llm.engines import asking, engine_key

@@ -47,4 +47,4 @@ def test_a_documented_key_leads_to_it(what: str) -> None:
 
 def test_rarity_groups_and_the_export_are_parts_of_commands() -> None:
     callers = {path.name for path, text in CODE.items() if "rarity_groups(" in text or "write_meds(" in text}
-    assert {"audited.py", "export_meds.py"} <= callers
+    assert {"leakage.py", "export_meds.py"} <= callers

@@ -403,7 +403,7 @@ def test_one_that_keeps_hanging_ends_its_episodes_and_the_next_retrieval_works(h
 def test_a_hanging_retrieval_does_not_keep_the_process_alive():
     script = """
 import time
-from ghar.envs.rollout import Job, rollout
+from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Prediction, Retrieve
 
 class Hangs:
@@ -414,7 +414,7 @@ def episode():
     yield Retrieve("q")
     return Prediction(1)
 
-print(rollout([Job("s", 0, episode)], {}, Hangs(), seed=0, in_flight=1, timeout=0.05)[0].failure)
+print(rollout([EpisodeJob("s", 0, episode)], {}, Hangs(), seed=0, in_flight=1, timeout=0.05)[0].failure)
 """
     done = run_python("-c", script)
     assert done.returncode == 0 and done.stdout.startswith("retrieval: TimeoutError"), done.stderr

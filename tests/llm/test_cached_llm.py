@@ -107,13 +107,13 @@ def test_a_process_that_is_killed_leaves_its_answers_and_no_lock(tmp_path: Path)
     script = f"""
 import os, signal
 from pathlib import Path
-from ghar.llm.cached_llm import Question, ask
+from ghar.llm.cached_llm import CachedQuestion, ask
 from ghar.llm.scripted import ScriptedEngine
 def reply(prompt):
     if prompt == "5":
         os.kill(os.getpid(), signal.SIGKILL)
     return prompt
-ask(ScriptedEngine(reply), [Question(str(i), str(i), 8) for i in range(9)], Path({str(store)!r}), int,
+ask(ScriptedEngine(reply), [CachedQuestion(str(i), str(i), 8) for i in range(9)], Path({str(store)!r}), int,
     seed=0, batch=1, title="")
 """
     done = run_python("-c", script)
