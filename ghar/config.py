@@ -233,6 +233,15 @@ class RlConfig:
 
 
 @dataclass(frozen=True)
+class Rft:
+    """Rejection-sampling fine-tuning (trainer.method=rft). Rounds, episodes, steps, learning rate and validation are
+    trainer.rl's, so both methods have one budget."""
+
+    keep: Count  # best attempts at each patient that are imitated; trainer.rl.attempts are played
+    min_reward: float | None  # episodes with a lower reward are not imitated; null sets no limit
+
+
+@dataclass(frozen=True)
 class RllibConfig:
     """RLlib's PPO on a system's game of numbers (rllib=ppo); what it shares with ours stands in trainer.rl."""
 
@@ -243,9 +252,11 @@ class RllibConfig:
 
 @dataclass(frozen=True)
 class TrainerConfig:
+    method: Literal["mappo", "rft"]  # after SFT: multi-agent PPO, or rejection-sampling fine-tuning on as many episodes
     base: BaseConfig
     warmup: WarmupConfig
     rl: RlConfig
+    rft: Rft
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ def contradictions(c: Config) -> Iterator[str]:
             f"{c.trainer.rl.episodes}: every minibatch needs an episode, so lower the first or raise the second."
         )
     rl = c.trainer.rl
-    if rl.estimator in ("grpo", "rloo", "turn_group") and rl.attempts < 2:
+    grouped = c.trainer.method == "mappo" and rl.estimator in ("grpo", "rloo", "turn_group")
+    if grouped and rl.attempts < 2:
         yield f"trainer.rl.estimator={rl.estimator} compares a patient's attempts: set trainer.rl.attempts above 1."
     if rl.dynamic and rl.attempts < 2:
         yield "trainer.rl.dynamic=true compares a patient's attempts: set trainer.rl.attempts above 1."
@@ -30,14 +31,24 @@ def contradictions(c: Config) -> Iterator[str]:
         yield "trainer.rl.kl_target steers the weight trainer.rl.kl, which is 0: set it above 0, or kl_target=null."
     if rl.attempts > rl.episodes:
         yield f"trainer.rl.attempts={rl.attempts} is more than trainer.rl.episodes={rl.episodes}: lower the first."
+    yield from _rft_contradictions(c)
     named = c.eval.variants
     if named is not None and (not named or len(set(named)) < len(named)):
         yield "eval.variants must name at least one variant and each only once: correct the list."
 
 
+def _rft_contradictions(c: Config) -> Iterator[str]:
+    rl, rft = c.trainer.rl, c.trainer.rft
+    if c.trainer.method == "rft" and rft.keep >= rl.attempts and rft.min_reward is None:
+        yield (
+            f"trainer.method=rft would imitate every episode, good or bad: set trainer.rl.attempts={rl.attempts} above "
+            f"trainer.rft.keep={rft.keep}, or set trainer.rft.min_reward."
+        )
+
+
 def _has_critic(c: Config) -> bool:
     rl = c.trainer.rl
-    return c.model.critic == "own" and rl.estimator == "gae" and rl.updates > 0
+    return c.model.critic == "own" and rl.estimator == "gae" and rl.updates > 0 and c.trainer.method == "mappo"
 
 
 def _secrets(c: Config) -> Iterator[str]:

@@ -91,8 +91,19 @@ def table_of(system: System[Any], records: Records) -> System[Any]:
     """The system with all that an evaluation puts into its table: what stands beside it, RLlib's policy, and variants
     that show chosen examples."""
     config = records.config
-    shown = with_rllib(with_beside(system, records), config)
+    shown = with_rllib(with_beside(with_method(system, config), records), config)
     return with_selected(shown, records, config.eval.variants or ())
+
+
+def with_method(system: System[Any], config: Config) -> System[Any]:
+    """Name rejection-sampling fine-tuning in the titles of trained variants, where trainer.method=rft trained them."""
+    if config.trainer.method != "rft":
+        return system
+    named = {
+        name: replace(v, title=f"{(v.title or name).replace(' after RL', '')} after RFT") if v.who == "trained" else v
+        for name, v in system.variants.items()
+    }
+    return replace(system, variants=named)
 
 
 def with_rllib(system: System[Any], config: Config) -> System[Any]:
@@ -233,6 +244,7 @@ def summary_of(
         "experiment": f"{config.task.name} on {config.data.name}",
         "protocol": config.protocol.name,
         "seed": config.seed,
+        "method": config.trainer.method,
         "task": {"name": task.name, "question": task.question, "labels": list(task.labels)},
         "ceilings": system.ceilings(cases),
         "data": dict(system.counts),

@@ -4,7 +4,8 @@
 2. a base model (demo: made on the spot)                 trainers/base.py
 3. lessons: a teacher's right episodes, or the system's own chains; SFT on them
                                                          trainers/sft/
-4. multi-agent PPO, where trainer.rl.updates is not 0    trainers/rl/
+4. where trainer.rl.updates is not 0, on as many episodes: multi-agent PPO (trainer.method=mappo), or
+   rejection-sampling fine-tuning (rft)                  trainers/rl/loop.py; mappo.py or rft.py
 5. evaluation and report                                 trainers/evaluate.py
 """
 
@@ -54,6 +55,7 @@ from ghar.trainers.weights import RunStages, identity, load_base, make_actor
 PHASES = {
     "base": "base model", "teacher": "lessons", "sft": "SFT", "rl": "RL", "evaluation": "evaluation",
 }  # fmt: skip
+RFT = "rejection-sampling fine-tuning"  # the phase "rl" where trainer.method=rft
 LESSONS, SFT_STEPS = "lessons.npz", "sft-steps"  # in checkpoints/: see trainers/sft/examples.py; SFT on its way
 
 
@@ -112,7 +114,8 @@ class TrainingRun:
         """Say which phase begins, of how many, and count its seconds."""
         phases = [name for name in PHASES if name != "rl" or self.config.trainer.rl.updates]
         if phase in phases and rank() == 0:
-            print(f"{phases.index(phase) + 1}/{len(phases)} {PHASES[phase]}", flush=True)
+            title = RFT if phase == "rl" and self.config.trainer.method == "rft" else PHASES[phase]
+            print(f"{phases.index(phase) + 1}/{len(phases)} {title}", flush=True)
         start = time.monotonic()
         yield
         self.seconds[phase] = time.monotonic() - start

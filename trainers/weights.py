@@ -19,7 +19,7 @@ from ghar.trainers.base import BASE, base_seed, reader_of
 from ghar.trainers.label_scores import label_probabilities
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.serving import serving
-from ghar.trainers.rl.settings import has_critic
+from ghar.trainers.rl.settings import has_critic, needs_reference
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.models import SFT, check_saved, load_saved, load_sft
 
@@ -165,7 +165,7 @@ def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCriti
             alpha=model.lora_alpha,
             critic="own" if has_critic(config) else "head",
             detach=True,  # a value head far from its target would otherwise shake the policy's trunk
-            reference=config.trainer.rl.kl > 0 or config.trainer.rl.ratio == "reference",
+            reference=needs_reference(config),
             temperature=config.engine.temperature,
             checkpointing=config.deepspeed.checkpointing,
             agents=agents,

@@ -1,7 +1,7 @@
 """Run by torchrun (or alone) for tests/trainers/test_distributed.py: short trainings, their numbers into a file.
 
-python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo,changed,summed}:STAGE:{full,lora} with STAGE one
-of none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second process does.
+python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo,rft,changed,summed}:STAGE:{full,lora} with STAGE
+one of none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second process does.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ghar.config import DeepspeedConfig
+from ghar.launch.entry import load
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.learner import DeepSpeedLearner, Learner, PlainLearner
 from ghar.trainers.rl.mappo import improve
+from ghar.trainers.rl.rft import imitate
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs import checkpoint, manifest
 from ghar.trainers.runs.distributed import gather, on_main, rank, share, together, world
@@ -95,6 +97,20 @@ def mappo(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     for report in reports:
         report.pop("tokens_per_second")
     return {"reports": reports, "weights": last}
+
+
+def rft(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """Two rounds on the same seven episodes, the second from a checkpoint; processes hold unequal shares."""
+    actor = perturb(make_actor(finetune, checkpointing=deepspeed.checkpointing))
+    traj = own_part(play(actor, 7, np.random.default_rng(0)))
+    learner, rng = make_learner(actor, deepspeed), np.random.default_rng(1)
+    settings = replace(load([]).trainer.rl, epochs=2, minibatches=3, micro_tokens=16)
+    reports = [imitate(learner, traj, settings, rng)]
+    learner.load_state(saved(learner))
+    reports.append(imitate(learner, traj, settings, rng))
+    with learner.whole():
+        weights = {name: w.flatten()[:5].tolist() for name, w in actor.trainable_state().items()}
+    return {"reports": reports, "weights": weights}
 
 
 def saved(learner: Learner) -> dict:
@@ -192,9 +208,10 @@ def main(out: str, *jobs: str) -> None:
             what, stage, finetune = job.split(":")
             number = None if stage == "none" else int(stage[0])
             deepspeed = DeepspeedConfig(number, stage.endswith("offload"), checkpointing=world() > 1, auto=False)
-            work = {"sft": sft, "best": best, "killed": killed, "mappo": mappo, "changed": changed, "summed": summed}[
-                what
-            ]
+            work = {
+                "sft": sft, "best": best, "killed": killed, "mappo": mappo, "rft": rft, "changed": changed,
+                "summed": summed,
+            }[what]  # fmt: skip
             found[job] = work(deepspeed, finetune)
         on_main(lambda: Path(out).write_text(json.dumps(found)))
 

@@ -45,7 +45,7 @@ def leaves(value: Any, name: str = "") -> Any:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     """Numbers of one process without DeepSpeed."""
-    jobs = [f"{what}:none:{finetune}" for what in ("sft", "best", "mappo") for finetune in ("full", "lora")]
+    jobs = [f"{what}:none:{finetune}" for what in ("sft", "best", "mappo", "rft") for finetune in ("full", "lora")]
     return numbers(1, tmp_path_factory.mktemp("alone") / "out.json", *jobs)
 
 
@@ -60,12 +60,12 @@ def same(found: dict[str, dict[str, float]], alone: dict[str, dict[str, float]])
 
 
 def test_two_processes_without_deepspeed_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]]):
-    jobs = ("sft:none:full", "best:none:lora", "killed:none:lora", "mappo:none:full")
+    jobs = ("sft:none:full", "best:none:lora", "killed:none:lora", "mappo:none:full", "rft:none:full")
     same(numbers(2, tmp_path / "out.json", *jobs), alone)
 
 
 @needs_deepspeed
-@pytest.mark.parametrize("what", ["sft", "mappo"])
+@pytest.mark.parametrize("what", ["sft", "mappo", "rft"])
 def test_two_processes_under_zero_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]], what: str):
     """Every stage, LoRA and full, with recomputed activations; SFT also with validation, and killed and resumed."""
     jobs = [f"{what}:{stage}" for stage in ("0:full", "1:lora", "2:full", "2offload:lora", "3:full", "3offload:lora")]

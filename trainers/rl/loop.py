@@ -35,6 +35,7 @@ from ghar.trainers.rl.critic import Critic, CriticConfig
 from ghar.trainers.rl.critic_baseline import CriticBaseline
 from ghar.trainers.rl.learner import Learner, learner_of
 from ghar.trainers.rl.mappo import improve
+from ghar.trainers.rl.rft import best_attempts, imitate, kept_report
 from ghar.trainers.rl.sampling import Curriculum, telling
 from ghar.trainers.rl.schedule import adapted, rate
 from ghar.trainers.rl.settings import has_critic, settings_of
@@ -221,21 +222,12 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     rewards = _reward(about, episodes, cases, loop.running)
     told = np.ones(len(episodes), bool) if not rl.dynamic else telling([c.sample_id for c in cases], rewards)
     kept = np.flatnonzero(told).tolist()
-    agents, roles = about.system.agents, about.system.roles
-    traj = build([episodes[i] for i in kept], [rewards[i] for i in kept], agents, roles)
     share_of_rate = rate(rl.schedule, step, rl.updates, rl.lr_warmup)
     loop.learner.take(share_of_rate)
-    warm_up = 0 if loop.critic is None else rl.value_warmup
-    with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
-        own = {"critic": loop.critic, "yardstick": loop.yardstick, "moves": step > warm_up, "earlier": loop.earlier}
-        settings = replace(settings_of(config), kl=loop.kl)
-        report = improve(loop.learner, traj, settings, loop.rng, advance, step - 1, **own)
-    report |= {"kl/weight": loop.kl, "lr": rl.lr * share_of_rate, "dropped": float(len(told) - told.sum())}
-    if rl.kl_target is not None:
-        loop.kl = adapted(loop.kl, report["kl/reference"], rl.kl_target)
+    learn = _imitate if config.trainer.method == "rft" else _improve
+    report = learn(about, loop, [episodes[i] for i in kept], [rewards[i] for i in kept])
+    report |= {"lr": rl.lr * share_of_rate, "dropped": float(len(told) - told.sum())}
     _note(about, loop, episodes, cases)
-    if alarm := loop.yardstick.alarm(report):
-        on_main(lambda: print(f"update {step}: {alarm}", flush=True))
     del loop.upcoming[: min(_patients(config), len(about.system.cases.train))]
     if workers.ahead:
         report["staleness"] = _staleness(episodes, step - 1)
@@ -245,6 +237,37 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
         "time/rollout": middle - start,
         "time/update": time.monotonic() - middle,
     }
+
+
+def _improve(
+    about: TrainingInputs, loop: _Loop, episodes: Sequence[Episode], rewards: Sequence[EpisodeReward]
+) -> dict[str, float]:
+    """Take an update of multi-agent PPO. Returns its diagnostics."""
+    rl, step = about.config.trainer.rl, loop.step
+    traj = build(episodes, rewards, about.system.agents, about.system.roles)
+    warm_up = 0 if loop.critic is None else rl.value_warmup
+    with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Update {step}") as advance:
+        own = {"critic": loop.critic, "yardstick": loop.yardstick, "moves": step > warm_up, "earlier": loop.earlier}
+        settings = replace(settings_of(about.config), kl=loop.kl)
+        report = improve(loop.learner, traj, settings, loop.rng, advance, step - 1, **own)
+    report |= {"kl/weight": loop.kl}
+    if rl.kl_target is not None:
+        loop.kl = adapted(loop.kl, report["kl/reference"], rl.kl_target)
+    if alarm := loop.yardstick.alarm(report):
+        on_main(lambda: print(f"update {step}: {alarm}", flush=True))
+    return report
+
+
+def _imitate(
+    about: TrainingInputs, loop: _Loop, episodes: Sequence[Episode], rewards: Sequence[EpisodeReward]
+) -> dict[str, float]:
+    """Take a round of rejection-sampling fine-tuning. Returns its diagnostics."""
+    rl, rft, system = about.config.trainer.rl, about.config.trainer.rft, about.system
+    best = best_attempts(episodes, rewards, rft.keep, rft.min_reward)
+    traj = build([episodes[i] for i in best], [rewards[i] for i in best], system.agents, system.roles)
+    with progress(rl.epochs * sum(r.trainable for r in traj.rows()), f"Round {loop.step}") as advance:
+        report = imitate(loop.learner, traj, rl, loop.rng, advance)
+    return report | kept_report([r.total for r in rewards], best)
 
 
 def _note(about: TrainingInputs, loop: _Loop, episodes: Sequence[Episode], cases: Sequence[Any]) -> None:

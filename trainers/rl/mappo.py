@@ -144,7 +144,7 @@ def _step(learner: Learner, batches: Sequence[_Part], cfg: MappoConfig) -> dict[
             sums[name] += parts[name].detach()
         ratio_max = torch.maximum(ratio_max, (scores.logp.detach() - targets.old).exp().max())
     for i in range(len(batches), passes):
-        learner.backward(_nothing(learner, cfg), last=i == passes - 1)
+        learner.backward(empty_loss(learner, cfg.entropy > 0), last=i == passes - 1)
     norm = learner.step()
     if not np.isfinite(norm):
         raise FloatingPointError(f"gradient norm is {norm}: lower the learning rate or look at the rewards")
@@ -152,13 +152,13 @@ def _step(learner: Learner, batches: Sequence[_Part], cfg: MappoConfig) -> dict[
     return {**report, "ratio/max": float(summed(ratio_max, largest=True)), "grad_norm": norm}
 
 
-def _nothing(learner: Learner, cfg: MappoConfig) -> Tensor:
-    """The loss of a row that weighs nothing, for a process that has fewer passes to make than the others.
+def empty_loss(learner: Learner, entropy_gradient: bool) -> Tensor:
+    """Compute the loss of a row of weight zero, for a process that has fewer passes to make than the others.
 
     Its graph has the outputs of theirs: under ZeRO-3 processes fetch weights in the order their graphs tell.
     """
     blank = Row(0, 0, 1, np.zeros(2, np.int64), np.zeros(2, np.float32), (), agent=0, role=0, trainable=True)
-    scores = learner.score([blank], entropy_gradient=cfg.entropy > 0)
+    scores = learner.score([blank], entropy_gradient=entropy_gradient)
     return 0.0 * (scores.logp.sum() + scores.values.sum() + scores.entropy.sum())
 
 

@@ -79,7 +79,13 @@ class MappoConfig:
 
 def has_critic(config: Config) -> bool:
     """Whether a critic of its own is trained."""
-    return config.trainer.rl.estimator == "gae" and config.model.critic == "own"
+    trainer = config.trainer
+    return trainer.method == "mappo" and trainer.rl.estimator == "gae" and config.model.critic == "own"
+
+
+def needs_reference(config: Config) -> bool:
+    """Whether training compares the policy with the one after SFT."""
+    return config.trainer.method == "mappo" and (config.trainer.rl.kl > 0 or config.trainer.rl.ratio == "reference")
 
 
 def settings_of(config: Config) -> MappoConfig:
