@@ -25,16 +25,38 @@ CEILINGS = {
     "retrieval": "ceiling with retrieval",
 }  # fmt: skip
 Rows = Sequence[Mapping[str, Any]]
+RFT, ATTEMPTS = "rft", 4  # the control of RL; attempts at a patient where RL plays one
 
 
 def learning(seeds: int, folder: Path, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
-    """Train under seeds 0..seeds-1 and gather what came of it."""
+    """Train under seeds 0..seeds-1, and the control of RL from the same warm-ups; gather what came of it."""
     runs = [folder / f"seed{seed}" for seed in range(seeds)]
+    controls: list[Path] = []
     for seed, run_dir in enumerate(runs):
         command = command_of(seed, run_dir, overrides)
         print(" ".join(command), flush=True)
         subprocess.run(command, check=True, timeout=timeout)
-    return gathered(runs)
+        controls += _control(seed, run_dir, overrides, timeout)
+    return gathered(runs, controls)
+
+
+def _control(seed: int, whole: Path, overrides: Sequence[str], timeout: float) -> list[Path]:
+    """Rejection-sampling fine-tuning from the warm-up of `whole`, on as many episodes; none where RL has no update."""
+    from ghar.launch.entry import load
+    from ghar.trainers.runs.fork_run import begin_from
+
+    rl = load(command_of(seed, whole, overrides)[2:]).trainer.rl
+    if not rl.updates:
+        return []
+    run_dir, main = whole.with_name(f"{RFT}-{whole.name}"), json.loads((whole / "summary.json").read_text())["main"]
+    attempts = rl.attempts if rl.attempts > 1 else min(ATTEMPTS, rl.episodes)
+    own = ["trainer.method=rft", f"trainer.rl.attempts={attempts}", f"eval.variants=[{main}]"]
+    command = command_of(seed, run_dir, [*overrides, *own])
+    if not run_dir.exists():
+        begin_from(whole, load(command[2:]))
+    print(" ".join(command), flush=True)
+    subprocess.run(command, check=True, timeout=timeout)
+    return [run_dir]
 
 
 def command_of(seed: int, run_dir: Path, overrides: Sequence[str]) -> list[str]:
@@ -44,8 +66,11 @@ def command_of(seed: int, run_dir: Path, overrides: Sequence[str]) -> list[str]:
     return [sys.executable, str(ROOT / "launch" / "train.py"), *named, *own, *overrides]
 
 
-def gathered(runs: Sequence[Path]) -> dict[str, Any]:
-    """The numbers of finished runs, one for each seed. Ceilings are left out where a run knows none."""
+def gathered(runs: Sequence[Path], controls: Sequence[Path] = ()) -> dict[str, Any]:
+    """The numbers of finished runs, one for each seed. Ceilings are left out where a run knows none.
+
+    controls: the runs of rejection-sampling fine-tuning from the same warm-ups, whose rows are called "rft".
+    """
     from ghar.metrics.runfolder import RunFolder
 
     folders = [RunFolder.open(run) for run in runs]
@@ -55,6 +80,9 @@ def gathered(runs: Sequence[Path]) -> dict[str, Any]:
         name: t_interval([run[name] for run in single]) for name in single[0] if all(name in run for run in single)
     }
     rows = {name: [list(folder.episodes(name)) for folder in folders] for name in summaries[0]["policies"]}
+    if controls:
+        main = summaries[0]["main"]
+        rows[RFT] = [list(RunFolder.open(run).episodes(main)) for run in controls]
     for name, found in rows.items():
         told = COLUMNS if any(row["turns"] for row in found[0]) else {"accuracy": COLUMNS["accuracy"]}  # a baseline
         result |= {f"test {about}, {name}": over_both(found, column) for about, column in told.items()}
@@ -64,8 +92,10 @@ def gathered(runs: Sequence[Path]) -> dict[str, Any]:
         pair = rows[main], rows[before]
         for about, column in COLUMNS.items():
             result[f"test {about}, {main} - {before}"] = over_both(pair[0], column, pair[1])
+            result[f"test {about} of a seed, {main} - {before}"] = over_seeds(pair[0], column, pair[1])
         for other in [name for name in rows if name not in (main, before)]:
             result[f"test accuracy, {main} - {other}"] = over_both(rows[main], "correct", rows[other])
+            result[f"test accuracy of a seed, {main} - {other}"] = over_seeds(rows[main], "correct", rows[other])
     if "ceiling with retrieval" in result and main in rows:
         share = result[f"test accuracy, {main}"]["mean"] / result["ceiling with retrieval"]["mean"]
         result["accuracy as share of the ceiling"] = share
@@ -118,6 +148,17 @@ def over_both(seeds: Sequence[Rows], column: str, other: Sequence[Rows] | None =
     mean, low, high = found.as_list()
     patients, samples = len({name for own in who for name in own}), max(len(own) for own in who)
     return {"mean": mean, "low": low, "high": high, "seeds": len(who), "patients": patients, "samples": samples}
+
+
+def over_seeds(seeds: Sequence[Rows], column: str, other: Sequence[Rows]) -> dict[str, float]:
+    """Each seed's mean paired difference of a column, with a t-interval over seeds: patients are taken as given.
+
+    Percentiles of two or three seeds hold the truth too rarely (ghar/metrics/seeds.py).
+    """
+    from ghar.metrics.rows import paired
+
+    pairs = [paired(a, b) for a, b in zip(seeds, other, strict=True)]
+    return t_interval([sum(float(a[column]) - float(b[column]) for a, b in own) / len(own) for own in pairs])
 
 
 def t_interval(values: Sequence[float]) -> dict[str, float]:

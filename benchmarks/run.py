@@ -2,8 +2,8 @@
 
 Results are printed and kept under --folder. One file each, benchmarks/<name>.py, says what it measures and how:
 
-learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, the other
-    variants and the ceilings.
+learning: the demo, or +experiment=NAME, under `--seeds` seeds, each from a base of its own: RL against SFT, its control
+    (rejection-sampling fine-tuning from the same warm-up), the other variants and the ceilings.
 ablations: Table VII on the demo's world under `--seeds` seeds: NI, NT, NL, NM and NS, each trained, beside its ceiling.
 estimators: the same world with a critic (gae) and without one (rloo, the demo's), on as many samples.
 navigation: steps per second, and how soon RLlib's PPO reaches 95% of the scripted optimum.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -13,6 +13,9 @@ from scipy.sparse import csr_array
 from ghar.data.cohort import Sample, Visit
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
+
+if TYPE_CHECKING:
+    from ghar.envs.baselines.evidence import GraphEvidence
 
 Scope = Literal["newest", "all"]  # visits that count
 SCOPES: tuple[Scope, ...] = ("newest", "all")
@@ -34,7 +37,8 @@ class BaselineModel(Protocol):
 class TrainingData:
     """All that a baseline may learn from: it is fitted to `train`, and `valid` chooses between fits.
 
-    notes: the summaries of earlier stays, read when a baseline wants them; None where there are none."""
+    notes: the summaries of earlier stays, read when a baseline wants them; None where there are none. evidence: what a
+    generated world's graph states about codes; None where there is none."""
 
     train: Sequence[Sample]
     valid: Sequence[Sample]
@@ -42,6 +46,7 @@ class TrainingData:
     seed: int
     settings: Settings = field(default_factory=Settings)
     notes: Callable[[], EarlierNotes | None] = lambda: None
+    evidence: Callable[[], GraphEvidence | None] = lambda: None
 
     @property
     def labels(self) -> np.ndarray:

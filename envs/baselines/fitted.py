@@ -9,6 +9,7 @@ import numpy as np
 
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
+from ghar.envs.baselines.evidence import fit_boosting_evidence, fit_severities_evidence
 from ghar.envs.baselines.features import BaselineModel, TrainingData
 from ghar.envs.baselines.severities import fit_severities
 from ghar.envs.baselines.tables import (
@@ -52,12 +53,12 @@ NOTED: Mapping[str, Callable[[TrainingData], BaselineModel]] = {
     "counts_lr_notes": fit_regression_notes,
     "boosting_notes": fit_boosting_notes,
 }
-EVERY: Mapping[str, Callable[[TrainingData], BaselineModel]] = {
-    **FITS,
-    **NOTED,
-    "retain": _retain,
-    "transformer": _transformer,
+EVIDENCED: Mapping[str, Callable[[TrainingData], BaselineModel]] = {
+    "severities_evidence": fit_severities_evidence,
+    "boosting_evidence": fit_boosting_evidence,
 }
+NAMED: Mapping[str, Callable[[TrainingData], BaselineModel]] = {**NOTED, "retain": _retain, "transformer": _transformer}
+EVERY: Mapping[str, Callable[[TrainingData], BaselineModel]] = {**FITS, **EVIDENCED, **NAMED}
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,9 @@ from typing import Any
 from ghar.data.cohort import Sample, Task
 from ghar.data.tasks.splits import Splits
 from ghar.data.views.visits import visit_lists
+from ghar.envs.baselines.evidence import GraphEvidence
 from ghar.envs.baselines.features import TrainingData
-from ghar.envs.baselines.fitted import EVERY, FITS, FittedBaseline
+from ghar.envs.baselines.fitted import EVERY, EVIDENCED, FITS, FittedBaseline
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
 from ghar.envs.records import Records
@@ -24,6 +25,8 @@ from ghar.rewards.outcome import score_outcome
 TITLES = {
     "usual": "Usual label", "severities": "Table of severities", "counts_lr": "Regression on counts",
     "boosting": "Boosting on counts", "memory": "Nearest training patients", "gru": "GRU over visits",
+    "severities_evidence": "Table of severities, with all graph evidence",
+    "boosting_evidence": "Boosting, with all graph evidence",
     "counts_lr_notes": "Regression on counts and earlier notes",
     "boosting_notes": "Boosting on counts and earlier notes",
     "retain": "RETAIN over visits", "transformer": "Transformer over visits",
@@ -67,9 +70,10 @@ def build(records: Records, settings: Settings) -> System[BaselineCase]:
     """All baselines on the task of `records`; none is fitted before it is played."""
     config, splits = records.config, records.splits
     notes = partial(_notes, records, settings)
-    fitted = FittedBaseline(
-        TrainingData(splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes), splits
+    told = TrainingData(
+        splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes, partial(_evidence, records)
     )
+    fitted = FittedBaseline(told, splits)
     made: System[BaselineCase] = System(
         name="baselines",
         task=records.task,
@@ -81,7 +85,7 @@ def build(records: Records, settings: Settings) -> System[BaselineCase]:
         reward=partial(_outcome, config.reward.eta),
         variants={name: Variant(name, TITLES[name], name, "") for name in EVERY},
         main=MAIN,
-        listed=tuple(FITS),
+        listed=(*FITS, *(EVIDENCED if _states_grades(records) else ())),
         read_by=lambda reader: made,
         prepare=partial(_prepare, fitted),
         summary=partial(_chosen, fitted),
@@ -96,6 +100,16 @@ def _notes(records: Records, settings: Settings) -> EarlierNotes | None:
     """Read when a baseline asks for them; `Records.credentialed` knows of the folder by `Settings.patient_text`."""
     notes = records.notes(settings.notes)
     return None if notes is None else EarlierNotes(notes)
+
+
+def _states_grades(records: Records) -> bool:
+    """Whether the graph is a generated world's own, which states what outcomes follow from."""
+    return records.world is not None and records.config.kg.path is None
+
+
+def _evidence(records: Records) -> GraphEvidence | None:
+    """Read when a baseline asks for it."""
+    return GraphEvidence(records.primekg, records.links.nodes) if _states_grades(records) else None
 
 
 def _cases(records: Records) -> Splits[BaselineCase]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,18 +124,29 @@ class Boosting:
     about: Mapping[str, Any]
 
     def __call__(self, samples: Sequence[Sample]) -> np.ndarray:
-        return all_shares(self.fitted, _dense(samples, self.place, self.words), self.classes)
+        return self.shares(samples)
+
+    def shares(self, samples: Sequence[Sample], further: np.ndarray | None = None) -> np.ndarray:
+        """f64[samples, classes]: label probabilities; further: columns that it was fitted with besides."""
+        return all_shares(self.fitted, _dense(samples, self.place, self.words, further), self.classes)
 
 
-def fit_boosting(known: TrainingData, words: NoteFeatures | None = None) -> Boosting:
-    """Stopped when the validation loss no longer falls, with the leaves that make the validation labels most likely."""
+def fit_boosting(
+    known: TrainingData, words: NoteFeatures | None = None, further: Callable[[Sequence[Sample]], np.ndarray] | None = None
+) -> Boosting:
+    """Stopped when the validation loss no longer falls, with the leaves that make the validation labels most likely.
+
+    further: columns of samples besides, f64[samples, columns].
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     own, seen = known.settings, set(known.labels.tolist())
     place = vocabulary(known.train, own.codes)
     judged = [sample for sample in known.valid if sample.label in seen]  # scikit-learn takes no label it has not seen
-    held_out = {"X_val": _dense(judged, place, words), "y_val": labels_of(judged)} if judged else {}
-    inputs, best, reached = _dense(known.train, place, words), None, -np.inf
+    parts = known.train, known.valid, judged
+    train, valid, stopped = (None if further is None else further(part) for part in parts)
+    held_out = {"X_val": _dense(judged, place, words, stopped), "y_val": labels_of(judged)} if judged else {}
+    inputs, best, reached = _dense(known.train, place, words, train), None, -np.inf
     for leaf in LEAVES:
         stop = {"early_stopping": bool(judged), "n_iter_no_change": own.patience}
         fitted = HistGradientBoostingClassifier(
@@ -144,7 +155,7 @@ def fit_boosting(known: TrainingData, words: NoteFeatures | None = None) -> Boos
         fitted.fit(inputs, known.labels, **held_out)
         about = {"rounds": int(fitted.n_iter_), "leaf": leaf, **(words.about if words else {})}
         model = Boosting(place, words, fitted, known.classes, about)
-        found = known.likelihood(model)
+        found = likelihood(model.shares(known.valid, valid), labels_of(known.valid))
         if found > reached:
             best, reached = model, found
     assert best is not None
@@ -156,10 +167,13 @@ def fit_boosting_notes(known: TrainingData) -> Boosting:
     return fit_boosting(known, _words(known))
 
 
-def _dense(samples: Sequence[Sample], place: Mapping[str, int], words: NoteFeatures | None) -> np.ndarray:
+def _dense(
+    samples: Sequence[Sample], place: Mapping[str, int], words: NoteFeatures | None, further: np.ndarray | None = None
+) -> np.ndarray:
     tables = [counts(samples, place, scope).toarray() for scope in SCOPES]
     own = [] if words is None else [words(samples).toarray()]
-    return np.hstack([*tables, rhythm(samples), *own]).astype(np.float32)
+    more = [] if further is None else [further]
+    return np.hstack([*tables, rhythm(samples), *own, *more]).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,10 +49,24 @@ def test_intervals_cover_seeds_and_patients(tmp_path: Path) -> None:
     assert accuracy["mean"] == pytest.approx(0.75) and accuracy["low"] < 0.75 < accuracy["high"]
     assert (accuracy["seeds"], accuracy["patients"], accuracy["samples"]) == (3, 12, 24)
     assert gain["mean"] == pytest.approx(0.25) and gain["low"] <= 0.25 <= gain["high"]
+    by_seed = found["test accuracy of a seed, ghar_rl - ghar_sft"]
+    assert by_seed["mean"] == pytest.approx(0.25) and by_seed["low"] <= by_seed["high"]
     assert found["accuracy as share of the ceiling"] == pytest.approx(0.75 / 0.8)
     assert found["F1 of when to retrieve by decision, ghar_rl"]["mean"] == 0.9
     assert found["validation reward, RL"]["mean"] == 3
     assert found["seconds in all"]["mean"] == 3 and found["rl above sft"] is False
+
+
+def test_the_control_of_rl_stands_beside_it(tmp_path: Path) -> None:
+    runs = [finished(tmp_path / f"seed{i}", CEILINGS, offset=i) for i in range(2)]
+    controls = [finished(tmp_path / f"rft-seed{i}", CEILINGS, offset=i) for i in range(2)]
+    for run in controls:
+        rows = [row(i, i % 2 == 0) for i in range(24)]
+        (run / "episodes" / "ghar_rl.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rows))
+    found = gathered(runs, controls)
+    assert found["test accuracy, rft"]["mean"] == pytest.approx(0.5)
+    assert found["test accuracy, ghar_rl - rft"]["mean"] == pytest.approx(0.25)
+    assert "test accuracy, rft" not in gathered(runs)
 
 
 def test_accuracy_by_the_look_ups_that_a_sample_needs(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from ghar.config import Config
 from ghar.data.tasks.splits import Splits
 from ghar.envs.baseline_table import with_beside
-from ghar.envs.baselines.fitted import FITS
+from ghar.envs.baselines.fitted import EVIDENCED, FITS
 from ghar.envs.ghar.label_only import STAGE
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, build
@@ -68,7 +68,7 @@ def test_what_asks_a_policy_cannot_be_borrowed(cache: Path, tmp_path: Path) -> N
     records = Records(config)
     system = build(records)
     joined = with_beside(system, records)
-    assert set(joined.listed) == {*system.listed, *FITS}
+    assert set(joined.listed) == {*system.listed, *FITS, *EVIDENCED}
     assert set(joined.read_by(WORDS).variants) == set(joined.variants)
     with pytest.raises(BadInput, match="both have it"):
         with_beside(replace(joined, beside="baselines"), records)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ghar.config import Config
-from ghar.envs.baselines.fitted import FITS
+from ghar.envs.baselines.fitted import EVIDENCED, FITS
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.trainers.evaluate import evaluate
@@ -66,7 +66,7 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
     summary = json.loads((run / "summary.json").read_text())
     assert summary["generated"] and "GENERATED" in capsys.readouterr().out
     own = {"llm_only", "always_rag", "scripted", "ghar_base", "label_sft", "ghar_sft", "ghar_rl"}
-    assert set(summary["policies"]) == own | set(FITS)
+    assert set(summary["policies"]) == own | {*FITS, *EVIDENCED}
     assert summary["answered_by"]["label_sft"] == "label_sft"
     assert summary["policies"]["llm_only"]["retrieval_rate"][0] == 0
     assert summary["policies"]["always_rag"]["retrieval_rate"][0] == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ghar.envs.baselines.fitted import EVERY, FITS
+from ghar.envs.baselines.fitted import EVERY, EVIDENCED, FITS
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, build
 from ghar.episode import Retrieve
@@ -20,7 +20,7 @@ TINY = ("system=baselines", "data.patients=120", "task.max_test=20", "eval.boots
 @pytest.mark.parametrize("task", ["read", "dec", "kare_mortality", "guo_los"])
 def test_it_answers_every_task_of_visits(task: str, cache: Path):
     system = build(Records(load([*TINY, f"data.cache={cache}", f"task={task}"])))
-    assert set(system.variants) == set(EVERY) and set(system.listed) == set(FITS)
+    assert set(system.variants) == set(EVERY) and set(system.listed) == {*FITS, *EVIDENCED}
     assert all(variant.who == "" for variant in system.variants.values())
     assert system.read_by(WORDS) is system and system.teacher is None and not system.fixed
     for name in ("usual", "severities", "memory"):
