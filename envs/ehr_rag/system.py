@@ -50,7 +50,7 @@ def build(records: Records, settings: Settings) -> System[EventCase]:
     """EHR-RAG on the task of `records`. BadInput as `event_cases` and `load_encoder` raise it."""
     config = records.config
     cases = event_cases(records, clock_for(config.data.leakage, config.task.name))
-    listed = ("ehr_rag", "direct", "rag", "uniform", "rule", "react", *_linear(settings))
+    listed = ("ehr_rag", "ehr_rag_sft", "ehr_rag_base", "direct", "rag", "uniform", "rule", "react", *_linear(settings))
     names = config.eval.variants or listed
     rehearsed = REHEARSED if config.env.prompts == "compact" else {}
     asked = (*names, *rehearsed)

@@ -27,7 +27,7 @@ from ghar.episode import Act
 from ghar.llm.policy import Policy
 
 MAIN, RULE, ALONE = "exprag", "rule", "experience_only"
-LISTED = ("direct", "exprag", "scripted_direct", "scripted")
+LISTED = ("direct", "exprag_base", "exprag_sft", "exprag", "scripted_direct", "scripted")
 PAIRS = (("scripted", "scripted_direct"),)
 WITHOUT = {  # of questions: baselines that look nothing up
     "usual": "Usual answer", "options_only": "Options only", "background_only": "Options and codes of the stay",

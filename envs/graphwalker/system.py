@@ -30,7 +30,9 @@ from ghar.rewards.outcome import score_outcome
 
 NAME, MAIN, RULE, ALIKE = "graphwalker", "graphwalker", "majority", "rarest_shared"
 SUPERVISED, EPOCHS = "supervised", 10  # the paper's SFT: of labels, without examples; validation keeps the best epoch
-LISTED = (MAIN, "zero_shot", "random_choice", "semantic_emb")
+LISTED = (
+    MAIN, f"{MAIN}_sft", f"{MAIN}_base", "zero_shot", "random_choice", "semantic_emb", "scripted_zero_shot",
+)  # fmt: skip
 # ask nothing of a model
 SCRIPTED: tuple[Name, ...] = ("random_choice", "semantic_emb", "ehr_emb", "rare_items", "zero_shot")
 TAUGHT, USUAL = "scripted_semantic_emb", "usual label of the training patients"
@@ -82,6 +84,8 @@ def variants_of(selectors: Sequence[Name]) -> dict[str, Variant]:
     learned["scripted_alike"] = Variant(
         "scripted_alike", "rarest shared item of: sharing rare items", spec=SelectorSpec("rare_items"), who=ALIKE
     )
+    for stage, about in (("sft", "after SFT"), ("base", "before training")):
+        learned[f"{MAIN}_{stage}"] = Variant(f"{MAIN}_{stage}", f"GraphWalker {about}", SelectorSpec(MAIN), stage)
     title = "SFT on labels, no examples"
     learned[SUPERVISED] = Variant(SUPERVISED, title, spec=SelectorSpec("zero_shot"), who=SUPERVISED)
     return learned

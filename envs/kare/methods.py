@@ -42,7 +42,9 @@ LABELS, TUNED_RAG = "label_only", "rag_tuned"  # of System.stages
 REASONING: dict[str, Reasoning] = {
     "multitask": "beside", "multitask_weighted": "beside", "two_in_one": "within", "label_only": "none"
 }  # fmt: skip
-LISTED = ("kare", "no_reasoning", "zero_shot", "kare_zero_shot", "few_shot", "rag", "scripted", "scripted_base")
+LISTED = (
+    "kare", "kare_base", "no_reasoning", "zero_shot", "kare_zero_shot", "few_shot", "rag", "scripted", "scripted_base",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

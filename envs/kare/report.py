@@ -36,7 +36,8 @@ def _content(episodes: Mapping[str, Iterable[Row]], summary: Mapping[str, Any]) 
     The patient is the first one whom the first of `CHAINED` answered rightly with communities and a chain, else the
     first with communities. `patient` is None where no method was shown any.
     """
-    rows, policies = {name: list(found) for name, found in episodes.items()}, summary.get("policies") or {}
+    read, policies = {name: list(found) for name, found in episodes.items()}, summary.get("policies") or {}
+    rows = {name: own for name, own in read.items() if all("found" in row for row in own)}  # baselines show nothing
     order = [name for name in (*CHAINED, *rows) if name in rows]
     told = [(name, row) for name in dict.fromkeys(order) for row in rows[name] if any(map(_is_community, row["found"]))]
     shown = {

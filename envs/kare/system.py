@@ -78,6 +78,7 @@ class Kare:
             variants=variants,
             main="kare",
             listed=tuple(name for name in LISTED if name in variants),
+            beside="baselines",
             read_by=self.read_by,
             fixed={RULE: partial(rule_of, records)},
             teacher=RULE,

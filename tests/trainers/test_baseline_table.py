@@ -63,6 +63,15 @@ def test_baselines_answer_as_they_do_at_home(cache: Path, tmp_path: Path) -> Non
     assert "Table of severities" in page and re.search(r"memory(, \w+)* ceiling 0", page)  # equal ones share a line
 
 
+def test_kare_stands_beside_the_same_baselines(cache: Path, tmp_path: Path) -> None:
+    names = ["scripted", "usual", "memory", "severities_evidence"]
+    own = ("+experiment=kare_demo", "data.patients=120", "threads=1", "task.max_test=8", "eval.bootstrap=20")
+    more = (f"eval.variants=[{','.join(names)}]", f"data.cache={cache}", f"run_dir={tmp_path}")
+    summary = evaluate(load([*own, *more]))
+    assert list(summary["policies"]) == names and set(summary["differences"]["scripted - usual"]) == {"accuracy"}
+    assert "with all graph evidence" in (tmp_path / "report.html").read_text()
+
+
 def test_what_asks_a_policy_cannot_be_borrowed(cache: Path, tmp_path: Path) -> None:
     config = short(tmp_path, cache)
     records = Records(config)
