@@ -25,6 +25,7 @@ from ghar.metrics.policy import compare
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.privacy import ask_gate, keep_log
 from ghar.rewards.normalise import RunningNormaliser
+from ghar.trainers.base import BASE
 from ghar.trainers.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.playing import EvaluationRun, known, threshold, with_all
 from ghar.trainers.predictions import samples_of, write_predictions
@@ -33,7 +34,7 @@ from ghar.trainers.rows import Row, running_of, summarise
 from ghar.trainers.runs import checkpoint
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.manifest import MANIFEST
-from ghar.trainers.runs.models import use_cores
+from ghar.trainers.runs.models import SFT, model_size, use_cores
 from ghar.trainers.runs.resume import as_yaml, hold
 from ghar.trainers.sharding import claim
 from ghar.trainers.train_test_overlap import check_overlap
@@ -143,10 +144,17 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
     def summed() -> dict[str, Any]:
         rows = {name: lean(folder, name) for name in names}
         summary = summary_of(system, config, rows, answered_by(system, found, wanted)) | judged
+        summary["model"] = next(filter(None, map(model_size, _model_folders(config, found))), None)
         shutil.rmtree(parts)
         return summary
 
     return on_main(summed)
+
+
+def _model_folders(config: Config, found: RunStages) -> list[Path]:
+    """Folders in which the model that answers may be saved."""
+    named = (config.eval.checkpoint, config.model.path)
+    return [found.home / SFT, *(Path(name) for name in named if name is not None), found.home / BASE]
 
 
 def lean(folder: RunFolder, name: str) -> list[Row]:

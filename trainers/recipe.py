@@ -287,11 +287,25 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
         run.logger.log_episodes(name, run.folder.episodes(name))
     run.logger.conclude(summary["policies"])
     run.logger.finish()
-    lessons = dict(read_lessons(run.checkpoints / LESSONS).about)
-    about = {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
+    kept = read_lessons(run.checkpoints / LESSONS)
+    lessons = dict(kept.about)
+    about: dict[str, Any] = {"budget": _budget(run, len(kept.pairs))}
+    about |= {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
     keep_groups(run.records, run.folder)
     known = audited(run.records) | by_rarity(run.records, run.folder)
     conclude(run.folder, {**summary, **lessons.pop("summary", {}), **known, "lessons": lessons, **about})
+
+
+def _budget(run: TrainingRun, replies: int) -> dict[str, int]:
+    """Count what each phase trained on; replies: of the lessons."""
+    trainer = run.config.trainer
+    base = 0 if run.config.model.path is not None else trainer.base.steps * trainer.base.batch
+    updates = max((row["step"] for row in run.folder.metrics() if row["phase"] == "rl"), default=0)
+    return {
+        "pretraining examples": base,
+        "SFT replies": replies * trainer.warmup.epochs,
+        "episodes": updates * max(1, trainer.rl.episodes // trainer.rl.attempts) * trainer.rl.attempts,
+    }
 
 
 def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:

@@ -68,6 +68,10 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
     own = {"llm_only", "always_rag", "scripted", "ghar_base", "label_sft", "ghar_sft", "ghar_rl"}
     assert set(summary["policies"]) == own | {*FITS, *EVIDENCED}
     assert summary["answered_by"]["label_sft"] == "label_sft"
+    config_of = json.loads((run / "checkpoints" / "sft" / "config.json").read_text())
+    assert summary["model"]["vocabulary"] == config_of["vocab_size"] <= 1600
+    assert 50_000 < summary["model"]["parameters"] < 200_000 and summary["budget"]["episodes"] == 2 * 8
+    assert f"vocabulary of {config_of['vocab_size']:,} tokens" in (run / "report.html").read_text()
     assert summary["policies"]["llm_only"]["retrieval_rate"][0] == 0
     assert summary["policies"]["always_rag"]["retrieval_rate"][0] == 1
     assert 0 < summary["ceilings"]["parametric"] < summary["ceilings"]["retrieval"] < 1

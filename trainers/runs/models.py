@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import shutil
 import time
@@ -94,6 +96,22 @@ def check_saved(path: Path) -> None:
     """BadInput for a damaged folder that `save_model` wrote."""
     if (path / manifest.MANIFEST).is_file() and (damage := manifest.fault(path)):
         raise BadInput(f"{damage}: delete {path}, and whatever made it makes it again.")
+
+
+def model_size(folder: Path) -> dict[str, int] | None:
+    """Count parameters and vocabulary of a saved transformers model; None for a folder without safetensors."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files or not (folder / "config.json").is_file():
+        return None
+    from safetensors import safe_open
+
+    count = 0
+    for file in files:
+        with safe_open(file, "pt") as tensors:
+            count += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())
+    config = json.loads((folder / "config.json").read_text())
+    vocabulary = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size", 0)
+    return {"parameters": count, "vocabulary": int(vocabulary)}
 
 
 def load_sft(config: Config, folder: Path) -> tuple[Any, Any]:

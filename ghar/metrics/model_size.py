@@ -1,0 +1,20 @@
+"""Size of a run's model and its training budget, in words, for tables and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def size_in_words(summary: Mapping[str, Any]) -> str | None:
+    """State parameters and vocabulary from `summary["model"]`; None where no model was measured."""
+    model = summary.get("model")
+    if not model:
+        return None
+    return f"{model['parameters']:,} parameters, vocabulary of {model['vocabulary']:,} tokens"
+
+
+def budget_in_words(summary: Mapping[str, Any]) -> str | None:
+    """State what the model was trained on from `summary["budget"]`; None for a run that trained nothing."""
+    parts = [f"{number:,} {name}" for name, number in (summary.get("budget") or {}).items() if number]
+    return ", ".join(parts) or None
