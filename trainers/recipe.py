@@ -289,14 +289,14 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
     run.logger.finish()
     kept = read_lessons(run.checkpoints / LESSONS)
     lessons = dict(kept.about)
-    about: dict[str, Any] = {"budget": _budget(run, len(kept.pairs))}
+    about: dict[str, Any] = {"trained_on": _trained_on(run, len(kept.pairs))}
     about |= {"time": run.seconds, "resumed": run.resumed, "memory_gb": _peak_memory(), "commit": commit()}
     keep_groups(run.records, run.folder)
     known = audited(run.records) | by_rarity(run.records, run.folder)
     conclude(run.folder, {**summary, **lessons.pop("summary", {}), **known, "lessons": lessons, **about})
 
 
-def _budget(run: TrainingRun, replies: int) -> dict[str, int]:
+def _trained_on(run: TrainingRun, replies: int) -> dict[str, int]:
     """Count what each phase trained on; replies: of the lessons."""
     trainer = run.config.trainer
     base = 0 if run.config.model.path is not None else trainer.base.steps * trainer.base.batch

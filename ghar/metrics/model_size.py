@@ -15,6 +15,6 @@ def size_in_words(summary: Mapping[str, Any]) -> str | None:
 
 
 def budget_in_words(summary: Mapping[str, Any]) -> str | None:
-    """State what the model was trained on from `summary["budget"]`; None for a run that trained nothing."""
-    parts = [f"{number:,} {name}" for name, number in (summary.get("budget") or {}).items() if number]
+    """State what the model was trained on from `summary["trained_on"]`; None for a run that trained nothing."""
+    parts = [f"{number:,} {name}" for name, number in (summary.get("trained_on") or {}).items() if number]
     return ", ".join(parts) or None

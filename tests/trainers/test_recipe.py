@@ -70,7 +70,7 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
     assert summary["answered_by"]["label_sft"] == "label_sft"
     config_of = json.loads((run / "checkpoints" / "sft" / "config.json").read_text())
     assert summary["model"]["vocabulary"] == config_of["vocab_size"] <= 1600
-    assert 50_000 < summary["model"]["parameters"] < 200_000 and summary["budget"]["episodes"] == 2 * 8
+    assert 50_000 < summary["model"]["parameters"] < 200_000 and summary["trained_on"]["episodes"] == 2 * 8
     assert f"vocabulary of {config_of['vocab_size']:,} tokens" in (run / "report.html").read_text()
     assert summary["policies"]["llm_only"]["retrieval_rate"][0] == 0
     assert summary["policies"]["always_rag"]["retrieval_rate"][0] == 1
