@@ -259,12 +259,18 @@ def summary_of(
         "titles": {name: system.variants[name].title or name for name in rows},
         "main": main,
         "before": next((name for name in rows if system.variants[name].who == "sft"), None),
+        "base": next((name for name in rows if _is_base(system.variants[name], system.variants[main])), None),
         "answered_by": dict(stages),
         "neutralised": {name: sum(row.get("neutralised", 0) for row in found) for name, found in rows.items()},
         "policies": {name: summarise(system, found, **draw) for name, found in rows.items()},
         "differences": {f"{a} - {b}": compare(rows[a], rows[b], **draw) for a, b in pairs},
         **system.summary(rows),
     }
+
+
+def _is_base(variant: Variant, main: Variant) -> bool:
+    """Whether a variant is the main one as the base model plays it."""
+    return variant.who == "base" and variant.spec == main.spec
 
 
 def _running(system: System[Any], config: Config, found: RunStages) -> RunningNormaliser | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ghar.envs.system import room
 from ghar.errors import BadInput
+from ghar.metrics.floor import base_in_words
 from ghar.metrics.model_size import budget_in_words, size_in_words
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
@@ -75,6 +76,7 @@ def table(summary: Mapping[str, Any]) -> str:
     ]
     prose = [f"model: {said}" for said in (size_in_words(summary),) if said]
     prose += [f"trained on {said}" for said in (budget_in_words(summary),) if said]
+    prose += [said for said in (base_in_words(summary),) if said]
     prose += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     prose += in_sentences(summary)
     if summary["generated"]:

@@ -26,6 +26,7 @@ from ghar.errors import BadInput
 from ghar.metrics import breakdown, curves, health
 from ghar.metrics.charts import PALETTE, Dot, Level, Line, dot_chart, line_chart
 from ghar.metrics.explorer import Explorer, as_script, explore
+from ghar.metrics.floor import base_in_words
 from ghar.metrics.model_size import budget_in_words, size_in_words
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.style import ReportStyle, in_order, pages
@@ -324,8 +325,8 @@ def _provenance(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Code, protocol, seed and weights behind the numbers."""
     shown = {"commit": "Commit", "protocol": "Protocol", "seed": "Seed", "experiment": "Experiment", "scale": "Scale"}
     found = [(title, str(summary[key])) for key, title in shown.items() if summary.get(key) is not None]
-    said = {"Model": size_in_words(summary), "Trained on": budget_in_words(summary)}
-    found += [(title, words) for title, words in said.items() if words]
+    said = {"Model": size_in_words, "Trained on": budget_in_words, "Base model": base_in_words}
+    found += [(title, words) for title, of in said.items() if (words := of(summary))]
     for name, who in (summary.get("answered_by") or {}).items():
         found.append((f"{name} was answered by", str(who)))
     return found

@@ -67,7 +67,7 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
     assert summary["generated"] and "GENERATED" in capsys.readouterr().out
     own = {"llm_only", "always_rag", "scripted", "ghar_base", "label_sft", "ghar_sft", "ghar_rl"}
     assert set(summary["policies"]) == own | {*FITS, *EVIDENCED}
-    assert summary["answered_by"]["label_sft"] == "label_sft"
+    assert summary["answered_by"]["label_sft"] == "label_sft" and summary["base"] == "ghar_base"
     config_of = json.loads((run / "checkpoints" / "sft" / "config.json").read_text())
     assert summary["model"]["vocabulary"] == config_of["vocab_size"] <= 1600
     assert 50_000 < summary["model"]["parameters"] < 200_000 and summary["trained_on"]["episodes"] == 2 * 8
