@@ -68,7 +68,7 @@ class NoCorpus:
 
 def build(records: Records, settings: Settings) -> System[BaselineCase]:
     """All baselines on the task of `records`; none is fitted before it is played."""
-    config, splits = records.config, records.splits
+    config, splits, stated = records.config, records.splits, _states_grades(records)
     notes = partial(_notes, records, settings)
     told = TrainingData(
         splits.train, splits.valid, len(records.task.labels), config.seed, settings, notes, partial(_evidence, records)
@@ -83,9 +83,9 @@ def build(records: Records, settings: Settings) -> System[BaselineCase]:
         episode=partial(_episode, fitted),
         corpus=NoCorpus(),
         reward=partial(_outcome, config.reward.eta),
-        variants={name: Variant(name, TITLES[name], name, "") for name in EVERY},
+        variants={name: Variant(name, TITLES[name], name, "") for name in EVERY if name not in EVIDENCED or stated},
         main=MAIN,
-        listed=(*FITS, *(EVIDENCED if _states_grades(records) else ())),
+        listed=(*FITS, *(EVIDENCED if stated else ())),
         read_by=lambda reader: made,
         prepare=partial(_prepare, fitted),
         summary=partial(_chosen, fitted),

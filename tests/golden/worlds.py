@@ -28,8 +28,8 @@ SMALL = (
 KARE = ("system.leiden_runs=2", "system.concepts=4", "system.path_count=4", "system.chains=1")
 PATIENTS = {"demo_long_small": 24, "demo_long": 6}  # of 500 to 60,000 events each; too few for 24 cases
 # Classifiers that scikit-learn or torch fits: the last digits of their probabilities differ by processor.
-FITTED = ("counts_lr", "boosting", "gru", "counts_lr_notes", "boosting_notes", "retain", "transformer", "options_only",
-          "background_only")  # fmt: skip
+FITTED = ("counts_lr", "boosting", "gru", "counts_lr_notes", "boosting_notes", "boosting_evidence", "retain",
+          "transformer", "options_only", "background_only")  # fmt: skip
 AGENTS = ("comparators", "ehr_rag", "exprag", "ghar", "graphwalker", "kare")
 ROOMS = ("baselines", *AGENTS)
 REPORTED = {
