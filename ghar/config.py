@@ -234,11 +234,12 @@ class RlConfig:
 
 @dataclass(frozen=True)
 class Rft:
-    """Rejection-sampling fine-tuning (trainer.method=rft). Rounds, episodes, steps, learning rate and validation are
-    trainer.rl's, so both methods have one budget."""
+    """Rejection-sampling fine-tuning (trainer.method=rft). Rounds, episodes, steps and validation are trainer.rl's, so
+    both methods have one budget."""
 
     keep: Count  # best attempts at each patient that are imitated; trainer.rl.attempts are played
     min_reward: float | None  # episodes with a lower reward are not imitated; null sets no limit
+    lr: Positive  # learning rate
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -13,9 +13,6 @@ from scipy.sparse import csr_array
 from ghar.data.cohort import Sample, Visit
 from ghar.envs.baselines.notes import EarlierNotes
 from ghar.envs.baselines.settings import Settings
-
-if TYPE_CHECKING:
-    from ghar.envs.baselines.evidence import GraphEvidence
 
 Scope = Literal["newest", "all"]  # visits that count
 SCOPES: tuple[Scope, ...] = ("newest", "all")
@@ -33,6 +30,14 @@ class BaselineModel(Protocol):
         ...
 
 
+class Evidence(Protocol):
+    """What a graph states about codes."""
+
+    def of(self, code: str) -> Mapping[str, int]:
+        """Look up path -> largest number that it leads to."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingData:
     """All that a baseline may learn from: it is fitted to `train`, and `valid` chooses between fits.
@@ -46,7 +51,7 @@ class TrainingData:
     seed: int
     settings: Settings = field(default_factory=Settings)
     notes: Callable[[], EarlierNotes | None] = lambda: None
-    evidence: Callable[[], GraphEvidence | None] = lambda: None
+    evidence: Callable[[], Evidence | None] = lambda: None
 
     @property
     def labels(self) -> np.ndarray:

@@ -75,7 +75,7 @@ def test_a_round_in_which_nothing_is_kept_changes_nothing():
     actor, rng = make_actor(), np.random.default_rng(0)
     before = {name: weight.clone() for name, weight in actor.trainable_state().items()}
     traj, _ = bandit(actor, 8, rng)
-    assert imitate(PlainLearner(actor, adam(actor), 1.0), traj.select([]), ROUND, rng) == {}
+    assert imitate(PlainLearner(actor, adam(actor), 1.0), traj.select([]), ROUND, rng) == {"tokens": 0.0}
     assert all(torch.equal(before[name], weight) for name, weight in actor.trainable_state().items())
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ghar.config import Config, DeepspeedConfig
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
+from ghar.trainers.rl.settings import learning_rate
 from ghar.trainers.rl.trajectory import Row
 from ghar.trainers.runs.distributed import load_deepspeed, world
 from ghar.trainers.runs.zero import zero_config
@@ -199,7 +200,7 @@ def _on_cpu(state: Any) -> Any:
 def learner_of(config: Config, actor: ActorCritic) -> Learner:
     """AdamW on the actor's trainable weights, at the configured rates, shared out as the configuration says."""
     rl = config.trainer.rl
-    optimizer = torch.optim.AdamW(actor.parameter_groups(rl.lr, rl.value_lr), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(actor.parameter_groups(learning_rate(config), rl.value_lr), weight_decay=0.0)
     if config.deepspeed.stage is None:
         return PlainLearner(actor, optimizer, rl.max_grad_norm)
     return DeepSpeedLearner(actor, optimizer, config.deepspeed, config.model.dtype, rl.max_grad_norm)

@@ -38,7 +38,7 @@ from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.rft import best_attempts, imitate, kept_report
 from ghar.trainers.rl.sampling import Curriculum, telling
 from ghar.trainers.rl.schedule import adapted, rate
-from ghar.trainers.rl.settings import has_critic, settings_of
+from ghar.trainers.rl.settings import has_critic, learning_rate, settings_of
 from ghar.trainers.rl.state import width
 from ghar.trainers.rl.trajectory import build
 from ghar.trainers.rl.workers import RolloutRequest, Workers
@@ -226,7 +226,7 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     loop.learner.take(share_of_rate)
     learn = _imitate if config.trainer.method == "rft" else _improve
     report = learn(about, loop, [episodes[i] for i in kept], [rewards[i] for i in kept])
-    report |= {"lr": rl.lr * share_of_rate, "dropped": float(len(told) - told.sum())}
+    report |= {"lr": learning_rate(config) * share_of_rate, "dropped": float(len(told) - told.sum())}
     _note(about, loop, episodes, cases)
     del loop.upcoming[: min(_patients(config), len(about.system.cases.train))]
     if workers.ahead:

@@ -48,7 +48,9 @@ def imitate(
     rng: np.random.Generator,
     advance: Callable[[int], Any] = lambda rows: None,
 ) -> dict[str, float]:
-    """Train on the replies of kept episodes for `cfg.epochs` passes of `cfg.minibatches` steps; returns their means.
+    """Train on the replies of kept episodes for `cfg.epochs` passes of `cfg.minibatches` steps.
+
+    Returns means over steps, and "tokens" of the kept replies of all processes.
 
     Every process calls it with its own episodes and an `rng` in the same state: steps are drawn from the rows of all.
     A round without a kept episode takes no step. `advance` is told rows as they are done, epochs x rows in all.
@@ -56,13 +58,15 @@ def imitate(
     rows = [replace(row, choice_ids=()) for row in traj.rows() if row.trainable]  # SFT's loss: the whole vocabulary
     counts = gather(len(rows))
     first, total = sum(counts[: rank()]), sum(counts)
+    tokens = float(sum(gather(sum(len(row.tokens) - row.prompt for row in rows))))
     steps: list[dict[str, float]] = []
     for _ in range(cfg.epochs if total else 0):
         for everyone in np.array_split(rng.permutation(total), min(cfg.minibatches, total)):
             own = everyone[(everyone >= first) & (everyone < first + len(rows))] - first
             steps.append(_step(learner, [rows[i] for i in own], cfg.micro_tokens))
             advance(len(own))
-    return {name: float(np.mean([step[name] for step in steps])) for name in steps[0]} if steps else {}
+    means = {name: float(np.mean([step[name] for step in steps])) for name in steps[0]} if steps else {}
+    return means | {"tokens": tokens}
 
 
 def _step(learner: Learner, rows: Sequence[Row], micro_tokens: int) -> dict[str, float]:
@@ -83,8 +87,8 @@ def _step(learner: Learner, rows: Sequence[Row], micro_tokens: int) -> dict[str,
         learner.backward(empty_loss(learner, entropy_gradient=False), last=i == passes - 1)
     norm = learner.step()
     if not np.isfinite(norm):
-        raise FloatingPointError(f"gradient norm is {norm}: lower trainer.rl.lr")
-    return {"loss": float(summed(loss)), "entropy": float(summed(entropy)), "grad_norm": norm, "tokens": tokens}
+        raise FloatingPointError(f"gradient norm is {norm}: lower trainer.rft.lr")
+    return {"loss": float(summed(loss)), "entropy": float(summed(entropy)), "grad_norm": norm}
 
 
 def kept_report(totals: Sequence[float], kept: Sequence[int]) -> dict[str, float]:

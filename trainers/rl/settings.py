@@ -83,6 +83,11 @@ def has_critic(config: Config) -> bool:
     return trainer.method == "mappo" and trainer.rl.estimator == "gae" and config.model.critic == "own"
 
 
+def learning_rate(config: Config) -> float:
+    """Peak learning rate of the policy."""
+    return config.trainer.rft.lr if config.trainer.method == "rft" else config.trainer.rl.lr
+
+
 def needs_reference(config: Config) -> bool:
     """Whether training compares the policy with the one after SFT."""
     return config.trainer.method == "mappo" and (config.trainer.rl.kl > 0 or config.trainer.rl.ratio == "reference")
