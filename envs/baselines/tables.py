@@ -132,7 +132,9 @@ class Boosting:
 
 
 def fit_boosting(
-    known: TrainingData, words: NoteFeatures | None = None, further: Callable[[Sequence[Sample]], np.ndarray] | None = None
+    known: TrainingData,
+    words: NoteFeatures | None = None,
+    further: Callable[[Sequence[Sample]], np.ndarray] | None = None,
 ) -> Boosting:
     """Stopped when the validation loss no longer falls, with the leaves that make the validation labels most likely.
 
