@@ -13,8 +13,11 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort, Sample
-from ghar.data.readers.events import I64, TEXT
-from ghar.data.readers.tables import columns_of, open_table
+from ghar.data.readers.columns import open_declared
+from ghar.data.readers.eicu_columns import EICU
+from ghar.data.readers.mimic3_columns import MIMIC3
+from ghar.data.readers.mimic4_columns import MIMIC4
+from ghar.data.readers.tables import columns_of
 from ghar.data.tasks.subsets import rarity_groups
 
 KINDS = ("rarity", "age", "sex", "race", "admission", "visits", "site")
@@ -28,10 +31,11 @@ ADMISSIONS = {
     "DIRECT EMER": "emergency", "URGENT": "urgent", "OBSERVATION": "observation", "EU OBS": "observation",
     "DIRECT OBS": "observation", "AMBULATORY OBS": "observation", "NEWBORN": "newborn",
 }  # fmt: skip
-STAYS = (  # table, columns of the stay, race, admission and site, where there are such
-    ("hosp/admissions", "hadm_id", "race", "admission_type", None),
-    ("ADMISSIONS", "hadm_id", "ethnicity", "admission_type", None),
-    ("patient", "patientunitstayid", "ethnicity", None, "hospitalid"),
+STAYS = (  # source, table, columns of the stay, race, admission and site, where there are such
+    (MIMIC4, "hosp/admissions", "hadm_id", "race", "admission_type", None),
+    (MIMIC4, "hosp/admissions", "hadm_id", "ethnicity", "admission_type", None),  # version 1.0
+    (MIMIC3, "admissions", "hadm_id", "ethnicity", "admission_type", None),
+    (EICU, "patient", "patientunitstayid", "ethnicity", None, "hospitalid"),
 )
 
 
@@ -81,11 +85,11 @@ def _sexes(cohort: Cohort) -> Mapping[int, str]:
 
 def _stays(root: Path) -> dict[int, tuple[str | None, str | None, str | None]]:
     """Stay -> race, kind of admission, site."""
-    for name, stay, race, admission, site in STAYS:
+    for source, name, stay, race, admission, site in STAYS:
         wanted = [column for column in (race, admission, site) if column is not None]
         if not {stay, *wanted} <= columns_of(root, name):
             continue
-        table = open_table(root, name, {stay: I64, **dict.fromkeys(wanted, TEXT)})
+        table = open_declared(root, source, name, [stay, *wanted])
         rows = table.rows.select(
             stay,
             pl.lit(None, pl.String).alias("r") if race is None else pl.col(race).alias("r"),

@@ -17,17 +17,21 @@ import polars as pl
 
 from ghar.data.codes import CodeSystems, gsn, map_codes, ndc, read_code_systems
 from ghar.data.cohort import Cohort, Sample
-from ghar.data.readers.tables import columns_of, find_table, open_table
+from ghar.data.readers.columns import open_declared
+from ghar.data.readers.eicu_columns import EICU
+from ghar.data.readers.mimic3_columns import MIMIC3
+from ghar.data.readers.mimic4_columns import MIMIC4
+from ghar.data.readers.tables import columns_of, find_table
 from ghar.data.visit_codes import KIND_NAMES, Visit
 from ghar.errors import BadInput
 
 TOP = 10  # unmapped codes listed for each vocabulary
 TEXT = pl.String()
 MIMIC = {"drug": "drug", "gsn": "gsn", "ndc": "ndc"}
-ORDERS = {  # table of orders -> its columns: MIMIC-IV, MIMIC-III, eICU
-    "hosp/prescriptions": MIMIC,
-    "prescriptions": MIMIC,
-    "medication": {"drug": "drugname", "route": "routeadmin"},
+ORDERS = {  # table of orders -> its source and its columns
+    "hosp/prescriptions": (MIMIC4, MIMIC),
+    "prescriptions": (MIMIC3, MIMIC),
+    "medication": (EICU, {"drug": "drugname", "route": "routeadmin"}),
 }
 KEYS = ("gsn", "ndc", "route")
 
@@ -211,10 +215,9 @@ def drug_keys(root: Path) -> pl.DataFrame:
     name = next((table for table in ORDERS if find_table(Path(root), table)), None)
     if name is None:
         raise BadInput(f"{root} has no prescriptions table, where GSN and NDC stand: leave drugs to their names.")
-    needed, further = ORDERS[name], columns_of(Path(root), name)
+    (source, needed), further = ORDERS[name], columns_of(Path(root), name)
     optional = [column for column in ("route", "drug_type") if column in further and column not in needed.values()]
-    wanted = dict.fromkeys([*needed.values(), *optional], TEXT)
-    rows = open_table(Path(root), name, wanted).rows
+    rows = open_declared(Path(root), source, name, [*needed.values(), *optional]).rows
     if "drug_type" in optional:
         rows = rows.filter(pl.col("drug_type").str.strip_chars().str.to_uppercase().ne_missing("BASE"))
     drug = pl.col(needed["drug"]).str.strip_chars().str.to_lowercase()

@@ -21,13 +21,15 @@ HEADERS = {
         "vitalperiodicid,patientunitstayid,observationoffset,temperature,sao2,heartrate,respiration,"
         "systemicsystolic,systemicdiastolic,systemicmean"
     ),
-    "vitalAperiodic": "id,patientunitstayid,observationoffset,noninvasivesystolic,noninvasivediastolic,noninvasivemean",
+    "vitalAperiodic": (
+        "vitalaperiodicid,patientunitstayid,observationoffset,noninvasivesystolic,noninvasivediastolic,noninvasivemean"
+    ),
     "nurseCharting": (
-        "id,patientunitstayid,nursingchartoffset,nursingchartentryoffset,nursingchartcelltypevallabel,"
+        "nursingchartid,patientunitstayid,nursingchartoffset,nursingchartentryoffset,nursingchartcelltypevallabel,"
         "nursingchartcelltypevalname,nursingchartvalue"
     ),
     "respiratoryCharting": (
-        "id,patientunitstayid,respchartoffset,respchartentryoffset,respchartvaluelabel,respchartvalue"
+        "respchartid,patientunitstayid,respchartoffset,respchartentryoffset,respchartvaluelabel,respchartvalue"
     ),
 }
 # One patient with two hospital stays in 2015: ICU stays 7 and 3 (in this order) of stay 50, and 5 of stay 40.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -151,7 +151,10 @@ def test_line_ends_marks_columns_and_case(source, tmp_path, change):
         else:
             raw = path.read_bytes()
             path.write_bytes(raw.replace(b"\n", b"\r\n") if change == "crlf" else b"\xef\xbb\xbf" + raw)
-    assert same(source.read(tmp_path / change), plain)
+    read = source.read(tmp_path / change)
+    counts = {name: n for name, n in read.counts.items() if not name.startswith("undecided.")}
+    assert (counts == read.counts) == (change != "columns")  # columns without an owner are counted
+    assert same(replace(read, counts=counts), plain)
 
 
 def test_a_cell_of_the_wrong_type_is_refused_with_its_row(source, tmp_path):

@@ -33,7 +33,9 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.readers.columns import open_declared
 from ghar.data.readers.eicu_charts import CHARTS, EICU_LABS
+from ghar.data.readers.eicu_columns import EICU
 from ghar.data.readers.eicu_stays import (
     at,
     body_measures,
@@ -44,9 +46,6 @@ from ghar.data.readers.eicu_stays import (
     with_stay,
 )
 from ghar.data.readers.events import (
-    F64,
-    I64,
-    TEXT,
     FoundLarge,
     code_table,
     event,
@@ -59,7 +58,7 @@ from ghar.data.readers.events import (
 )
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.open_demos import is_open_demo
-from ghar.data.readers.tables import columns_of, find_table, open_table, sift, sift_large
+from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.units import converted, with_factor
 from ghar.data.readers.vitals import vital_names, vitals_of_labs
 from ghar.errors import BadInput
@@ -136,8 +135,7 @@ def tables_read(charts: bool) -> list[str]:
 
 def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
     """Events, the names of their ICD codes (eICU has no dictionary: the commonest path of each code), and counts."""
-    fields = {"patientunitstayid": I64, "diagnosisoffset": I64, "diagnosisstring": TEXT, "icd9code": TEXT}
-    table = open_table(root, "diagnosis", fields)
+    table = open_declared(root, EICU, "diagnosis")
     path = _path("diagnosisstring")
     dotted = pl.element().str.strip_chars().str.to_uppercase()
     vocabulary = pl.when(dotted.str.contains(ICD9)).then(pl.lit("ICD9CM/"))
@@ -153,7 +151,7 @@ def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
         **far_offset("diagnosisoffset"),
         "no_time": pl.col("diagnosisoffset").is_null(),
         "blank": codes.is_null(),
-        "repeated": ~pl.struct(*fields).is_first_distinct(),
+        "repeated": ~pl.struct(*table.columns).is_first_distinct(),
     }
     strange = written.list.eval(code.is_null() & (dotted != "")).list.any()
     repairs = {"no_icd_code": blank, "code_of_no_icd_shape": strange}
@@ -171,7 +169,7 @@ def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
 
 
 def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
-    table = open_table(root, "treatment", {"patientunitstayid": I64, "treatmentoffset": I64, "treatmentstring": TEXT})
+    table = open_declared(root, EICU, "treatment")
     path, offset = _path("treatmentstring"), pl.col("treatmentoffset")
     drops = {"unknown_stay": pl.col("subject_id").is_null(), **far_offset("treatmentoffset")}
     drops |= {"no_time": offset.is_null(), "blank": path.is_null()}
@@ -181,8 +179,7 @@ def _treatments(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
 
 
 def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
-    fields = {"patientunitstayid": I64, "drugorderoffset": I64, "drugstartoffset": I64}
-    table = open_table(root, "medication", fields | {"drugname": TEXT, "drugordercancelled": TEXT})
+    table = open_declared(root, EICU, "medication")
     ordered, started, code = pl.col("drugorderoffset"), pl.col("drugstartoffset"), pl.col("drug_code")
     drops = {
         "unknown_stay": pl.col("subject_id").is_null(),
@@ -201,12 +198,9 @@ def _medications(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
 
 def _labs(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     offsets = ("labresultoffset", "labresultrevisedoffset")
-    fields = {"patientunitstayid": I64, **dict.fromkeys(offsets, I64)}
-    fields |= {"labname": TEXT, "labresult": F64, "labresulttext": TEXT}
-    united = "labmeasurenamesystem" in columns_of(root, "lab")
-    table = open_table(root, "lab", fields | ({"labmeasurenamesystem": TEXT} if united else {}))
+    table = open_declared(root, EICU, "lab")
     first, revised, name = *(pl.col(offset) for offset in offsets), pl.col("labname").str.strip_chars()
-    unit = pl.col("labmeasurenamesystem") if united else pl.lit(None, pl.String)
+    unit = pl.col("labmeasurenamesystem") if "labmeasurenamesystem" in table.columns else pl.lit(None, pl.String)
     number, text = finite(pl.col("labresult")), pl.col("labresulttext")
     drops = {
         "unknown_stay": pl.col("subject_id").is_null(),

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import polars as pl
 
+from ghar.data.readers.columns import open_declared
+from ghar.data.readers.eicu_columns import EICU
 from ghar.data.readers.eicu_stays import at, far_offset, with_sound_offsets, with_stay
-from ghar.data.readers.events import F64, I64, TEXT, FoundLarge, event
-from ghar.data.readers.tables import SourceTable, open_table, sift_large
+from ghar.data.readers.events import F64, I64, FoundLarge, event
+from ghar.data.readers.tables import SourceTable, sift_large
 from ghar.data.readers.vitals import OXYGEN, celsius, fraction, implausible, variables_of
 
 PERIODIC = {
@@ -65,7 +67,7 @@ EICU_LABS = {
 
 def _monitor(name: str, columns: Mapping[str, str], root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     """A table with a column for each variable, known when observed."""
-    table = open_table(root, name, {"patientunitstayid": I64, "observationoffset": I64, **dict.fromkeys(columns, F64)})
+    table = open_declared(root, EICU, name)
     cells = table.rows.unpivot(list(columns), index=["patientunitstayid", "observationoffset"], variable_name="label")
     rows = cells.with_columns(number=pl.col("value"), entered=pl.lit(None, I64))
     cells = replace(table, cells=len(columns))
@@ -79,8 +81,7 @@ def _nurse(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
         *("nursingchartcelltypevallabel", "nursingchartcelltypevalname", "nursingchartvalue"),
         *("nursingchartoffset", "nursingchartentryoffset"),
     )
-    kinds = dict(zip(columns, (TEXT, TEXT, TEXT, I64, I64), strict=True))
-    table = open_table(root, "nursecharting", {"patientunitstayid": I64, **kinds})
+    table = open_declared(root, EICU, "nursecharting")
     rows = table.rows.rename(dict(zip(columns, names, strict=True)))
     where = pl.concat_str(pl.col("label").str.strip_chars(), pl.lit("/"), pl.col("name").str.strip_chars())
     number = pl.col("value").str.strip_chars().cast(F64, strict=False)
@@ -91,8 +92,7 @@ def _nurse(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
 
 def _respiratory(root: Path, stays: pl.DataFrame, work: Path) -> FoundLarge:
     """Inspired oxygen charted by respiratory therapists, known when entered."""
-    columns = {"respchartvaluelabel": TEXT, "respchartvalue": TEXT, "respchartoffset": I64, "respchartentryoffset": I64}
-    table = open_table(root, "respiratorycharting", {"patientunitstayid": I64, **columns})
+    table = open_declared(root, EICU, "respiratorycharting")
     rows = table.rows.with_columns(
         label=pl.col("respchartvaluelabel").str.strip_chars().str.to_lowercase(),
         number=pl.col("respchartvalue").str.strip_chars(" %").cast(F64, strict=False),

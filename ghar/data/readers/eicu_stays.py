@@ -7,22 +7,16 @@ from pathlib import Path
 
 import polars as pl
 
+from ghar.data.readers.columns import open_declared
+from ghar.data.readers.eicu_columns import EICU
 from ghar.data.readers.events import F64, I64, TEXT, TIME, Found, event
-from ghar.data.readers.tables import open_table, sift
+from ghar.data.readers.tables import sift
 from ghar.data.readers.vitals import implausible, variables_of
 from ghar.errors import BadInput
 
 # Minutes from the admission to the unit that can be true: two years either way. Data-entry errors reach 190 years.
 OFFSETS = (-1_051_200, 1_051_200)
 EPOCH = 2014  # the year of a hospital stay of unknown year; eICU holds 2014 and 2015
-COLUMNS = {
-    **dict.fromkeys(("patientunitstayid", "patienthealthsystemstayid", "unitvisitnumber"), I64),
-    **dict.fromkeys(("uniquepid", "gender", "age", "unittype", "hospitaladmittime24"), TEXT),
-    **dict.fromkeys(("hospitaladmitoffset", "hospitaldischargeyear", "hospitaldischargeoffset"), I64),
-    **dict.fromkeys(("hospitaldischargestatus", "unitdischargestatus"), TEXT),
-    "unitdischargeoffset": I64,
-    **dict.fromkeys(("admissionheight", "admissionweight", "dischargeweight"), F64),
-}
 BODY = {"admissionheight": "height", "admissionweight": "weight", "dischargeweight": "weight"}
 
 
@@ -31,7 +25,7 @@ def read_stays(root: Path) -> Found:
 
     subject_id is the patient's name as a number: "002-1039" is 20001039.
     """
-    table = open_table(root, "patient", COLUMNS)
+    table = open_declared(root, EICU, "patient")
     offsets = ("hospitaladmitoffset", "hospitaldischargeoffset", "unitdischargeoffset")
     table = replace(table, rows=with_sound_offsets(table.rows, *offsets))
     patient = pl.col("uniquepid").str.strip_chars().str.extract_groups(r"^([0-9]{3})-([1-9][0-9]{0,6})$")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import polars as pl
 
+from ghar.data.readers.columns import SourceColumns, open_declared
 from ghar.data.readers.deaths import WHOLE_DAY
 from ghar.data.readers.events import (
-    F64,
     I64,
-    TEXT,
     TIME,
     Found,
     FoundLarge,
@@ -19,13 +18,12 @@ from ghar.data.readers.events import (
     with_drug_code,
     words,
 )
-from ghar.data.readers.tables import SourceTable, columns_of, open_table, sift, sift_large
+from ghar.data.readers.tables import SourceTable, sift, sift_large
 from ghar.data.readers.units import converted, with_factor
 from ghar.errors import BadInput
 
 WARDS = {"last_careunit", "first_wardid", "last_wardid"}
 MOVED = "after a transfer"
-KEYS = {"subject_id": I64, "hadm_id": I64}
 
 
 def join_visits(table: SourceTable, visits: pl.DataFrame) -> pl.LazyFrame:
@@ -36,21 +34,19 @@ def join_visits(table: SourceTable, visits: pl.DataFrame) -> pl.LazyFrame:
     return rows.with_columns(pl.when(theirs).then(pl.col("start", "end"))).drop("_owner")
 
 
-def read_patients(root: Path, name: str, more: dict[str, pl.DataType]) -> Found:
-    """subject_id, dod and the columns `more`, a row a patient."""
-    columns = {"subject_id": I64, "dod": TIME, **more}
-    table = open_table(root, name, columns)
+def read_patients(root: Path, source: SourceColumns, name: str) -> Found:
+    """The columns that `source` declares of the table `name`, a row a patient; subject_id and dod are among them."""
+    table = open_declared(root, source, name)
     drops = {"no_id": pl.col("subject_id").is_null(), "repeated": ~pl.col("subject_id").is_first_distinct()}
-    frame, counts = sift(table, table.rows, drops, {}, [pl.col(column) for column in columns])
+    frame, counts = sift(table, table.rows, drops, {}, [pl.col(column) for column in table.columns])
     if frame.is_empty():
         raise BadInput(f"{table.path} lists no patient: copy the table again.")
     return frame, counts
 
 
-def read_visits(root: Path, name: str, patients: pl.DataFrame) -> Found:
+def read_visits(root: Path, source: SourceColumns, name: str, patients: pl.DataFrame) -> Found:
     """`Cohort.visits` from the table of admissions."""
-    columns = {**KEYS, "admittime": TIME, "dischtime": TIME, "deathtime": TIME, "hospital_expire_flag": I64}
-    table = open_table(root, name, columns)
+    table = open_declared(root, source, name)
     known = patients.lazy().select("subject_id", "dod", known=True)
     start, end, died_at, flag = (pl.col(c) for c in ("admittime", "dischtime", "deathtime", "hospital_expire_flag"))
     died = pl.coalesce(flag == 1, died_at.is_not_null())
@@ -119,16 +115,15 @@ def once(rows: pl.DataFrame, name: str) -> Found:
     return kept, {f"dropped.{name}.repeated": repeats} if repeats else {}
 
 
-def read_icu(root: Path, name: str, visits: pl.DataFrame) -> Found:
+def read_icu(root: Path, source: SourceColumns, name: str, visits: pl.DataFrame) -> Found:
     """ICU stays: an event at the start, which does not carry the end, and one of its own at the end (trap 5).
 
     Counts the latter as "added.icustays.discharges"; an end that is missing or before the start has none. Where the
     table has wards (MIMIC-III), the end of a stay that changed its unit or ward says so (MOVED), counted as
     "marked.icustays.transfers".
     """
-    wards = WARDS <= columns_of(root, name)
-    columns = {**KEYS, "first_careunit": TEXT, "intime": TIME, "outtime": TIME}
-    table = open_table(root, name, columns | (dict.fromkeys(sorted(WARDS), TEXT) if wards else {}))
+    table = open_declared(root, source, name)
+    wards = set(table.columns) >= WARDS
     unit, enters, leaves = pl.col("first_careunit").str.strip_chars(), pl.col("intime"), pl.col("outtime")
     drops = {"unknown_admission": pl.col("start").is_null(), "no_intime": enters.is_null()}
     code = pl.concat_str(pl.lit("ICU_ADMISSION/"), unit.fill_null("UNKNOWN"))
@@ -152,20 +147,19 @@ def read_icu(root: Path, name: str, visits: pl.DataFrame) -> Found:
 
 
 def read_labs(
-    root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path, *, stored: bool
+    root: Path, source: SourceColumns, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
 ) -> FoundLarge:
-    """Laboratory results; `stored`: the table says when a result became known (trap 4), else it is when drawn.
+    """Laboratory results, known when stored, where the table says it (trap 4), else when drawn.
 
     Numbers are in the house's units (units.py). Where neither a value nor a number stands in the row, the result is in
     the comments ("NEG.", "<0.01"), if anywhere: rows without either are counted as "no_value".
     """
-    columns = {**KEYS, "itemid": I64, "charttime": TIME, "value": TEXT, "valuenum": F64}
-    further = dict.fromkeys(sorted({"comments", "valueuom"} & columns_of(root, name)), TEXT)
-    table = open_table(root, name, columns | further | ({"storetime": TIME} if stored else {}))
+    table = open_declared(root, source, name)
+    stored = "storetime" in table.columns
     drawn = pl.col("charttime")
     code = pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String))
-    said = pl.col("valueuom") if "valueuom" in further else pl.lit(None, pl.String)
-    remark = _filled(pl.col("comments")) if "comments" in further else pl.lit(None, pl.String)
+    said = pl.col("valueuom") if "valueuom" in table.columns else pl.lit(None, pl.String)
+    remark = _filled(pl.col("comments")) if "comments" in table.columns else pl.lit(None, pl.String)
     number = finite(pl.col("valuenum")) * pl.coalesce("_factor", 1.0)
     value, unread = _filled(pl.col("value")), pl.col("valuenum").is_null()
     unit = pl.when(converted() & unread).then(said)  # "<118" is no number: it keeps its unit
@@ -201,13 +195,10 @@ def _filled(text: pl.Expr) -> pl.Expr:
 DILUENT = "DILUENT"  # vocabulary of bags, vials and solutions, in which drugs are given
 
 
-def with_order_code(rows: pl.LazyFrame, typed: bool) -> pl.LazyFrame:
-    """`with_drug_code` of the column drug; where drug_type is BASE, the code of a diluent, which is no medication.
-
-    typed: whether the rows have drug_type.
-    """
+def with_order_code(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """`with_drug_code` of the column drug; where drug_type is BASE, the code of a diluent, which is no medication."""
     rows = with_drug_code(rows, "drug")
-    if not typed:
+    if "drug_type" not in rows.collect_schema():
         return rows.with_columns(_base=pl.lit(False))
     base = (pl.col("drug_type").str.strip_chars().str.to_uppercase() == "BASE").fill_null(False)
     other = pl.col("drug_code").str.replace("^DRUG/", f"{DILUENT}/")

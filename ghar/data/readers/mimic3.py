@@ -21,12 +21,12 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
     F64,
     I64,
     TEXT,
-    TIME,
     Found,
     FoundLarge,
     code_table,
@@ -38,7 +38,6 @@ from ghar.data.readers.events import (
 )
 from ghar.data.readers.mimic import (
     COMMON_NAMES,
-    KEYS,
     demographics,
     icd_code,
     icd_repairs,
@@ -51,8 +50,9 @@ from ghar.data.readers.mimic import (
     with_lost_zeros,
     with_order_code,
 )
+from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.open_demos import is_open_demo
-from ghar.data.readers.tables import columns_of, find_table, open_table, sift, sift_large
+from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
@@ -95,8 +95,8 @@ def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True) -
 
 def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
     with progress(7 + charts, "Read MIMIC-III") as advance:
-        patients, counts = read_patients(root, "patients", {"gender": TEXT, "dob": TIME})
-        visits, more = read_visits(root, "admissions", patients)
+        patients, counts = read_patients(root, MIMIC3, "patients")
+        visits, more = read_visits(root, MIMIC3, "admissions", patients)
         counts |= more
         advance()
         names = read_titles(root)
@@ -140,12 +140,12 @@ def event_tables(
         "diagnoses_icd": partial(_icd, root, visits, "diagnoses_icd", "ICD9CM", titles[0]),
         "procedures_icd": partial(_icd, root, visits, "procedures_icd", "ICD9PROC", titles[1]),
         "prescriptions": partial(_prescriptions, root, visits, work),
-        "icustays": partial(read_icu, root, "icustays", visits),
+        "icustays": partial(read_icu, root, MIMIC3, "icustays", visits),
         "patients": partial(demographics, patients, visits, birthday),
-        "labevents": partial(read_labs, root, "labevents", visits, patients, work, stored=False),
+        "labevents": partial(read_labs, root, MIMIC3, "labevents", visits, patients, work),
     }
     if charts:
-        readers["chartevents"] = partial(mimic_charts, root, "chartevents", visits, patients, work, marked=True)
+        readers["chartevents"] = partial(mimic_charts, root, MIMIC3, "chartevents", visits, patients, work)
     return readers
 
 
@@ -160,19 +160,19 @@ def read_titles(root: Path) -> list[pl.DataFrame]:
 
 
 def _titles(root: Path, name: str, vocabulary: str) -> pl.DataFrame:
-    table = open_table(root, f"d_icd_{name.removesuffix('_icd')}", {"icd9_code": TEXT, "long_title": TEXT})
+    table = open_declared(root, MIMIC3, f"d_icd_{name.removesuffix('_icd')}")
     code = pl.concat_str(pl.lit(f"{vocabulary}/"), icd_code("icd9_code"))
     return dictionary(table, code, "long_title")
 
 
 def _lab_names(root: Path) -> pl.DataFrame:
-    table = open_table(root, "d_labitems", {"itemid": I64, "label": TEXT})
+    table = open_declared(root, MIMIC3, "d_labitems")
     return dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(TEXT)), "label")
 
 
 def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: pl.DataFrame) -> Found:
     """Codes of a visit in the order of seq_num."""
-    table = open_table(root, name, {**KEYS, "seq_num": I64, "icd9_code": TEXT})
+    table = open_declared(root, MIMIC3, name)
     written, known = icd_code("icd9_code"), pl.coalesce("end", "start")
     drops = {
         "unknown_admission": pl.col("start").is_null(),
@@ -187,9 +187,8 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, vocabulary: str, titles: p
 
 
 def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
-    typed = {"drug_type": TEXT} if "drug_type" in columns_of(root, "prescriptions") else {}
-    table = open_table(root, "prescriptions", {**KEYS, "startdate": TIME, "drug": TEXT, **typed})
-    rows, code, day = with_order_code(join_visits(table, visits), bool(typed)), pl.col("drug_code"), pl.col("startdate")
+    table = open_declared(root, MIMIC3, "prescriptions")
+    rows, code, day = with_order_code(join_visits(table, visits)), pl.col("drug_code"), pl.col("startdate")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
     repairs = {"no_startdate": day.is_null(), "diluent": pl.col("_base")}
     last_second = day.dt.truncate("1d") + pl.duration(hours=23, minutes=59, seconds=59)

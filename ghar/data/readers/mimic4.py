@@ -31,11 +31,9 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.readers.columns import open_declared
 from ghar.data.readers.deaths import deaths_after_discharge
 from ghar.data.readers.events import (
-    I64,
-    TEXT,
-    TIME,
     Found,
     FoundLarge,
     code_table,
@@ -47,7 +45,6 @@ from ghar.data.readers.events import (
 )
 from ghar.data.readers.mimic import (
     COMMON_NAMES,
-    KEYS,
     demographics,
     icd_code,
     icd_repairs,
@@ -60,9 +57,10 @@ from ghar.data.readers.mimic import (
     with_lost_zeros,
     with_order_code,
 )
+from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.mimic4_more import MORE, more_tables
 from ghar.data.readers.open_demos import is_open_demo
-from ghar.data.readers.tables import columns_of, find_table, open_table, sift, sift_large
+from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.vitals import MIMIC_LABS, mimic_charts, vital_names, vitals_of_labs
 from ghar.errors import BadInput
 from ghar.progress import progress
@@ -116,9 +114,9 @@ def read_mimic4(root: Path, cache: Path | None = None, *, charts: bool = True, m
 
 def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) -> Cohort:
     with progress(9 + charts + len(more), "Read MIMIC-IV") as advance:
-        patients, counts = read_patients(root, "hosp/patients", {"gender": TEXT, "anchor_age": I64, "anchor_year": I64})
+        patients, counts = read_patients(root, MIMIC4, "hosp/patients")
         advance()
-        visits, found = read_visits(root, "hosp/admissions", patients)
+        visits, found = read_visits(root, MIMIC4, "hosp/admissions", patients)
         counts |= found
         advance()
         titles = [read_titles(root, name) for name in ("diagnoses_icd", "procedures_icd")]
@@ -169,22 +167,19 @@ def event_tables(
         "hosp/diagnoses_icd": partial(_icd, root, visits, "diagnoses_icd", "seq_num", titles[0]),
         "hosp/procedures_icd": partial(_icd, root, visits, "procedures_icd", "chartdate", titles[1]),
         "hosp/prescriptions": partial(_prescriptions, root, visits, work),
-        "icu/icustays": partial(read_icu, root, "icu/icustays", visits),
+        "icu/icustays": partial(read_icu, root, MIMIC4, "icu/icustays", visits),
         "hosp/patients": partial(demographics, patients, visits, AGE),
-        "hosp/labevents": partial(read_labs, root, "hosp/labevents", visits, patients, work, stored=True),
+        "hosp/labevents": partial(read_labs, root, MIMIC4, "hosp/labevents", visits, patients, work),
     }
     if charts:
-        readers["icu/chartevents"] = partial(
-            mimic_charts, root, "icu/chartevents", visits, patients, work, marked=False
-        )
+        readers["icu/chartevents"] = partial(mimic_charts, root, MIMIC4, "icu/chartevents", visits, patients, work)
     return readers
 
 
 def _icd(root: Path, visits: pl.DataFrame, name: str, order: str, titles: pl.DataFrame) -> Found:
     """diagnoses_icd (in seq_num order) or procedures_icd (in chartdate order). titles: of its codes."""
     dated = order == "chartdate"
-    columns = {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64} | ({order: TIME} if dated else {})
-    table = open_table(root, f"hosp/{name}", columns)
+    table = open_declared(root, MIMIC4, f"hosp/{name}")
     version, code = pl.col("icd_version"), icd_code("icd_code")
     known = pl.coalesce("end", "start")
     drops = {
@@ -205,9 +200,8 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, order: str, titles: pl.Dat
 
 
 def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
-    typed = {"drug_type": TEXT} if "drug_type" in columns_of(root, "hosp/prescriptions") else {}
-    table = open_table(root, "hosp/prescriptions", {**KEYS, "starttime": TIME, "drug": TEXT, **typed})
-    rows, code = with_order_code(join_visits(table, visits), bool(typed)), pl.col("drug_code")
+    table = open_declared(root, MIMIC4, "hosp/prescriptions")
+    rows, code = with_order_code(join_visits(table, visits)), pl.col("drug_code")
     drops = {"unknown_admission": pl.col("start").is_null(), "blank_drug": code.is_null()}
     repairs = {"no_starttime": pl.col("starttime").is_null(), "diluent": pl.col("_base")}
     time = pl.coalesce("starttime", "start")
@@ -217,8 +211,7 @@ def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
 
 def read_titles(root: Path, name: str) -> pl.DataFrame:
     """Names of the codes of diagnoses_icd or procedures_icd."""
-    columns = {"icd_code": TEXT, "icd_version": I64, "long_title": TEXT}
-    table = open_table(root, f"hosp/d_icd_{name.removesuffix('_icd')}", columns)
+    table = open_declared(root, MIMIC4, f"hosp/d_icd_{name.removesuffix('_icd')}")
     prefix = pl.col("icd_version").replace_strict(VOCABULARY[name], default=None, return_dtype=pl.String)
     return dictionary(table, pl.concat_str(prefix, pl.lit("/"), icd_code("icd_code")), "long_title")
 
@@ -227,6 +220,6 @@ def _codes(root: Path, events: pl.LazyFrame, titles: Sequence[pl.DataFrame]) -> 
     """Codes that occur, sorted, with the names of the dictionaries; without one, a code is its own name."""
     parts = [vital_names(), COMMON_NAMES, *titles]
     if find_table(root, "hosp/labevents") is not None:
-        table = open_table(root, "hosp/d_labitems", {"itemid": I64, "label": TEXT})
+        table = open_declared(root, MIMIC4, "hosp/d_labitems")
         parts.append(dictionary(table, pl.concat_str(pl.lit("LAB/"), pl.col("itemid").cast(pl.String)), "label"))
     return code_table(events, parts, OWN_NAMES)

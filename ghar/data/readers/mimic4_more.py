@@ -23,9 +23,11 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.data.readers.events import F64, I64, TEXT, TIME, FoundLarge, event, stacked
-from ghar.data.readers.mimic import KEYS, join_visits
-from ghar.data.readers.tables import find_table, open_table, sift, sift_large
+from ghar.data.readers.columns import open_declared
+from ghar.data.readers.events import F64, I64, FoundLarge, event, stacked
+from ghar.data.readers.mimic import join_visits
+from ghar.data.readers.mimic4_columns import MIMIC4
+from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.vitals import INCH, POUND, celsius, implausible, variables_of
 
 MORE: Mapping[str, tuple[str, ...]] = {  # data.more -> its tables
@@ -73,9 +75,7 @@ def _named(column: str, prefix: str) -> pl.Expr:
 
 
 def _omr(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
-    table = open_table(
-        root, "hosp/omr", {"subject_id": I64, "chartdate": TIME, "result_name": TEXT, "result_value": TEXT}
-    )
+    table = open_declared(root, MIMIC4, "hosp/omr")
     name, text, day = pl.col("_name"), pl.col("result_value").str.strip_chars(), pl.col("chartdate")
     first = pl.when(name.str.contains("^omr/blood pressure")).then(pl.lit(SYSTOLIC))
     labels = {**{f"omr/{name}": variable for name, variable in MEASURES.items()}, SYSTOLIC: SYSTOLIC}
@@ -105,13 +105,12 @@ def _omr(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -
 
 
 def _microbiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
-    times = dict.fromkeys(("chartdate", "charttime", "storedate", "storetime"), TIME)
-    words = dict.fromkeys(("spec_type_desc", "test_name", "org_name", "ab_name", "interpretation"), TEXT)
-    table = open_table(root, "hosp/microbiologyevents", {**KEYS, **times, **words})
+    table = open_declared(root, MIMIC4, "hosp/microbiologyevents")
     taken = pl.coalesce("charttime", "chartdate")
     stored = pl.coalesce("storetime", pl.col("storedate").dt.truncate("1d") + LAST_SECOND)
     known = pl.coalesce(stored, "end", taken.dt.truncate("1d") + LAST_SECOND)
     code = _named("test_name", "MICROBIOLOGY/")
+    words = ("spec_type_desc", "org_name", "ab_name", "interpretation")
     blank = {name: pl.when(pl.col(name).str.strip_chars() != "").then(pl.col(name).str.strip_chars()) for name in words}
     result_of = pl.concat_str([blank["ab_name"], blank["interpretation"]], separator=" ", ignore_nulls=True)
     said = [blank["spec_type_desc"], blank["org_name"], pl.when(result_of != "").then(result_of)]
@@ -128,8 +127,7 @@ def _microbiology(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work
 
 
 def _emar(root: Path, visits: pl.DataFrame, patients: pl.DataFrame, work: Path) -> FoundLarge:
-    columns = {**KEYS, "charttime": TIME, "storetime": TIME, "medication": TEXT, "event_txt": TEXT}
-    table = open_table(root, "hosp/emar", columns)
+    table = open_declared(root, MIMIC4, "hosp/emar")
     code, said, time = _named("medication", "GIVEN/"), pl.col("event_txt").str.to_lowercase(), pl.col("charttime")
     given = said.str.contains(GIVEN) & ~said.str.contains(NOT_GIVEN)
     drops = {
@@ -180,8 +178,7 @@ def _or(name: pl.Expr, prefix: str) -> pl.Expr:
 
 def _ed_stays(root: Path, visits: pl.DataFrame, patients: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
     """subject_id, hadm_id (null where no admission followed), stay_id, intime, outtime, _by, _to."""
-    columns = {**KEYS, "stay_id": I64, "intime": TIME, "outtime": TIME, "arrival_transport": TEXT, "disposition": TEXT}
-    table = open_table(root, "ed/edstays", columns)
+    table = open_declared(root, MIMIC4, "ed/edstays")
     drops = {
         "no_id": pl.col("stay_id").is_null(),
         "repeated": ~pl.col("stay_id").is_first_distinct(),
@@ -210,9 +207,9 @@ def _of_stay(rows: pl.LazyFrame, stays: pl.DataFrame) -> pl.LazyFrame:
 
 def _ed_signs(root: Path, name: str, stays: pl.DataFrame, work: Path, time: pl.Expr) -> FoundLarge:
     """Vital signs, a column each, as cells; temperatures in Fahrenheit become Celsius."""
-    charted = {"charttime": TIME} if name == "ed/vitalsign" else {}
-    table = open_table(root, name, {"stay_id": I64, **charted, **dict.fromkeys(SIGNS, F64)})
-    cells = table.rows.unpivot(list(SIGNS), index=["stay_id", *charted], variable_name="label")
+    table = open_declared(root, MIMIC4, name)
+    index = [column for column in ("stay_id", "charttime") if column in table.columns]
+    cells = table.rows.unpivot(list(SIGNS), index=index, variable_name="label")
     hot = (pl.col("label") == "temperature") & (pl.col("value") > HOTTEST)
     cells = cells.with_columns(_value=pl.when(hot).then(celsius(pl.col("value"))).otherwise("value"))
     rows = _of_stay(cells.join(variables_of(SIGNS, "label"), on="label", how="left", maintain_order="left"), stays)
@@ -231,8 +228,7 @@ def _ed_words(
     root: Path, name: str, column: str, prefix: str, stays: pl.DataFrame, work: Path, time: pl.Expr
 ) -> FoundLarge:
     """A code of what `column` says, at `time`."""
-    charted = {"charttime": TIME} if name != "ed/diagnosis" else {}
-    table = open_table(root, name, {"stay_id": I64, column: TEXT, **charted})
+    table = open_declared(root, MIMIC4, name)
     code = _named(column, prefix)
     drops = {"unknown_stay": pl.col("subject_id").is_null(), "blank": code.is_null(), "no_time": time.is_null()}
     return sift_large(table, _of_stay(table.rows, stays), drops, {}, event(time, code, time), work)
@@ -240,7 +236,7 @@ def _ed_words(
 
 def _said_at_triage(root: Path, column: str, code: str, stays: pl.DataFrame) -> pl.DataFrame:
     """How urgent, and why the patient came; cells that say nothing are no events."""
-    table = open_table(root, "ed/triage", {"stay_id": I64, column: TEXT})
+    table = open_declared(root, MIMIC4, "ed/triage")
     text = pl.col(column).str.strip_chars()
     number = text.cast(F64, strict=False)
     rows = _of_stay(table.rows, stays).filter(pl.col("subject_id").is_not_null() & (text != ""))

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ghar.data.readers.events import I64, TEXT, TIME
-from ghar.data.readers.tables import find_table, fingerprint, open_table, sift
+from ghar.data.readers.columns import open_declared
+from ghar.data.readers.mimic4_columns import MIMIC4
+from ghar.data.readers.tables import find_table, fingerprint, sift
 from ghar.data.sections import HEAD, split_sections
 from ghar.errors import BadInput
 from ghar.progress import progress
@@ -84,11 +85,7 @@ def read_notes(root: Path, cache: Path) -> Notes:
 
 
 def _read(root: Path) -> tuple[pl.DataFrame, dict[str, int]]:
-    columns = {
-        "note_id": TEXT, "subject_id": I64, "hadm_id": I64, "note_type": TEXT, "note_seq": I64, "charttime": TIME,
-        "storetime": TIME, "text": TEXT,
-    }  # fmt: skip
-    table = open_table(root, "note/discharge", columns)
+    table = open_declared(root, MIMIC4, "note/discharge")
     drops = {
         "no_stay": pl.col("hadm_id").is_null(),
         "no_summary": pl.col("note_type") != "DS",

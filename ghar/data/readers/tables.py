@@ -34,13 +34,15 @@ STRANGE = "_strange_date"  # column of `SourceTable.rows`: whether a date of tha
 class SourceTable:
     """A table that exists: its name in messages and counts, its file, the wanted columns with their types, its rows.
 
-    cells: rows that a line of the file becomes, where each of several columns is a row of its own."""
+    cells: rows that a line of the file becomes, where each of several columns is a row of its own. undecided: columns
+    of the file that nobody decided on (columns.py)."""
 
     name: str
     path: Path
     columns: Mapping[str, pl.DataType]
     rows: pl.LazyFrame
     cells: int = 1
+    undecided: int = 0
 
 
 def find_table(root: Path, name: str) -> Path | None:
@@ -234,6 +236,7 @@ def _sift(
     total = kept + sum(dropped.values())
     counts = {f"rows.{table.name}": total} | _joined(table, lines.wait(), total)
     counts |= {} if total else {f"empty.{table.name}": 1}
+    counts |= {f"undecided.{table.name}.columns": table.undecided} if table.undecided else {}
     counts |= {f"dropped.{table.name}.{name}": dropped[i] for i, name in enumerate(drops) if dropped[i]}
     repairs_made = zip(repairs, flags, strict=True)
     return counts | {f"repaired.{table.name}.{name}": repaired[flag] for name, flag in repairs_made if repaired[flag]}

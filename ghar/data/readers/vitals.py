@@ -17,8 +17,9 @@ from pathlib import Path
 
 import polars as pl
 
-from ghar.data.readers.events import F64, I64, TEXT, TIME, Found, FoundLarge, event, words
-from ghar.data.readers.tables import open_table, sift_large
+from ghar.data.readers.columns import SourceColumns, open_declared
+from ghar.data.readers.events import F64, Found, FoundLarge, event, words
+from ghar.data.readers.tables import sift_large
 
 
 @dataclass(frozen=True)
@@ -127,15 +128,13 @@ def in_house_units(item: pl.Expr, number: pl.Expr) -> pl.Expr:
 
 
 def mimic_charts(
-    root: Path, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path, *, marked: bool
+    root: Path, source: SourceColumns, name: str, visits: pl.DataFrame, patients: pl.DataFrame, work: Path
 ) -> FoundLarge:
-    """The 17 variables in the table `name` (chartevents) of MIMIC-III or -IV; `marked`: it has the column error.
+    """The 17 variables in the table `name` (chartevents) of MIMIC-III or -IV; the former marks errors.
 
     Known when stored, else when charted. `text_value` keeps the words of a value that was charted in words.
     """
-    columns = {"subject_id": I64, "hadm_id": I64, "itemid": I64, "charttime": TIME, "storetime": TIME}
-    columns |= {"value": TEXT, "valuenum": F64} | ({"error": I64} if marked else {})
-    table = open_table(root, name, columns)
+    table = open_declared(root, source, name)
     item, charted, stored, variable = (pl.col(c) for c in ("itemid", "charttime", "storetime", "variable"))
     value, shown = pl.col("_value"), pl.col("value").str.strip_chars()
     number = in_house_units(item, pl.coalesce("valuenum", shown.cast(F64, strict=False), refill(shown)))
@@ -143,7 +142,7 @@ def mimic_charts(
         "other_item": variable.is_null(),
         "unknown_patient": pl.col("known").is_null(),
         "unknown_admission": pl.col("hadm_id").is_not_null() & pl.col("start").is_null(),
-        **({"marked_error": pl.col("error") == 1} if marked else {}),
+        **({"marked_error": pl.col("error") == 1} if "error" in table.columns else {}),
         "no_time": charted.is_null() & stored.is_null(),
         "no_value": value.is_null(),
         "implausible": implausible(value),

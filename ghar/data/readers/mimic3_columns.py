@@ -1,0 +1,95 @@
+"""Columns of MIMIC-III 1.4 (full and open demo), each with its owner; the reader is mimic3.py."""
+
+from __future__ import annotations
+
+from ghar.data.readers.columns import (
+    CHECK,
+    DOSE,
+    END,
+    INSURANCE,
+    KEY,
+    KEYS,
+    NOT_YET,
+    ORDER,
+    OUTCOME,
+    REPEATED,
+    STAFF,
+    SourceColumns,
+    TableColumns,
+)  # fmt: skip
+from ghar.data.readers.events import F64, I64, TEXT, TIME
+
+MIMIC3 = SourceColumns(
+    "MIMIC-III",
+    {
+        "patients": TableColumns(
+            {"subject_id": I64, "dod": TIME, "gender": TEXT, "dob": TIME},
+            ignored={KEY: "row_id", REPEATED: "dod_hosp dod_ssn expire_flag"},
+        ),
+        "admissions": TableColumns(
+            {**KEYS, "admittime": TIME, "dischtime": TIME, "deathtime": TIME, "hospital_expire_flag": I64},
+            groups=("ethnicity", "admission_type"),
+            ignored={
+                KEY: "row_id has_chartevents_data",
+                INSURANCE: "insurance language religion marital_status",
+                OUTCOME: "discharge_location",
+                NOT_YET: "admission_location diagnosis edregtime edouttime",
+            },
+        ),
+        "diagnoses_icd": TableColumns({**KEYS, "seq_num": I64, "icd9_code": TEXT}, ignored={KEY: "row_id"}),
+        "procedures_icd": TableColumns({**KEYS, "seq_num": I64, "icd9_code": TEXT}, ignored={KEY: "row_id"}),
+        "prescriptions": TableColumns(
+            {**KEYS, "startdate": TIME, "drug": TEXT},
+            {"drug_type": TEXT},
+            drug_keys=("gsn", "ndc", "route"),
+            ignored={
+                KEY: "row_id icustay_id",
+                END: "enddate",
+                REPEATED: "drug_name_poe drug_name_generic formulary_drug_cd",
+                DOSE: "prod_strength dose_val_rx dose_unit_rx form_val_disp form_unit_disp",
+            },
+        ),
+        "icustays": TableColumns(
+            {**KEYS, "first_careunit": TEXT, "intime": TIME, "outtime": TIME},
+            {"first_wardid": TEXT, "last_careunit": TEXT, "last_wardid": TEXT},
+            ignored={KEY: "row_id icustay_id dbsource", REPEATED: "los"},
+        ),
+        "labevents": TableColumns(
+            {**KEYS, "itemid": I64, "charttime": TIME, "value": TEXT, "valuenum": F64},
+            {"comments": TEXT, "valueuom": TEXT},
+            ignored={KEY: "row_id", NOT_YET: "flag"},
+        ),
+        "chartevents": TableColumns(
+            {
+                **KEYS,
+                "itemid": I64,
+                "charttime": TIME,
+                "storetime": TIME,
+                "value": TEXT,
+                "valuenum": F64,
+                "error": I64,
+            },
+            ignored={
+                KEY: "row_id icustay_id",
+                STAFF: "cgid",
+                "an item is always charted in one unit, which vitals.py knows": "valueuom",
+                CHECK: "warning resultstatus stopped",
+            },
+        ),
+        "d_icd_diagnoses": TableColumns(
+            {"icd9_code": TEXT, "long_title": TEXT}, ignored={KEY: "row_id", REPEATED: "short_title"}
+        ),
+        "d_icd_procedures": TableColumns(
+            {"icd9_code": TEXT, "long_title": TEXT}, ignored={KEY: "row_id", REPEATED: "short_title"}
+        ),
+        "d_labitems": TableColumns(
+            {"itemid": I64, "label": TEXT}, ignored={KEY: "row_id", NOT_YET: "fluid category loinc_code"}
+        ),
+    },
+    {
+        NOT_YET: "inputevents_cv inputevents_mv outputevents procedureevents_mv datetimeevents microbiologyevents "
+        "noteevents services transfers d_items",
+        ORDER: "callout cptevents d_cpt drgcodes",
+        STAFF: "caregivers",
+    },
+)
