@@ -119,7 +119,5 @@ def _joined(edges: pl.DataFrame, nodes: pl.DataFrame, path: Path) -> pl.DataFram
         lost = found[f"{end}_type"].is_null() & found[column].is_not_null()
         if lost.any():
             row = lost.arg_max() or 0
-            raise BadInput(
-                f"{path}, row {row + 1}: node {found[column][row]!r} has no type: add it to the nodes."
-            )
+            raise BadInput(f"{path}, row {row + 1}: node {found[column][row]!r} has no type: add it to the nodes.")
     return found.rename({"head": "x_id", "tail": "y_id"})

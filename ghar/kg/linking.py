@@ -14,17 +14,40 @@ from pathlib import Path
 import polars as pl
 
 from ghar.errors import BadInput
+from ghar.kg.drug_names import ingredient
 from ghar.kg.graph import KnowledgeGraph
-from ghar.kg.names import disease_key, drug_candidates, plain
+from ghar.kg.names import (
+    diagnosis_key,
+    diagnosis_parts,
+    disease_key,
+    drug_candidates,
+    names_organ,
+    plain,
+    without_stage,
+)
 from ghar.kg.paths import PathGraph
 
 RULES = ("reference_exact", "reference_parent", "name", "drug_exact", "drug_stripped")
+PARTS = ("name_part", "drug_ingredient")  # further rules, for what charts write beside a name
 MEMBER = "member"  # a group of codes leads to the node of its members
 GROUPED = "MONDO_grouped"  # source of nodes that hold several diseases under the name of one
 
 # Vocabulary of our codes -> ontology of the references. Procedures have none.
 ONTOLOGIES = {"ICD9CM": "ICD9", "ICD10CM": "ICD10"}
+DIAGNOSES = (*ONTOLOGIES, "EICU_DIAGNOSIS")
+TREATMENTS = "EICU_TREATMENT"  # paths whose last parts often name a drug
+# Codes that describe a circumstance ("personal history of", "place of occurrence") and no present disease.
+CIRCUMSTANCES = re.compile("^(ICD9CM/[EV]|ICD10CM/[V-Z])")
+# Words that make a disease a special one; a node with such a word needs it in the description.
+NARROWING = frozenset(
+    "autosomal childhood congenital dominant familial hereditary inherited infantile juvenile linked "
+    "neonatal newborn recessive sporadic viral bacterial maturation".split()
+)
 REFERENCE_COLUMNS = ("ontology_id", "ontology", "mondo_id")
+
+OPPOSITES = ("acute", "chronic")
+ROOT = 6  # letters of a word that two words have in common when they mean the same thing
+HALF = 0.5  # of the words of a node's name, which a code whose parent leads to it has at least
 
 References = Mapping[tuple[str, str], tuple[int, ...]]
 
@@ -73,28 +96,36 @@ def link_codes(codes: pl.DataFrame, graph: KnowledgeGraph, references: Path | No
     and salt. Where a reference names several nodes, the one whose name is likest the description is taken. A choice
     among several, a parent's reference and a grouped node count only when the names share a word: a residual code
     ("other specified ...") would otherwise become some rare disease, and PrimeKG's node "hemoglobinopathy" holds acute
-    myocardial infarction.
+    myocardial infarction. Of real charts also by a part of the name ("name_part": `diagnosis_parts`), by the
+    ingredient that an order names ("drug_ingredient"), and of a treatment's path by the drug at its end.
     `BadInput` when a table lacks a column.
     """
     missing = [c for c in ("code", "description") if c not in codes.columns]
     if missing:
         raise BadInput(f"the table of codes lacks the column {missing[0]}; it needs code and description.")
     crossed = _references(references, graph) if references is not None else {}
-    diseases, drugs = _names(graph, ("disease", "effect/phenotype"), disease_key), _names(graph, ("drug",), plain)
+    kinds = ("disease", "effect/phenotype")
+    diseases, drugs = _names(graph, kinds, disease_key), _names(graph, ("drug",), plain)
+    parts = _names(graph, kinds, diagnosis_key)
     nodes: dict[str, int] = {}
     rules: dict[str, str] = {}
     for code, description in codes.select("code", "description").unique("code", maintain_order=True).rows():
         vocabulary, _, local = code.partition("/")
         if vocabulary == "DRUG":
-            hit = _link_drug(local, drugs)
+            hit = _link_drug(local, drugs) or _link_ingredient(local, drugs)
+        elif vocabulary == TREATMENTS:
+            hit = _link_name(description or "", diseases) or _link_treatment(local, drugs)
         else:
             hit = _link_reference(vocabulary, local, description or "", crossed, graph)
             hit = hit or _link_name(description or "", diseases)
+            if vocabulary in DIAGNOSES and not CIRCUMSTANCES.match(code):
+                hit = _by_words(hit, _link_part(description or "", parts), description or "", graph)
         if hit is not None:
             rules[code], nodes[code] = hit
     counts = Counter(rules.values())
     total = codes["code"].n_unique()
-    return Links(nodes, rules, {rule: counts[rule] for rule in RULES} | {"unlinked": total - len(nodes)})
+    more = {rule: counts[rule] for rule in PARTS if counts[rule]}
+    return Links(nodes, rules, {rule: counts[rule] for rule in RULES} | more | {"unlinked": total - len(nodes)})
 
 
 def link_groups(links: Links, members: pl.DataFrame, own: Links) -> Links:
@@ -166,20 +197,41 @@ def _link_reference(
     shortest = 4 if ontology == "ICD9" and code.startswith("E") else 3
     for length in range(len(code), min(shortest, len(code)) - 1, -1):
         nodes = references.get((ontology, code[:length]))
+        nodes = tuple(node for node in nodes or () if not _is_narrower(node, description, graph))
         if nodes:
             exact = length == len(code)
             node, shared = _closest(description, nodes, graph)
-            if shared or (exact and len(nodes) == 1 and not _is_grouped(node, graph)):
+            alone = exact and len(nodes) == 1 and not _is_grouped(node, graph) and _alike(description, node, graph)
+            if alone or (shared > 0 and (exact or shared >= HALF)):
                 return ("reference_exact" if exact else "reference_parent"), node
     return None
+
+
+def _alike(description: str, node: int, graph: KnowledgeGraph) -> bool:
+    """Whether a description has a word or a part of one in common with a node's name, or says nothing but its code.
+
+    "Hypopotassemia" and "potassium deficiency disease" have; "GI bleeding" and "active peptic ulcer disease" have not.
+    """
+    said, named = (diagnosis_key(text).split() for text in (description, graph.names[node]))
+    roots = {word[i : i + ROOT] for word in named for i in range(len(word) - ROOT + 1)}
+    return description.isdigit() or bool(set(said) & set(named)) or any(root in word for root in roots for word in said)
+
+
+def _is_narrower(node: int, description: str, graph: KnowledgeGraph) -> bool:
+    """Whether a node is a special form of a disease ("familial atrial fibrillation") of which a description says
+    nothing, one with a number ("multinodular goiter 1"), or the acute form of a chronic one."""
+    name, said = set(plain(graph.names[node]).split()), set(plain(description).split())
+    opposite = any(one in name - said and other in said for one, other in (OPPOSITES, OPPOSITES[::-1]))
+    return opposite or any(word in NARROWING or word.isdigit() for word in name - said)
 
 
 def _is_grouped(node: int, graph: KnowledgeGraph) -> bool:
     return graph.sources[int(graph.source[node])] == GROUPED
 
 
-def _closest(description: str, nodes: tuple[int, ...], graph: KnowledgeGraph) -> tuple[int, bool]:
-    """The node whose name is likest the description (Jaccard of words, ties to the lowest), and if it shares a word."""
+def _closest(description: str, nodes: tuple[int, ...], graph: KnowledgeGraph) -> tuple[int, float]:
+    """The node whose name is likest the description (Jaccard of words, ties to the lowest), and which share of the
+    words of its name the description has."""
     wanted = set(disease_key(description).split())
 
     def likeness(node: int) -> float:
@@ -187,7 +239,8 @@ def _closest(description: str, nodes: tuple[int, ...], graph: KnowledgeGraph) ->
         return len(words & wanted) / max(len(words | wanted), 1)
 
     node = max(nodes, key=lambda node: (likeness(node), -node))
-    return node, likeness(node) > 0
+    words = set(disease_key(graph.names[node]).split())
+    return node, len(words & wanted) / max(len(words), 1)
 
 
 def _link_name(description: str, diseases: Mapping[str, int]) -> tuple[str, int] | None:
@@ -200,3 +253,39 @@ def _link_drug(name: str, drugs: Mapping[str, int]) -> tuple[str, int] | None:
         if reading in drugs:
             return ("drug_stripped" if i else "drug_exact"), drugs[reading]
     return None
+
+
+def _link_part(description: str, diseases: Mapping[str, int]) -> tuple[str, int] | None:
+    """By the first reading of a diagnosis that is a node's name, as it stands or without words of stage or side."""
+    for part in diagnosis_parts(description):
+        key = diagnosis_key(part)
+        for reading in (key, without_stage(key)):
+            if reading in diseases and not names_organ(reading):
+                return "name_part", diseases[reading]
+    return None
+
+
+def _by_words(
+    hit: tuple[str, int] | None, part: tuple[str, int] | None, description: str, graph: KnowledgeGraph
+) -> tuple[str, int] | None:
+    """The link by a chart's words in place of a parent's reference, or of one that shares no word with them."""
+    if hit is None or part is None or hit[0] == "name":
+        return hit or part
+    words, said = set(diagnosis_key(graph.names[hit[1]]).split()), set(diagnosis_key(description).split())
+    written = set(diagnosis_key(graph.names[part[1]]).split())
+    if not words & said or written == said != words:
+        return part
+    whole = words <= said and len(words) >= len(written)
+    return part if hit[0] == "reference_parent" and not whole else hit
+
+
+def _link_ingredient(text: str, drugs: Mapping[str, int]) -> tuple[str, int] | None:
+    """By the ingredient that a text names."""
+    found = ingredient(text, drugs.__contains__)
+    return None if found is None else ("drug_ingredient", drugs[found[1]])
+
+
+def _link_treatment(path: str, drugs: Mapping[str, int]) -> tuple[str, int] | None:
+    """By the drug in the last parts of a path, below its organ system and category."""
+    hits = (_link_ingredient(part, drugs) for part in reversed(path.split("|")[2:]))
+    return next((hit for hit in hits if hit is not None), None)

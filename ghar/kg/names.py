@@ -51,6 +51,84 @@ def disease_key(name: str) -> str:
     return " ".join(sorted({word for word in plain(name).split() if word not in FILLERS}))
 
 
+# Whole words of charts, in capitals, and what they stand for.
+ABBREVIATIONS = {
+    "AAA": "abdominal aortic aneurysm", "AF": "atrial fibrillation", "ALS": "amyotrophic lateral sclerosis",
+    "ARDS": "acute respiratory distress syndrome", "CA": "cancer", "CAD": "coronary artery disease",
+    "CHF": "congestive heart failure", "CKD": "chronic kidney disease",
+    "COPD": "chronic obstructive pulmonary disease", "DIC": "disseminated intravascular coagulation",
+    "DKA": "diabetic ketoacidosis", "DVT": "deep vein thrombosis", "ESRD": "end stage renal failure",
+    "GERD": "gastroesophageal reflux disease", "GI": "gastrointestinal",
+    "HIT": "heparin induced thrombocytopenia", "ITP": "immune thrombocytopenic purpura",
+    "NSTEMI": "myocardial infarction", "SIADH": "inappropriate antidiuretic hormone secretion",
+    "SLE": "systemic lupus erythematosus", "STEMI": "myocardial infarction", "TIA": "transient ischemic attack",
+    "TTP": "thrombotic thrombocytopenic purpura", "UTI": "urinary tract infection",
+}  # fmt: skip
+# Words that mean the same in a name, and those that name a stage or a side and no disease of their own.
+SAME_WORDS = {
+    "renal": "kidney", "hepatic": "liver", "cardiac": "heart", "gastric": "stomach", "haemorrhage": "hemorrhage",
+    "carcinoma": "cancer", "malignant": "cancer", "anaemia": "anemia", "tumour": "tumor", "oesophageal": "esophageal",
+}  # fmt: skip
+STAGES = frozenset(
+    "acute chronic subacute severe mild moderate symptomatic asymptomatic left right bilateral uncontrolled controlled "
+    "suspected probable presumed possible recurrent persistent paroxysmal new onset stage syndrome".split()
+)
+ORGANS = frozenset(
+    "aortic artery bone bowel brain colon ear eye heart hypertensive intestinal kidney liver lung skin spine stomach "
+    "valve vein viral bacterial".split()
+)
+# Names that charts use, in the words of MONDO and HPO.
+DISEASE_NAMES = {
+    "sepsis": "bacterial infectious disease with sepsis", "septicemia": "bacterial infectious disease with sepsis",
+    "severe sepsis": "bacterial infectious disease with sepsis",
+    "septic shock": "bacterial infectious disease with sepsis", "hypotension": "hypotensive disorder",
+    "ischemic stroke": "cerebral infarction", "hemorrhagic stroke": "intracerebral hemorrhage",
+    "depression": "major depressive disorder", "drug withdrawal syndrome": "substance withdrawal syndrome",
+    "end stage renal disease": "end stage renal failure", "coagulopathy": "blood coagulation disease",
+    "c difficile colitis": "clostridium difficile colitis", "hypertension": "hypertensive disorder",
+    "acute lung injury": "acute respiratory distress syndrome", "hyposmolality and or hyponatremia": "hyponatremia",
+    "hypo osmolality and hyponatremia": "hyponatremia", "bronchospasm": "asthma",
+    "hypokalemia": "potassium deficiency disease", "tobacco use disorder": "nicotine dependence",
+    "shingles": "herpes zoster", "lower urinary tract infection": "cystitis",
+    "acetaminophen overdose": "paracetamol poisoning",
+}  # fmt: skip
+
+
+def diagnosis_parts(description: str) -> list[str]:
+    """Readings of a diagnosis, the whole first, then its parts between commas and slashes, the last one first.
+
+    Charts write a path, "acute coronary syndrome, acute myocardial infarction (no ST elevation)", whose last part says
+    most; titles of ICD write what is the case before "with" and "due to". What follows "without" is no finding.
+    """
+    bare = re.sub(r"\([^)]*\)|\[[^]]*\]", " ", description)
+    bare = re.split(r"\b(?:without|w/o|not specified|history of|rule out|r/o)\b", bare)[0]
+    bare = re.sub(r"\b[A-Z]{2,6}\b", lambda word: ABBREVIATIONS.get(word[0], word[0]), bare)
+    parts = [part for part in re.split(r"[,;|]| / | - ", bare) if part.strip()]
+    heads = [re.split(r"\b(?:with|due to|in|following|secondary to)\b", part)[0] for part in parts]
+    return list(dict.fromkeys([bare, *reversed(parts), *reversed(heads)]))
+
+
+def diagnosis_key(text: str) -> str:
+    """`disease_key` with words that mean the same as one word, and singular."""
+    text = DISEASE_NAMES.get(plain(text), text)
+    words = (SAME_WORDS.get(word, word) for word in disease_key(text).split())
+    return " ".join(sorted({_singular(word) for word in words}))
+
+
+def names_organ(key: str) -> bool:
+    """Whether a key is an organ, a cause or nothing: "intra-abdominal abscess, hepatic" is no liver disease."""
+    return set(key.split()) <= ORGANS
+
+
+def without_stage(key: str) -> str:
+    """A key without words that name a stage or a side; "" where nothing else is left."""
+    return " ".join(word for word in key.split() if word not in STAGES)
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if len(word) > 4 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+
+
 def drug_candidates(name: str) -> list[str]:
     """Readings of a prescribed drug, most literal first: as written; without strength, form and brackets; without
     salts. "Metoprolol Tartrate 25mg Tab" gives "metoprolol tartrate 25mg tab", "metoprolol tartrate", "metoprolol"."""

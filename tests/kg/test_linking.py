@@ -159,10 +159,35 @@ def test_the_real_codes(shared_data: Path):
 
 
 PINNED = {
-    "reference_exact": 279,
-    "reference_parent": 169,
-    "name": 44,
+    "reference_exact": 246,
+    "reference_parent": 148,
+    "name": 48,
     "drug_exact": 230,
     "drug_stripped": 154,
-    "unlinked": 1196,
+    "name_part": 95,
+    "drug_ingredient": 94,
+    "unlinked": 1057,
 }
+
+
+@pytest.mark.parametrize(
+    ("code", "description", "name"),
+    [
+        ("DRUG/473 ml  -  chlorhexidine gluconate 0.12 % mt soln", "", "Chlorhexidine"),
+        ("DRUG/lasix", "", "Furosemide"),
+        ("DRUG/cefazolin (ancef) in dextrose ivpb 2 g", "", "Cefazolin"),
+        ("DRUG/500 ml bag : dextrose 5 % with heparin", "", "Heparin"),
+        ("EICU_TREATMENT/cardiovascular|shock|vasopressors|norepinephrine > 0.1 mcg", "", "Norepinephrine"),
+        ("EICU_TREATMENT/infectious diseases|cultures|cultures|blood", "cultures, blood", None),
+        ("EICU_DIAGNOSIS/x|y|status epilepticus|s/p PTCA", "status epilepticus, s/p PTCA", "status epilepticus"),
+        ("ICD9CM/5789", "GI bleeding", None),
+        ("ICD10CM/I4891", "Unspecified atrial fibrillation", "atrial fibrillation (disease)"),
+        ("ICD10CM/K750", "intra-abdominal abscess, hepatic", None),
+        ("ICD10CM/Z8673", "Personal history of transient ischemic attack (TIA)", None),
+    ],
+)  # fmt: skip
+def test_what_charts_write(shared_data: Path, code: str, description: str, name: str | None):
+    graph = read_primekg(shared_data / "kg/primekg-subset/merged_kg_12col.csv.gz")
+    codes = pl.DataFrame({"code": [code], "description": [description]})
+    links = link_codes(codes, graph, shared_data / "kg/primekg-subset/txgnn_mondo_references.csv.gz")
+    assert (graph.names[links.nodes[code]] if code in links.nodes else None) == name

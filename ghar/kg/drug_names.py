@@ -1,0 +1,106 @@
+"""Ingredients of drugs: names that hospitals write, and what DrugBank calls the substance.
+
+Brand names and American names are facts of the trade, written by hand: what orders of the open demos use most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ghar.kg.names import FORMS, SALTS, STRENGTH, plain
+
+BRANDS = {  # brand -> first ingredient
+    "adenocard": "adenosine", "aldactone": "spironolactone", "ambien": "zolpidem", "anectine": "succinylcholine",
+    "apresoline": "hydralazine", "ativan": "lorazepam", "atrovent": "ipratropium", "augmentin": "amoxicillin",
+    "bactrim": "sulfamethoxazole", "bactroban": "mupirocin", "benadryl": "diphenhydramine", "bumex": "bumetanide",
+    "buspar": "buspirone", "cardene": "nicardipine", "cardizem": "diltiazem", "catapres": "clonidine",
+    "celexa": "citalopram", "cipro": "ciprofloxacin", "cleocin": "clindamycin", "colace": "docusate",
+    "combivent": "ipratropium", "compazine": "prochlorperazine", "cordarone": "amiodarone", "coreg": "carvedilol",
+    "coumadin": "warfarin", "cozaar": "losartan", "cubicin": "daptomycin", "decadron": "dexamethasone",
+    "deltasone": "prednisone", "demerol": "meperidine", "depacon": "valproic acid", "depakote": "valproic acid",
+    "desyrel": "trazodone", "diflucan": "fluconazole", "dilantin": "phenytoin", "dilaudid": "hydromorphone",
+    "diovan": "valsartan", "diprivan": "propofol", "dulcolax": "bisacodyl", "duoneb": "ipratropium",
+    "duragesic": "fentanyl", "effexor": "venlafaxine", "ecotrin": "acetylsalicylic acid", "eliquis": "apixaban",
+    "epogen": "erythropoietin", "flagyl": "metronidazole", "flomax": "tamsulosin", "fragmin": "dalteparin",
+    "geodon": "ziprasidone", "glucagen": "glucagon", "glucophage": "metformin", "haldol": "haloperidol",
+    "humalog": "insulin lispro", "humulin": "insulin human", "imdur": "isosorbide mononitrate",
+    "imitrex": "sumatriptan", "inderal": "propranolol", "keflex": "cephalexin", "keppra": "levetiracetam",
+    "klonopin": "clonazepam", "lantus": "insulin glargine", "lasix": "furosemide", "levaquin": "levofloxacin",
+    "levemir": "insulin detemir", "levophed": "norepinephrine", "lexapro": "escitalopram", "lipitor": "atorvastatin",
+    "lopressor": "metoprolol", "lovenox": "enoxaparin", "merrem": "meropenem", "mucomyst": "acetylcysteine",
+    "narcan": "naloxone", "neosynephrine": "phenylephrine", "neurontin": "gabapentin", "nexium": "esomeprazole",
+    "nimbex": "cisatracurium", "norco": "hydrocodone", "normodyne": "labetalol", "norvasc": "amlodipine",
+    "novolin": "insulin human", "novolog": "insulin aspart", "ofirmev": "acetaminophen", "pepcid": "famotidine",
+    "percocet": "oxycodone", "phenergan": "promethazine", "plavix": "clopidogrel", "pravachol": "pravastatin",
+    "precedex": "dexmedetomidine", "prevacid": "lansoprazole", "prilosec": "omeprazole", "prinivil": "lisinopril",
+    "procardia": "nifedipine", "procrit": "erythropoietin", "prograf": "tacrolimus", "protonix": "pantoprazole",
+    "proventil": "salbutamol", "prozac": "fluoxetine", "pulmicort": "budesonide", "reglan": "metoclopramide",
+    "remeron": "mirtazapine", "restoril": "temazepam", "risperdal": "risperidone", "robitussin": "guaifenesin",
+    "rocephin": "ceftriaxone", "romazicon": "flumazenil", "roxicodone": "oxycodone", "seroquel": "quetiapine",
+    "sinemet": "levodopa", "singulair": "montelukast", "solumedrol": "methylprednisolone",
+    "sublimaze": "fentanyl", "synthroid": "levothyroxine", "tapazole": "methimazole", "tenormin": "atenolol",
+    "toprol": "metoprolol", "toradol": "ketorolac", "trandate": "labetalol", "tylenol": "acetaminophen",
+    "ultram": "tramadol", "valium": "diazepam", "vasotec": "enalapril", "ventolin": "salbutamol",
+    "versed": "midazolam", "vicodin": "hydrocodone", "xanax": "alprazolam", "xarelto": "rivaroxaban",
+    "xopenex": "levosalbutamol", "zantac": "ranitidine", "zemuron": "rocuronium", "zestril": "lisinopril",
+    "zithromax": "azithromycin", "zocor": "simvastatin", "zofran": "ondansetron", "zoloft": "sertraline",
+    "zosyn": "piperacillin", "zyprexa": "olanzapine", "zyvox": "linezolid",
+}  # fmt: skip
+SUBSTANCES = {  # another name of the same substance -> DrugBank's
+    "albuterol": "salbutamol", "levalbuterol": "levosalbutamol", "aspirin": "acetylsalicylic acid",
+    "asa": "acetylsalicylic acid", "torsemide": "torasemide", "glycopyrrolate": "glycopyrronium",
+    "phytonadione": "phylloquinone", "vitamin k": "phylloquinone", "vitamin c": "ascorbic acid",
+    "vitamin b12": "cyanocobalamin", "vitamin b1": "thiamine", "senna": "sennosides", "epoetin": "erythropoietin",
+    "epoetin alfa": "erythropoietin", "insulin": "insulin human", "insulin regular": "insulin human",
+    "regular insulin": "insulin human", "insulin regular human": "insulin human",
+    "human insulin regular": "insulin human", "insulin human regular": "insulin human",
+    "insulin aspart human": "insulin aspart", "insulin lispro human": "insulin lispro",
+    "aspart insulin": "insulin aspart", "lispro insulin": "insulin lispro", "glargine": "insulin glargine",
+    "dextrose": "d glucose", "glucose": "d glucose", "milk of magnesia": "magnesium hydroxide",
+    "divalproex": "valproic acid", "valproate": "valproic acid", "ferrous sulfate": "ferrous sulfate anhydrous",
+    "acyclovir": "aciclovir", "nacl": "sodium chloride", "kcl": "potassium chloride", "mgso4": "magnesium sulfate",
+    "saline": "sodium chloride", "potassium": "potassium", "magnesium": "magnesium", "calcium": "calcium",
+    "ntg": "nitroglycerin", "heparin sodium": "heparin", "t4": "levothyroxine", "inh": "isoniazid",
+}  # fmt: skip
+VEHICLES = frozenset({"d glucose", "sodium chloride", "water", "ethanol", "lactose", "oxygen"})  # drugs are given in
+SHORTEST = 4  # letters of a name that is looked for inside another
+# Words that are a substance in DrugBank and something else in an order.
+OTHER_WORDS = frozenset(
+    "acid base blood care control cold gas iron factor human normal plus protein pump rate set solution therapy unit "
+    "units vitamin water alcohol nitrogen tube air silver gold lead tea milk".split()
+)
+
+
+def ingredient(name: str, has: Callable[[str], bool]) -> tuple[str, str] | None:
+    """The words of an order that name its first ingredient, and the substance's name that `has` knows.
+
+    A brand counts as its ingredient. Of several ingredients the first one counts, those in which drugs are dissolved
+    last; of names that begin at one word the longest. None where none is known.
+    """
+    found = list(_ingredients(name, has))
+    return min(found, key=lambda pair: pair[1] in VEHICLES, default=None)
+
+
+def _ingredients(name: str, has: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """Substances in the order of the text."""
+    words = plain(STRENGTH.sub(" ", name)).split()
+    i = 0
+    while i < len(words):
+        lengths = range(min(5, len(words) - i), 0, -1)
+        spans = ((length, " ".join(words[i : i + length])) for length in lengths)
+        hit = next(((length, span, known) for length, span in spans if (known := substance(span, has))), None)
+        if hit is None:
+            i += 1
+            continue
+        yield hit[1], hit[2]
+        i += hit[0]
+
+
+def substance(span: str, has: Callable[[str], bool]) -> str | None:
+    """DrugBank's name of what a span of words names, None where it names no substance."""
+    if span in OTHER_WORDS or span in FORMS or span in SALTS or len(span) < SHORTEST:
+        return None
+    for table in (BRANDS, SUBSTANCES):
+        if span in table and has(table[span]):
+            return table[span]
+    return span if has(span) else None
