@@ -14,6 +14,7 @@ import polars as pl
 from ghar.config import Config, DataConfig
 from ghar.data.audit import Exposure, exposure
 from ghar.data.cohort import Cohort, Sample, Task
+from ghar.data.findings import with_findings
 from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import origin
@@ -30,6 +31,7 @@ from ghar.envs.worlds.histories.world import EVENTS, generate_long, long_folder
 from ghar.envs.worlds.severity.world import World, generate_world, load_world, world_folder
 from ghar.envs.worlds.source import read_source
 from ghar.errors import BadInput
+from ghar.kg.drug_names import order_text
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, chart_names, link_codes, link_groups
 from ghar.kg.primekg import open_primekg
@@ -156,8 +158,15 @@ class Records:
 
     @cached_property
     def samples(self) -> TaskSamples:
-        """All samples of that task, and their split."""
-        return read_task(self.source, self._data, self.config.task, self.code_map)
+        """All samples of that task, and their split; those of real patients with what their charts say (`findings`),
+        where records are shown at full length."""
+        read = read_task(self.source, self._data, self.config.task, self.code_map)
+        if self.source.generated or self.config.env.prompts != "full":
+            return read
+        told = with_findings(read.samples, self.charted, self.tables)
+        by_id = {sample.sample_id: sample for sample in told}
+        whole = (read.splits.train, read.splits.valid, read.splits.test, read.splits.pool)
+        return replace(read, samples=told, splits=Splits(*(tuple(by_id[s.sample_id] for s in part) for part in whole)))
 
     def exposures(self) -> dict[str, Exposure]:
         """What the first test samples show under paper and under strict, for a task of visits; empty for another, and
@@ -250,15 +259,18 @@ class Records:
 
     @cached_property
     def described(self) -> Mapping[str, str]:
-        """Text of every code as the source describes it."""
-        return chart_names(self.cohort.names())
+        """Text of every code as the source describes it; orders of real patients without amounts, forms and packs."""
+        texts = chart_names(self.cohort.names())
+        if self.source.generated:
+            return texts
+        return {code: order_text(text) if code.startswith("DRUG/") else text for code, text in texts.items()}
 
     @cached_property
     def node_names(self) -> Mapping[str, str]:
         """Chart text -> name of the linked node where they differ, for retrieval. Empty for generated patients."""
         if self.source.generated:
             return {}
-        return self.links.node_names(self.cohort.names(), self.primekg)
+        return self.links.node_names(self.described, self.primekg)
 
     def linked_codes(self) -> pl.DataFrame:
         """code, shown, node, rule, events: what each code of the cohort is shown as and linked to, the commonest first.

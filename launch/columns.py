@@ -48,6 +48,7 @@ def _source(source: SourceColumns) -> Iterator[str]:
 
 def _read(table: TableColumns) -> str:
     parts = [_names([*table.read, *table.optional])]
+    parts += [f"for the text of records: {_names([*table.records])}"] if table.records else []
     parts += [f"for drugs' classes: {_names(table.drug_keys)}"] if table.drug_keys else []
     parts += [f"for numbers by group: {_names(table.groups)}"] if table.groups else []
     return "; ".join(parts)

@@ -41,13 +41,20 @@ NEVER = 2**63 - 1  # a fact of unknown recording time is not shown before any ti
 
 @dataclass(frozen=True)
 class Visit:
-    """What a sample shows of one visit: code strings, in the source's order, without duplicates."""
+    """What a sample shows of one visit: code strings, in the source's order, without duplicates.
+
+    For records of real patients at full length (`ghar.data.findings`) also who lies where, and the newest values, most
+    telling first. dated: whether `start` is a date of the source.
+    """
 
     visit_id: int
     start: datetime
     diagnoses: tuple[str, ...] = ()
     procedures: tuple[str, ...] = ()
     medications: tuple[str, ...] = ()
+    about: str = ""
+    values: tuple[str, ...] = ()
+    dated: bool = True
 
 
 @dataclass(frozen=True, eq=False)

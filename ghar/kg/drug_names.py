@@ -5,6 +5,7 @@ Brand names and American names are facts of the trade, written by hand: what ord
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from ghar.kg.names import FORMS, SALTS, STRENGTH, plain
@@ -69,6 +70,26 @@ OTHER_WORDS = frozenset(
     "acid base blood care control cold gas iron factor human normal plus protein pump rate set solution therapy unit "
     "units vitamin water alcohol nitrogen tube air silver gold lead tea milk".split()
 )
+
+
+# Beside FORMS, words of orders that name no substance: routes, packs and abbreviated forms.
+PACKS = frozenset(
+    "amp ampule bolus bq cap caps cont conc cup each excel flex f fl ij im in inh inhl inj iv ivpb lvp mbp mdv ml mt "
+    "mini nebu of pack pb pca per pf plas plus po prn ptmd re sc sdv sl sol solp solr subl supp suppos sso sq syr "
+    "syring tabs tbcr tbec td top tb12 tb24 cp12 cp24 tube udcup unit units vial vials".split()
+)
+
+
+def order_text(text: str) -> str:
+    """An order in the chart's own words, without amounts, packs, routes and forms; as it is where nothing is left.
+
+    "473 ml - chlorhexidine gluconate 0.12 % mt soln" becomes "chlorhexidine gluconate".
+    """
+    words = re.split(r"\s+", STRENGTH.sub(" ", re.sub(r"\*+[^*]*\*+|<<|>>", " ", text)))
+    kept = [word for word in words if (bare := plain(word)) and bare not in FORMS | PACKS and not bare.isdigit()]
+    short = " ".join(kept).strip(" -:;,./")
+    short = short if short.count("(") == short.count(")") else " ".join(re.sub(r"[()]", " ", short).split())
+    return short if re.search("[a-z]{3}", short.lower()) else text
 
 
 def ingredient(name: str, has: Callable[[str], bool]) -> tuple[str, str] | None:

@@ -34,12 +34,14 @@ class TableColumns:
     """What is done with each column (lower case) of a table.
 
     read: column -> type, opened by the reader; a folder without one is refused. optional: the same, where a folder has
-    the column. drug_keys: read for drugs' classes alone (ghar/data/mapping.py). groups: read for numbers by group of
-    patients alone (ghar/data/groups.py). ignored: reason -> columns, with blanks between.
+    the column. records: read for the text of records alone (ghar/data/findings.py). drug_keys: read for drugs' classes
+    alone (ghar/data/mapping.py). groups: read for numbers by group of patients
+    (ghar/data/groups.py). ignored: reason -> columns, with blanks between.
     """
 
     read: Mapping[str, pl.DataType]
     optional: Mapping[str, pl.DataType] = field(default_factory=dict)
+    records: Mapping[str, pl.DataType] = field(default_factory=dict)
     drug_keys: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +50,7 @@ class TableColumns:
     def types(self) -> dict[str, pl.DataType]:
         """Type of each column that is read by anyone."""
         others = dict.fromkeys((*self.drug_keys, *self.groups), pl.String())
-        return {**others, **self.optional, **self.read}
+        return {**others, **self.records, **self.optional, **self.read}
 
     @property
     def decided(self) -> set[str]:

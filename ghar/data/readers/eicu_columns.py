@@ -29,12 +29,13 @@ EICU = SourceColumns(
                 "unitdischargeoffset": I64,
                 **dict.fromkeys(("admissionheight", "admissionweight", "dischargeweight"), F64),
             },
+            records={"unitadmitsource": TEXT},
             groups=("ethnicity", "hospitalid"),
             ignored={
                 KEY: "wardid",
                 REPEATED: "hospitaldischargetime24 unitadmittime24 unitdischargetime24",
                 OUTCOME: "hospitaldischargelocation unitdischargelocation",
-                NOT_YET: "apacheadmissiondx hospitaladmitsource unitadmitsource unitstaytype",
+                NOT_YET: "apacheadmissiondx hospitaladmitsource unitstaytype",
             },
         ),
         "diagnosis": TableColumns(

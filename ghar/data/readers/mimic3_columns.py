@@ -28,6 +28,7 @@ MIMIC3 = SourceColumns(
         ),
         "admissions": TableColumns(
             {**KEYS, "admittime": TIME, "dischtime": TIME, "deathtime": TIME, "hospital_expire_flag": I64},
+            records={"admission_type": TEXT},
             groups=("ethnicity", "admission_type"),
             ignored={
                 KEY: "row_id has_chartevents_data",
@@ -83,7 +84,9 @@ MIMIC3 = SourceColumns(
             {"icd9_code": TEXT, "long_title": TEXT}, ignored={KEY: "row_id", REPEATED: "short_title"}
         ),
         "d_labitems": TableColumns(
-            {"itemid": I64, "label": TEXT}, ignored={KEY: "row_id", NOT_YET: "fluid category loinc_code"}
+            {"itemid": I64, "label": TEXT},
+            records={"fluid": TEXT},
+            ignored={KEY: "row_id", NOT_YET: "category loinc_code"},
         ),
     },
     {

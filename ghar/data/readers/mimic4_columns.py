@@ -32,6 +32,7 @@ HOSPITAL = {
     ),
     "hosp/admissions": TableColumns(
         {**KEYS, "admittime": TIME, "dischtime": TIME, "deathtime": TIME, "hospital_expire_flag": I64},
+        records={"admission_type": TEXT},
         groups=("race", "ethnicity", "admission_type"),
         ignored={
             STAFF: "admit_provider_id",
@@ -59,16 +60,19 @@ HOSPITAL = {
     "hosp/labevents": TableColumns(
         {**KEYS, "itemid": I64, "charttime": TIME, "storetime": TIME, "value": TEXT, "valuenum": F64},
         {"comments": TEXT, "valueuom": TEXT},
+        records={"ref_range_lower": F64, "ref_range_upper": F64},
         ignored={
             KEY: "labevent_id specimen_id",
             STAFF: "order_provider_id",
             ORDER: "priority",
-            NOT_YET: "ref_range_lower ref_range_upper flag",
+            "reference ranges say it": "flag",
         },
     ),
     "hosp/d_icd_diagnoses": TableColumns({"icd_code": TEXT, "icd_version": I64, "long_title": TEXT}),
     "hosp/d_icd_procedures": TableColumns({"icd_code": TEXT, "icd_version": I64, "long_title": TEXT}),
-    "hosp/d_labitems": TableColumns({"itemid": I64, "label": TEXT}, ignored={NOT_YET: "fluid category loinc_code"}),
+    "hosp/d_labitems": TableColumns(
+        {"itemid": I64, "label": TEXT}, records={"fluid": TEXT}, ignored={NOT_YET: "category loinc_code"}
+    ),
     "icu/icustays": TableColumns(
         {**KEYS, "first_careunit": TEXT, "intime": TIME, "outtime": TIME},
         ignored={KEY: "stay_id", REPEATED: "los", OUTCOME: "last_careunit"},

@@ -17,7 +17,8 @@ Style = Literal["full", "compact"]
 
 @dataclass(frozen=True, slots=True)
 class TextView:
-    """The text, and what did not fit, oldest first: whole visits, codes of the newest visit, events, time steps."""
+    """The text, and what did not fit, oldest first: whole visits, codes and values of the newest visit, events, time
+    steps."""
 
     text: str
     dropped_visits: int = 0
@@ -31,11 +32,13 @@ def visit_list(
 ) -> TextView:
     """GHAR's list of visits, oldest first, in at most `budget` tokens as `count` counts them.
 
-    full: for real models, one line a visit with date, conditions, procedures and medications by name.
+    full: for real models, one line a visit with date, conditions, procedures and medications by name, and for real
+    patients who lies where, and the newest values (`ghar.data.findings`).
     compact: for small models: "disease a; drug b" of the newest visit, below one line of conditions for each older
     visit; no dates and no procedures, which cost tokens and carry no signal for such models.
-    The oldest visits are left out first; only a newest visit that is too long alone loses codes, from the end of its
-    last list on. `count` must not shrink when a text grows. Raises BadInput when not even an empty visit fits.
+    The oldest visits are left out first; only a newest visit that is too long alone loses values and codes, from the
+    end of its last list on. `count` must not shrink when a text grows. Raises BadInput when not even an empty visit
+    fits.
     """
     return next(visit_lists([sample], name_of, style=style, budget=budget, count=count))
 
@@ -85,9 +88,9 @@ def cut_newest(
     budget: int,
     count: Callable[[str], int],
 ) -> TextView:
-    """The newest visit alone, with as many of its codes as fit."""
-    newest = replace(visits[-1], procedures=()) if style == "compact" else visits[-1]
-    total = len(newest.diagnoses) + len(newest.procedures) + len(newest.medications)
+    """The newest visit alone, with as many of its codes and values as fit."""
+    newest = replace(visits[-1], procedures=(), values=()) if style == "compact" else visits[-1]
+    total = len(newest.diagnoses) + len(newest.procedures) + len(newest.medications) + len(newest.values)
     cut = bisect_left(range(total + 1), True, key=lambda n: count(text([_first(newest, total - n)])) <= budget)
     if cut > total:
         raise BadInput(f"A budget of {budget} tokens is too small for a visit without codes: raise the budget.")
@@ -95,14 +98,16 @@ def cut_newest(
 
 
 def _first(visit: Visit, n: int) -> Visit:
-    """The visit with its first n codes, over diagnoses, procedures, medications in this order."""
+    """The visit with its first n codes and values, over diagnoses, procedures, medications, values in this order."""
     rest = max(n - len(visit.diagnoses), 0)
     last = max(rest - len(visit.procedures), 0)
+    values = max(last - len(visit.medications), 0)
     return replace(
         visit,
         diagnoses=visit.diagnoses[:n],
         procedures=visit.procedures[:rest],
         medications=visit.medications[:last],
+        values=visit.values[:values],
     )
 
 
@@ -116,7 +121,10 @@ def _full(total: int, said: Callable[[Visit], str], visits: Sequence[Visit]) -> 
 def _said(visit: Visit, names: Mapping[str, _Names]) -> str:
     lists = zip(("Conditions", "Procedures", "Medications"), KIND_NAMES, strict=True)
     parts = [f"{title}: {names[kind].listed(codes)}." for title, kind in lists if (codes := getattr(visit, kind))]
-    return f"({visit.start.date()}): {' '.join(parts) or 'nothing recorded.'}"
+    if visit.values:
+        parts.append(f"Newest values: {'; '.join(visit.values)}.")
+    head = ", ".join(part for part in (str(visit.start.date()) if visit.dated else "", visit.about) if part)
+    return f"{f'({head})' if head else ''}: {' '.join(parts) or 'nothing recorded.'}"
 
 
 def _compact(visits: Sequence[Visit], name_of: Callable[[str], str]) -> str:

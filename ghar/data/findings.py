@@ -1,0 +1,225 @@
+"""What a chart says of a visit beside its codes: age, sex, kind of admission, unit, day of stay, newest values.
+
+For records of real patients at full length (`ghar.data.views.visits`); every system shows the same. A value is shown
+only where it was recorded by the prediction time, also with leakage="paper", and the day of stay only where the outcome
+comes later: told at the discharge it would be the length of stay.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from ghar.data.cohort import Cohort, Sample
+from ghar.data.readers.columns import SourceColumns, open_declared
+from ghar.data.readers.eicu_columns import EICU
+from ghar.data.readers.mimic3_columns import MIMIC3
+from ghar.data.readers.mimic4_columns import MIMIC4
+from ghar.data.readers.tables import columns_of, find_table
+from ghar.data.readers.units import HOUSE
+from ghar.data.readers.vitals import VARIABLES
+from ghar.data.visit_codes import Visit
+
+TIME = pl.Datetime("us")
+DAY = timedelta(days=1)
+SEXES = {"GENDER/F": "woman", "GENDER/M": "man"}
+STAYS: tuple[tuple[SourceColumns, str, str, str], ...] = (  # table, stay, column of the kind of admission
+    (MIMIC4, "hosp/admissions", "hadm_id", "admission_type"),
+    (MIMIC3, "admissions", "hadm_id", "admission_type"),
+    (EICU, "patient", "patientunitstayid", "unitadmitsource"),
+)
+LABS: tuple[tuple[SourceColumns, str, str, str], ...] = (  # table, item, unit
+    (MIMIC4, "hosp/labevents", "itemid", "valueuom"),
+    (MIMIC3, "labevents", "itemid", "valueuom"),
+    (EICU, "lab", "labname", "labmeasurenamesystem"),
+)
+RANGES = ("ref_range_lower", "ref_range_upper")
+LONGEST = 60  # letters of a result in words; remarks of laboratories go on for lines
+FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
+OF_BLOOD = ("VITAL/glucose", "VITAL/ph")  # copies of laboratory results among the vital signs
+LOOKED_AT = 5_000_000  # rows of results that tell units and reference ranges of items
+
+
+@dataclass(frozen=True)
+class Item:
+    """Unit and reference range of a laboratory item, and what is looked at where it is not blood ("Urine"); null where
+    the source says nothing."""
+
+    unit: str | None = None
+    low: float | None = None
+    high: float | None = None
+    fluid: str | None = None
+
+
+def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) -> list[Sample]:
+    """The samples with `Visit.about`, `Visit.values` and `Visit.dated`, everything known at their prediction times.
+
+    cohort: with chart measurements, where vital signs are wanted. root: folder of the source's own tables, for kinds of
+    admission, units and reference ranges; None for a MEDS folder. Older visits have no values.
+    """
+    newest = [(i, s.history[-1].visit_id, s.prediction_time) for i, s in enumerate(samples) if s.history]
+    asked = pl.LazyFrame(newest, {"sample": pl.Int64, "visit_id": pl.Int64, "until": TIME}, orient="row")
+    values = _values(cohort, asked, {} if root is None else lab_items(root))
+    about = _Descriptions(cohort, {} if root is None else _kinds(root))
+    shared: dict[int, tuple[Visit, Visit]] = {}  # by id(): many samples show an older visit
+
+    def older(visit: Visit) -> Visit:
+        if id(visit) not in shared:
+            shared[id(visit)] = visit, replace(visit, about=about.of(visit, None), dated=about.dated)
+        return shared[id(visit)][1]
+
+    found = []
+    for i, sample in enumerate(samples):
+        if not sample.history:
+            found.append(sample)
+            continue
+        *before, last = sample.history
+        told = about.of(last, sample), tuple(values.get(i, ()))
+        shown = replace(last, about=told[0], values=told[1], dated=about.dated)
+        found.append(replace(sample, history=(*map(older, before), shown)))
+    return found
+
+
+class _Descriptions:
+    """Who lies where: "66-year-old woman, EMERGENCY admission, MICU, day 3".
+
+    dated: whether the cohort's dates are those of the source; eICU has none."""
+
+    def __init__(self, cohort: Cohort, kinds: Mapping[int, str]):
+        events = cohort.scan().select("subject_id", "visit_id", "code", "numeric_value", "recorded")
+        ages = events.filter(pl.col("code") == "AGE").select("visit_id", "numeric_value").drop_nulls().collect()
+        sexes = events.filter(pl.col("code").is_in(list(SEXES))).select("subject_id", "code").collect()
+        known = pl.col("code").str.starts_with("ICU_ADMISSION/") & (pl.col("code") != "ICU_ADMISSION/UNKNOWN")
+        units = events.filter(known)
+        units = units.select("visit_id", "recorded", "code").drop_nulls().collect().sort("recorded")
+        subjects = cohort.visits.select("visit_id", "subject_id")
+        self.dated = "group" not in cohort.visits.columns
+        self._kinds, self._ages = kinds, dict(ages.iter_rows())
+        sex_of = {subject: SEXES[code] for subject, code in sexes.iter_rows()}
+        self._sexes = {visit: sex_of.get(subject) for visit, subject in subjects.iter_rows()}
+        self._units: dict[int, list[tuple[datetime, str]]] = defaultdict(list)
+        for visit, recorded, code in units.iter_rows():
+            self._units[visit].append((recorded, code.partition("/")[2]))
+
+    def of(self, visit: Visit, sample: Sample | None) -> str:
+        """Of the visit as it is at a sample's prediction; of an older one, as it was, where there is none."""
+        now = None if sample is None else sample.prediction_time
+        years, sex = self._ages.get(visit.visit_id), self._sexes.get(visit.visit_id)
+        who = " ".join(part for part in (None if years is None else _age(years), sex) if part)
+        units = [unit for recorded, unit in self._units.get(visit.visit_id, ()) if now is None or recorded <= now]
+        day = None if sample is None else _day(visit, sample)
+        parts = (who, self._kinds.get(visit.visit_id), *units[-1:], day)
+        return ", ".join(part for part in parts if part)
+
+
+def _age(years: float) -> str:
+    return "90 or older," if years >= 90 else f"{years:.0f}-year-old"
+
+
+def _day(visit: Visit, sample: Sample) -> str | None:
+    """Day of the stay that is predicted from; none where it would be the outcome, or the stay is another one."""
+    known = sample.outcome_time is not None and sample.prediction_time < sample.outcome_time
+    if not known or visit.visit_id != sample.visit_id or sample.prediction_time < visit.start:
+        return None
+    return f"day {(sample.prediction_time - visit.start) // DAY + 1}"
+
+
+def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> dict[int, list[str]]:
+    """Number of the sample -> newest value of each item: results out of range, vital signs, other results."""
+    measured = pl.col("code").str.contains("^(LAB|VITAL)/") & ~pl.col("code").is_in(OF_BLOOD)
+    said = pl.col("numeric_value").is_not_null() | pl.col("text_value").is_not_null()
+    rows = (
+        cohort.scan()
+        .filter(measured & said)
+        .select("visit_id", "code", "time", "recorded", "numeric_value", "text_value")
+        .join(asked, on="visit_id", how="inner", maintain_order="left")
+        .filter((pl.col("recorded") <= pl.col("until")) & (pl.col("time") <= pl.col("until")))
+        .group_by("sample", "code")
+        .agg(pl.col("numeric_value", "text_value").sort_by("time", "recorded", maintain_order=True).last())
+        .collect(engine="streaming")
+        .sort("sample", "code")
+    )
+    names, found = cohort.names(), defaultdict[int, list[tuple[int, str]]](list)
+    for sample, code, number, text in rows.iter_rows():
+        found[sample].append(_said(code, names.get(code) or code, number, text, items.get(code)))
+    ordered = {sample: sorted(rows, key=lambda row: row[0]) for sample, rows in found.items()}
+    return {sample: [text for _, text in rows] for sample, rows in ordered.items()}
+
+
+def _said(code: str, name: str, number: float | None, text: str | None, item: Item | None) -> tuple[int, str]:
+    """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put."""
+    kind, _, local = code.partition("/")
+    words = " ".join((text or "").split())
+    value = (words if len(words) <= LONGEST else f"{words[:LONGEST].rstrip()}...") or f"{number:.6g}"
+    if kind == "VITAL":
+        unit = VARIABLES[local].unit if local in VARIABLES else None
+        return 1, " ".join(part for part in (local, value, unit) if part)
+    item = item or Item()
+    name = name if item.fluid is None else f"{name} ({item.fluid.lower()})"
+    low = number is not None and item.low is not None and number < item.low
+    high = number is not None and item.high is not None and number > item.high
+    flag = "(low)" if low else "(high)" if high else None
+    unit = None if words else item.unit
+    return 0 if flag else 2, " ".join(part for part in (name, value, unit, flag) if part)
+
+
+def lab_items(root: Path) -> dict[str, Item]:
+    """Code -> the unit that most of an item's results have, and the median of their reference ranges.
+
+    Of an item in the house's unit (units.py) only results in that unit count. MIMIC-III and eICU have no ranges.
+    """
+    name = next((row for row in LABS if find_table(root, row[1]) is not None), None)
+    if name is None:
+        return {}
+    source, table, item, unit = name
+    further = [column for column in (unit, *RANGES) if column in _there(root, source, table)]
+    opened = open_declared(root, source, table, [item, *further])
+    ranges = [pl.col(c) if c in opened.columns else pl.lit(None, pl.Float64).alias(c) for c in RANGES]
+    said = pl.col(unit).str.strip_chars() if unit in opened.columns else pl.lit(None, pl.String)
+    code = pl.concat_str(pl.lit("LAB/"), pl.col(item).cast(pl.String).str.strip_chars())
+    rows = opened.rows.head(LOOKED_AT).select(code.alias("code"), said.alias("unit"), *ranges).drop_nulls("code")
+    house = pl.col("code").replace_strict(HOUSE, default=None, return_dtype=pl.String)
+    same = house.is_null() | (house.str.to_lowercase() == pl.col("unit").str.to_lowercase())
+    counted = (
+        rows.filter(same.fill_null(False) & (pl.col("unit") != ""))
+        .group_by("code", "unit")
+        .agg(pl.len(), *(pl.col(column).median() for column in RANGES))
+        .sort("code", "len", "unit", descending=[False, True, False])
+        .collect(engine="streaming")
+        .unique("code", keep="first", maintain_order=True)
+    )
+    fluids = _fluids(root)
+    items = {code: Item(unit, low, high) for code, unit, _, low, high in counted.iter_rows()}
+    return {code: replace(items.get(code, Item()), fluid=fluids.get(code)) for code in {*items, *fluids}}
+
+
+def _fluids(root: Path) -> dict[str, str]:
+    """Code -> what a laboratory item is measured in, for those that are not of blood."""
+    for source, name in FLUIDS:
+        if "fluid" in _there(root, source, name):
+            rows = open_declared(root, source, name, ["itemid", "fluid"]).rows.drop_nulls().collect()
+            return {
+                f"LAB/{item}": fluid for item, fluid in rows.iter_rows() if fluid.strip().lower() not in ("", "blood")
+            }
+    return {}
+
+
+def _there(root: Path, source: SourceColumns, table: str) -> set[str]:
+    """The declared columns that a table has."""
+    return columns_of(root, table) & set(source.tables[table].types)
+
+
+def _kinds(root: Path) -> dict[int, str]:
+    """Stay -> kind of admission in the source's words ("EW EMER. admission"), in eICU where the patient came from."""
+    for source, name, stay, kind in STAYS:
+        if kind not in _there(root, source, name):
+            continue
+        rows = open_declared(root, source, name, [stay, kind]).rows.drop_nulls().collect()
+        words = "from {}" if source is EICU else "{} admission"
+        return {one: words.format(" ".join(text.split())) for one, text in rows.iter_rows() if text.strip()}
+    return {}

@@ -1,0 +1,126 @@
+"""What a record says beside codes: age, sex, kind of admission, unit, day of stay, newest values; nothing of later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ghar.data.cohort import Cohort, Sample
+from ghar.data.findings import with_findings
+from ghar.data.readers.eicu import read_eicu
+from ghar.data.readers.mimic3 import read_mimic3
+from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.tasks.stays import Leakage, TaskName, make_samples
+from ghar.data.views.visits import visit_list
+from ghar.kg.drug_names import order_text
+
+ADMISSIONS = "subject_id,hadm_id,admittime,dischtime,deathtime,hospital_expire_flag,admission_type"
+LABS = (
+    "labevent_id,subject_id,hadm_id,itemid,charttime,storetime,value,valuenum,valueuom,"
+    "ref_range_lower,ref_range_upper,comments"
+)
+
+
+@pytest.fixture
+def charts(tmp_path: Path, write_tables: Callable[..., Path]) -> Path:
+    """One patient of the small tables with a kind of admission, ranges and results of urine."""
+    root = write_tables(tmp_path)
+    stay = "1,90,2150-01-01 10:00:00,2150-01-04 09:00:00,,0,EW EMER."
+    (root / "hosp/admissions.csv").write_text(f"{ADMISSIONS}\n{stay}\n")
+    rows = [
+        "1,1,90,50912,2150-01-01 11:00:00,2150-01-01 14:00:00,1.1,1.1,mg/dL,0.4,1.1,",
+        "2,1,90,50912,2150-01-02 06:00:00,2150-01-02 07:00:00,2.4,2.4,mg/dL,0.4,1.1,",
+        "3,1,90,50912,2150-01-02 07:30:00,2150-01-03 20:00:00,9.9,9.9,mg/dL,0.4,1.1,",  # stored after the prediction
+        "4,1,90,51478,2150-01-02 06:00:00,2150-01-02 07:00:00,,,mg/dL,,,NEG.",
+    ]
+    (root / "hosp/labevents.csv").write_text("\n".join([LABS, *rows]) + "\n")
+    (root / "hosp/d_labitems.csv").write_text("itemid,label,fluid\n50912,Creatinine,Blood\n51478,Glucose,Urine\n")
+    return root
+
+
+def text_of(sample: Sample, budget: int = 10**6) -> str:
+    return visit_list(sample, str, style="full", budget=budget, count=len).text
+
+
+def test_what_is_known_at_the_prediction_is_shown(charts: Path) -> None:
+    cohort = read_mimic4(charts)
+    sample = with_findings(make_samples(cohort, "dec", leakage="strict")[1], cohort, charts)[0]
+    assert sample.history[0].about == "61-year-old woman, EW EMER. admission, MICU, day 2"
+    assert sample.history[0].values == ("Creatinine 2.4 mg/dL (high)", "Glucose (urine) NEG.")
+    assert "(2150-01-01, 61-year-old woman" in text_of(sample)
+
+
+def test_the_day_of_stay_is_not_told_where_it_is_the_outcome(charts: Path) -> None:
+    cohort = read_mimic4(charts)
+    cases: tuple[tuple[Leakage, bool], ...] = (("paper", False), ("strict", True))
+    for leakage, day in cases:
+        sample = with_findings(make_samples(cohort, "los", leakage=leakage)[1], cohort, charts)[0]
+        assert ("day 1" in sample.history[0].about) == day and "day 3" not in sample.history[0].about
+
+
+def test_values_that_do_not_fit_are_counted_and_go_first(charts: Path) -> None:
+    cohort = read_mimic4(charts)
+    sample = with_findings(make_samples(cohort, "dec")[1], cohort, charts)[0]
+    whole = visit_list(sample, str, style="full", budget=10**6, count=len)
+    cut = visit_list(sample, str, style="full", budget=len(whole.text) - 1, count=len)
+    assert cut.dropped_codes == 1 and "Glucose (urine)" not in cut.text and "Creatinine" in cut.text
+    compact = visit_list(sample, str, style="compact", budget=10**6, count=len)
+    assert compact == visit_list(replace(sample, history=(replace(sample.history[0], about="", values=()),)), str,
+                                 style="compact", budget=10**6, count=len)  # fmt: skip
+
+
+READERS = {"mimic-iii-demo-1.4": read_mimic3, "mimic-iv-demo-2.2": read_mimic4, "eicu-crd-demo-2.0.1": read_eicu}
+
+
+@pytest.fixture(scope="module")
+def demos(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Cohort, Path]]:
+    """The open demos with charts; eICU's results of 174 stays lie in a folder of their own there."""
+    found = {}
+    for name, read in READERS.items():
+        root = shared_data / name
+        if read is read_eicu:
+            links = tmp_path_factory.mktemp("eicu")
+            for path in [*root.glob("*.csv.gz"), root / "subset_174_stays" / "lab.csv.gz"]:
+                (links / path.name).symlink_to(path)
+            root = links
+        found[name] = read(root), root
+    return found
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("task", ["los", "read", "dec"])
+def test_nothing_recorded_after_the_prediction_changes_a_record(
+    demos: dict[str, tuple[Cohort, Path]], name: str, task: TaskName
+) -> None:
+    """Ten samples of each demo, told from all events and from those recorded by the prediction."""
+    cohort, root = demos[name]
+    samples = make_samples(cohort, task, leakage="strict")[1]
+    some = samples[:: max(len(samples) // 10, 1)][:10]
+    told = with_findings(some, cohort, root)
+    for sample, own in zip(told, some, strict=True):
+        early = cohort.events.filter(pl.col("recorded").is_null() | (pl.col("recorded") <= own.prediction_time))
+        # Older visits are told as they ended, so only the one that is predicted from is held against the cut cohort.
+        alone = with_findings([own], replace(cohort, table=early), root)[0]
+        assert sample.history[-1] == alone.history[-1]
+    if name.startswith("eicu"):
+        assert all("2014" not in text_of(s) and "2015" not in text_of(s) and "-01-01" not in text_of(s) for s in told)
+    assert any(sample.history[-1].values for sample in told)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("473 ml  -  chlorhexidine gluconate 0.12 % mt soln", "chlorhexidine gluconate"),
+        ("furosemide (lasix) inj 40 mg", "furosemide (lasix)"),
+        ("1000 ml flex cont : sodium chloride 0.9 % iv soln", "sodium chloride"),
+        ("oxycodone-acetaminophen (5mg-325mg)", "oxycodone-acetaminophen"),
+        ("d50", "d50"),
+        ("25 mg tab", "25 mg tab"),
+    ],
+)
+def test_orders_are_shown_without_amounts_and_packs(text: str, shown: str) -> None:
+    assert order_text(text) == shown
