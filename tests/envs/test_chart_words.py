@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ghar.envs.graph_cases import NodeQueries, graph_corpus
 from ghar.envs.records import Records
 from ghar.envs.system import build
 from ghar.episode import Retrieve
+from ghar.kg.drug_names import order_text
 from ghar.kg.names import disease_key
 from ghar.launch.entry import load
 from tests.envs.parts import Corpus
@@ -80,7 +82,10 @@ def test_open_demos_show_what_was_charted(source: str, shared_data: Path, tmp_pa
     ]  # fmt: skip
     records = Records(load(overrides))
     described = records.cohort.names()
-    assert records.names == {code: text.replace(";", ",") for code, text in described.items()}
+    texts = {code: text.replace(";", ",") for code, text in described.items()}
+    orders = {code: order_text(text) for code, text in texts.items() if code.startswith("DRUG/")}
+    assert records.names == texts | orders
+    assert all(word in texts[code] for code, order in orders.items() for word in re.findall("[a-z]+", order))
     table = records.linked_codes()
     graph = records.primekg
     sources = [graph.sources[at] for at in graph.source.tolist()]
