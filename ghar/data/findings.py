@@ -60,12 +60,13 @@ def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) 
     """The samples with `Visit.about`, `Visit.values` and `Visit.dated`, everything known at their prediction times.
 
     cohort: with chart measurements, where vital signs are wanted. root: folder of the source's own tables, for kinds of
-    admission, units and reference ranges; None for a MEDS folder. Older visits have no values.
+    admission, units and reference ranges; None for a MEDS folder, whose events say the first two. Older visits have no
+    values.
     """
     newest = [(i, s.history[-1].visit_id, s.prediction_time) for i, s in enumerate(samples) if s.history]
     asked = pl.LazyFrame(newest, {"sample": pl.Int64, "visit_id": pl.Int64, "until": TIME}, orient="row")
     values = _values(cohort, asked, {} if root is None else lab_items(root))
-    about = _Descriptions(cohort, {} if root is None else _kinds(root))
+    about = _Descriptions(cohort, _kinds_of_events(cohort) if root is None else _kinds(root))
     shared: dict[int, tuple[Visit, Visit]] = {}  # by id(): many samples show an older visit
 
     def older(visit: Visit) -> Visit:
@@ -132,34 +133,36 @@ def _day(visit: Visit, sample: Sample) -> str | None:
 def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> dict[int, list[str]]:
     """Number of the sample -> newest value of each item: results out of range, vital signs, other results."""
     measured = pl.col("code").str.contains("^(LAB|VITAL)/") & ~pl.col("code").is_in(OF_BLOOD)
-    said = pl.col("numeric_value").is_not_null() | pl.col("text_value").is_not_null()
+    words = pl.col("text_value").str.strip_chars(" _")  # "___" stands for what was taken out
+    said = pl.col("numeric_value").is_not_null() | (words != "")
+    events = cohort.scan()
+    unit = pl.col("unit") if "unit" in events.collect_schema() else pl.lit(None, pl.String)  # of a MEDS folder
     rows = (
-        cohort.scan()
-        .filter(measured & said)
-        .select("visit_id", "code", "time", "recorded", "numeric_value", "text_value")
+        events.filter(measured & said)
+        .select("visit_id", "code", "time", "recorded", "numeric_value", "text_value", unit=unit)
         .join(asked, on="visit_id", how="inner", maintain_order="left")
         .filter((pl.col("recorded") <= pl.col("until")) & (pl.col("time") <= pl.col("until")))
         .group_by("sample", "code")
-        .agg(pl.col("numeric_value", "text_value").sort_by("time", "recorded", maintain_order=True).last())
+        .agg(pl.col("numeric_value", "text_value", "unit").sort_by("time", "recorded", maintain_order=True).last())
         .collect(engine="streaming")
         .sort("sample", "code")
     )
     names, found = cohort.names(), defaultdict[int, list[tuple[int, str]]](list)
-    for sample, code, number, text in rows.iter_rows():
-        found[sample].append(_said(code, names.get(code) or code, number, text, items.get(code)))
+    for sample, code, number, text, unit in rows.iter_rows():
+        item = items.get(code) or Item(unit)
+        found[sample].append(_said(code, names.get(code) or code, number, text, item))
     ordered = {sample: sorted(rows, key=lambda row: row[0]) for sample, rows in found.items()}
     return {sample: [text for _, text in rows] for sample, rows in ordered.items()}
 
 
-def _said(code: str, name: str, number: float | None, text: str | None, item: Item | None) -> tuple[int, str]:
+def _said(code: str, name: str, number: float | None, text: str | None, item: Item) -> tuple[int, str]:
     """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put."""
     kind, _, local = code.partition("/")
-    words = " ".join((text or "").split())
+    words = " ".join((text or "").strip(" _").split())
     value = (words if len(words) <= LONGEST else f"{words[:LONGEST].rstrip()}...") or f"{number:.6g}"
     if kind == "VITAL":
         unit = VARIABLES[local].unit if local in VARIABLES else None
         return 1, " ".join(part for part in (local, value, unit) if part)
-    item = item or Item()
     name = name if item.fluid is None else f"{name} ({item.fluid.lower()})"
     low = number is not None and item.low is not None and number < item.low
     high = number is not None and item.high is not None and number > item.high
@@ -212,6 +215,13 @@ def _fluids(root: Path) -> dict[str, str]:
 def _there(root: Path, source: SourceColumns, table: str) -> set[str]:
     """The declared columns that a table has."""
     return columns_of(root, table) & set(source.tables[table].types)
+
+
+def _kinds_of_events(cohort: Cohort) -> dict[int, str]:
+    """Stay -> kind of admission by the codes of MIMIC_IV_MEDS, "HOSPITAL_ADMISSION//EW EMER.//EMERGENCY ROOM"."""
+    kind = pl.col("code").str.extract(r"^HOSPITAL_ADMISSION//([^/]+)")
+    rows = cohort.scan().select("visit_id", kind=kind).drop_nulls().collect(engine="streaming")
+    return {visit: f"{kind} admission" for visit, kind in rows.iter_rows()}
 
 
 def _kinds(root: Path) -> dict[int, str]:
