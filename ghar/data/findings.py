@@ -67,12 +67,13 @@ def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) 
     asked = pl.LazyFrame(newest, {"sample": pl.Int64, "visit_id": pl.Int64, "until": TIME}, orient="row")
     values = _values(cohort, asked, {} if root is None else lab_items(root))
     about = _Descriptions(cohort, _kinds_of_events(cohort) if root is None else _kinds(root))
-    shared: dict[int, tuple[Visit, Visit]] = {}  # by id(): many samples show an older visit
+    shared: dict[tuple[int, str], tuple[Visit, Visit]] = {}  # by id() and words: many samples show an older visit
 
-    def older(visit: Visit) -> Visit:
-        if id(visit) not in shared:
-            shared[id(visit)] = visit, replace(visit, about=about.of(visit, None), dated=about.dated)
-        return shared[id(visit)][1]
+    def older(visit: Visit, until: datetime) -> Visit:
+        words = about.of(visit, until)
+        if (id(visit), words) not in shared:
+            shared[id(visit), words] = visit, replace(visit, about=words, dated=about.dated)
+        return shared[id(visit), words][1]
 
     found = []
     for i, sample in enumerate(samples):
@@ -80,9 +81,10 @@ def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) 
             found.append(sample)
             continue
         *before, last = sample.history
-        told = about.of(last, sample), tuple(values.get(i, ()))
-        shown = replace(last, about=told[0], values=told[1], dated=about.dated)
-        found.append(replace(sample, history=(*map(older, before), shown)))
+        until = sample.prediction_time
+        words = about.of(last, until, _day(last, sample))
+        shown = replace(last, about=words, values=tuple(values.get(i, ())), dated=about.dated)
+        found.append(replace(sample, history=(*(older(visit, until) for visit in before), shown)))
     return found
 
 
@@ -107,13 +109,11 @@ class _Descriptions:
         for visit, recorded, code in units.iter_rows():
             self._units[visit].append((recorded, code.partition("/")[2]))
 
-    def of(self, visit: Visit, sample: Sample | None) -> str:
-        """Of the visit as it is at a sample's prediction; of an older one, as it was, where there is none."""
-        now = None if sample is None else sample.prediction_time
+    def of(self, visit: Visit, until: datetime, day: str | None = None) -> str:
+        """Of a visit as it is known at a time."""
         years, sex = self._ages.get(visit.visit_id), self._sexes.get(visit.visit_id)
         who = " ".join(part for part in (None if years is None else _age(years), sex) if part)
-        units = [unit for recorded, unit in self._units.get(visit.visit_id, ()) if now is None or recorded <= now]
-        day = None if sample is None else _day(visit, sample)
+        units = [unit for recorded, unit in self._units.get(visit.visit_id, ()) if recorded <= until]
         parts = (who, self._kinds.get(visit.visit_id), *units[-1:], day)
         return ", ".join(part for part in parts if part)
 
@@ -133,8 +133,8 @@ def _day(visit: Visit, sample: Sample) -> str | None:
 def _values(cohort: Cohort, asked: pl.LazyFrame, items: Mapping[str, Item]) -> dict[int, list[str]]:
     """Number of the sample -> newest value of each item: results out of range, vital signs, other results."""
     measured = pl.col("code").str.contains("^(LAB|VITAL)/") & ~pl.col("code").is_in(OF_BLOOD)
-    words = pl.col("text_value").str.strip_chars(" _")  # "___" stands for what was taken out
-    said = pl.col("numeric_value").is_not_null() | (words != "")
+    words = pl.col("text_value").str.strip_chars(" _.")  # "___" stands for what was taken out
+    said = pl.col("numeric_value").is_not_null() | ~words.is_in(["", "HOLD"])  # HOLD: a tube that was kept
     events = cohort.scan()
     unit = pl.col("unit") if "unit" in events.collect_schema() else pl.lit(None, pl.String)  # of a MEDS folder
     rows = (
@@ -159,9 +159,11 @@ def _said(code: str, name: str, number: float | None, text: str | None, item: It
     """Where a value stands (0: out of range, 1: vital sign, 2: other result), and how it is put."""
     kind, _, local = code.partition("/")
     words = " ".join((text or "").strip(" _").split())
-    value = (words if len(words) <= LONGEST else f"{words[:LONGEST].rstrip()}...") or f"{number:.6g}"
+    value = (
+        words if len(words) <= LONGEST else f"{words[:LONGEST].rstrip()}..."
+    ) or f"{number:.{4 if kind == 'VITAL' else 6}g}"
     if kind == "VITAL":
-        unit = VARIABLES[local].unit if local in VARIABLES else None
+        unit = VARIABLES[local].unit if local in VARIABLES and not words else None
         return 1, " ".join(part for part in (local, value, unit) if part)
     name = name if item.fluid is None else f"{name} ({item.fluid.lower()})"
     low = number is not None and item.low is not None and number < item.low
@@ -206,9 +208,8 @@ def _fluids(root: Path) -> dict[str, str]:
     for source, name in FLUIDS:
         if "fluid" in _there(root, source, name):
             rows = open_declared(root, source, name, ["itemid", "fluid"]).rows.drop_nulls().collect()
-            return {
-                f"LAB/{item}": fluid for item, fluid in rows.iter_rows() if fluid.strip().lower() not in ("", "blood")
-            }
+            fluids = ((f"LAB/{item}", fluid.partition("(")[0].strip()) for item, fluid in rows.iter_rows())
+            return {code: fluid for code, fluid in fluids if fluid.lower() not in ("", "blood")}
     return {}
 
 
