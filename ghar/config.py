@@ -158,6 +158,8 @@ class EngineConfig:
 @dataclass(frozen=True)
 class EnvConfig:
     prompts: Literal["compact", "full"]  # template set: compact for small models
+    # free: replies are read as they are; chosen: the model chooses among the options what its words leave open
+    decisions: Literal["free", "chosen"]
     history_tokens: Count  # budget of the patient text
     in_flight: Count  # episodes running at once
 

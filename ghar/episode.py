@@ -29,6 +29,23 @@ def as_text(reply: str) -> Parsed:
 
 
 @dataclass(frozen=True)
+class Options:
+    """What the reply to an act decides among, where it is not restricted to `choices` (`ghar.llm.decisions`).
+
+    texts: the options, as replies name them. most: how many a reply may name, `separator` between them. head: what the
+    engine writes before them. alone: the reply is the choice and nothing else; otherwise free text comes first. open:
+    the options that free text follows ("Search:").
+    """
+
+    texts: tuple[str, ...]
+    most: int = 1
+    head: str = "answer:"
+    separator: str = ", "
+    alone: bool = False
+    open: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Act:
     """Ask `agent` ("top", "low", ...) to act.
 
@@ -38,6 +55,7 @@ class Act:
     step: the iteration it belongs to, counted from 0.
     parse: reads the reply; never raises.
     facts: what the prompt was made of, for policies that are not language models. Never shown to one.
+    options: what a free reply decides among, for models whose words cannot be read.
     """
 
     agent: str
@@ -48,6 +66,7 @@ class Act:
     step: int = 0
     parse: Callable[[str], Parsed] = field(default=as_text, compare=False, repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    options: Options | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -77,6 +96,8 @@ class Completion:
     version: of the weights that sampled it.
     usage: (prompt, completion) tokens that a remote server says it used; it gives no ids.
     neutralised: places of the prompt that were no plain text and were made so (`ghar.sanitize`).
+    before, chosen: of a reply that was sampled in parts, the part before this one, which `prompt_ids` goes on from, and
+        the words that decide. `text` is of all parts.
     """
 
     text: str
@@ -88,10 +109,25 @@ class Completion:
     version: int = 0
     usage: tuple[int, int] = (0, 0)
     neutralised: int = 0
+    before: Completion | None = None
+    chosen: str = ""
+
+    @property
+    def parts(self) -> tuple[Completion, ...]:
+        """What was sampled one after the other, each in a context of its own: itself, where it is whole."""
+        return (self,) if self.before is None else (*self.before.parts, self)
 
     @property
     def tokens(self) -> tuple[int, int]:
         """(prompt, completion) tokens it took: of the ids where they are known, else as the server says."""
+        if self.before is not None:
+            own, first = self._own_tokens, self.before.tokens
+            whole = len(self.prompt_ids) + len(self.token_ids)
+            return (first[0], whole - first[0]) if self.prompt_ids else (first[0] + own[0], first[1] + own[1])
+        return self._own_tokens
+
+    @property
+    def _own_tokens(self) -> tuple[int, int]:
         return (len(self.prompt_ids), len(self.token_ids)) if self.prompt_ids or self.token_ids else self.usage
 
 
@@ -198,7 +234,7 @@ def read_reply(act: Act, completion: Completion, index: int) -> tuple[Turn, Repl
     if not isinstance(completion, Completion) or not isinstance(completion.text, str):
         told = f"{act.agent}'s policy answered {act.role!r} with {completion!r}"
         raise TypeError(f"{told}: a policy's answer is a ghar.episode.Completion whose text is a str")
-    parsed = act.parse(completion.text)
+    parsed = act.parse(completion.chosen or completion.text)
     readable, trainable = parsed.error is None, bool(completion.token_ids)
     turn = Turn(act.agent, act.role, index, act.step, completion, readable, trainable)
     return turn, Reply(completion, parsed.value, parsed.error)

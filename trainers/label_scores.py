@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 
 from ghar.episode import Completion, Episode, Reply
 from ghar.llm.engine import Engine
@@ -24,8 +25,35 @@ def label_probabilities(
     slots = {i: _slot(tokenizer, episode, labels) for i, episode in enumerate(episodes)}
     pairs = {i: [(slot[0], candidate) for candidate in slot[1]] for i, slot in slots.items() if slot is not None}
     flat = iter(engine.score([pair for some in pairs.values() for pair in some]))
-    found = {i: tuple(softmax([sum(next(flat)) for _ in some]).tolist()) for i, some in pairs.items()}
+    scores = {i: [next(flat) for _ in some] for i, some in pairs.items()}
+    found = {
+        i: _along_tree([ids for _, ids in pairs[i]], own) if _was_chosen(episodes[i])
+        else tuple(softmax([sum(told) for told in own]).tolist())
+        for i, own in scores.items()
+    }  # fmt: skip
     return [found.get(i) for i in range(len(episodes))]
+
+
+def _was_chosen(episode: Episode) -> bool:
+    """Whether the label is a choice behind free text (`ghar.llm.decisions`)."""
+    reply = _deciding(episode)
+    return reply is not None and bool(reply.chosen)
+
+
+def _along_tree(labels: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """P(label) where it was chosen token by token, at each place among the tokens that other labels allow there.
+
+    labels: token ids; scores: log-probability of each of them, unrestricted.
+    """
+    found = []
+    for ids, own in zip(labels, scores, strict=True):
+        total = 0.0
+        for n, told in enumerate(own):
+            allowed = {other[n]: theirs[n] for other, theirs in zip(labels, scores, strict=True)
+                       if len(other) > n and tuple(other[:n]) == tuple(ids[:n])}  # fmt: skip
+            total += told - float(logsumexp(list(allowed.values())))
+        found.append(math.exp(total))
+    return tuple(found)
 
 
 def _slot(

@@ -91,7 +91,7 @@ def answering(
     if config.engine.kind == "api":
         address = str(config.model.path)
         with asking(config, address, system.credentialed) as engine:
-            yield lambda stage: _given(AnsweringModel(EnginePolicy(engine, temperature=0), WORDS, None))
+            yield lambda stage: _given(AnsweringModel(EnginePolicy(engine, 0, config.env.decisions), WORDS, None))
         return
     shared = _Shared(config, system.agents, found) if stages & set(LAST) else None
     try:
@@ -115,7 +115,7 @@ def _saved(config: Config, system: System[Any], found: RunStages, stage: str) ->
     engine = make_engine(config, model, tokenizer)
     try:
         with serving(engine, model, 0):
-            yield _answers(engine, tokenizer, model)
+            yield _answers(config, engine, tokenizer, model)
     finally:
         engine.close()
 
@@ -137,7 +137,7 @@ class _Shared:
         elif self.actor is not None:
             raise RuntimeError("the policy after SFT must be asked before the one after RL, which changes it in place")
         with serving(self.engine, policy, version):
-            yield _answers(self.engine, self.tokenizer, self.model)
+            yield _answers(self.config, self.engine, self.tokenizer, self.model)
 
     def _trained(self) -> Any:
         if self.actor is None:
@@ -148,10 +148,10 @@ class _Shared:
         return self.actor
 
 
-def _answers(engine: Any, tokenizer: Any, model: Any) -> AnsweringModel:
+def _answers(config: Config, engine: Any, tokenizer: Any, model: Any) -> AnsweringModel:
     scored = hasattr(engine, "score")
     ranker = partial(label_probabilities, engine, tokenizer) if scored else None
-    return AnsweringModel(EnginePolicy(engine, temperature=0), reader_of(tokenizer, model, engine), ranker)
+    return AnsweringModel(EnginePolicy(engine, 0, config.env.decisions), reader_of(tokenizer, model, engine), ranker)
 
 
 def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCritic:

@@ -25,7 +25,18 @@ from typing import Literal, Protocol
 from ghar.envs.case import Case
 from ghar.envs.comparators.settings import Method
 from ghar.envs.system import Variant
-from ghar.episode import Act, EpisodeGenerator, Evidence, Parsed, Passage, Prediction, ReasoningStep, Retrieve, as_text
+from ghar.episode import (
+    Act,
+    EpisodeGenerator,
+    Evidence,
+    Options,
+    Parsed,
+    Passage,
+    Prediction,
+    ReasoningStep,
+    Retrieve,
+    as_text,
+)
 from ghar.llm.parsing import parse_choice, parse_label
 from ghar.llm.prompts import load_prompts
 
@@ -34,6 +45,8 @@ ROLES = ("think", "want", "search", "keywords", "extract", "predict")
 WANTS = ("yes", "no")
 ASKED = re.compile(r"^\s*search\s*:\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 LEVELS = re.compile(r"(entities|relations)\s*:\s*([^|\n]*)", re.IGNORECASE)
+SEARCH = Options(("search:", "answer"), head="", open=("search:",))
+KEYWORDS = Options(("entities:",), head="", open=("entities:",))
 TOPICS = 4  # conditions and drugs that medrag sets apart, the newest visit's first
 
 
@@ -79,7 +92,9 @@ class Comparators:
         history: tuple[ReasoningStep, ...] = ()
         if not played.pruned or (yield from self._wants(case)):
             history = yield from self._found(case, played.method)
-        final = yield self._act(case, "predict", history, parse=lambda reply: parse_label(reply, case.task.labels))
+        labels = tuple(case.task.labels)
+        parse = partial(parse_label, labels=labels)
+        final = yield self._act(case, "predict", history, parse=parse, options=Options(labels))
         return Prediction(final.value, history)
 
     def _found(self, case: Case, method: Method):
@@ -112,7 +127,7 @@ class Comparators:
         """Search until the agent is ready to answer; before `fewest` searches it is asked again by its record."""
         history: tuple[ReasoningStep, ...] = ()
         while len(history) < most:
-            reply = yield self._act(case, "search", history, parse=parse_search)
+            reply = yield self._act(case, "search", history, parse=parse_search, options=SEARCH)
             query = reply.value
             if not query and len(history) >= fewest:
                 break
@@ -121,7 +136,7 @@ class Comparators:
         return history
 
     def _two_levels(self, case: Case):
-        reply = yield self._act(case, "keywords", (), parse=parse_keywords)
+        reply = yield self._act(case, "keywords", (), parse=parse_keywords, options=KEYWORDS)
         entities, relations = reply.value or ((), ())
         steps = []
         if entities or not relations:
@@ -166,6 +181,7 @@ class Comparators:
         evidence: Evidence | None = None,
         choices: tuple[str, ...] = (),
         parse: Callable[[str], Parsed] = as_text,
+        options: Options | None = None,
     ) -> Act:
         template, shown = self.templates[role], "" if evidence is None else self._cut(evidence)
         prompt = template.render(
@@ -175,7 +191,7 @@ class Comparators:
         if choices:
             parse = partial(parse_choice, choices=choices)
         facts = {"case": case, "history": history, "evidence": evidence, "shown": shown}
-        return Act("agent", role, prompt, choices, template.max_tokens, len(history), parse, facts)
+        return Act("agent", role, prompt, choices, template.max_tokens, len(history), parse, facts, options)
 
     def _history(self, history: tuple[ReasoningStep, ...]) -> str:
         if self.spec.prompts == "compact":

@@ -29,7 +29,7 @@ from ghar.envs.parallel import together
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.envs.worlds.histories.truth import Gold
-from ghar.episode import Act, Episode, EpisodeGenerator, Prediction, ReasoningStep, Reply, as_text
+from ghar.episode import Act, Episode, EpisodeGenerator, Options, Prediction, ReasoningStep, Reply, as_text
 from ghar.llm.prompts import load_prompts
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
@@ -139,6 +139,7 @@ class EhrRagEpisodes:
             reply: Reply = yield self._act(
                 case, "top", "indicators", self._fit((), ()), 0, candidates=listed, keep=spec.keep,
                 parse=lambda text: parse_items(text, names, spec.keep), names=names,
+                options=Options(tuple(dict.fromkeys(names)), spec.keep, "", "\n", alone=True),
             )  # fmt: skip
             places = reply.value or range(spec.keep)
             chosen = tuple(chosen[i] for i in places)
@@ -184,10 +185,12 @@ class EhrRagEpisodes:
     def _react(self, case: EventCase) -> EpisodeGenerator:
         spec, lookups, asked = self.spec, [], []
         evidence: Passages = ()
+        answers = tuple(f"Answer: {label}" for label in range(len(case.card.meanings)))
+        moves = Options(("Search:", *answers), head="", open=("Search:",))
         for step in range(spec.iterations):
             reply: Reply = yield self._act(
                 case, "top", "react", self._fit(evidence, ()), step, asked=tuple(asked),
-                parse=lambda text: parse_move(text, len(case.card.meanings), asked),
+                parse=lambda text: parse_move(text, len(case.card.meanings), asked), options=moves,
             )  # fmt: skip
             if reply.value is None:
                 break
@@ -208,8 +211,9 @@ class EhrRagEpisodes:
         step = self.spec.iterations
         asked = tuple(dict.fromkeys(found.query for found in lookups if found.path != "numbers"))
         reply = yield self._act(
-            case, "top", role, shown, step, parse=lambda t: parse_label_number(t, n), asked=asked, **fields
-        )
+            case, "top", role, shown, step, parse=lambda t: parse_label_number(t, n), asked=asked,
+            options=Options(tuple(map(str, range(n))), head="Answer:"), **fields,
+        )  # fmt: skip
         return reply.value
 
     def _fit(self, evidence: Passages, numbers: Passages) -> PromptContext:
@@ -218,7 +222,8 @@ class EhrRagEpisodes:
 
     def _act(
         self, case: EventCase, agent: str, role: str, shown: PromptContext, step: int, *,
-        parse: Any = as_text, asked: tuple[str, ...] = (), path: str = "", names: Any = (), **fields: Any,
+        parse: Any = as_text, asked: tuple[str, ...] = (), path: str = "", names: Any = (),
+        options: Options | None = None, **fields: Any,
     ) -> Act:  # fmt: skip
         card, template = case.card, self.templates[role]
         prompt = template.render(
@@ -231,7 +236,7 @@ class EhrRagEpisodes:
         argued = tuple(fields[side] for side in ("support", "oppose") if side in fields)
         facts = {"case": case, "shown": shown, "asked": asked, "path": path, "names": names, "keep": self.spec.keep}
         facts |= {"arguments": argued}
-        return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts)
+        return Act(agent, role, prompt, (), template.max_tokens, step, parse, facts, options)
 
 
 def ehr_rag_scene(episodes: EhrRagEpisodes, corpus: Corpus, cases: Sequence[EventCase], eta: float) -> Scene:

@@ -22,7 +22,18 @@ from ghar.envs.exprag.reward import score_options
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.envs.system import Variant
-from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, ReasoningStep, Reply, as_text
+from ghar.episode import (
+    Act,
+    Episode,
+    EpisodeGenerator,
+    Evidence,
+    Options,
+    Parsed,
+    Prediction,
+    ReasoningStep,
+    Reply,
+    as_text,
+)
 from ghar.llm.prompts import load_prompts
 from ghar.rewards.compose import EpisodeReward
 
@@ -114,7 +125,9 @@ class ExpragEpisodes:
             draft=draft,
         )
         facts = {"case": question, "ranked": ranked, "evidence": evidence, "experience": experience}
-        return Act("top", role, prompt, quotes, template.max_tokens, step, parse, facts)
+        letters = tuple(LETTERS[: len(question.options)])
+        options = Options(letters, 1 if question.single else len(letters)) if role == "predict" else None
+        return Act("top", role, prompt, quotes, template.max_tokens, step, parse, facts, options)
 
     def _experience(self, question: DischargeQuestion, ranked: Evidence, evidence: Evidence) -> str:
         if self.spec.prompts == "full":

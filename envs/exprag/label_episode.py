@@ -15,7 +15,7 @@ from functools import partial
 from ghar.data.cohort import Task
 from ghar.envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
-from ghar.episode import Act, EpisodeGenerator, Evidence, Prediction, ReasoningStep, Reply
+from ghar.episode import Act, EpisodeGenerator, Evidence, Options, Prediction, ReasoningStep, Reply
 from ghar.llm.parsing import parse_label
 from ghar.llm.prompts import load_prompts
 
@@ -68,7 +68,7 @@ class LabelEpisodes:
         )
         parse = partial(parse_label, labels=task.labels)
         facts = {"case": case, "ranked": ranked, "evidence": evidence, "experience": experience}
-        return Act("top", "predict", prompt, (), self.template.max_tokens, 0, parse, facts)
+        return Act("top", "predict", prompt, (), self.template.max_tokens, 0, parse, facts, Options(tuple(task.labels)))
 
 
 def outcomes_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int) -> str:

@@ -15,6 +15,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from ghar.envs.case import Case
@@ -23,6 +24,7 @@ from ghar.episode import (
     Act,
     EpisodeGenerator,
     Evidence,
+    Options,
     Prediction,
     ReasoningStep,
     Reply,
@@ -115,7 +117,9 @@ class GharEpisodes(Generic[P]):
 
     def _predict(self, case: Case, history: tuple[ReasoningStep, ...]) -> Act:
         labels = case.task.labels
-        return self._act(case, "top", "predict", history, parse=lambda reply: parse_label(reply, labels))
+        options = Options(tuple(labels))
+        parse = partial(parse_label, labels=labels)
+        return self._act(case, "top", "predict", history, options=options, parse=parse)
 
     def _queries(self, case: Case):
         if self.spec.ablation == "ni":
@@ -143,8 +147,9 @@ class GharEpisodes(Generic[P]):
         else:
             n, most = len(self.metapaths), spec.max_paths
             reply = yield self._act(
-                case, "top", "metapaths", history, query=query, parse=lambda text: parse_path_ids(text, n, most)
-            )
+                case, "top", "metapaths", history, query=query, parse=lambda text: parse_path_ids(text, n, most),
+                options=Options(tuple(map(str, range(n))), most, "", " ", alone=True),
+            )  # fmt: skip
             chosen: PathChoice = reply.value
             partitions = chosen.ids
         evidence = Evidence()
@@ -190,6 +195,7 @@ class GharEpisodes(Generic[P]):
         evidence: Evidence | None = None,
         choices: tuple[str, ...] = (),
         parse: Any = as_text,
+        options: Options | None = None,
     ) -> Act:
         template = self.templates[role]
         prompt = template.render(
@@ -207,7 +213,7 @@ class GharEpisodes(Generic[P]):
         if choices:
             parse = _one_of(choices)
         facts = {"case": case, "query": query, "history": history, "evidence": evidence, "metapaths": self.metapaths}
-        return Act(agent, role, prompt, choices, template.max_tokens, len(history), parse, facts)
+        return Act(agent, role, prompt, choices, template.max_tokens, len(history), parse, facts, options)
 
     def _history(self, history: tuple[ReasoningStep, ...]) -> str:
         if self.spec.prompts == "compact":

@@ -16,7 +16,7 @@ from ghar.envs.graphwalker.react import AGENT, ROLES, ReactCase, react
 from ghar.envs.graphwalker.selectors.prompt import END, asked_text
 from ghar.envs.graphwalker.selectors.protocol import Name
 from ghar.envs.system import Variant
-from ghar.episode import Act, EpisodeGenerator, Parsed, Prediction, Reply, as_text
+from ghar.episode import Act, EpisodeGenerator, Options, Parsed, Prediction, Reply, as_text
 from ghar.llm.parsing import parse_label
 
 MAX_TOKENS = 16  # of a label that is not restricted to the choices
@@ -24,6 +24,7 @@ SHARED_TOKENS = 64  # of what a patient shares with the examples
 ANSWER = "Answer:"  # what the prompt of a label ends in
 SHARED = "Shared:"  # what the prompt of a comparison ends in
 NOTHING = "nothing"
+PROBABILITIES = Options(tuple(f"{percent / 100:.2f}" for percent in range(101)), alone=True)
 PROBABILITY = (
     'How probable is the answer "{label}"? Reply with one number from 0 to 1 such as 0.27, and nothing else.\n'
     "Probability:"
@@ -98,7 +99,8 @@ class ExampleEpisodes:
             prompt = compared_prompt(prompt, seen.text)
         if self.spec.reply == "probability":
             prompt = prompt.removesuffix(ANSWER) + PROBABILITY.format(label=labels[1])
-            said: Reply = yield Act(AGENT, "predict", prompt, (), MAX_TOKENS, 0, parse_probability, facts)
+            parse = parse_probability
+            said: Reply = yield Act(AGENT, "predict", prompt, (), MAX_TOKENS, 0, parse, facts, PROBABILITIES)
             if said.value is None:
                 return Prediction(None)
             return Prediction(int(said.value >= 0.5), probabilities=(1 - said.value, said.value))

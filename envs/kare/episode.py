@@ -25,6 +25,7 @@ from ghar.episode import (
     Episode,
     EpisodeGenerator,
     Evidence,
+    Options,
     Parsed,
     Prediction,
     ReasoningStep,
@@ -144,7 +145,8 @@ class KareEpisodes:
         prompt, spec = PROMPT_OF[role], self.spec
         text = prompt(case, knowledge, spec.prompts, spec.advice)
         facts = {"case": case, "evidence": evidence, "knowledge": knowledge}
-        return Act("top", role, text, choices, reply_tokens(role, spec.prompts), 0, parse, facts)
+        options = Options(tuple(case.task.labels)) if role == "both" else None
+        return Act("top", role, text, choices, reply_tokens(role, spec.prompts), 0, parse, facts, options)
 
 
 def reason_prompt(case: KareCase, knowledge: str, prompts: Prompts, advice: str = "") -> str:

@@ -34,6 +34,8 @@ def request_body(request: Request, model: str, *, chat: bool, attempt: int, with
     because the most probable reply would be the same again.
     """
     prompt = plain(request.prompt)  # its tokenizer is not known: the common marks
+    if request.before is not None:
+        prompt = f"{prompt}\n\n{plain(request.before.text)}\n{request.head.strip()}"
     if request.choices and (attempt or "response_format" in without):
         prompt = f"{prompt}\n\nReply with exactly one of these and nothing else: {' | '.join(request.choices)}"
     limit = 32 + 4 * max(map(len, request.choices)) if request.choices else request.max_tokens

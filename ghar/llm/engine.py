@@ -17,6 +17,8 @@ class Request:
 
     choices: the reply is one of these; empty means free text of at most `max_tokens` tokens.
     temperature: 0 takes the most probable token.
+    before, head: a reply, and words behind it, from which this one goes on; they count as its prompt.
+    most, separator: the reply is a list of so many of the choices at most, each once, at least one.
     """
 
     prompt: str
@@ -24,6 +26,10 @@ class Request:
     choices: tuple[str, ...] = ()
     seed: int = 0
     temperature: float = 1.0
+    before: Completion | None = None
+    head: str = ""
+    most: int = 1
+    separator: str = ", "
 
 
 class Engine(Protocol):

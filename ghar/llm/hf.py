@@ -16,12 +16,11 @@ import torch
 from transformers import DynamicCache
 
 from ghar.episode import Completion
-from ghar.llm.constraint import allowed_tokens
 from ghar.llm.engine import Pair, Request, check_pairs
 from ghar.llm.model_facts import facts_of
 from ghar.llm.partial_reply import PartialReply
 from ghar.llm.sampling import draw, draw_among
-from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
+from ghar.llm.tokens import Tokenizer, encode_requests, encode_restriction
 
 
 @dataclass(eq=False, kw_only=True)
@@ -55,7 +54,7 @@ class HFEngine:
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Replies in the order of `requests`."""
-        prompts, _ = encode_many(self.tokenizer, [r.prompt for r in requests], [])
+        prompts = encode_requests(self.tokenizer, requests)
         rows = [self._row(r, ids) for r, ids in zip(requests, prompts, strict=True)]
         # neighbours of similar length share a batch, so little is padded; choices end early and go together
         order = sorted(range(len(rows)), key=lambda i: (bool(rows[i].choice_ids), len(rows[i].prompt_ids)))
@@ -96,10 +95,10 @@ class HFEngine:
         return [tuple(row[longest - len(t) :].tolist()) for row, (_, t) in zip(picked, pairs, strict=True)]
 
     def _row(self, request: Request, prompt_ids: Sequence[int]) -> _Row:
-        choice_ids = encode_choices(self.tokenizer, request.choices) if request.choices else ()
-        longest = max(map(len, choice_ids), default=request.max_tokens)
+        choice_ids, tree = encode_restriction(self.tokenizer, request)
+        longest = tree.longest if tree else max(map(len, choice_ids), default=request.max_tokens)
         draws = np.random.Generator(np.random.Philox(request.seed)).random(longest)
-        return _Row(request, tuple(prompt_ids), choice_ids, draws=draws)
+        return _Row(request, tuple(prompt_ids), choice_ids, tree=tree, draws=draws)
 
     def _generate_batch(self, rows: list[_Row]) -> None:
         width = max(len(r.prompt_ids) for r in rows)
@@ -129,7 +128,7 @@ class HFEngine:
 
     def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:
         """Draw one token a row by inverting the distribution's cumulative sum."""
-        allowed = [allowed_tokens(r.choice_ids, r.token_ids) if r.choice_ids else () for r in rows]
+        allowed = [r.allowed(r.token_ids) if r.choice_ids else () for r in rows]
         free = [i for i, some in enumerate(allowed) if not some]
         bound = [i for i, some in enumerate(allowed) if some]
         temperatures = torch.tensor([r.request.temperature for r in rows], dtype=torch.float64)
@@ -151,7 +150,7 @@ class HFEngine:
         if row.choice_ids:
             # once one choice is left, the rest of it costs no forward pass: its log-probability is 0
             reply = list(row.token_ids)
-            while len(allowed := allowed_tokens(row.choice_ids, reply)) == 1:
+            while len(allowed := row.allowed(reply)) == 1:
                 reply.append(allowed[0])
             if not allowed:
                 row.logprobs += [0.0] * (len(reply) - len(row.token_ids))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ghar.episode import Completion
+from ghar.llm.constraint import ListTree, allowed_tokens
 from ghar.llm.engine import Request
 from ghar.llm.model_facts import facts_of
 from ghar.llm.tokens import Tokenizer
@@ -13,13 +15,18 @@ from ghar.sanitize import count_marks
 
 @dataclass(eq=False)
 class PartialReply:
-    """choice_ids: the token sequences the reply is restricted to, empty when free."""
+    """choice_ids: the token sequences the reply is restricted to, empty when free; tree: where it lists several."""
 
     request: Request
     prompt_ids: tuple[int, ...]
     choice_ids: tuple[tuple[int, ...], ...]
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    tree: ListTree | None = None
+
+    def allowed(self, reply: Sequence[int]) -> tuple[int, ...]:
+        """Ids that may follow in a restricted reply, empty where it is whole."""
+        return allowed_tokens(self.choice_ids, reply) if self.tree is None else self.tree.allowed(reply)
 
     def completion(self, tokenizer: Tokenizer, finish: str, version: int) -> Completion:
         """The reply as it stands, by weights number `version`."""
@@ -30,7 +37,7 @@ class PartialReply:
             prompt_ids=self.prompt_ids,
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),
-            choice_ids=self.choice_ids,
+            choice_ids=self.choice_ids if self.tree is None else self.tree.beside(self.token_ids),
             finish_reason=finish,
             version=version,
             neutralised=count_marks(self.request.prompt, tokenizer),

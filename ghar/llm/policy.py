@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from ghar.episode import Act, Completion
+from ghar.llm.decisions import Decisions, joined, next_request
 from ghar.llm.engine import Engine, Request, StreamingEngine
 
 Done = Callable[[Completion], None]
@@ -58,30 +59,48 @@ class _Batches:
 
 
 class EnginePolicy:
-    """A language model: every act becomes a request, sampled at `temperature` (0: most probable tokens)."""
+    """A language model: every act becomes a request, sampled at `temperature` (0: most probable tokens).
 
-    def __init__(self, engine: Engine, temperature: float = 1.0):
+    decisions: "chosen" makes every reply among an act's options readable (`ghar.llm.decisions`).
+    """
+
+    def __init__(self, engine: Engine, temperature: float = 1.0, decisions: Decisions = "free"):
         self.engine = engine
         self.temperature = temperature
+        self.decisions: Decisions = decisions
 
     def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return self.engine.generate([self._request(act, seed) for act, seed in zip(acts, seeds, strict=True)])
+        said: list[list[Completion]] = [[] for _ in acts]
+        waiting = {i: self._next(act, seeds[i], ()) for i, act in enumerate(acts)}
+        while asked := {i: request for i, request in waiting.items() if request is not None}:
+            for i, reply in zip(asked, self.engine.generate(list(asked.values())), strict=True):
+                said[i].append(reply)
+            waiting = {i: self._next(acts[i], seeds[i], said[i]) for i in asked}
+        return [joined(act, parts) for act, parts in zip(acts, said, strict=True)]
 
     def queue(self) -> RequestQueue:
         """The engine's own queue, where it has one."""
         return _Queue(self, self.engine) if isinstance(self.engine, StreamingEngine) else _Batches(self)
 
-    def _request(self, act: Act, seed: int) -> Request:
-        return Request(act.prompt, act.max_tokens, act.choices, seed, self.temperature)
+    def _next(self, act: Act, seed: int, said: Sequence[Completion]) -> Request | None:
+        return next_request(act, seed, self.temperature, said, self.decisions)
 
 
 class _Queue:
     def __init__(self, policy: EnginePolicy, engine: StreamingEngine):
-        self.request = policy._request
+        self.next = policy._next
         self.engine = engine
 
     def submit(self, act: Act, seed: int, done: Done) -> None:
-        self.engine.submit(self.request(act, seed), done)
+        self._ask(act, seed, done, ())
+
+    def _ask(self, act: Act, seed: int, done: Done, said: tuple[Completion, ...]) -> None:
+        """Ask for the next part of a reply, or hand the whole of it out."""
+        request = self.next(act, seed, said)
+        if request is None:
+            done(joined(act, said))
+        else:
+            self.engine.submit(request, lambda reply: self._ask(act, seed, done, (*said, reply)))
 
     def step(self) -> None:
         self.engine.step()

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from ghar.episode import Completion
 from ghar.llm.chat_template import render
+from ghar.llm.constraint import ListTree
+from ghar.llm.engine import Request
 from ghar.llm.model_facts import facts_of
 from ghar.sanitize import plain
 
@@ -60,3 +63,47 @@ def told_apart(sequences: Sequence[tuple[int, ...]], end: int) -> tuple[tuple[in
     """The token sequences, each with `end` behind it where one of them begins another ("1" begins "10")."""
     clash = any(a != b and b[: len(a)] == a for a in sequences for b in sequences)
     return tuple((*ids, end) if clash else ids for ids in sequences)
+
+
+def encode_after(tokenizer: Tokenizer, before: Completion, head: str) -> list[int]:
+    """Token ids to go on from: a reply in its context, as it was sampled but for its end, and the words behind it."""
+    said = before.token_ids
+    if said and said[-1] in facts_of(tokenizer).ends:
+        said = said[:-1]
+    return [*before.prompt_ids, *said, *tokenizer.encode(plain(head, tokenizer), add_special_tokens=False)]
+
+
+@lru_cache(maxsize=1024)
+def encode_behind(tokenizer: Tokenizer, choices: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    """`encode_choices` behind a head: a blank comes first."""
+    ids = [tuple(tokenizer.encode(" " + plain(c, tokenizer), add_special_tokens=False)) for c in choices]
+    return told_apart(ids, facts_of(tokenizer).end)
+
+
+@lru_cache(maxsize=1024)
+def encode_list(tokenizer: Tokenizer, choices: tuple[str, ...], most: int, separator: str, behind: bool) -> ListTree:
+    """The tree of lists of `choices`; behind: a head and a blank come first."""
+    end = facts_of(tokenizer).end
+    first = [" " + choice if behind or not facts_of(tokenizer).chat else choice for choice in choices]
+
+    def ids(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(tokenizer.encode(plain(t, tokenizer), add_special_tokens=False)) for t in texts)
+
+    return ListTree(ids(first), ids([separator + choice for choice in choices]), end, min(most, len(choices)))
+
+
+def encode_requests(tokenizer: Tokenizer, requests: Sequence[Request]) -> list[list[int]]:
+    """Token ids of everything before each request's reply."""
+    asked = iter(encode_many(tokenizer, [request.prompt for request in requests if request.before is None], [])[0])
+    return [next(asked) if r.before is None else encode_after(tokenizer, r.before, r.head) for r in requests]
+
+
+def encode_restriction(tokenizer: Tokenizer, request: Request) -> tuple[tuple[tuple[int, ...], ...], ListTree | None]:
+    """The token sequences that a reply is restricted to, and their tree where it lists several."""
+    if not request.choices:
+        return (), None
+    behind = request.before is not None
+    if request.most > 1:
+        tree = encode_list(tokenizer, request.choices, request.most, request.separator, behind)
+        return tree.first, tree
+    return (encode_behind if behind else encode_choices)(tokenizer, request.choices), None

@@ -20,11 +20,10 @@ import torch
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm import canary
-from ghar.llm.constraint import allowed_tokens
 from ghar.llm.engine import Pair, Request, check_pairs
 from ghar.llm.model_facts import facts_of
 from ghar.llm.partial_reply import PartialReply
-from ghar.llm.tokens import Tokenizer, encode_choices, encode_many
+from ghar.llm.tokens import Tokenizer, encode_requests, encode_restriction
 from ghar.llm.vllm_build import VLLMSettings, build, shut_down
 
 CANARY_REPLY = 4  # tokens
@@ -103,21 +102,21 @@ class VLLMEngine:
     def _begin(self) -> None:
         """Encode what was queued since the last step, together, which is much quicker than one by one."""
         new, self._new = self._new, []
-        prompts, _ = encode_many(self.tokenizer, [request.prompt for request, _ in new], [])
+        prompts = encode_requests(self.tokenizer, [request for request, _ in new])
         for (request, done), ids in zip(new, prompts, strict=True):
             if len(ids) >= self._length:
                 raise BadInput(
                     f"a prompt has {len(ids)} tokens, but the model's context is {self._length}: "
                     "lower env.history_tokens or raise model.max_length."
                 )
-            choice_ids = encode_choices(self.tokenizer, request.choices) if request.choices else ()
-            self._go_on(_Open(request, tuple(ids), choice_ids, done=done))
+            choice_ids, tree = encode_restriction(self.tokenizer, request)
+            self._go_on(_Open(request, tuple(ids), choice_ids, tree=tree, done=done))
 
     def _go_on(self, row: _Open) -> None:
         """Ask for free text, or for the token at the next place where choices part; what is certain costs nothing."""
         request, options = row.request, {"max_tokens": row.request.max_tokens, "seed": row.request.seed}
         if row.choice_ids:
-            while len(allowed := allowed_tokens(row.choice_ids, row.token_ids)) == 1:
+            while len(allowed := row.allowed(row.token_ids)) == 1:
                 row.token_ids.append(allowed[0])
                 row.logprobs.append(0.0)
             if not allowed:

@@ -75,7 +75,7 @@ class RolloutActor:
             self.version = None
             take_over(self.engine, parcels, weights, self.watch)
             self.version = weights.version
-        policy = EnginePolicy(self.engine, order.temperature)
+        policy = EnginePolicy(self.engine, order.temperature, config.env.decisions)
         episodes = play(self.stage, order.cases, policy, seed=order.seed, title=order.title, attempts=order.attempts)
         return [without_parsers(episode) for episode in episodes]
 

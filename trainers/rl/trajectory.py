@@ -163,7 +163,7 @@ def build(
     are shared and others separate.
     """
     kept = [(e, r) for e, r in zip(episodes, rewards, strict=True) if e.failure is None]
-    turns = [turn for episode, _ in kept for turn in episode.turns]
+    turns = [part for episode, _ in kept for turn in episode.turns for part in _parts(turn)]
     for turn in turns:
         _check(turn, agents, roles)
     compositions = {reward.composition for _, reward in kept}
@@ -194,7 +194,7 @@ def _table(
     agents: tuple[str, ...],
     roles: tuple[str, ...],
 ) -> Segments:
-    counts = [len(episode.turns) for episode, _ in kept]
+    counts = [sum(len(turn.completion.parts) for turn in episode.turns) for episode, _ in kept]
 
     def both(values: Sequence[Any] | Array, dtype: type) -> Array:
         return np.repeat(np.array(values, dtype=dtype), 2)
@@ -204,22 +204,36 @@ def _table(
 
     trainable = np.zeros(2 * len(turns), dtype=bool)
     trainable[1::2] = [turn.trainable and len(turn.completion.token_ids) > 0 for turn in turns]
-    arriving = [at_end([x for _, reward in kept for x in reward.arriving(agent)]) for agent in agents]
+    arriving = [at_end(_arriving(kept, agent)) for agent in agents]
     return Segments(
         row=both(range(len(turns)), np.int64),
         episode=both(np.repeat(np.arange(len(kept)), counts), np.int64),
         agent=both([agents.index(turn.agent) for turn in turns], np.int64),
         role=both([roles.index(turn.role) for turn in turns], np.int64),
-        turn=both([k for count in counts for k in range(count)], np.int64),
+        turn=both([turn.index for turn in turns], np.int64),
         start=start,
         end=end,
         trainable=trainable,
-        reward=at_end([x for _, reward in kept for x in reward.arriving()]),
+        reward=at_end(_arriving(kept, None)),
         agent_reward=np.stack(arriving, axis=1),
         finish=both([FINISH.index(turn.completion.finish_reason) for turn in turns], np.int64),
         version=both([turn.completion.version for turn in turns], np.int64),
         truncated=both(np.repeat([episode.cut for episode, _ in kept], counts), bool),
     )
+
+
+def _parts(turn: Turn) -> list[Turn]:
+    """A turn once for each part of its reply: every part is a row, in the context it was sampled in."""
+    return [replace(turn, completion=part) for part in turn.completion.parts] if turn.completion.before else [turn]
+
+
+def _arriving(kept: Sequence[tuple[Episode, EpisodeReward]], agent: str | None) -> list[float]:
+    """What arrives at each row's end: a turn's reward at its last one."""
+    found: list[float] = []
+    for episode, reward in kept:
+        for turn, value in zip(episode.turns, reward.arriving(agent), strict=True):
+            found += [*[0.0] * (len(turn.completion.parts) - 1), value]
+    return found
 
 
 def _check(turn: Turn, agents: tuple[str, ...], roles: tuple[str, ...]) -> None:

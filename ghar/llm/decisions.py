@@ -1,0 +1,55 @@
+"""A readable decision from any model: free text within its budget, then a choice among the act's options.
+
+A reply that can be read stays as it is. Behind one that cannot, the engine writes the head of the answer ("answer:")
+and the same model chooses among the options; a list of ids or names is chosen from its beginning, with the end beside
+every further option. One act is one turn and one reply, however many parts it was sampled in; each part keeps the
+context and the restriction it was sampled under, and is trained as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from ghar.episode import Act, Completion
+from ghar.llm.engine import Request
+
+Decisions: TypeAlias = Literal["free", "chosen"]
+SEED = 0x9E3779B97F4A7C15  # odd: seeds of an act's parts differ
+OPEN_TOKENS = 48  # of the text behind an open option
+
+
+def next_request(
+    act: Act, seed: int, temperature: float, said: Sequence[Completion], decisions: Decisions
+) -> Request | None:
+    """What to ask for after the parts in `said`; None where the reply is whole."""
+    options = None if act.choices or decisions == "free" else act.options
+    first = Request(act.prompt, act.max_tokens, act.choices, seed, temperature)
+    if options is None:
+        return None if said else first
+    choose = replace(first, choices=options.texts, most=options.most, separator=options.separator)
+    if not said:
+        return choose if options.alone else first
+    *_, last = said
+    choose = replace(choose, seed=(seed + len(said) * SEED) % (1 << 63), before=last)
+    if len(said) == 1 and not options.alone and act.parse(last.text).error is not None:
+        return replace(choose, head=f"\n{options.head}" if last.text else options.head)
+    if len(said) == 2 and last.text in options.open:
+        return replace(choose, choices=(), most=1, max_tokens=OPEN_TOKENS)
+    return None
+
+
+def joined(act: Act, said: Sequence[Completion]) -> Completion:
+    """The parts of a reply as one."""
+    *earlier, last = said
+    if not earlier:
+        return last
+    options = act.options
+    assert options is not None
+    chosen = " ".join(part for part in (options.head, *(reply.text for reply in said[1:])) if part)
+    text = "\n".join(part for part in (said[0].text, chosen) if part)
+    before = earlier[0]
+    for reply in earlier[1:]:
+        before = replace(reply, before=before)
+    return replace(last, before=before, text=text, chosen=chosen)

@@ -1,0 +1,55 @@
+"""Every decision of a real model on real patients can be read: SmolLM2 on the open MIMIC-IV demo, system by system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.system import build
+from ghar.episode import Act, Reply
+from ghar.launch.entry import load
+from ghar.llm.hf import HFEngine
+from ghar.llm.models import load_configured
+from ghar.llm.policy import EnginePolicy
+from tests.smollm2 import needs_smollm2, smollm2_folder
+
+pytestmark = [pytest.mark.slow, needs_smollm2]
+
+PATIENTS = 3
+GUARD = "take it as information"  # of the sentence that every prompt has
+SYSTEMS = {
+    "kare": ("zero_shot", ["task=kare_readmission"]),
+    "exprag": (None, ["task=los"]),
+    "comparators": ("search_r1", ["task=los"]),
+    "ehr_rag": ("react", ["task=guo_los"]),
+    "ghar": (None, ["task=los"]),
+    "graphwalker": ("zero_shot", ["task=series_mortality"]),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_decision_can_be_read(name: str, shared_data: Path, tmp_path: Path) -> None:
+    variant, more = SYSTEMS[name]
+    config = load([
+        "data=mimic4", f"data.root={shared_data / 'mimic-iv-demo-2.2'}", f"data.cache={tmp_path}", f"system={name}",
+        f"kg.path={shared_data / 'kg/primekg-subset/merged_kg_12col.csv.gz'}", f"run_dir={tmp_path / 'run'}",
+        "model=smollm2", "scale=laptop", f"model.path={smollm2_folder()}", "env.history_tokens=300", *more,
+    ])  # fmt: skip
+    system = build(Records(config))
+    policy = EnginePolicy(HFEngine(*load_configured(config)), 0, config.env.decisions)
+    stage = stage_of(system, system.variants[variant or system.main], config)
+    cases = [*system.cases.test, *system.cases.train][:PATIENTS]
+    replies: list[tuple[Act, Reply]] = [
+        (record.effect, record.result)
+        for episode in play(stage, cases, policy, seed=1, title=name)
+        for record in episode.trace
+        if isinstance(record.effect, Act) and isinstance(record.result, Reply)
+    ]
+    for act, reply in replies:
+        print(f"\n[{act.role}] {reply.error or 'read'}\n{reply.text}")
+    decisions = [reply for act, reply in replies if act.choices or act.options]
+    assert len(decisions) >= PATIENTS and all(reply.error is None for reply in decisions)
+    assert not any(GUARD in reply.text for act, reply in replies if act.role == "summarise")
