@@ -17,6 +17,8 @@ FATES = {
 def fate(error: BaseException) -> str | None:
     """A sentence for an error, or one that it followed from, that is no fault of the code: what was saved stays."""
     found = FATES.get(type(error).__name__)
+    if type(error).__name__ == "WrongWeights":
+        return f"{error} What was saved stays. Start again with engine=hf, which holds no copy of the weights."
     if found is None and "can't allocate memory" in str(error):  # torch on a CPU
         found = FATES["MemoryError"]
     if found is not None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from ghar.errors import fate
 from ghar.llm.canary import Canary, EngineProbe, WrongWeights, expect, trainer_logprobs
 from ghar.llm.weight_update import WeightUpdate, pack
 
@@ -119,3 +120,11 @@ def test_float32_is_judged_by_the_largest_difference() -> None:
 
 if __name__ == "__main__":
     print(syncs(1000))
+
+
+def test_wrong_weights_end_a_run_with_a_sentence_and_a_way_on():
+    said = fate(WrongWeights("engine and trainer differ by 0.9 nats: the run stops here."))
+    assert said is not None and said.startswith("engine and trainer differ by 0.9 nats") and "engine=hf" in said
+    caused = RuntimeError("worker")
+    caused.__cause__ = WrongWeights("they differ.")
+    assert "they differ." in str(fate(caused))
