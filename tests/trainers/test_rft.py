@@ -25,7 +25,10 @@ from tests.trainers.test_mappo import WANTED, adam, bandit, make_actor
 from tests.trainers.test_resume import Starts
 
 ROUND = replace(load([]).trainer.rl, epochs=1, minibatches=2, micro_tokens=64)
-OWN = ("trainer.method=rft", "trainer.rl.attempts=2", "trainer.rl.episodes=4")
+OWN = (
+    "trainer.method=rft", "trainer.rl.attempts=2", "trainer.rl.episodes=4", "trainer.rft.keep=1",
+    "trainer.rft.min_reward=null",
+)  # fmt: skip
 
 
 def attempts(totals: list[list[float]]) -> tuple[list[Episode], list[EpisodeReward]]:
@@ -80,9 +83,10 @@ def test_a_round_in_which_nothing_is_kept_changes_nothing():
 
 
 def test_keeping_every_attempt_is_refused(tmp_path: Path):
+    own = [f"run_dir={tmp_path}", "trainer.method=rft", "trainer.rl.attempts=1"]
     with pytest.raises(BadInput, match="would imitate every episode"):
-        load([f"run_dir={tmp_path}", "trainer.method=rft", "trainer.rl.attempts=1"])
-    assert load([f"run_dir={tmp_path}", "trainer.method=rft", "trainer.rl.attempts=1", "trainer.rft.min_reward=0.5"])
+        load([*own, "trainer.rft.min_reward=null"])
+    assert load([*own, "trainer.rft.min_reward=0.5"])
 
 
 @dataclass
