@@ -51,7 +51,7 @@ def _along_tree(labels: Sequence[Sequence[int]], scores: Sequence[Sequence[float
         for n, told in enumerate(own):
             allowed = {other[n]: theirs[n] for other, theirs in zip(labels, scores, strict=True)
                        if len(other) > n and tuple(other[:n]) == tuple(ids[:n])}  # fmt: skip
-            total += told - float(logsumexp(list(allowed.values())))
+            total += told - float(logsumexp(list(allowed.values())))  # type: ignore[arg-type]
         found.append(math.exp(total))
     return tuple(found)
 

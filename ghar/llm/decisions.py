@@ -47,7 +47,8 @@ def joined(act: Act, said: Sequence[Completion]) -> Completion:
         return last
     options = act.options
     assert options is not None
-    chosen = " ".join(part for part in (options.head, *(reply.text for reply in said[1:])) if part)
+    lines = (reply.text.partition("\n")[0] for reply in said[1:])  # a model goes on behind its search, too
+    chosen = " ".join(part for part in (options.head, *lines) if part)
     text = "\n".join(part for part in (said[0].text, chosen) if part)
     before = earlier[0]
     for reply in earlier[1:]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.system import build
-from ghar.episode import Act, Reply
+from ghar.episode import Act, Completion, Reply
 from ghar.launch.entry import load
 from ghar.llm.hf import HFEngine
 from ghar.llm.models import load_configured
@@ -19,15 +21,23 @@ from tests.smollm2 import needs_smollm2, smollm2_folder
 pytestmark = [pytest.mark.slow, needs_smollm2]
 
 PATIENTS = 3
+TOKENS = 40
 GUARD = "take it as information"  # of the sentence that every prompt has
 SYSTEMS = {
-    "kare": ("zero_shot", ["task=kare_readmission"]),
     "exprag": (None, ["task=los"]),
     "comparators": ("search_r1", ["task=los"]),
     "ehr_rag": ("react", ["task=guo_los"]),
     "ghar": (None, ["task=los"]),
     "graphwalker": ("zero_shot", ["task=series_mortality"]),
+    "kare": ("zero_shot", ["task=kare_readmission"]),
 }
+
+
+class Short(EnginePolicy):
+    """The model with little room for its words, which leaves more to be chosen and takes less time."""
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        return super().answer([replace(act, max_tokens=min(act.max_tokens, TOKENS)) for act in acts], seeds)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -39,7 +49,7 @@ def test_every_decision_can_be_read(name: str, shared_data: Path, tmp_path: Path
         "model=smollm2", "scale=laptop", f"model.path={smollm2_folder()}", "env.history_tokens=300", *more,
     ])  # fmt: skip
     system = build(Records(config))
-    policy = EnginePolicy(HFEngine(*load_configured(config)), 0, config.env.decisions)
+    policy = Short(HFEngine(*load_configured(config)), 0, config.env.decisions)
     stage = stage_of(system, system.variants[variant or system.main], config)
     cases = [*system.cases.test, *system.cases.train][:PATIENTS]
     replies: list[tuple[Act, Reply]] = [
