@@ -25,6 +25,11 @@ def contradictions(c: Config) -> Iterator[str]:
     grouped = c.trainer.method == "mappo" and rl.estimator in ("grpo", "rloo", "turn_group")
     if grouped and rl.attempts < 2:
         yield f"trainer.rl.estimator={rl.estimator} compares a patient's attempts: set trainer.rl.attempts above 1."
+    if rl.estimator == "turn_group" and c.env.decisions == "chosen":
+        yield (
+            "trainer.rl.estimator=turn_group compares turns of equal place, and env.decisions=chosen samples some turns in "
+            "parts: set trainer.rl.estimator=rloo or env.decisions=free."
+        )
     if rl.dynamic and rl.attempts < 2:
         yield "trainer.rl.dynamic=true compares a patient's attempts: set trainer.rl.attempts above 1."
     if rl.kl_target is not None and rl.kl == 0:

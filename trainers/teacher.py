@@ -89,19 +89,19 @@ def _write(kept: Path, config: Config, asked: int, rows: Iterator[dict[str, Any]
 def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
     """For the duration, the teacher: the system's rule, a model behind a server, or one loaded here, which vLLM serves
     where engine=vllm (beside a process group all processes must enter together)."""
-    name, sampling = config.trainer.warmup.teacher, (config.engine.temperature, config.env.decisions)
+    name, temperature, decisions = config.trainer.warmup.teacher, config.engine.temperature, config.env.decisions
     if "@http" in name:
         with asking(config, name, system.credentialed) as engine:
-            yield EnginePolicy(engine, *sampling)
+            yield EnginePolicy(engine, temperature, decisions)
         return
     if name != "scripted":
         own, dtype = name == config.model.path, config.model.dtype
         model, tokenizer = load_configured(config) if own else load_pretrained(model_path(config, name), dtype)
         if config.engine.kind == "vllm":
             with served(replace(config, model=replace(config.model, finetune="full")), model, tokenizer) as engine:
-                yield EnginePolicy(engine, *sampling)
+                yield EnginePolicy(engine, temperature, decisions)
         else:
-            yield EnginePolicy(HFEngine(model, tokenizer, config.engine.max_batch), *sampling)
+            yield EnginePolicy(HFEngine(model, tokenizer, config.engine.max_batch), temperature, decisions)
         return
     if system.teacher is None:
         raise BadInput(
