@@ -27,8 +27,8 @@ def contradictions(c: Config) -> Iterator[str]:
         yield f"trainer.rl.estimator={rl.estimator} compares a patient's attempts: set trainer.rl.attempts above 1."
     if rl.estimator == "turn_group" and c.env.decisions == "chosen":
         yield (
-            "trainer.rl.estimator=turn_group compares turns of equal place, and env.decisions=chosen samples some turns in "
-            "parts: set trainer.rl.estimator=rloo or env.decisions=free."
+            "trainer.rl.estimator=turn_group compares turns of equal place, and env.decisions=chosen samples some "
+            "turns in parts: set trainer.rl.estimator=rloo or env.decisions=free."
         )
     if rl.dynamic and rl.attempts < 2:
         yield "trainer.rl.dynamic=true compares a patient's attempts: set trainer.rl.attempts above 1."

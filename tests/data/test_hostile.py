@@ -18,8 +18,9 @@ import pytest
 
 from ghar.data.cohort import Cohort
 from ghar.data.readers import eicu, eicu_stays, mimic, mimic3, mimic4, tables
-from ghar.data.readers.events import I64, TEXT, TIME
 from ghar.data.readers.meds import read_meds
+from ghar.data.readers.mimic3_columns import MIMIC3
+from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.errors import BadInput
 from tests.data import conftest, eicu_tables, hostile_meds, test_mimic3
 from tests.data.hostile import Victim, account, attack
@@ -50,9 +51,8 @@ def of_mimic4(root: Path) -> Iterator[Victim]:
     charts = ["1,90,2150-01-01 11:00:00,2150-01-01 11:30:00,220045,80,80"]
     small = {**conftest.ROWS, "icu/chartevents": charts}
     conftest.write_mimic4(root, small)
-    more = {"gender": TEXT, "anchor_age": I64, "anchor_year": I64}
-    patients, _ = mimic.read_patients(root, "hosp/patients", more)
-    visits, _ = mimic.read_visits(root, "hosp/admissions", patients)
+    patients, _ = mimic.read_patients(root, MIMIC4, "hosp/patients")
+    visits, _ = mimic.read_visits(root, MIMIC4, "hosp/admissions", patients)
     titles = [mimic4.read_titles(root, name) for name in ("diagnoses_icd", "procedures_icd")]
     for name, read in mimic4.event_tables(root, visits, patients, titles, root, charts=True).items():
         if name in small and name != "hosp/patients":
@@ -61,14 +61,14 @@ def of_mimic4(root: Path) -> Iterator[Victim]:
         root / "hosp/admissions.csv",
         conftest.HEADERS["hosp/admissions"],
         small["hosp/admissions"],
-        lambda: mimic.read_visits(root, "hosp/admissions", patients),
+        lambda: mimic.read_visits(root, MIMIC4, "hosp/admissions", patients),
     )
 
 
 def of_mimic3(root: Path) -> Iterator[Victim]:
     test_mimic3.write(root)
-    patients, _ = mimic.read_patients(root, "patients", {"gender": TEXT, "dob": TIME})
-    visits, _ = mimic.read_visits(root, "admissions", patients)
+    patients, _ = mimic.read_patients(root, MIMIC3, "patients")
+    visits, _ = mimic.read_visits(root, MIMIC3, "admissions", patients)
     titles = mimic3.read_titles(root)
     for name, read in mimic3.event_tables(root, visits, patients, titles, root, charts=True).items():
         if name != "patients":
