@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import Any, Protocol
 
@@ -49,12 +49,11 @@ class EpisodeJob:
 @dataclass(eq=False)
 class _Active:
     """An episode under way: the effects it waits for and what has come back. `silent`: acts without a reply yet;
-    `missing`: effects without a result."""
+    `missing`: effects without a result; `seconds`: of retrieval; `tokens`: read and written, by agent."""
 
     number: int
     job: EpisodeJob
     generator: EpisodeGenerator
-    began: float
     effects: tuple[Any, ...] = ()
     single: bool = True
     silent: int = 0
@@ -63,6 +62,8 @@ class _Active:
     turns: list[Turn] = field(default_factory=list)
     trace: list[AuditRecord] = field(default_factory=list)
     episode: Episode | None = None
+    seconds: float = 0.0
+    tokens: Counter[str] = field(default_factory=Counter)
 
     def places(self, kind: type) -> list[int]:
         return [i for i, effect in enumerate(self.effects) if isinstance(effect, kind)]
@@ -72,7 +73,7 @@ class _Active:
 class _Lookup:
     """One batch of retrievals on its way."""
 
-    future: Future[list[Evidence]]
+    future: Future[tuple[list[Evidence], float]]  # with the seconds that it took
     waiting: list[tuple[_Active, int]]
     tries: int
     deadline: float
@@ -135,12 +136,13 @@ def _play(
     seeking: list[tuple[_Active, int]] = []  # retrievals that are not under way yet
     under_way: list[_Lookup] = []
     waiting: Counter[int] = Counter()  # open acts at each queue, by its id
+    clock: dict[int, float] = dict.fromkeys(map(id, queues.values()), 0.0)  # seconds that each queue has worked
     every = list({id(queue): queue for queue in queues.values()}.values())
     live = 0
     while len(started) < len(jobs) or live:
         while len(started) < len(jobs) and live < in_flight:
             job, live = jobs[len(started)], live + 1
-            started.append(_Active(len(started), job, job.start(), time.perf_counter()))
+            started.append(_Active(len(started), job, job.start()))
             ready.append(started[-1])
         now, ready[:] = sorted(ready, key=_number), []
         for active in now:
@@ -153,18 +155,37 @@ def _play(
             if not active.effects:  # an empty tuple
                 ready.append(active)
             seeking += [(active, i) for i in active.places(Retrieve)]
-            _hand_in(active, queues, seed, waiting, ready)
+            _hand_in(active, queues, seed, waiting, ready, clock)
         if seeking and len(under_way) < lookups:
             under_way.append(_submit(sorted(seeking, key=lambda sought: _number(sought[0])), corpus, timeout, 1))
             seeking.clear()
         busy = [queue for queue in every if waiting[id(queue)]]
         for queue in busy:
+            began = time.perf_counter()
             queue.step()
+            clock[id(queue)] += time.perf_counter() - began
         ended = _ended(under_way, patient=steady or not (busy or ready))
         under_way = [lookup for lookup in under_way if lookup not in ended]
         for lookup in ended:
             under_way += _finish_lookup(lookup, corpus, timeout, tries, ready)
-    return [active.episode for active in started if active.episode is not None]
+    return _with_seconds(started, {agent: id(queue) for agent, queue in queues.items()}, clock)
+
+
+def _with_seconds(
+    played: Sequence[_Active], queue_of: Mapping[str, int], clock: Mapping[int, float]
+) -> list[Episode]:
+    """The episodes with what each has cost: its share of every queue's seconds by tokens read and written, and its
+    share of each look-up that it waited for. Waiting for others in the same batch costs nothing."""
+    total: Counter[int] = Counter()
+    for active in played:
+        for agent, own in active.tokens.items():
+            total[queue_of[agent]] += own
+    rate = {queue: clock[queue] / total[queue] for queue in total}
+    return [
+        replace(a.episode, seconds=a.seconds + sum(rate[queue_of[agent]] * own for agent, own in a.tokens.items()))
+        for a in played
+        if a.episode is not None
+    ]
 
 
 def _number(active: _Active) -> int:
@@ -189,15 +210,17 @@ def _resume(active: _Active) -> None:
 
 def _end(active: _Active, prediction: Prediction, failure: str | None = None) -> None:
     active.generator.close()
-    seconds = time.perf_counter() - active.began
     job = active.job
-    active.episode = Episode(
-        job.sample_id, job.attempt, prediction, tuple(active.turns), tuple(active.trace), failure, seconds
-    )
+    active.episode = Episode(job.sample_id, job.attempt, prediction, tuple(active.turns), tuple(active.trace), failure)
 
 
 def _hand_in(
-    active: _Active, queues: Mapping[str, RequestQueue], seed: int, waiting: Counter[int], ready: list[_Active]
+    active: _Active,
+    queues: Mapping[str, RequestQueue],
+    seed: int,
+    waiting: Counter[int],
+    ready: list[_Active],
+    clock: dict[int, float],
 ) -> None:
     """Put the acts of an episode to the queues. Replies may come at once, or while a queue works."""
     for i in active.places(Act):
@@ -210,7 +233,9 @@ def _hand_in(
                 _answered(active, i, completion, ready)
 
         waiting[id(queue)] += 1
+        began = time.perf_counter()
         queue.submit(active.effects[i], own_seed, done)
+        clock[id(queue)] += time.perf_counter() - began
 
 
 def _answered(active: _Active, place: int, completion: Completion, ready: list[_Active]) -> None:
@@ -221,6 +246,7 @@ def _answered(active: _Active, place: int, completion: Completion, ready: list[_
         for i in active.places(Act):
             turn, active.results[i] = read_reply(active.effects[i], active.results[i], len(active.turns))
             active.turns.append(turn)
+            active.tokens[turn.agent] += max(1, sum(turn.completion.tokens))
     _arrived(active, ready)
 
 
@@ -233,11 +259,13 @@ def _arrived(active: _Active, ready: list[_Active]) -> None:
 def _submit(waiting: list[tuple[_Active, int]], corpus: Corpus, timeout: float, tries: int) -> _Lookup:
     """Ask on a thread of its own: one that hangs blocks neither the next try nor the end of the process."""
     requests = [active.effects[i] for active, i in waiting]
-    future: Future[list[Evidence]] = Future()
+    future: Future[tuple[list[Evidence], float]] = Future()
 
     def ask() -> None:
+        began = time.perf_counter()
         try:
-            future.set_result(_right(corpus.retrieve(requests), len(requests)))
+            found = _right(corpus.retrieve(requests), len(requests))
+            future.set_result((found, time.perf_counter() - began))
         except BaseException as error:
             future.set_exception(error)
 
@@ -269,7 +297,7 @@ def _ended(under_way: Sequence[_Lookup], patient: bool) -> list[_Lookup]:
 def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int, ready: list[_Active]) -> list[_Lookup]:
     """Hand out what came back. After a failure: the next try, or the end of the episodes that wait."""
     try:
-        found = lookup.future.result(timeout=0)
+        found, seconds = lookup.future.result(timeout=0)
     except Exception as error:  # any failure of a corpus is an episode's typed failure, counted by the caller
         if lookup.tries < tries:
             return [_submit(lookup.waiting, corpus, timeout, lookup.tries + 1)]
@@ -279,6 +307,7 @@ def _finish_lookup(lookup: _Lookup, corpus: Corpus, timeout: float, tries: int, 
                 ready.append(active)
         return []
     for (active, i), evidence in zip(lookup.waiting, found, strict=True):
+        active.seconds += seconds / len(found)
         if active.episode is None:
             active.results[i] = evidence
             _arrived(active, ready)

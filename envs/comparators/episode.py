@@ -47,6 +47,8 @@ ASKED = re.compile(r"^\s*search\s*:\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
 LEVELS = re.compile(r"(entities|relations)\s*:\s*([^|\n]*)", re.IGNORECASE)
 SEARCH = Options(("search:", "answer"), head="", open=("search:",))
 KEYWORDS = Options(("entities:",), head="", open=("entities:",))
+EVIDENCE = 864  # words: six summaries of 192 tokens at most, on which an answer of GHAR stands (envs/ghar)
+PAIR = 24  # words of a node and an edge together, about
 TOPICS = 4  # conditions and drugs that medrag sets apart, the newest visit's first
 
 
@@ -62,12 +64,27 @@ class PathPartition(Protocol):
 
 @dataclass(frozen=True)
 class Spec:
-    """What all methods share. top_n: passages a look-up gives (of each partition)."""
+    """What all methods share. words: of raw evidence that a look-up shows; None: a method's share of `EVIDENCE`.
+    top_n: nodes and edges a look-up gives at least."""
 
     prompts: Literal["full", "compact"]
     max_iterations: int
-    words: int
+    words: int | None
     top_n: int
+
+    def words_of(self, method: Method) -> int:
+        """Words that one look-up of a method shows: all methods may show alike before they answer."""
+        return self.words or EVIDENCE // _lookups(method, self.max_iterations)
+
+    def passages_of(self, method: Method) -> int:
+        """Nodes, and edges, to ask for, so that there are words enough."""
+        return self.top_n if self.words else max(self.top_n, -(-self.words_of(method) // PAIR))
+
+
+def _lookups(method: Method, searches: int) -> int:
+    if method.startswith("fixed_"):
+        return int(method.removeprefix("fixed_"))
+    return {"search_r1": searches, "lightrag": 2, "medrag": TOPICS}.get(method, 1)
 
 
 @dataclass(frozen=True)
@@ -103,9 +120,9 @@ class Comparators:
             thought = yield self._act(case, "think", ())
             return (ReasoningStep("think", thought.value or "", retrieved=False),)
         if method in ("rag", "pair"):
-            evidence = yield Retrieve(case.text, None, self.spec.top_n)
+            evidence = yield Retrieve(case.text, None, self.spec.passages_of(method))
             if method == "rag":
-                return (self._raw(case.text, evidence),)
+                return (self._raw(method, case.text, evidence),)
             said = yield self._act(case, "extract", (), evidence=evidence)
             return (ReasoningStep(case.text, said.value or "", True, (), 0, 0, evidence.text),)
         if method == "lightrag":
@@ -113,17 +130,17 @@ class Comparators:
         if method == "medrag":
             return (yield from self._apart(case))
         if method == "search_r1":
-            return (yield from self._searches(case, 0, self.spec.max_iterations))
+            return (yield from self._searches(case, method, 0, self.spec.max_iterations))
         if method.startswith("fixed_"):
             rounds = int(method.removeprefix("fixed_"))
-            return (yield from self._searches(case, rounds, rounds))
+            return (yield from self._searches(case, method, rounds, rounds))
         return ()  # direct
 
     def _wants(self, case: Case):
         reply = yield self._act(case, "want", (), choices=WANTS)
         return reply.value == "yes"
 
-    def _searches(self, case: Case, fewest: int, most: int):
+    def _searches(self, case: Case, method: Method, fewest: int, most: int):
         """Search until the agent is ready to answer; before `fewest` searches it is asked again by its record."""
         history: tuple[ReasoningStep, ...] = ()
         while len(history) < most:
@@ -131,43 +148,44 @@ class Comparators:
             query = reply.value
             if not query and len(history) >= fewest:
                 break
-            evidence = yield Retrieve(query or case.text, None, self.spec.top_n)
-            history = (*history, self._raw(query or case.text, evidence))
+            evidence = yield Retrieve(query or case.text, None, self.spec.passages_of(method))
+            history = (*history, self._raw(method, query or case.text, evidence))
         return history
 
     def _two_levels(self, case: Case):
         reply = yield self._act(case, "keywords", (), parse=parse_keywords, options=KEYWORDS)
         entities, relations = reply.value or ((), ())
-        steps = []
+        steps, passages = [], self.spec.passages_of("lightrag")
         if entities or not relations:
             query = "; ".join(entities) or case.text
-            steps.append(self._raw(query, (yield Retrieve(query, None, self.spec.top_n))))
+            steps.append(self._raw("lightrag", query, (yield Retrieve(query, None, passages))))
         wanted = {word for relation in relations for word in relation.lower().split()}
         fitting = tuple(p.index for p in self.partitions if wanted & set(re.findall(r"[a-z]+", p.text.lower())))
         if fitting:
             query = "; ".join((*entities, *relations))
-            steps.append(self._raw(query, (yield Retrieve(query, fitting, self.spec.top_n)), fitting))
+            steps.append(self._raw("lightrag", query, (yield Retrieve(query, fitting, passages)), fitting))
         return tuple(steps)
 
     def _apart(self, case: Case):
         """One look-up a condition or drug; what several of them are told is no difference and is left out."""
         found = []
         for topic in case.topics[:TOPICS]:
-            found.append((topic, (yield Retrieve(topic, None, self.spec.top_n))))
+            found.append((topic, (yield Retrieve(topic, None, self.spec.passages_of("medrag")))))
         times = Counter(passage.ident for _, evidence in found for passage in evidence.passages)
         return tuple(
-            self._raw(topic, Evidence(tuple(p for p in evidence.passages if times[p.ident] == 1)))
+            self._raw("medrag", topic, Evidence(tuple(p for p in evidence.passages if times[p.ident] == 1)))
             for topic, evidence in found
         )
 
-    def _raw(self, query: str, evidence: Evidence, paths: tuple[int, ...] = ()) -> ReasoningStep:
-        return ReasoningStep(query, self._cut(evidence), True, paths, 0, 0, evidence.text)
+    def _raw(self, method: Method, query: str, evidence: Evidence, paths: tuple[int, ...] = ()) -> ReasoningStep:
+        shown = self._cut(evidence, self.spec.words_of(method))
+        return ReasoningStep(query, shown, True, paths, 0, 0, evidence.text)
 
-    def _cut(self, evidence: Evidence) -> str:
+    def _cut(self, evidence: Evidence, words: int) -> str:
         """The first words of what was found, whole passages."""
         kept: list[Passage] = []
         for passage in evidence.passages:
-            if kept and sum(len(p.text.split()) for p in (*kept, passage)) > self.spec.words:
+            if kept and sum(len(p.text.split()) for p in (*kept, passage)) > words:
                 break
             kept.append(passage)
         return "; ".join(passage.text for passage in kept) or "nothing found"
@@ -183,7 +201,8 @@ class Comparators:
         parse: Callable[[str], Parsed] = as_text,
         options: Options | None = None,
     ) -> Act:
-        template, shown = self.templates[role], "" if evidence is None else self._cut(evidence)
+        template = self.templates[role]
+        shown = "" if evidence is None else self._cut(evidence, self.spec.words_of("pair"))
         prompt = template.render(
             task=case.task.name, question=case.task.question, labels=", ".join(case.task.labels), patient=case.text,
             history=self._history(history), evidence=shown,

@@ -17,4 +17,5 @@ class Settings:
     name: str = "comparators"  # of the room, or a dotted module of your own
     method: Method = "search_r1"  # what training trains; all are variants of an evaluation
     max_iterations: Count = 4  # searches of search_r1 at most
-    words: Count = 48  # of raw evidence that a look-up shows
+    # of raw evidence that a look-up shows; null: a method's share of what GHAR's six summaries hold, 48 at scale=demo
+    words: Count | None = None

@@ -29,6 +29,7 @@ TITLES: dict[str, str] = {
     "fixed_2": "Two rounds", "fixed_3": "Three rounds",
 }  # fmt: skip
 RULE = "rule"
+DEMO_WORDS = 48  # a look-up: the demo's small model reads no more
 EXAMPLES = 300  # cases whose record the demo's tokenizer is made from
 
 
@@ -36,9 +37,8 @@ def build(records: Records, settings: Settings) -> System[Case]:
     """All methods on the task of `records`, over GHAR's graph. BadInput where there is no graph."""
     corpus, partitions = graph_corpus(records)
     config = records.config
-    made_by = Comparators(
-        Spec(config.env.prompts, settings.max_iterations, settings.words, config.retriever.top_n), partitions
-    )
+    words = settings.words or (DEMO_WORDS if config.scale.name == "demo" else None)
+    made_by = Comparators(Spec(config.env.prompts, settings.max_iterations, words, config.retriever.top_n), partitions)
     cut = CutCases(records)
     made = System(
         name="comparators",

@@ -1,6 +1,6 @@
 """Experience retrievers: from the reports of similar patients, the pieces that answer a question (section 3.2, EXPRAG).
 
-bm25, dense, fusion      chunks of a report, by words, by vectors, by both (reciprocal rank fusion)
+bm25, dense, fusion      chunks of a report, by words, by vectors, by both (relative score fusion)
 sentence_window          single sentences, each returned with its neighbours
 auto_merging             small chunks; where most chunks of a longer stretch are hit, the stretch is returned
 

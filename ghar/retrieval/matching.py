@@ -13,7 +13,7 @@ from ghar.retrieval.encoders import Encoder
 from ghar.retrieval.sparse import build_sparse, words
 
 Matcher = Callable[[Sequence[str], str], np.ndarray]  # texts, query -> f64[n]
-RANK_SHIFT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
+WORST = 1e-9  # share of the worst piece that a matcher found: still found
 KEPT = 100_000  # vectors of pieces that are kept for the next query
 
 
@@ -57,16 +57,23 @@ def _by_vectors(encoder: Encoder, kept: dict[str, np.ndarray], texts: Sequence[s
 
 
 def fused(one: Matcher, other: Matcher) -> Matcher:
-    """Reciprocal rank fusion: the sum of 1 / (60 + rank) over the two orders a piece stands in."""
+    """Relative score fusion (EXPRAG, Appendix A.4): the mean of both scores, each between the worst and the best piece
+    that its matcher found, as 0 and 1."""
     return partial(_by_both, one, other)
 
 
 def _by_both(one: Matcher, other: Matcher, texts: Sequence[str], query: str) -> np.ndarray:
-    total = np.zeros(len(texts))
-    for matcher in (one, other):
-        items = top(matcher(texts, query), len(texts))
-        total[items] += 1 / (RANK_SHIFT + 1 + np.arange(len(items)))
-    return total
+    return (_relative(one(texts, query)) + _relative(other(texts, query))) / 2
+
+
+def _relative(scores: np.ndarray) -> np.ndarray:
+    """Scores above 0 between the worst (0) and the best of them (1); all 1 where they are alike."""
+    hits = scores > 0
+    if not hits.any():
+        return np.zeros(len(scores))
+    low, high = scores[hits].min(), scores[hits].max()
+    share = (scores - low) / (high - low) if high > low else np.ones(len(scores))
+    return np.where(hits, np.maximum(share, WORST), 0.0)
 
 
 def top(scores: np.ndarray, count: int) -> np.ndarray:

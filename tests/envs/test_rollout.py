@@ -438,3 +438,29 @@ def test_an_episodes_own_exception_propagates():
 
     with pytest.raises(KeyError, match="a bug"):
         play([EpisodeJob("s", 0, start)])
+
+
+class Ticking(Drawn):
+    """A policy of which each answer takes a second of a clock that stands still otherwise."""
+
+    def __init__(self, clock: list[float]):
+        super().__init__()
+        self.clock = clock
+
+    def answer(self, acts, seeds):
+        self.clock[0] += len(acts)
+        return super().answer(acts, seeds)
+
+
+@pytest.mark.parametrize("in_flight", [1, 4, 12])
+def test_an_answer_costs_its_share_of_a_batch_and_not_the_wait_for_others(
+    monkeypatch: pytest.MonkeyPatch, in_flight: int
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("ghar.envs.rollout.time.perf_counter", lambda: clock[0])
+    policy = Ticking(clock)
+    found = play(ghar_jobs(range(12)), policies=dict.fromkeys(("top", "low"), policy), in_flight=in_flight)
+    assert sum(episode.seconds for episode in found) == pytest.approx(clock[0])
+    tokens = [sum(max(1, sum(turn.completion.tokens)) for turn in episode.turns) for episode in found]
+    for episode, own in zip(found, tokens, strict=True):
+        assert episode.seconds == pytest.approx(clock[0] * own / sum(tokens))

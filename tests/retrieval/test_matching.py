@@ -26,16 +26,18 @@ numbers = st.lists(st.integers(0, 4).map(float), min_size=1, max_size=8)
 
 @settings(max_examples=60)
 @given(numbers, st.data())
-def test_fusion_adds_reciprocal_ranks(one: list[float], data: st.DataObject) -> None:
+def test_fusion_is_the_mean_of_relative_scores(one: list[float], data: st.DataObject) -> None:
     other = data.draw(st.lists(st.integers(0, 4).map(float), min_size=len(one), max_size=len(one)))
     found = fused(lambda t, q: np.array(one), lambda t, q: np.array(other))(["x"] * len(one), "q")
     for i in range(len(one)):
         expected = 0.0
         for scores in (one, other):
+            hits = [score for score in scores if score > 0]
             if scores[i] > 0:
-                better = [j for j, s in enumerate(scores) if s > scores[i] or (s == scores[i] and j < i)]
-                expected += 1 / (60 + 1 + len(better))
-        assert found[i] == pytest.approx(expected)
+                spread = max(hits) - min(hits)
+                expected += (scores[i] - min(hits)) / spread / 2 if spread else 1 / 2
+        assert found[i] == pytest.approx(expected, abs=1e-8)
+        assert (found[i] > 0) == (one[i] > 0 or other[i] > 0)  # the worst that was found is still found
 
 
 def test_top_takes_the_earlier_of_equal_ones_and_nothing_without_a_score() -> None:

@@ -95,7 +95,7 @@ def plain(config: Config) -> dict[str, Any]:
 
 
 def _compare(path: Path, kept: Any, config: Config) -> None:
-    there, here = _leaves(kept if isinstance(kept, dict) else {}), _leaves(plain(config))
+    there, here = leaves(kept if isinstance(kept, dict) else {}), leaves(plain(config))
     wrong = [k for k in here | there if k not in FREE and there.get(k) != here.get(k)]
     if wrong:
         differences = ", ".join(f"{k} is {there.get(k)} there and {here.get(k)} here" for k in wrong[:3])
@@ -106,11 +106,11 @@ def _compare(path: Path, kept: Any, config: Config) -> None:
         )
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested sections as one level: full key to value."""
     found: dict[str, Any] = {}
     for name, value in values.items():
-        found |= _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        found |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return found
 
 

@@ -27,6 +27,7 @@ from ghar.trainers.runs.fork_run import begin_from
 from ghar.trainers.runs.models import SFT
 from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
+from ghar.trainers.study.paper import differences
 from ghar.trainers.study.predictions import harvest, sha256
 from ghar.trainers.study.samples import fingerprint, key_of, samples_frame, whole_parquet
 from ghar.trainers.study.schema import Cell, Study, StudyScale, rows_of, source_of
@@ -73,8 +74,8 @@ class StudyJobs:
         run, study = cell.run, self.study
         own = [
             f"system={run.system}", f"task={cell.task}", *study.cohorts[cell.cohort], f"seed={cell.seed}",
-            f"trainer.base.seed={cell.seed}", *study.overrides, *self.scale.overrides, *run.overrides,
-            *(run.full if self.scale.full else run.demo), *self.more,
+            f"trainer.base.seed={cell.seed}", *study.overrides, *self.scale.overrides, *self._as_the_paper(cell),
+            *run.overrides, *(run.full if self.scale.full else run.demo), *self.more,
             f"eval.variants=[{','.join(dict.fromkeys(self.rows(cell).values()))}]",
             f"run_dir={self.folder.run(cell)}",
         ]  # fmt: skip
@@ -84,13 +85,21 @@ class StudyJobs:
             own.append(f"eval.checkpoint={self._weights(source)}")
         return own
 
+    def _as_the_paper(self, cell: Cell) -> list[str]:
+        """Overrides of the paper's setting, at scale=full alone."""
+        paper = self.study.paper
+        if paper is None or not self.scale.full:
+            return []
+        return [*paper.overrides, *(text for part in paper.where if part.holds(cell) for text in part.overrides)]
+
     def _weights(self, source: Cell) -> Path:
         """The best step of a finished run, or its model after SFT where RL did nothing."""
         kept = self.folder.run(source) / "checkpoints"
         return checkpoint.find(kept, "best") or kept / SFT
 
     def trains(self, cell: Cell) -> bool:
-        return self.scale.train and cell.run.train and cell.run.weights is None
+        frozen = self.scale.full and self.study.paper is not None and self.study.paper.frozen
+        return self.scale.train and cell.run.train and cell.run.weights is None and not frozen
 
 
 def play(shop: StudyJobs, cell: Cell) -> str | None:
@@ -217,6 +226,7 @@ def _keep(
         "seconds": round(seconds, 1), "phases": summary.get("time"), "memory_gb": summary.get("memory_gb"),
         "commit": commit(), "samples": key_of(config), "fingerprint": fingerprint(samples),
         "overrides": shop.overrides(cell),
+        "differs": {row: differences(shop.study, cell, shop.study.row(row), config, samples, labels) for row in names},
     })  # fmt: skip
 
 

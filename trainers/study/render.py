@@ -12,14 +12,14 @@ from ghar.metrics.style import pages
 from ghar.trainers.study.figures import figures_of
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.metrics import title_of
-from ghar.trainers.study.schema import Study, StudyTable, cells_of
+from ghar.trainers.study.schema import Cell, Study, StudyTable, cells_of
 
 FIELDS = (
     "row", "title", "task", "metric", "part", "value", "low", "high", "seeds", "patients", "samples", "hole",
     "main_minus_it", "difference_low", "difference_high", "p", "p_holm", "published",
 )  # fmt: skip
 SIGNIFICANT = 0.05  # of Holm's p, for the mark in tables
-PLAIN = ("tokens", "calls", "lookups", "rounds", "seconds", "reward")  # shown with one digit
+PLAIN = ("tokens", "calls", "lookups", "rounds", "reward")  # shown with one digit
 
 
 def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
@@ -29,7 +29,8 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
     for name, found in numbers.items():
         table = next(one for one in study.tables if one.name == found["table"])
         beside = published.get(table.published.get(found["cohort"], ""), {})
-        lines = list(lines_of(study, found, beside.get("cells") or {}))
+        printed, withheld = comparable(folder, study, found, beside.get("cells") or {})
+        lines = list(lines_of(study, found, printed))
         write_whole(folder.path / "tables" / f"{name}.csv", as_csv(lines))
         write_whole(folder.path / "tables" / f"{name}.tex", as_latex(study, table, found))
         svgs = []
@@ -38,12 +39,44 @@ def draw(folder: StudyFolder, study: Study, numbers: Mapping[str, Any]) -> None:
             write_whole(place.with_name(place.name + ".svg"), svg)
             place.with_name(place.name + ".png").write_bytes(png)
             svgs.append((part, svg))
-        shown_rows = grid(study, found, beside.get("cells") or {})
-        drawn.append({"name": name, "table": table, "found": found, "grid": shown_rows, "svgs": svgs,
-                      "source": beside.get("source")})  # fmt: skip
+        drawn.append({"name": name, "table": table, "found": found, "grid": grid(study, found, printed), "svgs": svgs,
+                      "source": beside.get("source"), "printed": bool(printed), "withheld": withheld})  # fmt: skip
     for one in drawn:
         write_whole(folder.path / "tables" / f"{one['name']}.html", _page(study, folder, [one]))
     write_whole(folder.path / "report.html", _page(study, folder, drawn))
+
+
+def comparable(
+    folder: StudyFolder, study: Study, found: Mapping[str, Any], published: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
+    """The published numbers beside whose cells they may stand, and why others may not: reason -> titles of rows.
+
+    A number is withheld where the cell of any seed differs from the paper's setting or is not played.
+    """
+    printed: dict[str, dict[str, float]] = {}
+    reasons: dict[str, list[str]] = {}
+    dones: dict[str, dict[str, Any] | None] = {}
+    for row in [study.row(name) for name in found["cells"] if name in published]:
+        for column in [column for column in found["columns"] if column in published[row.name]]:
+            task = column.split("/", 1)[0]
+            why: list[str] = [row.differs] if row.differs else []
+            for seed in study.seeds:
+                cell = Cell(study.run(row.run), found["cohort"], task, seed)
+                if cell.id not in dones:
+                    dones[cell.id] = folder.done(cell)
+                why += _differs(dones[cell.id], row.name)
+            if not why:
+                printed.setdefault(row.name, {})[column] = published[row.name][column]
+            for phrase in dict.fromkeys(why):
+                rows = reasons.setdefault(f"{task}: {phrase}", [])
+                rows += [] if row.title in rows else [row.title]
+    return printed, reasons
+
+
+def _differs(done: Mapping[str, Any] | None, row: str) -> list[str]:
+    if done is None or row not in done["rows"]:
+        return ["not played"]
+    return done.get("differs", {}).get(row, ["played before settings were held against the paper's"])
 
 
 def lines_of(study: Study, found: Mapping[str, Any], published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

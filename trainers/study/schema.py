@@ -31,7 +31,8 @@ class StudyRun:
 
     start: another run of the same seed, from whose base model and SFT this one goes on (an ablation of what RL does).
     weights: it trains nothing and plays these (out of distribution). train: false where there is nothing to train.
-    demo, full: further overrides at a scale below full, and at full. tasks: those it is put to, () for all.
+    demo, full: further overrides at a scale below full, and at full. tasks: those it is put to, () for all. paper: keys
+    that the paper sets otherwise for this run than for the study.
     """
 
     name: str
@@ -43,12 +44,14 @@ class StudyRun:
     weights: WeightSource | None = None
     train: bool = True
     tasks: Names = ()
+    paper: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StudyRow:
     """A line of tables: a variant of a run. rule: the variant that stands for it where nothing is trained
-    (scale=rules), None where no rule can. x: where it stands on a figure's axis."""
+    (scale=rules), None where no rule can. x: where it stands on a figure's axis. paper: keys that the paper sets
+    otherwise for this line. differs: in what this line is another than the paper's, whose numbers are then withheld."""
 
     name: str
     title: str
@@ -56,6 +59,8 @@ class StudyRow:
     variant: str
     rule: str | None = None
     x: float | None = None
+    paper: Mapping[str, Any] = field(default_factory=dict)
+    differs: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,44 @@ class StudyTable:
 
 
 @dataclass(frozen=True)
+class PaperPart:
+    """Further overrides and keys of the cells of a system, a cohort or a task; None is any. closed: keys whose value
+    the study cannot set by itself, since they name a model behind a vendor's door."""
+
+    system: str | None = None
+    cohort: str | None = None
+    task: str | None = None
+    overrides: Names = ()
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    closed: Mapping[str, Any] = field(default_factory=dict)
+
+    def holds(self, cell: Cell) -> bool:
+        wanted = (self.system, self.cohort, self.task)
+        return all(w in (None, h) for w, h in zip(wanted, (cell.run.system, cell.cohort, cell.task), strict=True))
+
+
+@dataclass(frozen=True)
+class PaperSetting:
+    """What a paper's numbers were made under: a published number stands only beside a cell that was made so.
+
+    overrides: of every cell at scale=full, before the run's own. keys: dotted keys and their values, which a cell must
+    hold. where: the same of some cells. frozen: the paper trains nothing, so scale=full does not either. patients:
+    cohort -> the paper's count. differs: sentences for what no key can say, printed under every table with its numbers.
+    """
+
+    source: str
+    keys: Mapping[str, Any]
+    overrides: Names = ()
+    where: tuple[PaperPart, ...] = ()
+    frozen: bool = False
+    patients: Mapping[str, int] = field(default_factory=dict)
+    differs: Names = ()
+
+
+@dataclass(frozen=True)
 class Study:
     """cohorts: name -> overrides. main: the row that others are tested against. smallest: patients that a group needs
-    to be shown."""
+    to be shown. paper: what its published numbers were made under; a study without has none."""
 
     name: str
     title: str
@@ -97,6 +137,7 @@ class Study:
     seeds: tuple[int, ...] = (0, 1, 2)
     overrides: Names = ()
     smallest: int = 10
+    paper: PaperSetting | None = None
 
     def run(self, name: str) -> StudyRun:
         return next(run for run in self.runs if run.name == name)
@@ -188,6 +229,8 @@ def _dangling(study: Study) -> Iterator[str]:
                 yield f"table {table.name} names row {name}, which the study has not: choose among {', '.join(rows)}."
         if strange := [task for task in table.tasks if task not in study.tasks]:
             yield f"table {table.name} names task {strange[0]}, which is not among the study's tasks."
+        if table.published and study.paper is None:
+            yield f"table {table.name} has published numbers, and the study no paper: what were they made under?"
     if study.main not in rows:
         yield f"main is {study.main}, which is no row."
 
@@ -223,6 +266,8 @@ def made(kind: Any, values: Any, where: str) -> Any:
 
 def _value(hint: Any, value: Any, where: str) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
     if origin in (types.UnionType,) or type(None) in inner:
         return None if value is None else _value(next(i for i in inner if i is not type(None)), value, where)
     if origin is tuple:

@@ -29,7 +29,17 @@ ALLOWED: Mapping[tuple[str, str, str], Sequence[Share]] = {  # protocol, task, d
 
 
 def beside_the_paper(protocol: str, task: str, data: str, labels: Sequence[int]) -> str | None:
-    """The share of positives among `labels`, and whether the paper's tables allow it; None where none is known.
+    """The share of positives among `labels`, and whether the paper's tables allow it; None where none is known."""
+    if (protocol, task, data) not in ALLOWED or not labels:
+        return None
+    far = beyond_the_paper(protocol, task, data, labels)
+    if far is None:
+        return _beside(protocol, task, data, labels)
+    return f"{far}: accuracies cannot be compared with the printed ones"
+
+
+def beyond_the_paper(protocol: str, task: str, data: str, labels: Sequence[int]) -> str | None:
+    """The share of positives where the paper's tables cannot have it; None where they can, or none is known.
 
     Three standard errors of the share are allowed for the size of the cohort.
     """
@@ -38,8 +48,12 @@ def beside_the_paper(protocol: str, task: str, data: str, labels: Sequence[int])
         return None
     share = sum(label == 1 for label in labels) / len(labels)
     room = 3 * (share * (1 - share) / len(labels)) ** 0.5
-    theirs = " or ".join(f"{low:.2%} to {high:.2%}" for low, high in allowed)
-    said = f"{share:.2%}; the paper's tables allow {theirs}"
     if any(low - room <= share <= high + room for low, high in allowed):
-        return said
-    return f"{said}: accuracies cannot be compared with the printed ones"
+        return None
+    return _beside(protocol, task, data, labels)
+
+
+def _beside(protocol: str, task: str, data: str, labels: Sequence[int]) -> str:
+    share = sum(label == 1 for label in labels) / len(labels)
+    theirs = " or ".join(f"{low:.2%} to {high:.2%}" for low, high in ALLOWED[protocol, task, data])
+    return f"{share:.2%}; the paper's tables allow {theirs}"

@@ -1,0 +1,178 @@
+"""At scale=full a study composes what its paper did, and a published number stands beside nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from ghar.config import Config
+from ghar.errors import BadInput
+from ghar.launch.entry import load
+from ghar.launch.study import studies, workshop
+from ghar.trainers.study.folder import StudyFolder
+from ghar.trainers.study.jobs import StudyJobs
+from ghar.trainers.study.paper import differences, key_differences, paper_keys
+from ghar.trainers.study.render import comparable
+from ghar.trainers.study.schema import Cell, Study, cells_of, read_study, rows_of
+
+COHORTS = {"ehr_rag": "[meds:/data/meds]", "exprag": "[mimic4:/data/iv]", "kare": "[mimic3:/data/iii,mimic4:/data/iv]",
+           "graphwalker": "[mimic3:/data/iii,mimic4:/data/iv]"}  # fmt: skip
+ALL = "[mimic3:/data/iii,mimic4:/data/iv,eicu:/data/eicu]"
+PAPERS = ["ehr_rag", "exprag", "ghar", "ghar_settings", "graphwalker", "kare"]
+GIVEN = ["kg.path=/data/kg.csv", "data.codes=/data/codes"]  # what every user of scale=full names
+
+
+@cache
+def full(name: str) -> StudyJobs:
+    words = [f"study={name}", "scale=full", f"cohorts={COHORTS.get(name, ALL)}", "seeds=[0]", *GIVEN]
+    return workshop(words)[0]
+
+
+def printed(study: Study, cell: Cell) -> list[str]:
+    """The rows of a cell beside which a published number could stand."""
+    published = full(study.name).published
+    found = []
+    for table in study.tables:
+        cells = published.get(table.published.get(cell.cohort, ""), {}).get("cells", {})
+        here = {row for row, columns in cells.items() if any(c.split("/")[0] == cell.task for c in columns)}
+        found += [row.name for row in rows_of(study, cell.run.name) if row.name in here & set(table.rows or cells)]
+    return sorted(set(found))
+
+
+@cache
+def composed(name: str, cell_id: str) -> Config:
+    shop = full(name)
+    [cell] = [cell for cell in cells_of(shop.study) if cell.id == cell_id]
+    return load([*replace(shop, study=shop.study).overrides(replace_weights(cell)), "eval.checkpoint=null"])
+
+
+def replace_weights(cell: Cell) -> Cell:
+    """Another run's weights are not there to be played."""
+    return replace(cell, run=replace(cell.run, weights=None))
+
+
+def test_every_study_of_a_paper_is_here() -> None:
+    assert sorted(name for name in studies() if full(name).study.paper is not None) == sorted(PAPERS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_cell_of_the_full_scale_is_the_papers(name: str) -> None:
+    study, asked = full(name).study, 0
+    for cell in cells_of(study):
+        config = composed(name, cell.id)
+        assert study.paper is not None
+        closed = {key for part in study.paper.where if part.holds(cell) for key in part.closed}
+        for row in [study.row(row) for row in printed(study, cell)]:
+            open_to_us = closed | row.paper.keys() | cell.run.paper.keys()
+            found = key_differences(study, cell, row, config)
+            wrong = [told for told in found if told.split(" is ")[0] not in open_to_us]
+            assert not wrong, (cell.id, row.name)
+            asked += 1
+    assert asked or not any(table.published for table in study.tables)
+
+
+@pytest.mark.parametrize("name", ["graphwalker", "ehr_rag", "exprag"])
+def test_what_a_paper_leaves_frozen_is_not_trained_at_the_full_scale(name: str) -> None:
+    shop = full(name)
+    assert not any(shop.trains(cell) for cell in cells_of(shop.study))
+    trained = replace(shop, scale=replace(shop.scale, full=False))
+    assert any(trained.trains(cell) for cell in cells_of(shop.study))
+
+
+def test_kare_is_distilled_and_not_trained_by_reward_at_the_full_scale() -> None:
+    shop = full("kare")
+    for cell in cells_of(shop.study):
+        config = composed("kare", cell.id)
+        assert config.trainer.rl.updates == 0 and config.protocol.name == "kare"
+        assert config.task.patients == (10_000 if cell.cohort == "mimic4" else None)
+
+
+def test_the_reward_of_ghar_is_the_papers_at_the_full_scale() -> None:
+    [cell] = [c for c in cells_of(full("ghar").study) if c.id == "ghar-mimic3-los-seed0"]
+    own: Any = composed("ghar", cell.id).system
+    assert (own.grounding, own.repeats) == (0, 0)
+
+
+def samples(patients: int, positive: float) -> pl.DataFrame:
+    labels = ["yes" if i < positive * patients else "no" for i in range(patients)]
+    return pl.DataFrame({"subject_id": [str(i) for i in range(patients)], "label": labels})
+
+
+@pytest.mark.parametrize(("patients", "positive", "told"), [
+    (100, 0.55, "100 patients, the paper has 9,717"),
+    (9000, 0.25, "25.00%; the paper's tables allow 54.00% to 55.60%"),
+    (9000, 0.548, None),
+])  # fmt: skip
+def test_another_cohort_or_prevalence_is_named(patients: int, positive: float, told: str | None) -> None:
+    study = full("kare").study
+    [cell] = [c for c in cells_of(study) if c.id == "baselines-mimic3-kare_readmission-seed0"]
+    config, frame = composed("kare", cell.id), samples(patients, positive)
+    found = differences(study, cell, study.row("gru"), config, frame, ["no", "yes"])
+    assert found == ([] if told is None else [told])
+
+
+def test_a_key_of_the_command_line_withholds_the_published_number() -> None:
+    shop = replace(full("ghar"), more=(*GIVEN, "retriever.top_n=3"))
+    [cell] = [c for c in cells_of(shop.study) if c.id == "ghar-mimic4-los-seed0"]
+    assert key_differences(shop.study, cell, shop.study.row("ghar"), load(shop.overrides(cell))) == [
+        "retriever.top_n is 3, the paper's 1"
+    ]
+
+
+def test_a_closed_model_may_be_served_from_any_address() -> None:
+    study = full("ehr_rag").study
+    [cell] = [c for c in cells_of(study) if c.id == "ehr_rag-meds-guo_los-seed0"]
+    row = study.row("ehr_rag")
+    config = composed("ehr_rag", cell.id)
+    assert "model.path is meta-llama/Llama-3.1-8B-Instruct, the paper's gpt-5-2025-08-07" in key_differences(
+        study, cell, row, config
+    )
+    served = replace(config, model=replace(config.model, path="gpt-5-2025-08-07@https://models.example/v1"))
+    assert not [told for told in key_differences(study, cell, row, served) if told.startswith("model.path")]
+    assert paper_keys(study, cell, row)["data.name"] == "meds"
+
+
+def study_with(differs: str = "") -> Study:
+    return read_study("own", {
+        "title": "t", "about": "a", "tasks": ["los"], "main": "a", "seeds": [0, 1], "cohorts": {"mimic4": []},
+        "paper": {"source": "s", "keys": {"scale.name": "full"}},
+        "runs": [{"name": "r", "system": "ghar"}],
+        "rows": [{"name": "a", "title": "A", "run": "r", "variant": "v", "differs": differs}],
+        "tables": [{"name": "t", "title": "t", "metrics": ["accuracy"], "published": {"mimic4": "p"}}],
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(("second", "differs", "reason"), [
+    ([], "", None),
+    (["scale.name is demo, the paper's full"], "", "los: scale.name is demo, the paper's full"),
+    (None, "", "los: not played"),
+    ([], "another quantity", "los: another quantity"),
+])  # fmt: skip
+def test_one_seed_that_differs_withholds_the_number(
+    tmp_path: Path, second: list[str] | None, differs: str, reason: str | None
+) -> None:
+    study, folder = study_with(differs), StudyFolder(tmp_path)
+    for cell, told in zip(cells_of(study), ([], second), strict=True):
+        if told is not None:
+            folder.run(cell).mkdir(parents=True)
+            folder.finish(cell, {"rows": {"a": "x"}, "predictions": {}, "differs": {"a": told}})
+    found = {"cells": {"a": {"los/accuracy": {}}}, "columns": ["los/accuracy"], "cohort": "mimic4"}
+    shown, withheld = comparable(folder, study, found, {"a": {"los/accuracy": 0.5}})
+    assert shown == ({"a": {"los/accuracy": 0.5}} if reason is None else {})
+    assert withheld == ({} if reason is None else {reason: ["A"]})
+
+
+def test_published_numbers_without_a_setting_are_refused() -> None:
+    with pytest.raises(BadInput, match="table t has published numbers, and the study no paper"):
+        read_study("own", {
+            "title": "t", "about": "a", "tasks": ["los"], "main": "a",
+            "runs": [{"name": "r", "system": "ghar"}],
+            "rows": [{"name": "a", "title": "A", "run": "r", "variant": "v"}],
+            "tables": [{"name": "t", "title": "t", "published": {"mimic4": "p"}}],
+        })  # fmt: skip
