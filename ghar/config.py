@@ -60,6 +60,7 @@ class DataConfig:
     # mimic4: further tables for systems that read events, ehr_rag above all; ed is MIMIC-IV-ED's folder beside hosp/
     more: tuple[Literal["ed", "omr", "microbiology", "emar"], ...]
     earlier: bool  # similar patients, examples and reports are those whose outcome was known before, by time
+    take: Count | None  # so many patients of real tables, drawn by chance, for a quick look; null takes all
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes
 
     @property
@@ -94,6 +95,8 @@ class TaskConfig:
     window_days: Count  # read, kare_readmission: readmission within so many days
     since: Literal["discharge", "admission"]  # read, kare_readmission: what these days are counted from
     complete: bool  # los, read, dec: of visits with a diagnosis, a procedure and a drug alone, as PyHealth has it
+    # in which stays is predicted, all if empty: of adults (18 years), a patient's first, with intensive care
+    stays: tuple[Literal["adults", "first", "icu"], ...]
     draw: Literal["all", "last", "kare"]  # of a patient: all samples, the last of two or more visits, or KARE's draw
     patients: Count | None  # so many are drawn; null takes all
     legacy_order: bool  # visits by id and not by time, as PyHealth 1.1 has them; to reproduce published numbers only

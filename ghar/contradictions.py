@@ -8,6 +8,11 @@ from dataclasses import asdict
 from ghar.config import Config
 from ghar.privacy import leaves, secret_in
 
+STAY_TASKS = (
+    "los", "read", "dec", "kare_mortality", "kare_readmission", "series_mortality", "series_readmission", "series_los",
+    "series_dec",
+)  # fmt: skip
+
 
 def contradictions(c: Config) -> Iterator[str]:
     """Sentences for values that are allowed one by one but not together."""
@@ -84,6 +89,10 @@ def _data_contradictions(c: Config) -> Iterator[str]:
             f"data={c.data.name} generates its patients, so it cannot read data.root={c.data.root}: "
             "choose data=mimic4 (or an experiment) or set data.root=null."
         )
+    if c.data.take is not None and c.data.root is None:
+        yield "data.take takes some patients of real tables: generated ones are as many as data.patients says."
+    if c.task.stays and c.task.name not in STAY_TASKS:
+        yield f"task.stays={list(c.task.stays)} chooses stays, but task={c.task.name} has none: leave it out."
     own_world = c.data.name.startswith("demo_")
     if own_world and c.task.name != "labels":
         yield f"data={c.data.name} asks one question, its own: choose task=labels, not task={c.task.name}."

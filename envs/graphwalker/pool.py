@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Generic
 
@@ -55,7 +55,7 @@ class EncodedCases(Generic[S]):
     times: with data.earlier, when each sample is predicted, and when its outcome is known, in microseconds.
     audit: what test samples show against the outcome's time, as summary.json holds it; null where the house says it.
     practice: of the demo's base model, None leaves it untrained. ceilings: of samples by their patients, None where
-    no one knows.
+    no one knows. left_out: samples that a rule left out, by rule.
     """
 
     settings: Settings
@@ -76,6 +76,7 @@ class EncodedCases(Generic[S]):
     audit: Mapping[str, Any] | None = None
     practice: DemoPretraining | None = None
     ceilings: Callable[[Sequence[int]], Mapping[str, float] | None] = lambda patients: None
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def pool_ids(self) -> tuple[str, ...]:

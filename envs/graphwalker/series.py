@@ -13,6 +13,7 @@ import polars as pl
 
 from ghar.data.audit import as_plain, exposure
 from ghar.data.cohort import Cohort, Task
+from ghar.data.tasks.eligible import eligible
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.tasks.series import SeriesTask, series_samples
 from ghar.data.tasks.splits import split_stratified
@@ -50,6 +51,7 @@ def series_material(
     name = cast(SeriesTask, config.task.name.removeprefix(PREFIX))
     read = partial(series_samples, step_hours=settings.step_hours, stay=settings.stay, los=settings.los)
     task, samples = read(cohort, name, leakage=config.data.leakage)
+    samples, left_out = eligible(samples, cohort, config.task.stays)
     samples = drawn(samples, cohort, config.task)
     splits = records.limited(split_stratified(samples, config.task.split, config.task.split_seed))
     model, encoder = dense(config.retriever.kind), encoder_of(settings)
@@ -62,7 +64,7 @@ def series_material(
     return EncodedCases(
         settings, config.seed, task, head, splits, found, words, model, piece, table, looks,
         selectors=get_args(Name), generated=cohort.generated, credentialed=records.credentialed(cohort),
-        audit=_audit(cohort, splits.test[:AUDITED], config.data.leakage, partial(read, task=name)),
+        left_out=left_out, audit=_audit(cohort, splits.test[:AUDITED], config.data.leakage, partial(read, task=name)),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from ghar.data.readers.meds import read_meds, require_shown
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
+from ghar.data.take import take_patients
 from ghar.errors import BadInput
 from ghar.provenance import GENERATED, Provenance, signed_mark
 
@@ -33,13 +34,18 @@ def origin(data: DataConfig) -> Provenance:
 
 
 def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) -> Cohort:
-    """Read the tables under data.root with the reader of data.name.
+    """Read the tables under data.root with the reader of data.name: all patients, or data.take of them.
 
     `charts=False` leaves out chart measurements, where the source keeps them in tables of their own. What data.more
     names comes with the charts. `stays=False` takes a MEDS folder whose events begin no stay, as those of OMOP without
     inpatients, for whoever reads events alone.
     Raises BadInput for data.root=null where real tables are wanted, and whatever the reader says.
     """
+    cohort = _read(data, charts=charts, stays=stays)
+    return cohort if data.take is None else take_patients(cohort, data.take)
+
+
+def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
     cache = Path(data.cache)
     if data.more and data.name not in ("mimic4", "demo"):
         raise BadInput(f"data.more={list(data.more)} are tables of MIMIC-IV, not of data={data.name}: leave it out.")

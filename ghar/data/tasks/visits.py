@@ -13,6 +13,7 @@ from ghar.config import TaskConfig as TaskConfig
 from ghar.data.cohort import Cohort, Sample, Task
 from ghar.data.mapping import CodeMap
 from ghar.data.tasks.ehrshot import TASKS, before_death, ehrshot_labels, require_labels
+from ghar.data.tasks.eligible import eligible
 from ghar.data.tasks.label_files import label_file_task, located
 from ghar.data.tasks.labelled import labelled_samples
 from ghar.data.tasks.next_visit import SIZE, NextVisitTask, complete_visits, mimic4_sample, next_visit_samples
@@ -55,9 +56,10 @@ def read_task(cohort: Cohort, data: DataConfig, task: TaskConfig, code_map: Code
         task = located(task, data)
         counts = _uncounted(cohort, task)
     about, samples = visit_samples(cohort, task, data.leakage, labels)
+    samples, left_out = eligible(samples, cohort, task.stays)
     samples = _drawn_next_visits(samples, task) if task.draw == "kare" else drawn(samples, cohort, task)
     samples = samples if code_map is None else code_map.samples(samples)
-    return TaskSamples(about, samples, _split(samples, cohort, data, task), counts)
+    return TaskSamples(about, samples, _split(samples, cohort, data, task), {**counts, **left_out})
 
 
 def _uncounted(cohort: Cohort, task: TaskConfig) -> dict[str, int]:
