@@ -16,6 +16,7 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.llm.kv_cache import KEPT, read_at_once
 from ghar.llm.models import model_path
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
@@ -141,9 +142,10 @@ def _rl(config: Config, shape: ModelShape, processes: int) -> Need:
         held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB
         need["engine"] = held if engine.memory is None else engine.memory * device_memory()
     else:
-        tokens = engine.max_batch * longest(config, shape)
-        play += tokens * shape.cached * item
-        play += activations(_pass("rollout", config, shape, engine.max_batch, tokens))
+        length = longest(config, shape)
+        play += (engine.max_batch * length + KEPT) * shape.cached * item
+        rows = min(engine.max_batch, max(1, read_at_once("cuda" if torch.cuda.is_available() else "cpu") // length))
+        play += activations(_pass("rollout", config, shape, rows, rows * length))
     need["activations"] = max(need["activations"], play - need["gradients"])
     return need
 
