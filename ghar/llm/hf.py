@@ -22,6 +22,7 @@ from ghar.llm.model_facts import facts_of
 from ghar.llm.partial_reply import PartialReply
 from ghar.llm.sampling import draw, draw_among
 from ghar.llm.tokens import Tokenizer, encode_requests, encode_restriction
+from ghar.llm.tree_scores import can_share, score_trees
 
 KEEP_ROWS = 0.5  # share of a batch's rows below which those that are done are dropped; dropping copies the others
 PADDED = 2.0  # columns of a batch to its prompts' tokens at most
@@ -106,14 +107,25 @@ class HFEngine:
 
     @torch.inference_mode()
     def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
-        """Log-probabilities of each pair's second part (see `Engine.score`)."""
+        """Log-probabilities of each pair's second part (see `Engine.score`); pairs of one context in one pass."""
         check_pairs(pairs)
-        order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
+        shared: dict[tuple[int, ...], list[int]] = {}
+        for i, (context, _) in enumerate(pairs):
+            shared.setdefault(tuple(context), []).append(i)
+        several = {context: of for context, of in shared.items() if len(of) > 1 and len(context) > 1}
+        if not can_share(self.model):
+            several = {}
+        alone = sorted({*range(len(pairs))} - {i for of in several.values() for i in of},
+                       key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))  # fmt: skip
         found: dict[int, tuple[float, ...]] = {}
         with self._answering():
-            for start in range(0, len(order), self.max_batch):
-                part = order[start : start + self.max_batch]
+            for start in range(0, len(alone), self.max_batch):
+                part = alone[start : start + self.max_batch]
                 found |= zip(part, self._score_batch([pairs[i] for i in part]), strict=True)
+            targets = [[tuple(pairs[i][1]) for i in of] for of in several.values()]
+            scores = score_trees(self.model, list(several), targets, self.max_batch, self._pad, self._store)
+            for of, some in zip(several.values(), scores, strict=True):
+                found |= zip(of, some, strict=True)
         return [found[i] for i in range(len(pairs))]
 
     def _score_batch(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:

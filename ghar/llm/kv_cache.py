@@ -204,6 +204,11 @@ def alike(one: Ids, other: Ids) -> int:
     return low
 
 
+def windowed(model: Any) -> bool:
+    """Whether some layer of the model sees only the last tokens."""
+    return getattr(model.config.get_text_config(), "sliding_window", None) is not None
+
+
 @dataclass(frozen=True)
 class _Prompt:
     """A distinct prompt. rows: where it is wanted; source: an earlier prompt of the same call that it begins alike with
@@ -221,8 +226,8 @@ class _Prompt:
 def read_prompts(model: Any, prompts: Sequence[Ids], pad: int, store: PrefixStore) -> tuple[BatchCache, Tensor]:
     """Keys and values of `prompts`, and the logits [rows, vocabulary] behind each."""
     # in a window the place of a column counts, and what is shared stands apart from what is read
-    windowed = getattr(model.config.get_text_config(), "sliding_window", None) is not None
-    plan = _planned(prompts, PrefixStore(0) if windowed else store, share=not windowed)
+    share = not windowed(model)
+    plan = _planned(prompts, store if share else PrefixStore(0), share)
     cache = BatchCache([len(ids) for ids in prompts], model.device)
     logits: dict[int, Tensor] = {}
     for group in _groups(plan, read_at_once(model.device.type)):
