@@ -223,6 +223,7 @@ class RlConfig:
     aggregate: Literal["token", "turn", "sequence"]  # what counts alike in the losses
     kl: NotNegative  # weight of the KL term to the reference
     kl_in: Literal["loss", "reward"]  # where that term stands
+    kl_estimator: Literal["k1", "k2", "k3"]  # of the term in the loss; k1 and k2 have the gradient of KL(pi || ref)
     kl_target: Positive | None  # nats a token that its weight is steered to; null leaves it as it is
     ratio: Literal["behaviour", "reference"]  # reference: Eq. 16 as printed
     critic_target: Literal["returns", "reward"]  # reward: Eq. 17 as printed

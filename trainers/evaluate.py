@@ -27,6 +27,7 @@ from ghar.privacy import ask_gate, keep_log
 from ghar.rewards.normalise import RunningNormaliser
 from ghar.trainers.base import BASE
 from ghar.trainers.leakage import audited, by_rarity, keep_groups
+from ghar.trainers.memory import check_machine
 from ghar.trainers.playing import EvaluationRun, known, threshold, with_all
 from ghar.trainers.predictions import samples_of, write_predictions
 from ghar.trainers.report import conclude
@@ -68,6 +69,7 @@ def _evaluate(config: Config) -> dict[str, Any]:
     on_main(lambda: check_overlap(config, records))
     system = main_first(lambda: table_of(systems.build(records), records))
     on_main(lambda: ask_gate(config, lambda: system.credentialed))  # once more, of what has been read
+    on_main(lambda: check_machine(config, training=False))
     folder = on_main(lambda: _opened(config))
     summary = evaluate_system(system, config, folder)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from scipy.special import logsumexp, softmax
 
 from ghar.episode import Completion, Episode, Reply
-from ghar.llm.engine import Engine
+from ghar.llm.engine import Engine, score_shared
 from ghar.llm.model_facts import facts_of
 from ghar.llm.tokens import Tokenizer, told_apart
 
@@ -24,7 +24,7 @@ def label_probabilities(
     """
     slots = {i: _slot(tokenizer, episode, labels) for i, episode in enumerate(episodes)}
     pairs = {i: [(slot[0], candidate) for candidate in slot[1]] for i, slot in slots.items() if slot is not None}
-    flat = iter(engine.score([pair for some in pairs.values() for pair in some]))
+    flat = iter(score_shared(engine, [pair for some in pairs.values() for pair in some]))
     scores = {i: [next(flat) for _ in some] for i, some in pairs.items()}
     found = {
         i: _along_tree([ids for _, ids in pairs[i]], own) if _was_chosen(episodes[i])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.llm.kv_cache import KEPT, read_at_once
 from ghar.llm.models import model_path
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
@@ -23,6 +24,7 @@ from ghar.trainers.rl.settings import has_critic
 from ghar.trainers.runs.distributed import world
 
 LEAST_TOKENS = 2048  # no advice to make micro-batches smaller than a long prompt
+LEAST_ROWS = 4  # an engine that works on fewer at once is slow
 REPLY = 8  # one token in so many is taken for a reply's
 OTHERS, INSTRUCTIONS = 4, 512  # evidence and examples are seldom longer than three records; tokens of what is asked
 
@@ -44,11 +46,15 @@ class ModelShape:
     architecture: str
 
 
-def check_machine(config: Config) -> None:
-    """BadInput when the engine or its device is missing, or the training does not fit into the memory that is free.
+def check_machine(config: Config, training: bool = True) -> None:
+    """BadInput when the engine or its device is missing, or the run does not fit into the memory that is free.
 
-    A model whose shape cannot be read is left to `ghar.trainers.runs.models.load_pretrained`, which says why.
+    training: False for an evaluation. A model whose shape cannot be read is left to
+    `ghar.trainers.runs.models.load_pretrained`, which says why.
     """
+    if not training:
+        _check_free(config, training)
+        return
     if config.engine.kind == "vllm":
         check_installed(config.engine.device)
     lora, stage = config.model.finetune == "lora", config.deepspeed.stage
@@ -58,15 +64,25 @@ def check_machine(config: Config) -> None:
             "trained weights of 8 bits of precision, which rounds most steps away: choose deepspeed=zero1 (or higher; "
             f"float32 masters), model.dtype=float32 or {'deepspeed=none' if lora else 'model.finetune=lora'}."
         )
+    _check_free(config, training)
+
+
+def _check_free(config: Config, training: bool) -> None:
     shape = shape_of(config)
     if shape is not None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world() > 1 else 1
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if processes_of() > 1 else 1
         free = free_memory(device) // (here if device == "cpu" else 1)
-        phases = estimate(config, shape, world())
-        said = ", ".join(f"{name} {sum(need.values()) / GIB:.1f}" for name, need in phases.items())
-        print(f"Memory at the peak, GiB of {device} in each process: {said}; {free / GIB:.1f} are free.")
-        check_memory(config, shape, world(), free, device)
+        if training:
+            phases = estimate(config, shape, processes_of())
+            told = ", ".join(f"{name} {sum(need.values()) / GIB:.1f}" for name, need in phases.items())
+            print(f"Memory at the peak, GiB of {device} in each process: {told}; {free / GIB:.1f} are free.")
+        check_memory(config, shape, processes_of(), free, device, training)
+
+
+def processes_of() -> int:
+    """Processes of this run, also before they have met."""
+    return max(world(), int(os.environ.get("WORLD_SIZE", "1")))
 
 
 def shape_of(config: Config) -> ModelShape | None:
@@ -106,17 +122,58 @@ def shaped(found: Any) -> ModelShape:
     )
 
 
-def estimate(config: Config, shape: ModelShape, processes: int) -> dict[str, Need]:
-    """Bytes one process needs on its device, by purpose, in each phase: sft, rl."""
-    phases = {"sft": _sft(config, shape, processes)}
-    if config.trainer.rl.updates:
-        phases["rl"] = _rl(config, shape, processes)
+def estimate(config: Config, shape: ModelShape, processes: int, training: bool = True) -> dict[str, Need]:
+    """Bytes one process needs on its device, by purpose, in each phase: teacher, sft, rl, evaluation. training: False
+    for an evaluation alone."""
+    phases: dict[str, Need] = {}
+    if training:
+        teacher = _teacher(config, shape)
+        if teacher is not None:
+            phases["teacher"] = _played(config, teacher)
+        phases["sft"] = _sft(config, shape, processes)
+        if config.trainer.rl.updates:
+            phases["rl"] = _rl(config, shape, processes)
+    if config.engine.kind != "api":
+        phases["evaluation"] = _played(config, shape)
     return phases
+
+
+def _teacher(config: Config, shape: ModelShape) -> ModelShape | None:
+    """The shape of a teacher that is loaded here; None for a rule, a server, or one that cannot be read."""
+    name = config.trainer.warmup.teacher
+    if name == "scripted" or "@http" in name:
+        return None
+    if name == config.model.path:
+        return shape
+    return shape_of(replace(config, model=replace(config.model, kind="pretrained", path=name)))
+
+
+def _played(config: Config, shape: ModelShape) -> Need:
+    """Of a model that answers and learns nothing."""
+    return {"weights": shape.weights * _item(config), **_engine(config, shape)}
+
+
+def _engine(config: Config, shape: ModelShape) -> Need:
+    """Of an engine besides the weights of the trainer's model: vLLM's copy with its keys and values, or those of hf and
+    the pass that reads prompts."""
+    engine, item = config.engine, _item(config)
+    if engine.kind == "vllm":
+        held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB
+        return {"engine": held if engine.memory is None else engine.memory * device_memory()}
+    length = longest(config, shape)
+    rows = min(engine.max_batch, max(1, read_at_once("cuda" if torch.cuda.is_available() else "cpu") // length))
+    reading = activations(_pass("rollout", config, shape, rows, rows * length))
+    return {"engine": (engine.max_batch * length + KEPT) * shape.cached * item + reading}
 
 
 def longest(config: Config, shape: ModelShape) -> int:
     """Tokens of the longest prompts and replies to be expected: what the model may read, and a few times the record."""
-    return min(config.model.max_length, shape.reach, OTHERS * config.env.history_tokens + INSTRUCTIONS)
+    return min(shape.reach, longest_of(config))
+
+
+def longest_of(config: Config) -> int:
+    """`longest` of a model without bounds of its own."""
+    return min(config.model.max_length, OTHERS * config.env.history_tokens + INSTRUCTIONS)
 
 
 def _sft(config: Config, shape: ModelShape, processes: int) -> Need:
@@ -128,7 +185,7 @@ def _sft(config: Config, shape: ModelShape, processes: int) -> Need:
 
 def _rl(config: Config, shape: ModelShape, processes: int) -> Need:
     """Besides training there are rollouts without gradients: adapters folded into a copy, all weights of ZeRO-3."""
-    model, rl, engine = config.model, config.trainer.rl, config.engine
+    model, rl = config.model, config.trainer.rl
     lora, item = model.finetune == "lora", _item(config)
     # full fine-tuning keeps a copy as its reference
     copies = 2 if not lora and (rl.kl > 0 or rl.ratio == "reference") else 1
@@ -137,13 +194,11 @@ def _rl(config: Config, shape: ModelShape, processes: int) -> Need:
     if has_critic(config):  # weights and moments, in every process; it has gradients when the policy has none
         need["critic"] = 3 * (4 * model.lora_rank * shape.ends if lora else item * shape.weights)
     play = (shape.linear * item if lora else 0) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
-    if engine.kind == "vllm":
-        held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB
-        need["engine"] = held if engine.memory is None else engine.memory * device_memory()
-    else:
-        tokens = engine.max_batch * longest(config, shape)
-        play += tokens * shape.cached * item
-        play += activations(_pass("rollout", config, shape, engine.max_batch, tokens))
+    played = _engine(config, shape)["engine"]
+    if config.engine.kind == "vllm":
+        need["engine"] = played
+    else:  # it plays while nothing is trained
+        play += played
     need["activations"] = max(need["activations"], play - need["gradients"])
     return need
 
@@ -181,34 +236,53 @@ def _item(config: Config) -> int:
     return 4 if config.model.dtype == "float32" else 2
 
 
-def worst(config: Config, shape: ModelShape, processes: int) -> tuple[str, Need]:
+def worst(config: Config, shape: ModelShape, processes: int, training: bool = True) -> tuple[str, Need]:
     """The phase that needs most, and what it needs."""
-    return max(estimate(config, shape, processes).items(), key=lambda phase: sum(phase[1].values()))
+    return max(estimate(config, shape, processes, training).items(), key=lambda phase: sum(phase[1].values()))
 
 
-def check_memory(config: Config, shape: ModelShape, processes: int, free: int, device: str) -> None:
+def check_memory(
+    config: Config, shape: ModelShape, processes: int, free: int, device: str, training: bool = True
+) -> None:
     """BadInput, with what would fit, when the estimate is above `free` bytes for this process."""
-    phase, need = worst(config, shape, processes)
+    if not training and config.engine.kind == "api":
+        return
+    phase, need = worst(config, shape, processes, training)
     if sum(need.values()) <= free:
         return
     parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in need.items() if size)
     raise BadInput(
-        f"Training this model of {shape.weights / 1e9:.2g} billion weights needs about {sum(need.values()) / GIB:.1f} "
-        f"GiB of {device} memory in each process during {phase} ({parts}), but {free / GIB:.1f} are free: "
-        f"{_advice(config, shape, processes, free)}."
+        f"{'Training' if training else 'Evaluating'} this model of {shape.weights / 1e9:.2g} billion weights needs "
+        f"about {sum(need.values()) / GIB:.1f} GiB of {device} memory in each process during {phase} ({parts}), but "
+        f"{free / GIB:.1f} are free: {_advice(config, shape, processes, free, training)}."
     )
 
 
-def _advice(config: Config, shape: ModelShape, processes: int, free: int) -> str:
-    """The first settings that fit, saving more and more."""
-    for change, cheaper in _savings(config, processes):
-        need = sum(worst(cheaper, shape, processes)[1].values())
-        if need <= free:
-            return f"{change} would fit ({need / GIB:.1f} GiB)"
-        config = cheaper
-    least = worst(config, shape, processes)[1]
-    fits = shape.weights * free / sum(least.values())
-    return f"even with all savings it does not fit; take a model of at most about {fits / 1e9:.1g} billion weights"
+def _advice(config: Config, shape: ModelShape, processes: int, free: int, training: bool) -> str:
+    """The settings that fit with the fewest changes: savings are made in turn until it fits, those that change no
+    result first, and then taken back where it fits without them."""
+
+    def over(tried: Config) -> float:
+        phases = estimate(tried, shape, processes, training).values()
+        return sum(max(0.0, sum(need.values()) - free) for need in phases)
+
+    made: list[Saving] = []
+    excess = over(config)
+    for saving in savings(config, processes):
+        if excess and (less := over(_with(config, [*made, saving]))) < excess:
+            made, excess = [*made, saving], less
+    cheapest = _with(config, made)
+    least = sum(worst(cheapest, shape, processes, training)[1].values())
+    if excess:
+        fits = shape.weights * free / least
+        return f"even with all savings it does not fit; take a model of at most about {fits / 1e9:.1g} billion weights"
+    for saving in reversed(made):
+        without = [other for other in made if other is not saving]
+        if not over(_with(config, without)):
+            made = without
+    last = {saving.key: saving for saving in made}  # of two steps of one key the further one
+    need = sum(worst(_with(config, made), shape, processes, training)[1].values())
+    return f"{' '.join(saving.text for saving in last.values())} would fit ({need / GIB:.1f} GiB)"
 
 
 def device_memory() -> int:
@@ -235,30 +309,60 @@ def fitted(config: Config, processes: int) -> Config:
     return replace(config, deepspeed=replace(config.deepspeed, stage=ways[0][0], auto=False))  # refused with advice
 
 
-def _savings(config: Config, processes: int) -> Iterator[tuple[str, Config]]:
-    """Ever cheaper configurations, each with the overrides that lead to it."""
-    said: list[str] = []
+@dataclass(frozen=True)
+class Saving:
+    """An override that lowers the need for memory. text: as a command has it; changed: the configuration with it."""
 
-    def cheaper(text: str) -> tuple[str, Config]:
-        said.append(text)
-        return " ".join(said), config
+    key: str
+    text: str
+    changed: Callable[[Config], Config]
 
-    if not config.deepspeed.checkpointing:
-        config = replace(config, deepspeed=replace(config.deepspeed, checkpointing=True))
-        yield cheaper("deepspeed.checkpointing=true")
-    if config.trainer.rl.micro_tokens > LEAST_TOKENS:
-        rl = replace(config.trainer.rl, micro_tokens=LEAST_TOKENS)
-        config = replace(config, trainer=replace(config.trainer, rl=rl))
-        yield cheaper(f"trainer.rl.micro_tokens={LEAST_TOKENS}")
+
+def _with(config: Config, made: Sequence[Saving]) -> Config:
+    for saving in made:
+        config = saving.changed(config)
+    return config
+
+
+def savings(config: Config, processes: int) -> Iterator[Saving]:
+    """Overrides that save memory; those that change no result come first, shorter prompts last."""
+    model, shared, rl, warmup = config.model, config.deepspeed, config.trainer.rl, config.trainer.warmup
+
+    def saving(section: str, key: str, value: Any, text: str = "") -> Saving:
+        def changed(now: Config) -> Config:
+            return _set(now, f"{section}.{key}".split("."), value)
+
+        name = text.partition("=")[0] or f"{section}.{key}"
+        return Saving(name, text or f"{name}={str(value).lower()}", changed)
+
+    if not shared.checkpointing:
+        yield saving("deepspeed", "checkpointing", True)
+    for size in _halves(warmup.micro_batch, 1):
+        if warmup.batch % size == 0:
+            yield saving("trainer.warmup", "micro_batch", size)
+    for tokens in _halves(rl.micro_tokens, LEAST_TOKENS):
+        yield saving("trainer.rl", "micro_tokens", tokens)
+    for rows in _halves(config.engine.max_batch, LEAST_ROWS):
+        yield saving("engine", "max_batch", rows)
+    if processes > 1 and shared.stage != 3 and not (model.finetune == "lora" and has_critic(config)):
+        yield saving("deepspeed", "stage", 3, "deepspeed=zero3")  # such a critic reads the base's weights as a whole
     if has_critic(config):
-        config = replace(config, model=replace(config.model, critic="head"))
-        yield cheaper("model.critic=head")
-    if config.model.finetune == "full":
-        config = replace(config, model=replace(config.model, finetune="lora"))
-        yield cheaper("model.finetune=lora")
-    if processes > 1 and config.deepspeed.stage != 3:
-        config = replace(config, deepspeed=replace(config.deepspeed, stage=3))
-        yield cheaper("deepspeed=zero3")
-    if config.model.dtype == "float32":
-        config = replace(config, model=replace(config.model, dtype="bfloat16"))
-        yield cheaper("model.dtype=bfloat16")
+        yield saving("model", "critic", "head")
+    if model.finetune == "full":
+        yield saving("model", "finetune", "lora")
+    if model.dtype == "float32":
+        yield saving("model", "dtype", "bfloat16")
+    for length in _halves(min(model.max_length, longest_of(config)), LEAST_TOKENS):
+        yield saving("model", "max_length", length)
+
+
+def _halves(number: int, least: int) -> Iterator[int]:
+    """Half of a number, half of that, and so on, down to `least`."""
+    while (number := number // 2) >= least:
+        yield number
+
+
+def _set(section: Any, path: Sequence[str], value: Any) -> Any:
+    """A section of the configuration with another value at `path`."""
+    name, *rest = path
+    return replace(section, **{name: _set(getattr(section, name), rest, value) if rest else value})

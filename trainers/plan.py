@@ -6,6 +6,7 @@ its true width, timed on this machine; memory from trainers/memory.py. Nothing i
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,10 +26,9 @@ from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.llm.vllm_build import GIB, free_memory
 from ghar.trainers.activation_memory import architecture
-from ghar.trainers.memory import ModelShape, estimate, shape_of
+from ghar.trainers.memory import ModelShape, estimate, processes_of, shape_of
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
-from ghar.trainers.runs.distributed import world
 
 PROBED = 24  # episodes
 TIMED = 1024  # tokens of a timed pass
@@ -115,7 +115,7 @@ def make_plan(config: Config) -> Plan:
         raise BadInput(f"system {system.name} has no agents, so there is nothing to train and to plan.")
     counted = probe(system, config)
     speed = measure(config, shape, counted)
-    processes, device = world(), "cuda" if torch.cuda.is_available() else "cpu"
+    processes, device = processes_of(), "cuda" if torch.cuda.is_available() else "cpu"
     memory = {name: sum(parts.values()) for name, parts in estimate(config, shape, processes).items()}
     phases = tuple(phases_of(system, config, counted, speed, memory, processes))
     weights = shape.weights * _item(config)
@@ -129,7 +129,6 @@ def phases_of(
     """One after the other, as trainers/recipe.py walks through them."""
     base, warmup, rl = config.trainer.base, config.trainer.warmup, config.trainer.rl
     cases, call = system.cases, counted.tokens / max(counted.calls, 1)
-    weights = min(memory.values())
     found: list[PlanPhase] = []
 
     def add(name: str, episodes: float, trained: float, held: float, passes: float = 0.0, rules: float = 0.0) -> None:
@@ -146,7 +145,7 @@ def phases_of(
     if system.pairs is None:
         tries = samples * (1 + warmup.attempts) / 2  # between all right at once and all wrong
         rule = warmup.teacher == "scripted"
-        add("teacher", 0 if rule else tries, 0, weights, rules=tries if rule else 0)
+        add("teacher", 0 if rule else tries, 0, memory.get("teacher", 0), rules=tries if rule else 0)
     add("sft", 0, warmup.epochs * samples * counted.tokens, memory["sft"])
     names = config.eval.variants or system.listed
     asked = [system.variant(name).who for name in names]
@@ -165,7 +164,7 @@ def phases_of(
     tested, fitted = len(cases.test), min(rl.eval_samples, len(cases.valid))  # and a temperature of each, but the base
     fits = sum(who != "base" for who in models)
     rules = (len(asked) - len(models)) * tested
-    add("evaluation", len(models) * tested + fits * fitted, 0, weights, rules=rules)
+    add("evaluation", len(models) * tested + fits * fitted, 0, memory.get("evaluation", 0), rules=rules)
     return found
 
 
@@ -318,13 +317,15 @@ def _short(number: float) -> str:
     return f"{number:.0f}"
 
 
-def show(config: Config) -> Plan:
-    """Print the plan of a run, and the refusal that it would meet (BadInput)."""
+def show(config: Config) -> Plan | None:
+    """Print the plan of a run, and the refusal that it would meet (BadInput). Of several processes the first does."""
     from ghar.trainers.memory import check_machine, fitted
     from ghar.trainers.runs.models import use_cores
 
+    if int(os.environ.get("RANK", "0")):
+        return None
     use_cores(config.threads)  # as the run would: its speed is what is measured
-    config = fitted(config, world())
+    config = fitted(config, processes_of())
     plan = make_plan(config)
     print(plan.text())
     print(f"Host memory free: {psutil.virtual_memory().available / GIB:.1f} GiB.")

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from ghar.llm.engine import Engine, Pair
+from ghar.llm.engine import CachingEngine, Engine
 from ghar.llm.hf import HFEngine
 
 Piece = tuple[int, ...]  # token ids
@@ -27,15 +27,6 @@ Path = tuple[Piece, ...]
 Layers = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # keys and values [heads, tokens, width] of each layer
 LOGITS = 1 << 27  # numbers of the vocabulary's size held at once: 0.5 GB
 CPU_TOKENS = 2048  # a CPU reads at once; larger batches leave its caches (16 rows of 100 are 1.4 times faster than 64)
-
-
-@runtime_checkable
-class CachingEngine(Engine, Protocol):
-    """An engine whose own cache of prefixes can be read while it scores."""
-
-    def score_cached(self, pairs: Sequence[Pair]) -> list[tuple[tuple[float, ...], int]]:
-        """Of each pair what `score` gives, and how many tokens need not be read again."""
-        ...
 
 
 @dataclass

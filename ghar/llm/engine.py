@@ -62,6 +62,28 @@ def can_score(engine: Any) -> bool:
 
 
 @runtime_checkable
+class CachingEngine(Engine, Protocol):
+    """An engine whose own cache of prefixes can be read while it scores."""
+
+    def score_cached(self, pairs: Sequence[Pair]) -> list[tuple[tuple[float, ...], int]]:
+        """Of each pair what `score` gives, and how many tokens need not be read again."""
+        ...
+
+
+def score_shared(engine: Engine, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+    """`Engine.score` of pairs many of which have one context, which is read once where the engine can."""
+    if not isinstance(engine, CachingEngine):
+        return engine.score(pairs)
+    first = {tuple(context): i for i, (context, _) in reversed(list(enumerate(pairs)))}
+    order = sorted(range(len(pairs)), key=lambda i: first[tuple(pairs[i][0])] != i)  # those that fill the cache
+    scores: list[tuple[float, ...]] = [()] * len(pairs)
+    for part in (order[: len(first)], order[len(first) :]):
+        for i, (found, _) in zip(part, engine.score_cached([pairs[i] for i in part]), strict=True):
+            scores[i] = found
+    return scores
+
+
+@runtime_checkable
 class StreamingEngine(Engine, Protocol):
     """An engine that takes requests while it works on others, so that no batch waits for its slowest member."""
 

@@ -64,7 +64,10 @@ def serving_model(engine: AnyEngine, model: Any, version: int) -> Iterator[None]
 
     if isinstance(engine, HFEngine):
         engine.sync(model, version)
-        yield
+        try:
+            yield
+        finally:
+            engine.forget()
         return
     engine.wake()
     if engine.version != version:

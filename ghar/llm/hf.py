@@ -7,20 +7,25 @@ in the batch, up to float rounding of the logits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import DynamicCache
 
 from ghar.episode import Completion
 from ghar.llm.engine import Pair, Request, check_pairs
+from ghar.llm.kv_cache import BatchCache, PrefixStore, grouped_heads, read_prompts
 from ghar.llm.model_facts import facts_of
 from ghar.llm.partial_reply import PartialReply
 from ghar.llm.sampling import draw, draw_among
 from ghar.llm.tokens import Tokenizer, encode_requests, encode_restriction
+from ghar.llm.tree_scores import can_share, score_trees
+
+KEEP_ROWS = 0.5  # share of a batch's rows below which those that are done are dropped; dropping copies the others
+PADDED = 2.0  # columns of a batch to its prompts' tokens at most
 
 
 @dataclass(eq=False, kw_only=True)
@@ -43,40 +48,84 @@ class HFEngine:
         self.max_batch = max_batch
         self.version = 0
         self._ends = frozenset(facts_of(tokenizer).ends)
+        self._pad: int = tokenizer.pad_token_id or 0
+        self._store = PrefixStore()
+        self._seen: tuple[tuple[int, int, int], ...] = ()
 
     def sync(self, model: Any, version: int) -> None:
         """Sample from `model` itself: nothing is copied, so there is nothing that could be stale."""
         self.model, self.version = model, version
+        self.forget()
+
+    def forget(self) -> None:
+        """Give back the memory of what was read."""
+        self._store.clear()
 
     def close(self) -> None:
-        """Nothing to do: the model is the owner's."""
+        """Give memory back; the model is the owner's."""
+        self.forget()
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Replies in the order of `requests`."""
         prompts = encode_requests(self.tokenizer, requests)
         rows = [self._row(r, ids) for r, ids in zip(requests, prompts, strict=True)]
-        # neighbours of similar length share a batch, so little is padded; choices end early and go together
-        order = sorted(range(len(rows)), key=lambda i: (bool(rows[i].choice_ids), len(rows[i].prompt_ids)))
+        with self._answering():
+            for batch in self._batches(rows):
+                self._generate_batch(batch)
+        return [row.completion(self.tokenizer, row.finish or "length", self.version) for row in rows]
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """The model as it is played. What was kept of other weights, or of these before a step, is dropped."""
+        now = tuple((id(p), p.data_ptr(), p._version) for p in self.model.parameters())
+        if now != self._seen:
+            self._store.clear()
+            self._seen = now
         training = self.model.training
         self.model.eval()
-        for start in range(0, len(order), self.max_batch):
-            self._generate_batch([rows[i] for i in order[start : start + self.max_batch]])
-        self.model.train(training)
-        return [row.completion(self.tokenizer, row.finish or "length", self.version) for row in rows]
+        try:
+            with grouped_heads(self.model):
+                yield
+        finally:
+            self.model.train(training)
+
+    def _batches(self, rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+        """Rows of similar length together, so that little is padded; choices end early and go together."""
+        batch: list[_Row] = []
+        tokens = longest = 0
+        for row in sorted(rows, key=lambda row: (bool(row.choice_ids), len(row.prompt_ids))):
+            length = len(row.prompt_ids)
+            columns = (len(batch) + 1) * max(longest, length)
+            if batch and (len(batch) >= self.max_batch or columns > PADDED * (tokens + length)):
+                yield batch
+                batch, tokens, longest = [], 0, 0
+            batch.append(row)
+            tokens, longest = tokens + length, max(longest, length)
+        if batch:
+            yield batch
 
     @torch.inference_mode()
     def score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
-        """Log-probabilities of each pair's second part (see `Engine.score`)."""
+        """Log-probabilities of each pair's second part (see `Engine.score`); pairs of one context in one pass."""
         check_pairs(pairs)
-        order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
-        training = self.model.training
-        self.model.eval()
+        shared: dict[tuple[int, ...], list[int]] = {}
+        for i, (context, _) in enumerate(pairs):
+            shared.setdefault(tuple(context), []).append(i)
+        several = {context: of for context, of in shared.items() if len(of) > 1 and len(context) > 1}
+        if not can_share(self.model):
+            several = {}
+        alone = sorted({*range(len(pairs))} - {i for of in several.values() for i in of},
+                       key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))  # fmt: skip
         found: dict[int, tuple[float, ...]] = {}
-        for start in range(0, len(order), self.max_batch):
-            part = order[start : start + self.max_batch]
-            found |= zip(part, self._score_batch([pairs[i] for i in part]), strict=True)
-        self.model.train(training)
+        with self._answering():
+            for start in range(0, len(alone), self.max_batch):
+                part = alone[start : start + self.max_batch]
+                found |= zip(part, self._score_batch([pairs[i] for i in part]), strict=True)
+            targets = [[tuple(pairs[i][1]) for i in of] for of in several.values()]
+            scores = score_trees(self.model, list(several), targets, self.max_batch, self._pad, self._store)
+            for of, some in zip(several.values(), scores, strict=True):
+                found |= zip(of, some, strict=True)
         return [found[i] for i in range(len(pairs))]
 
     def _score_batch(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
@@ -101,30 +150,31 @@ class HFEngine:
         return _Row(request, tuple(prompt_ids), choice_ids, tree=tree, draws=draws)
 
     def _generate_batch(self, rows: list[_Row]) -> None:
-        width = max(len(r.prompt_ids) for r in rows)
-        pad = self.tokenizer.pad_token_id
-        device = self.model.device
-        ids = torch.tensor([[pad] * (width - len(r.prompt_ids)) + list(r.prompt_ids) for r in rows], device=device)
-        mask = torch.tensor([[0] * (width - len(r.prompt_ids)) + [1] * len(r.prompt_ids) for r in rows], device=device)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        cache = DynamicCache(config=self.model.config)
-        live = rows
-        while live:
-            out = self.model(
-                input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
-            )
-            self._sample(live, out.logits[:, -1, :])
-            keep = [i for i, row in enumerate(live) if row.finish is None]
-            if len(keep) < len(live):
-                live = [live[i] for i in keep]
-                if not live:
-                    break
-                index = torch.tensor(keep, device=device)
-                cache.batch_select_indices(index)
-                mask, positions = mask[index], positions[index]
+        """One reply a row, token by token. Rows that are done go on unread until half of them are."""
+        cache, logits = read_prompts(self.model, [row.prompt_ids for row in rows], self._pad, self._store)
+        device, live = self.model.device, list(rows)
+        positions = torch.tensor([[len(row.prompt_ids)] for row in rows], device=device)
+        while True:
+            going = [i for i, row in enumerate(live) if row.finish is None]
+            self._sample([live[i] for i in going], logits if len(going) == len(live) else logits[going])
+            left = [i for i in going if live[i].finish is None]
+            for i in set(going) - set(left):
+                self._remember(live[i], cache, i)
+            if not left:
+                return
+            if len(left) <= KEEP_ROWS * len(live):
+                cache.keep(left)
+                live, positions = [live[i] for i in left], positions[torch.tensor(left, device=device)]
             ids = torch.tensor([[row.token_ids[-1]] for row in live], device=device)
-            mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
-            positions = positions[:, -1:] + 1
+            cache.mask = torch.cat([cache.mask, cache.mask.new_ones(len(live), 1)], dim=1)
+            how = {"attention_mask": cache.mask, "position_ids": positions, "past_key_values": cache.cache}
+            logits = self.model(input_ids=ids, **how, use_cache=True, logits_to_keep=1).logits[:, -1]
+            positions = positions + 1
+
+    def _remember(self, row: _Row, cache: BatchCache, place: int) -> None:
+        """Keep what was read of a finished row, for prompts that begin alike or go on from it."""
+        ids = (*row.prompt_ids, *row.token_ids)[: cache.columns - cache.width + len(row.prompt_ids)]
+        self._store.add(ids, cache.row(place, len(ids)))
 
     def _sample(self, rows: list[_Row], logits: torch.Tensor) -> None:
         """Draw one token a row by inverting the distribution's cumulative sum."""

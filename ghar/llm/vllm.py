@@ -246,10 +246,11 @@ class VLLMEngine:
         probe = self.probe()
         return self._canary.judge(expected(probe), probe)
 
-    def probe(self) -> canary.EngineProbe:
-        """What the canary compares: a fixed prompt with a reply to it, as it was sampled (with the prefix cache, which
-        must not be stale) and as it is scored (without)."""
-        ids = canary.prompt(self._engine.vllm_config.model_config.get_vocab_size(), self._length)
+    def probe(self, ids: Sequence[int] = ()) -> canary.EngineProbe:
+        """What the canary compares: a text (by default the fixed one) with a reply to it, as it was sampled (with the
+        prefix cache, which must not be stale) and as it is scored (without)."""
+        vocabulary = self._engine.vllm_config.model_config.get_vocab_size()
+        ids = ids or canary.prompt(self.tokenizer, vocabulary, self._length)
         (output,) = self._now([ids], max_tokens=CANARY_REPLY, logprobs=0)
         reply = output.outputs[0]
         sampled = [line[token].logprob for line, token in zip(reply.logprobs, reply.token_ids, strict=True)]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from transformers import Qwen2Config
 
 from benchmarks.run import WHAT
 from ghar.configure import leaf_keys
@@ -37,6 +38,9 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch", "benchmarks")
 JARGON = re.compile(r"\b(told|said|shall|nobody|anybody|hitherto|thereof)\b", re.IGNORECASE)
 OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl"}  # of benchmarks/run.py, with a value
+
+
+TRAINERS = {"train.py", "train_ghar.py", "train_kare.py", "train_exprag.py", "train_ray.py"}
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -174,6 +178,52 @@ def test_shell_blocks_name_what_exists(page: Path, monkeypatch: pytest.MonkeyPat
     assert found
     for folder, words in found:
         check_command(folder, words)
+
+
+@pytest.mark.slow
+def test_every_training_command_of_the_docs_fits_into_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many processes as the command starts: each has a GPU of 80 GB where scale=full, else a share of 24 GB. A model
+    that is not here is taken for one of 3 billion weights."""
+    from ghar.llm.vllm_build import GIB
+    from ghar.trainers import memory
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    large = memory.shaped(Qwen2Config(
+        vocab_size=151_936, hidden_size=2048, intermediate_size=11_008, num_hidden_layers=36, num_attention_heads=16,
+        num_key_value_heads=2, max_position_embeddings=32_768, tie_word_embeddings=True,
+    ))  # fmt: skip
+    planned = set()
+    for page in PAGES:
+        for _, words in (command for text in blocks(page, "sh") for command in commands(text)):
+            trained = training(words)
+            if trained is None or trained in planned:
+                continue
+            planned.add(trained)
+            processes, overrides = trained
+            config = load(list(overrides))
+            full = config.scale.name == "full"
+            monkeypatch.setattr(memory, "device_memory", lambda full=full: (80 if full else 24) * GIB)
+            shape = memory.shape_of(config) or large
+            config = memory.fitted(config, processes)
+            free = 80 * GIB if full else 24 * GIB // processes
+            memory.check_memory(config, shape, processes, free, "cuda" if full else "cpu")
+    assert len(planned) > 10 and max(processes for processes, _ in planned) == 16
+
+
+def training(words: list[str]) -> tuple[int, tuple[str, ...]] | None:
+    """Processes and overrides of a command that trains, None for another one."""
+    place = next((i for i, word in enumerate(words) if Path(word).name in TRAINERS), None)
+    if words[:2] in (["ghar", "train"], ["ghar", "plan"]):
+        given = words[2:]
+    elif place is not None and Path(words[place]).parent.name == "launch":
+        given = words[place + 1 :]
+    else:
+        return None
+    if "--help" in given or "--multirun" in given:
+        return None
+    counts = {words[i]: int(words[i + 1]) for i in range(len(words)) if words[i] in ("--nproc-per-node", "--nnodes")}
+    kept = tuple(word for word in short(given) if not word.startswith("run_dir=") and "=" in word)
+    return counts.get("--nproc-per-node", 1) * counts.get("--nnodes", 1), kept
 
 
 def test_a_wrong_command_is_found() -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from ghar.llm.canary import TOLERANCE
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.mappo import update
 from tests.gpu.batches import forget_peak, make_batch, make_model, need, peak_gb, update_config
@@ -34,7 +33,7 @@ def test_a_step_in_bfloat16(where: str, finetune: Any, measured: Any) -> None:
     forget_peak(where)
     report = update(actor, optimizer, batch, update_config(where, "bfloat16"), np.random.default_rng(0))
     assert all(math.isfinite(value) for value in report.values())
-    assert abs(math.log(report["ratio/first"])) <= TOLERANCE[torch.bfloat16]
+    assert abs(math.log(report["ratio/first"])) <= 0.1
     changed = [name for name, weight in actor.trainable_state().items() if not torch.equal(weight, before[name])]
     assert any(name.startswith("policy.") for name in changed) and any(name.startswith("heads.") for name in changed)
     numbers = {"tokens_per_second": report["tokens_per_second"], "peak_gb": peak_gb(where)}

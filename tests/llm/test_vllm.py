@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from ghar.envs.graphwalker.prefix import CachedScorer, CachingEngine, PlainScorer
+from ghar.envs.graphwalker.prefix import CachedScorer, PlainScorer
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm import canary
-from ghar.llm.engine import Request, StreamingEngine
+from ghar.llm.engine import CachingEngine, Request, StreamingEngine, score_shared
 from ghar.llm.hf import HFEngine
 from ghar.llm.policy import EnginePolicy
 from ghar.llm.vllm_build import VLLMSettings
@@ -312,6 +312,18 @@ def test_it_cannot_sleep_on_a_cpu(shared, wide, tokenizer):
         pytest.skip("this is a GPU build")
     with pytest.raises(BadInput, match=r"cannot sleep on a CPU.*engine.sleep=false"):
         VLLMEngine(wide, tokenizer, VLLMSettings(None, 0.1, 4, sleep=True))
+
+
+def test_labels_of_one_prompt_are_scored_behind_what_the_first_has_read(engine, monkeypatch):
+    rng = np.random.default_rng(1)
+    prompts = [tuple(rng.integers(5, 200, length).tolist()) for length in (70, 100)]
+    pairs = [(prompt, (label, 9)) for prompt in prompts for label in range(20, 24)]
+    expected, cached = engine.score(pairs), []
+    right = engine.score_cached
+    monkeypatch.setattr(engine, "score_cached", lambda some: cached.append(found := right(some)) or found)
+    for ours, theirs in zip(score_shared(engine, pairs), expected, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    assert all(tokens >= 64 for _, tokens in cached[1])
 
 
 def test_scores_with_the_prefix_cache_are_those_without_and_read_less(engine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from multiprocessing import get_context
 
@@ -11,12 +12,15 @@ import torch
 import torch.distributed as dist
 
 from ghar.episode import Completion, Episode, Prediction, Turn
+from ghar.errors import BadInput
+from ghar.launch.entry import load
 from ghar.llm.canary import WrongWeights
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.learner import PlainLearner
+from ghar.trainers.rl.loop import check_finite
 from ghar.trainers.rl.mappo import improve, update
-from ghar.trainers.rl.settings import MappoConfig
+from ghar.trainers.rl.settings import MappoConfig, settings_of
 from ghar.trainers.rl.targets import prepare
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs.distributed import share
@@ -467,3 +471,19 @@ def test_the_correction_starts_at_ratio_one_and_changes_nothing_where_nothing_is
     assert report["ratio/first"] == pytest.approx(1.0, abs=1e-5)  # against the trainer's own log-probs
     assert run_with(None, 0.4)[0]["ratio/first"] < 1.01  # against the engine's: others below one
     assert any(not torch.allclose(weight, moved[name], atol=1e-6) for name, weight in plain.items())
+
+
+def test_a_reward_that_is_no_number_is_named():
+    good = EpisodeReward({"label": 1.0}, 1.0, ({"label": 1.0},), "shared")
+    check_finite([good], ["a"])
+    for bad, said in (
+        (EpisodeReward({"label": 1.0, "fee": math.nan}, math.nan, ({"fee": math.nan},), "shared"), r"\(fee nan\)"),
+        (EpisodeReward({"label": math.inf}, math.inf, ({"label": math.inf},), "shared"), "inf"),
+    ):
+        with pytest.raises(BadInput, match=f"sample b is .*{said}.*must be a finite number"):
+            check_finite([good, bad], ["a", "b"])
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_the_estimator_of_kl_is_a_key(estimator: str):
+    assert settings_of(load([f"trainer.rl.kl_estimator={estimator}"])).kl_estimator == estimator

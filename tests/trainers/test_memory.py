@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import Qwen2Config
+from transformers import LlamaConfig, Qwen2Config
 
 from ghar.config import Config
 from ghar.errors import BadInput
@@ -105,6 +105,44 @@ def test_the_advice_fits(free: int, finetune: str, stage: str, processes: int):
         check_memory(config(*kept, *advice[1].split()), BIG, processes, free, "cuda")
 
 
+SMALL_REAL = shaped(LlamaConfig(  # SmolLM2-135M
+    vocab_size=49_152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
+    num_key_value_heads=3, max_position_embeddings=8192, tie_word_embeddings=True,
+))  # fmt: skip
+
+
+def test_the_advice_names_the_key_that_decides_and_no_other():
+    """What is lowered is what the worst phase is made of: the warm-up's micro-batches here, prompts in flight there."""
+    long = ("env.history_tokens=2048", "model.max_length=8192", "deepspeed=zero2", "model.finetune=lora")
+    warm = config(*long, "trainer.warmup.micro_batch=16", "trainer.warmup.batch=16", "engine.max_batch=4")
+    over = int(0.7 * sum(estimate(warm, SMALL_REAL, 1)["sft"].values()))
+    with pytest.raises(BadInput, match=r"during sft .* are free: trainer\.warmup\.micro_batch=\d+ would fit"):
+        check_memory(warm, SMALL_REAL, 1, over, "cpu")
+    many = config(*long, "engine.max_batch=256")
+    over = int(0.6 * sum(estimate(many, SMALL_REAL, 1, training=False)["evaluation"].values()))
+    with pytest.raises(BadInput, match=r"^Evaluating .* are free: engine\.max_batch=128 would fit"):
+        check_memory(many, SMALL_REAL, 1, over, "cpu", training=False)
+
+
+def test_a_teacher_that_is_loaded_has_a_phase_of_its_own(tmp_path: Path):
+    assert "teacher" not in estimate(config(*SMALL), SMALL_REAL, 1)
+    small = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4}
+    Qwen2Config(vocab_size=512, hidden_size=256, intermediate_size=512, **small).save_pretrained(tmp_path)
+    taught = config(*SMALL, f"trainer.warmup.teacher={tmp_path}")
+    teacher = shape_of(replace(taught, model=replace(taught.model, kind="pretrained", path=str(tmp_path))))
+    assert teacher is not None
+    assert estimate(taught, SMALL_REAL, 1)["teacher"]["weights"] == 4 * teacher.weights
+    assert "teacher" not in estimate(taught, SMALL_REAL, 1, training=False)
+
+
+def test_an_evaluation_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    from ghar.trainers.evaluate import evaluate
+
+    monkeypatch.setattr(memory, "free_memory", lambda device: 1 << 20)
+    with pytest.raises(BadInput, match=r"^Evaluating this model"):
+        evaluate(config(*SMALL, "data.patients=40", f"run_dir={tmp_path / 'run'}"))
+
+
 def test_too_little_memory_is_said_with_its_parts():
     message = (
         r"3\.1 billion weights needs about \d+\.\d GiB of cpu memory in each process during sft \(weights \d+\.\d, "
@@ -143,3 +181,10 @@ def test_a_critic_of_its_own_keeps_its_weights_and_moments_in_every_process():
     assert needs[0]["critic"] == 3 * 4 * BIG.weights and "critic" not in needs[1]
     free = config("model.finetune=full", "trainer.rl.estimator=rloo", "trainer.rl.attempts=2")
     assert "critic" not in estimate(free, BIG, 2)["rl"]
+
+
+@pytest.mark.parametrize("stage", ["zero1", "zero2"])
+def test_the_papers_setting_fits_eight_gpus_under_every_stage(monkeypatch: pytest.MonkeyPatch, stage: str):
+    monkeypatch.setattr(memory, "device_memory", lambda: 80 * GIB)
+    full = ("scale=full", "+experiment=mimic4_los", "data.root=x", "kg.path=y", f"deepspeed={stage}")
+    check_memory(config(*full), BIG, 8, 80 * GIB, "cuda")

@@ -11,8 +11,8 @@ from ghar.inputs import missing
 from ghar.launch.entry import load
 from ghar.llm.vllm_build import GIB
 from ghar.trainers import memory
-from ghar.trainers.memory import estimate, fitted, shaped
-from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, make_plan, phases_of
+from ghar.trainers.memory import estimate, fitted, shape_of, shaped
+from ghar.trainers.plan import EpisodeCounts, PlanPhase, Speed, make_plan, phases_of, show
 from tests.running import run_python
 from tests.trainers.test_activation_memory import architecture
 
@@ -48,6 +48,26 @@ def test_a_plan_of_the_demo_is_made_without_training_anything(tmp_path: Path) ->
     assert [p.name for p in plan.phases] == ["base", "teacher", "sft", "label_sft", "rl", "evaluation"]
     assert plan.seconds > 0 and plan.disk > 0 and "hours in 1 process" in plan.text()
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_under_torchrun_the_plan_is_of_all_processes_and_printed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No process group exists yet: the launcher's variables say how many there will be."""
+    config = load([*SMALL, f"data.cache={tmp_path}", "threads=1"])
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, processes in (("1", None), ("0", 2)):
+        monkeypatch.setenv("RANK", rank)
+        plan = show(config)
+        assert (None if plan is None else plan.processes) == processes
+        printed = capsys.readouterr().out
+        assert ("2 process(es)" in printed) == (rank == "0") and bool(printed) == (rank == "0")
+    assert plan is not None
+    evaluation = next(phase for phase in plan.phases if phase.name == "evaluation")
+    shape = shape_of(config)
+    assert shape is not None
+    assert evaluation.memory == sum(estimate(config, shape, 2)["evaluation"].values()) > 0
 
 
 def test_all_that_is_missing_is_named_before_torch_is_imported(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_lost_actors_episodes_are_played_again_and_each_counts_once(
     assert any(step.retrieved for episode in expected for step in episode.prediction.history)
 
     monkeypatch.setattr(ray_pool, "RayRetriever", lambda actors: Mortal(tmp_path / "died"))
-    workers = ActorPool(stage, system.credentialed)
+    workers = ActorPool(stage, system.credentialed, tokenizer)
     first = workers.actors[0]
     found = workers.begin(order, learner, 3)()
     assert (tmp_path / "died").exists() and workers.actors[0] is not first
@@ -151,7 +151,7 @@ def test_an_engine_takes_over_merged_weights_and_the_canary_sees_others():
     actor = perturb(ActorCritic(tiny_model(), for_two(finetune="lora", rank=4)))
     engine = HFEngine(tiny_model(seed=1), tiny_tokenizer())
     with actor.merged() as model:
-        parcels, expected = pack(model, False), canary.expect(model)
+        parcels, expected = pack(model, False), canary.expect(model, range(2, 40))
         take_over(engine, parcels, OfferedWeights(4, [], expected), canary.Canary())
     assert engine.version == 4
     with pytest.raises(canary.WrongWeights):

@@ -17,6 +17,7 @@ from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.trainers.runs.manifest import seal
 from ghar.trainers.sft import run as sft
+from ghar.trainers.sft.packing import groups_of
 from ghar.trainers.sft.pairs import IGNORE, collate
 from ghar.trainers.sft.run import Example, SFTSettings, draw_order, run_sft
 from tests.trainers.tiny import VOCAB, tiny_model, tiny_tokenizer
@@ -110,6 +111,50 @@ def test_order_shuffles_epochs_and_sorts_inside_a_step():
     assert order[:24].tolist() != order[24:].tolist()
     for step in order.reshape(6, 8):
         assert (np.diff(lengths[step]) >= 0).all()
+
+
+def families(weights: bool = False) -> list[Example]:
+    """Twelve pairs of three patients, whose prompts begin with 70 tokens of a record."""
+    rng = np.random.default_rng(3)
+    records = rng.integers(2, 60, (3, 70)).tolist()
+    return [
+        Example([*records[i % 3], *rng.integers(2, 60, 1 + i).tolist()], rng.integers(2, 60, 2 + i % 4).tolist(),
+                0.5 + i if weights else None)
+        for i in range(12)
+    ]  # fmt: skip
+
+
+def test_pairs_of_one_record_stay_in_one_step():
+    groups = groups_of(families(), 8)
+    assert sorted(i for group in groups for i in group) == list(range(12)) and max(map(len, groups)) == 2
+    assert all(len({i % 3 for i in group}) == 1 for group in groups)
+    order = draw_order([1] * 12, replace(SETTINGS, steps=3), groups)
+    assert sorted(order[:12]) == sorted(order[12:]) == list(range(12))
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+def test_what_pairs_share_is_read_once_and_changes_no_gradient(monkeypatch, finetune, weights):
+    from ghar.trainers.sft import trainer as module
+
+    def trained(share: bool) -> tuple[torch.Tensor, float, int]:
+        read = []
+        model = tiny_model()
+        model.model.embed_tokens.register_forward_pre_hook(lambda _, given: read.append(given[0].numel()))
+        with monkeypatch.context() as patch:
+            if not share:
+                patch.setattr(module, "can_share", lambda model: False)
+            settings = replace(SETTINGS, steps=1, log_every=1, batch_size=12, micro_batch=3, warmup=0.0, max_length=200,
+                               finetune=finetune, rank=4, max_grad_norm=1e9)  # fmt: skip
+            torch.manual_seed(0)
+            result = run_sft(model, tiny_tokenizer(), families(weights), settings)
+        moved = torch.cat([p.detach().flatten() for p in result.model.parameters()])
+        return moved, result.curve[0]["loss"], sum(read)
+
+    (one, loss, once), (other, expected, apart) = trained(True), trained(False)
+    assert loss == pytest.approx(expected, rel=1e-5) and once < 0.6 * apart
+    # Adam's first step is the sign of the gradient: where it is almost zero, rounding decides
+    assert ((one - other).abs() > 1e-6).float().mean() < 0.01
 
 
 def test_padding_is_on_the_right_and_carries_no_loss():

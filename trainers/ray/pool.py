@@ -102,7 +102,7 @@ def take_over(
         probe = canary.EngineProbe(ids, engine.score([(ids[:1], ids[1:])])[0], ())
     else:
         engine.receive(parcels, weights.version)
-        probe = engine.probe()
+        probe = engine.probe(weights.expected.ids)
     watch.judge(weights.expected, probe)
 
 
@@ -123,8 +123,8 @@ class _Share:
 class ActorPool:
     """`Workers` that are Ray actors: `ray.rollout_actors` of them with `ray.retrieval_actors` to ask."""
 
-    def __init__(self, stage: PlayContext, credentialed: bool) -> None:
-        self.config, self.own = stage.config, on_ray(stage.config)
+    def __init__(self, stage: PlayContext, credentialed: bool, tokenizer: Any) -> None:
+        self.config, self.own, self.tokenizer = stage.config, on_ray(stage.config), tokenizer
         check_nodes(self.config, credentialed)
         self.ahead = self.own.max_staleness
         self.retrieval = librarians(self.config, self.own.retrieval_actors)
@@ -179,7 +179,9 @@ class ActorPool:
         adapters = sends_adapters(self.config)
         with learner.whole(), plain(learner.actor, merge=not adapters) as model:
             whole, *rest = pack(model, adapters)
-            expected = canary.expect(model)
+            about = model.config.get_text_config()
+            longest = min(about.max_position_embeddings, self.config.model.max_length or about.max_position_embeddings)
+            expected = canary.expect(model, canary.prompt(self.tokenizer, about.vocab_size, longest))
             if rest and self._weights is not None:
                 sent = self._weights.parcels[:1]
             else:
@@ -218,4 +220,4 @@ def check_nodes(config: Config, credentialed: bool) -> None:
 
 def pool(stage: PlayContext, credentialed: bool, actor: ActorCritic, tokenizer: Any) -> Workers:
     """`MakeWorkers` with Ray actors instead of this process."""
-    return ActorPool(stage, credentialed)
+    return ActorPool(stage, credentialed, tokenizer)

@@ -220,6 +220,7 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     episodes = wait()
     middle = time.monotonic()
     rewards = _reward(about, episodes, cases, loop.running)
+    check_finite(rewards, [case.sample_id for case in cases])
     told = np.ones(len(episodes), bool) if not rl.dynamic else telling([c.sample_id for c in cases], rewards)
     kept = np.flatnonzero(told).tolist()
     share_of_rate = rate(rl.schedule, step, rl.updates, rl.lr_warmup)
@@ -349,6 +350,17 @@ def _reward(
         shaping.reward(episode, case, about.references.get(case.sample_id), running)
         for episode, case in zip(episodes, cases, strict=True)
     ]
+
+
+def check_finite(rewards: Sequence[EpisodeReward], sample_ids: Sequence[str]) -> None:
+    """BadInput for a reward that is no finite number: one such teaches nothing and ends the critic."""
+    for reward, sample_id in zip(rewards, sample_ids, strict=True):
+        if not math.isfinite(reward.total) or not np.isfinite([reward.arriving()]).all():
+            terms = ", ".join(f"{name} {value:g}" for name, value in reward.terms.items() if not math.isfinite(value))
+            raise BadInput(
+                f"The reward of sample {sample_id} is {reward.total:g}{f' ({terms})' if terms else ''}: the system's "
+                "reward must be a finite number, so correct that term; what was saved stays."
+            )
 
 
 class _Seen(RunningNormaliser):

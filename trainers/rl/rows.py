@@ -56,7 +56,7 @@ class Micro:
 def packed(rows: Sequence[Row], token_budget: int, share: bool = True) -> list[Micro]:
     """Micro-batches of trees of rows, within `token_budget` as `micro_batches` counts it. share=False: rows apart."""
     trees = (
-        _trees([row.tokens for row in rows], token_budget)
+        prefix_groups([row.tokens for row in rows], token_budget)
         if share
         else [([i], len(r.tokens)) for i, r in enumerate(rows)]
     )
@@ -64,7 +64,7 @@ def packed(rows: Sequence[Row], token_budget: int, share: bool = True) -> list[M
     return [Micro([i for t in g for i in trees[t][0]], tuple(len(trees[t][0]) for t in g)) for g in groups]
 
 
-def _trees(texts: Sequence[Array], token_budget: int) -> list[tuple[list[int], int]]:
+def prefix_groups(texts: Sequence[Array], token_budget: int) -> list[tuple[list[int], int]]:
     """Texts that share at least half of what they are, by index, and the tokens of each such group; in the order of
     their first ones. A group ends at twice the length it began with: further on its mask would cost what it saves."""
     order = sorted(range(len(texts)), key=lambda i: np.ascontiguousarray(texts[i]).tobytes())  # alike is adjacent

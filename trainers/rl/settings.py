@@ -117,5 +117,6 @@ def settings_of(config: Config) -> MappoConfig:
         aggregate=rl.aggregate,
         estimator=rl.estimator,
         kl_in=rl.kl_in,
+        kl_estimator=rl.kl_estimator,
         critic="own" if has_critic(config) else "head",
     )

@@ -73,11 +73,13 @@ def run_sft(
     import torch
     from transformers import PrinterCallback
 
+    from ghar.trainers.sft.packing import can_share, groups_of
     from ghar.trainers.sft.trainer import CompletionTrainer
 
     for some in (pairs, valid) if valid else (pairs,):  # weights are no business of the validation loss
         _check(some, cfg)
     lengths = [len(p.prompt_ids) + len(p.completion_ids) for p in pairs]
+    groups = groups_of(pairs, cfg.batch_size) if can_share(model) else ()
     origin = "" if keep is None else _origin(pairs, valid, cfg)
     start_from = None if keep is None else on_main(lambda: _newest(keep, origin))
     with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
@@ -85,7 +87,7 @@ def run_sft(
             model=model,
             args=arguments_of(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),
             data_collator=partial(collate, pad_id=tokenizer.pad_token_id),
-            train_dataset=dataset(pairs).select(draw_order(lengths, cfg)),
+            train_dataset=dataset(pairs).select(draw_order(lengths, cfg, groups)),
             eval_dataset=dataset(valid) if valid else None,
             processing_class=tokenizer,
             peft_config=_lora(cfg),
@@ -126,16 +128,19 @@ def _folder(keep: Path | None) -> Iterator[str]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def draw_order(lengths: Sequence[int], cfg: SFTSettings) -> np.ndarray:
+def draw_order(lengths: Sequence[int], cfg: SFTSettings, groups: Sequence[Sequence[int]] = ()) -> np.ndarray:
     """Indices of the pairs in the order they are trained on, [steps * batch_size].
 
     Epoch after epoch is shuffled; inside one optimiser step pairs are sorted by length, so that its micro-batches
-    pad little. The step's gradient does not change by that, only its cost.
+    pad little. The step's gradient does not change by that, only its cost. groups: pairs that stay together, so that
+    one pass reads what they share; () for none.
     """
     rng = np.random.default_rng(cfg.seed)
     total = cfg.steps * cfg.batch_size
     epochs = -(-total // len(lengths))
-    order = np.concatenate([rng.permutation(len(lengths)) for _ in range(epochs)])[:total]
+    groups = groups or [[i] for i in range(len(lengths))]
+    drawn = (groups[i] for _ in range(epochs) for i in rng.permutation(len(groups)))
+    order = np.array([i for group in drawn for i in group])[:total]
     steps = order.reshape(cfg.steps, cfg.batch_size)
     by_length = np.argsort(np.asarray(lengths)[steps], axis=1, kind="stable")
     return np.take_along_axis(steps, by_length, axis=1).reshape(-1)

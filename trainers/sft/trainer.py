@@ -7,6 +7,7 @@ TRL scores every position on a machine without Triton, which here is most of a s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from ghar.trainers.rl.last_layer import only_at
 from ghar.trainers.runs.distributed import gather, rank, world
+from ghar.trainers.sft.packing import can_share, packed_logits, repacked
 from ghar.trainers.sft.pairs import IGNORE
 
 
@@ -26,7 +28,10 @@ class CompletionTrainer(SFTTrainer):
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        logits, target, row = completion_logits(model, self.model, inputs)
+        if "pairs" in inputs:
+            logits, target, row = packed_logits(model, self.model, inputs["pairs"])
+        else:
+            logits, target, row = completion_logits(model, self.model, inputs)
         items = len(target) if num_items_in_batch is None else num_items_in_batch
         if "weights" in inputs:
             # a NumPy array: transformers would round a tensor of numbers to the model's dtype
@@ -39,6 +44,27 @@ class CompletionTrainer(SFTTrainer):
         self._right = torch.stack([right, right.new_tensor(len(target))]) + getattr(self, "_right", 0)
         # items are those of all processes, whose gradients are then averaged
         return loss * self.accelerator.num_processes if num_items_in_batch is not None else loss
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], Any]:
+        """The micro-batches of a step, pairs that begin alike in one pass. DeepSpeed counts its passes: there each has
+        its pairs as they come."""
+        batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if not batches or items is None or self.is_deepspeed_enabled or not can_share(self.model):
+            return batches, items
+        return repacked(batches), items
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Forward and backward of one micro-batch, or of the passes it was packed into; the last of a step's adds up
+        the gradients of all processes."""
+        if "packed" not in inputs:
+            return super().training_step(model, inputs, num_items_in_batch)
+        loss = torch.zeros((), device=self.args.device)
+        for number, pairs in enumerate(inputs["packed"], start=1):
+            given = {"pairs": pairs} if pairs.weights is None else {"pairs": pairs, "weights": pairs.weights}
+            last = number == len(inputs["packed"])
+            with nullcontext() if last else self.accelerator.no_sync(model):
+                loss += super().training_step(model, given, num_items_in_batch)
+        return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """With the accuracy over all completion tokens since the last time, however they were shared out."""

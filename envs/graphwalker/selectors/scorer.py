@@ -21,7 +21,7 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Shots,
 )
 from ghar.errors import BadInput
-from ghar.llm.engine import Engine, Request, can_score
+from ghar.llm.engine import CachingEngine, Engine, Request, can_score
 
 if TYPE_CHECKING:
     from ghar.envs.graphwalker.prefix import CachedScorer, Path, PlainScorer, PrefixScorer
@@ -107,7 +107,7 @@ def best_scorer(engine: Engine, keep: int) -> PrefixScorer | CachedScorer | Plai
     """Shared beginnings once where the engine can, plain scores otherwise, None without log-probabilities."""
     if not can_score(engine):
         return None
-    from ghar.envs.graphwalker.prefix import CachedScorer, CachingEngine, PlainScorer, PrefixScorer
+    from ghar.envs.graphwalker.prefix import CachedScorer, PlainScorer, PrefixScorer
     from ghar.llm.hf import HFEngine
 
     if isinstance(engine, HFEngine):

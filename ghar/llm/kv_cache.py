@@ -1,0 +1,321 @@
+"""Keys and values of prompts: what prompts begin alike with is read once, and rows grow in place.
+
+transformers copies the whole cache at every token, and repeats the heads of keys and values for every mask; on a CPU
+these copies are most of a token's time behind a long prompt.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface, Cache, DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+SHARED = 32  # tokens that two prompts begin alike with, below which taking them over does not pay
+READ = {"cpu": 1024, "cuda": 16384}  # padded tokens of prompts in one pass; a CPU gains nothing from more
+BLOCK = 64  # columns by which a cache grows
+KEPT = 16384  # tokens whose keys and values stay from call to call
+GROUPED = "ghar_sdpa"
+
+Ids = tuple[int, ...]
+Layers = list[tuple[Tensor, Tensor]]  # keys and values [heads, tokens, width] of each layer
+
+
+# ---------------------------------------------------------------- attention
+
+
+def _grouped(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """transformers' "sdpa", without a copy of keys and values for every query head on a CPU."""
+    if attention_mask is None or key.is_cuda or kwargs.get("position_bias") is not None or kwargs.get("cache"):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    out = scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, scale=kwargs.get("scaling"), enable_gqa=True
+    )
+    return out.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(GROUPED, _grouped)
+AttentionMaskInterface.register(GROUPED, sdpa_mask)
+
+
+@contextmanager
+def grouped_heads(model: Any) -> Iterator[None]:
+    """For the duration, attention reads keys and values where they are. Nothing changes for models of other attention
+    than "sdpa"."""
+    configs = {id(own): own for m in model.modules() if (own := getattr(m, "config", None)) is not None}
+    changed = [own for own in configs.values() if getattr(own, "_attn_implementation", None) == "sdpa"]
+    for own in changed:
+        own._attn_implementation = GROUPED
+    try:
+        yield
+    finally:
+        for own in changed:
+            own._attn_implementation = "sdpa"
+
+
+# ---------------------------------------------------------------- layers
+
+
+class _GrowingLayer(DynamicLayer):
+    """Keys and values of one layer, `columns` of them in use, with room behind them."""
+
+    keys: Any
+    values: Any
+
+    def __init__(self, keys: Tensor, values: Tensor, columns: int):
+        super().__init__()
+        self.keys, self.values, self.columns = keys, values, columns
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        end = self.columns + key_states.shape[2]
+        if end > self.keys.shape[2]:
+            self.keys, self.values = (_wider(x, max(BLOCK, end - x.shape[2])) for x in (self.keys, self.values))
+        self.keys[:, :, self.columns : end] = key_states
+        self.values[:, :, self.columns : end] = value_states
+        self.columns = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_seq_length(self) -> int:
+        return self.columns
+
+
+def _wider(x: Tensor, more: int) -> Tensor:
+    found = x.new_zeros(*x.shape[:2], x.shape[2] + more, x.shape[3])
+    found[:, :, : x.shape[2]] = x
+    return found
+
+
+# ---------------------------------------------------------------- prompts of a batch
+
+
+def read_at_once(device: str) -> int:
+    """Padded tokens that one pass reads at most; a longer prompt is read alone."""
+    return READ.get(device, READ["cuda"])
+
+
+class BatchCache:
+    """Keys and values of rows of tokens, padded on the left to `width`; what is sampled stands behind them.
+
+    mask: int64 [rows, columns], 1 where a token is; lengths: tokens of each row's prompt.
+    """
+
+    def __init__(self, lengths: Sequence[int], device: torch.device):
+        self.width = max(lengths)
+        past = torch.tensor(lengths, device=device)[:, None]
+        self.mask = (torch.arange(self.width, device=device) >= self.width - past).long()
+        self.lengths = list(lengths)
+        self.cache: Any = None
+
+    def write(self, rows: Sequence[int], shared: int, before: Layers | None, new: Layers) -> None:
+        """Lay out one prompt in `rows`: the first `shared` tokens of `before`, then `new`."""
+        if self.cache is None:
+            self.cache = Cache(layers=[self._empty(keys, values) for keys, values in new])
+        for row in rows:
+            start = self.width - self.lengths[row]
+            for number, (layer, fresh) in enumerate(zip(self.cache.layers, new, strict=True)):
+                for side, (whole, own) in enumerate(zip((layer.keys, layer.values), fresh, strict=True)):
+                    if before is not None:
+                        whole[row, :, start : start + shared] = before[number][side][:, :shared]
+                    whole[row, :, start + shared : self.width] = own
+
+    def _empty(self, keys: Tensor, values: Tensor) -> _GrowingLayer:
+        def side(like: Tensor) -> Tensor:
+            return like.new_zeros(len(self.lengths), like.shape[0], self.width + BLOCK, like.shape[2])
+
+        return _GrowingLayer(side(keys), side(values), self.width)
+
+    @property
+    def columns(self) -> int:
+        """Columns in use, those of the prompts included."""
+        return self.cache.layers[0].columns
+
+    def row(self, row: int, tokens: int) -> Layers:
+        """The first `tokens` of a row, as views."""
+        start = self.width - self.lengths[row]
+        own = slice(start, start + tokens)
+        return [(layer.keys[row, :, own], layer.values[row, :, own]) for layer in self.cache.layers]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all other rows."""
+        index = torch.tensor(rows, device=self.mask.device)
+        self.mask, self.lengths = self.mask[index], [self.lengths[row] for row in rows]
+        for layer in self.cache.layers:
+            layer.keys, layer.values = layer.keys[index], layer.values[index]
+
+
+class PrefixStore:
+    """Keys and values of token sequences that were read before, up to `most` tokens, the least recently used leave."""
+
+    def __init__(self, most: int = KEPT):
+        self.most = most
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all: the weights are others."""
+        self._held: OrderedDict[Ids, Layers] = OrderedDict()
+        self._sorted: list[Ids] = []
+        self._tokens = 0
+
+    def add(self, ids: Ids, layers: Layers) -> None:
+        """Keep a copy of `layers`."""
+        if len(ids) < SHARED or len(ids) > self.most or ids in self._held:
+            return
+        self._held[ids] = [(keys.clone(), values.clone()) for keys, values in layers]
+        insort(self._sorted, ids)
+        self._tokens += len(ids)
+        while self._tokens > self.most:
+            old, _ = self._held.popitem(last=False)
+            del self._sorted[bisect_left(self._sorted, old)]
+            self._tokens -= len(old)
+
+    def find(self, ids: Ids) -> tuple[int, Layers | None]:
+        """How many tokens of `ids` some sequence begins with, and its keys and values."""
+        at = bisect_left(self._sorted, ids)
+        beside = self._sorted[max(0, at - 1) : at + 1]
+        shared, best = max(((alike(ids, near), near) for near in beside), default=(0, ()))
+        if shared < SHARED:
+            return 0, None
+        self._held.move_to_end(best)
+        return shared, self._held[best]
+
+
+def alike(one: Ids, other: Ids) -> int:
+    """How many tokens both begin with."""
+    least = min(len(one), len(other))
+    if one[:least] == other[:least]:
+        return least
+    low, high = 0, least  # both begin with one[:low], not with one[:high]
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle)
+    return low
+
+
+def windowed(model: Any) -> bool:
+    """Whether some layer of the model sees only the last tokens."""
+    return getattr(model.config.get_text_config(), "sliding_window", None) is not None
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """A distinct prompt. rows: where it is wanted; source: an earlier prompt of the same call that it begins alike with
+    for `shared` tokens, or None; kept: the same from the store; level: how many prompts must be read before it."""
+
+    ids: Ids
+    rows: list[int]
+    shared: int = 0
+    source: int | None = None
+    kept: Layers | None = None
+    level: int = 0
+
+
+@torch.inference_mode()
+def read_prompts(model: Any, prompts: Sequence[Ids], pad: int, store: PrefixStore) -> tuple[BatchCache, Tensor]:
+    """Keys and values of `prompts`, and the logits [rows, vocabulary] behind each."""
+    # in a window the place of a column counts, and what is shared stands apart from what is read
+    share = not windowed(model)
+    plan = _planned(prompts, store if share else PrefixStore(0), share)
+    cache = BatchCache([len(ids) for ids in prompts], model.device)
+    logits: dict[int, Tensor] = {}
+    for group in _groups(plan, read_at_once(model.device.type)):
+        found = _read(model, [plan[i] for i in group], [_before(cache, plan, plan[i]) for i in group], pad)
+        for i, (new, line) in zip(group, found, strict=True):
+            cache.write(plan[i].rows, plan[i].shared, _before(cache, plan, plan[i]), new)
+            logits |= dict.fromkeys(plan[i].rows, line)
+    return cache, torch.stack([logits[row] for row in range(len(prompts))])
+
+
+def _before(cache: BatchCache, plan: Sequence[_Prompt], prompt: _Prompt) -> Layers | None:
+    """The keys and values that a prompt's first `shared` tokens are taken from."""
+    return prompt.kept if prompt.source is None else cache.row(plan[prompt.source].rows[0], prompt.shared)
+
+
+def _planned(prompts: Sequence[Ids], store: PrefixStore, share: bool) -> list[_Prompt]:
+    """Distinct prompts in the order of their ids, each with what it begins alike with. The last token of a prompt is
+    always read: its logits are wanted."""
+    rows: dict[Ids, list[int]] = {}
+    for row, ids in enumerate(prompts):
+        rows.setdefault(ids, []).append(row)
+    found: list[_Prompt] = []
+    for n, ids in enumerate(sorted(rows)):
+        held, kept = store.find(ids)
+        near = alike(ids, found[-1].ids) if found and share else 0
+        source = n - 1
+        while near >= SHARED and (up := found[source].source) is not None and found[source].shared >= near:
+            source = up  # what it begins alike with stands there already, and can be read sooner
+        if near >= SHARED and near > held:
+            found.append(_Prompt(ids, rows[ids], min(near, len(ids) - 1), source, None, found[source].level + 1))
+        else:
+            found.append(_Prompt(ids, rows[ids], min(held, len(ids) - 1), None, kept))
+    return found
+
+
+def _groups(plan: Sequence[_Prompt], most: int) -> Iterator[list[int]]:
+    """Prompts to read together: of one level, of like lengths, within `most` padded tokens."""
+    group: list[int] = []
+
+    def key(i: int) -> tuple[int, int]:
+        return plan[i].level, len(plan[i].ids) - plan[i].shared
+
+    for i in sorted(range(len(plan)), key=key):
+        if group and (plan[group[0]].level != plan[i].level or (len(group) + 1) * key(i)[1] > most):
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group
+
+
+def _read(
+    model: Any, prompts: Sequence[_Prompt], before: Sequence[Layers | None], pad: int
+) -> list[tuple[Layers, Tensor]]:
+    """Of each prompt the keys and values of its tokens behind the shared ones, and the logits of its last token.
+
+    What stands before is padded on the left, and so is what is read: columns between them are masked.
+    """
+    device = model.device
+    reads = [prompt.ids[prompt.shared :] for prompt in prompts]
+    width, longest = max(prompt.shared for prompt in prompts), max(map(len, reads))
+    cache: Any = _placed(before, [prompt.shared for prompt in prompts], longest) if width else DynamicCache()
+    ids = torch.tensor([[*[pad] * (longest - len(read)), *read] for read in reads], device=device)
+    shared = torch.tensor([[prompt.shared] for prompt in prompts], device=device)
+    new = torch.tensor([[len(read)] for read in reads], device=device)
+    column, end = torch.arange(width + longest, device=device), width + longest
+    seen = ((column < width) & (column >= width - shared)) | (column >= end - new)
+    positions = (shared + torch.arange(longest, device=device) - (longest - new)).clamp(min=0)
+    mask = None if bool(seen.all()) else seen.long()
+    how = {"input_ids": ids, "attention_mask": mask, "position_ids": positions, "past_key_values": cache}
+    logits = model(**how, use_cache=True, logits_to_keep=1).logits[:, -1]
+    return [
+        ([(x.keys[row, :, end - len(read) : end], x.values[row, :, end - len(read) : end]) for x in cache.layers], line)
+        for row, (read, line) in enumerate(zip(reads, logits, strict=True))
+    ]
+
+
+def _placed(before: Sequence[Layers | None], shared: Sequence[int], room: int) -> Cache:
+    """A cache of what stands before each row, zeros on the left, room for `room` tokens on the right."""
+    like = next(layers for layers in before if layers is not None)
+    width = max(shared)
+
+    def side(number: int, which: int) -> Tensor:
+        own = like[number][which]
+        found = own.new_zeros(len(before), own.shape[0], width + room, own.shape[2])
+        for row, (layers, tokens) in enumerate(zip(before, shared, strict=True)):
+            if layers is not None:
+                found[row, :, width - tokens : width] = layers[number][which][:, :tokens]
+        return found
+
+    return Cache(layers=[_GrowingLayer(side(n, 0), side(n, 1), width) for n in range(len(like))])

@@ -1,0 +1,109 @@
+"""Prompts that begin alike are read once, and no reply changes by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ghar.llm import kv_cache
+from ghar.llm.engine import Request
+from ghar.llm.hf import HFEngine
+from ghar.llm.kv_cache import PrefixStore, alike, grouped_heads, read_prompts
+from tests.trainers.tiny import tiny_model, tiny_tokenizer
+
+TOKEN = st.integers(2, 63)
+
+
+def counted(model: Any) -> list[int]:
+    """A list to which every pass adds how many tokens it reads, padding included."""
+    read: list[int] = []
+    model.register_forward_pre_hook(lambda _, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True)
+    return read
+
+
+@settings(max_examples=25)
+@given(st.data(), st.integers(1, 60), st.integers(0, 200))
+def test_logits_and_caches_are_those_of_each_prompt_alone(data: st.DataObject, most: int, kept: int) -> None:
+    """Any prompts, in two calls, whatever is shared, read together and kept between them."""
+    model, store = tiny_model().eval(), PrefixStore(kept)
+    heads = data.draw(st.lists(st.lists(TOKEN, min_size=1, max_size=20).map(tuple), min_size=1, max_size=3))
+    prompt = st.lists(st.sampled_from(heads), min_size=1, max_size=3).map(lambda parts: sum(parts, ()))
+    with pytest.MonkeyPatch.context() as patch, torch.inference_mode():
+        patch.setattr(kv_cache, "SHARED", 2)
+        patch.setattr(kv_cache, "READ", {"cpu": most, "cuda": most})
+        for _ in range(2):
+            prompts = data.draw(st.lists(prompt, min_size=1, max_size=6))
+            cache, logits = read_prompts(model, prompts, 0, store)
+            for row, ids in enumerate(prompts):
+                alone = model(input_ids=torch.tensor([ids]), use_cache=True)
+                assert torch.allclose(logits[row], alone.logits[0, -1], atol=1e-4)
+                for own, layer in zip(cache.row(row, len(ids)), alone.past_key_values.layers, strict=True):
+                    assert torch.allclose(own[0], layer.keys[0], atol=1e-4)
+                    assert torch.allclose(own[1], layer.values[0], atol=1e-4)
+                store.add(ids, cache.row(row, len(ids)))
+    assert store._tokens == sum(map(len, store._held)) <= kept and sorted(store._held) == store._sorted
+
+
+def test_what_prompts_share_is_read_once_also_by_a_later_call() -> None:
+    model = tiny_model()
+    engine, read = HFEngine(model, tiny_tokenizer()), counted(model)
+    head = tuple(range(2, 52))
+
+    def ask(*tails: tuple[int, ...]) -> int:
+        read.clear()
+        cache, _ = read_prompts(model, [(*head, *tail) for tail in tails], 0, engine._store)
+        for row, tail in enumerate(tails):
+            engine._store.add((*head, *tail), cache.row(row, 50 + len(tail)))
+        return sum(read)
+
+    assert ask((60,), (60,), (61, 62), (61, 63)) == 51 + 2 + 1  # the first one whole, what differs of the others
+    assert ask((61, 62, 5, 6)) == 2
+    engine.sync(model, 1)
+    assert ask((61, 62, 5, 6)) == 54
+
+
+def test_replies_go_on_from_what_was_read() -> None:
+    """A request behind a reply reads what is new, and says what an engine without memory says."""
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    engine, fresh = HFEngine(model, tokenizer), HFEngine(tiny_model(), tokenizer)
+    prompt = " ".join(f"w{i % 9}" for i in range(60))
+    (said,) = engine.generate([Request(prompt, 5, seed=1)])
+    again = Request("", 4, seed=2, before=said, head=" w3")
+    read = counted(model)
+    assert engine.generate([again])[0].token_ids == fresh.generate([again])[0].token_ids
+    assert read[0] <= 3
+
+
+@pytest.mark.parametrize("change", ["step", "data"])
+def test_nothing_is_kept_of_weights_that_have_changed(change: str) -> None:
+    model = tiny_model()
+    engine = HFEngine(model, tiny_tokenizer())
+    requests = [Request(" ".join(f"w{i % 9}" for i in range(60)), 4, seed=1)]
+    engine.generate(requests)
+    assert engine._store._held
+    with torch.no_grad():
+        for p in model.parameters():
+            if change == "step":
+                p.add_(0.1 * torch.randn(p.shape))
+            else:
+                p.data = p + 0.1 * torch.randn(p.shape)
+    other = HFEngine(model, tiny_tokenizer())
+    assert engine.generate(requests)[0].logprobs == pytest.approx(other.generate(requests)[0].logprobs, abs=1e-5)
+
+
+def test_attention_is_put_back() -> None:
+    model = tiny_model()
+    with pytest.raises(KeyError), grouped_heads(model):
+        assert model.config._attn_implementation == kv_cache.GROUPED
+        raise KeyError
+    assert model.config._attn_implementation == "sdpa"
+
+
+@given(st.lists(TOKEN, max_size=9).map(tuple), st.lists(TOKEN, max_size=9).map(tuple))
+def test_alike_counts_the_tokens_that_both_begin_with(one: tuple[int, ...], other: tuple[int, ...]) -> None:
+    shared = alike(one, other)
+    assert one[:shared] == other[:shared] and (one == other or one[: shared + 1] != other[: shared + 1])
