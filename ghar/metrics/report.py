@@ -192,11 +192,17 @@ def _table(policies: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[
     for section, metrics in TABLE.items():
         lines = []
         for metric, (shown_as, digits) in metrics.items():
-            cells = [_cell(policy.get(metric), digits) for policy in policies.values()]
+            cells = [_few(policy, metric) or _cell(policy.get(metric), digits) for policy in policies.values()]
             if any(cells):
                 lines.append((shown_as, cells))
         sections[section] = lines
     return {section: lines for section, lines in sections.items() if lines}
+
+
+def _few(policy: Mapping[str, Any], metric: str) -> tuple[str, str] | None:
+    """ "too few" and the counts, for a metric that rests on too few patients of a label."""
+    words = (policy.get("too_few") or {}).get(metric)
+    return ("too few", words) if words and metric in policy else None
 
 
 def _cell(interval: Sequence[float | None] | float | None, digits: int, sign: str = "") -> tuple[str, str] | None:
