@@ -217,7 +217,8 @@ def patients_verdict(numbers: Summary, generated: bool) -> HealthVerdict:
     counts = numbers.get("answers")
     if counts:
         others = counts["other_patients"]
-        state = min(state, _enough(others, FEW_OTHERS), key=("bad", "doubtful", "good").index)
+        both = state, _enough(others, FEW_OTHERS)
+        state = "bad" if "bad" in both else "doubtful" if "doubtful" in both else "good"
         whom = f"{others:,} with another label than {counts['usual']}"
         sentence = f"{count:,} test patients, {whom}; intervals draw whole patients."
     return HealthVerdict("patients", state, sentence + (" They are generated." if generated else ""))
