@@ -16,7 +16,7 @@ LINKS = $${places:+$$(printf -- '--find-links %s ' $$places)}
 # The user's own command; docs/training.md explains what it leaves in runs/.
 .PHONY: demo
 demo: $(READY)
-	$(BIN)/torchrun --standalone --nproc-per-node 1 launch/train_ghar.py +experiment=mimic4_los
+	$(BIN)/python launch/train_ghar.py +experiment=mimic4_los
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=25
 PARALLEL = -n 2 --dist loadfile
