@@ -126,8 +126,8 @@ def interval(values: list[float], weights: list[int], cases: list[Any]) -> list[
 def table(found: Mapping[str, Any]) -> str:
     """Markdown, a row an id."""
     names = ("best constant", "no reply", "random legal", "scripted")
-    lines = ["| id | lowest, highest reward seen | best constant | no reply | random legal | scripted | cases, patients |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    heads = ("id", "lowest, highest reward seen", *names, "cases, patients")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, own in found.items():
         cells = []
         for column in names:
