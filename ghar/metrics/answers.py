@@ -76,10 +76,10 @@ def too_few(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, str]:
         words = f"{_patients(others)} without label {counts['usual']}"
         return dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "macro_f1"), words) if others < FEWEST else {}
     found: dict[str, str] = {}
-    for label, own in zip(labels, ("specificity", "sensitivity"), strict=False):
+    for label, own in zip(labels, (("specificity", "npv"), ("sensitivity", "ppv")), strict=False):
         if (number := who.get(label, 0)) < FEWEST:
             words = f"{_patients(number)} with label {label}"
-            found |= dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "macro_f1", own), words)
+            found |= dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "macro_f1", *own), words)
     return found
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 INK, QUIET, GRID = "#1f2933", "#52606d", "#e4e7eb"
 # Told apart by readers with any colour vision (after Okabe and Ito, darkened for white paper).
-PALETTE = ("#0b5cad", "#b45309", "#0f766e", "#9d174d", "#5b21b6", "#4d7c0f", "#475569", "#a16207")
+PALETTE = ("#0b5cad", "#b45309", "#0f766e", "#9d174d", "#5b21b6", "#4d7c0f", "#475569", "#a16207",
+           "#dc2626", "#0891b2", "#a21caf", "#78350f")  # fmt: skip
 CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # behind a name that another line may cross
 _WIDTH = 5.0
 _POINT = 72  # of an inch: the unit of an SVG of matplotlib
