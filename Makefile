@@ -96,7 +96,7 @@ $(CHECKED): $(READY) overrides-cpu.txt
 # The site of docs/, in site/.
 .PHONY: docs
 docs: $(CHECKED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo "Open site/index.html."
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo "Open site/index.html; to search it: python3 -m http.server -d site"
 
 # After a change of constraints.txt.
 .PHONY: hashes

@@ -146,8 +146,9 @@ def _ranking(numbers: Summary) -> HealthVerdict:
     sentence = f"AUROC {value:.3f} [{low:.3f}, {high:.3f}]; chance is 0.5."
     if low > 0.5:
         return HealthVerdict("AUROC", "good", sentence)
-    state: State = "bad" if value < AT_CHANCE else "doubtful"
-    return HealthVerdict("AUROC", state, f"{sentence} The probabilities rank patients no better than chance.")
+    if value < AT_CHANCE:
+        return HealthVerdict("AUROC", "bad", f"{sentence} The probabilities rank patients no better than chance.")
+    return HealthVerdict("AUROC", "doubtful", f"{sentence} These patients do not show that it is better than chance.")
 
 
 def at_chance(numbers: Summary) -> bool:

@@ -108,10 +108,11 @@ GROUPS = {"sex": ("female", "male"), "age": ("18-44", "45-64", "65-79")}
 WORDS = """
 const form = document.getElementById("filters").elements;
 const rows = () => [...document.querySelectorAll("#rows tbody tr")].map((row) => row.cells[0].textContent);
+const until = async (met) => { while (!met()) await new Promise((done) => setTimeout(done, 20)); };
 const look = async (text) => {
   form.namedItem("words").value = text;
   form.namedItem("words").dispatchEvent(new Event("input", {bubbles: true}));
-  await new Promise((done) => setTimeout(done, 300));
+  await until(() => document.getElementById("filters").dataset.words === text);
   return rows();
 };
 let saved = "";
@@ -120,9 +121,9 @@ HTMLAnchorElement.prototype.click = () => {};
 const seen = {report: await look("Passage 1"), quoted: await look('say "no"'), none: await look("no such words")};
 await look("passage 1");
 document.getElementById("save").click();
-await new Promise((done) => setTimeout(done, 300));
+await until(() => saved);
 document.querySelector("#rows tbody tr").click();
-await new Promise((done) => setTimeout(done, 300));
+await until(() => location.hash);
 return {...seen, saved: saved.split("\\r\\n"), link: location.hash};
 """
 

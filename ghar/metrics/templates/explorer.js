@@ -140,6 +140,7 @@
     const share = found.length ? ` ${titled[field("left").value]} is right on ${right.toLocaleString("en")} of them.` : "";
     document.getElementById("count").textContent =
       `${found.length.toLocaleString("en")} of ${table.samples.length.toLocaleString("en")} rows.${share}`;
+    form.dataset.words = field("words").value;  // what the rows shown were looked through for
     document.getElementById("more").hidden = shown >= found.length;
   }
 
