@@ -100,7 +100,10 @@ def line_chart(name: str, lines: Sequence[Line], *, x_label: str, y_label: str, 
             axes.margins(y=0.12)
         axes.set(xlabel=x_label, ylabel=y_label)
         if len(lines) > 1:
-            figure.legend(loc="outside upper left", ncols=4, fontsize=7.5, handlelength=1.4, columnspacing=1.2)
+            longest = max(len(line.label) for line in lines)
+            fitting = int(_WIDTH * _POINT // (longest * 4 + 24))  # a letter of that size is some 4 points wide
+            columns = max(1, min(4, fitting))
+            figure.legend(loc="outside upper left", ncols=columns, fontsize=7.5, handlelength=1.4, columnspacing=1.2)
     return svg[0]
 
 

@@ -16,7 +16,7 @@ from ghar.errors import BadInput
 from ghar.metrics import breakdown, curves
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.breakdown import RowCounts, decision_curve
-from ghar.metrics.charts import PALETTE
+from ghar.metrics.charts import PALETTE, Line, line_chart
 from ghar.metrics.curves import agents, critic, diagnostic
 from ghar.metrics.report import conclude, write_report
 from ghar.metrics.runfolder import RunFolder
@@ -245,6 +245,14 @@ def test_curves_of_thresholds_are_scikit_learns() -> None:
     assert everyone.y == [truth.mean()] * 2
     tally.shares = [("no", [0.5, 0.5])] * 4
     assert breakdown.roc_curve({"a": tally}, ("no", "yes"), colors) == []
+
+
+def test_a_legend_of_long_names_stays_in_its_picture() -> None:
+    lines = [Line(f"Table of severities, with all graph evidence {i}", [0, 1], [0, i], "#000000") for i in range(8)]
+    svg = line_chart("x", lines, x_label="x", y_label="y")
+    width = float(re.findall(r'viewBox="0 0 ([0-9.]+) ', svg)[0])
+    places = [float(x) for x in re.findall(r'x="([0-9.]+)"[^>]*>Table of severities', svg)]
+    assert len(places) == 8 and max(places) + 4 * len(lines[0].label) < width
 
 
 def test_ten_reward_terms_have_ten_colours() -> None:
