@@ -16,7 +16,7 @@ LINKS = $${places:+$$(printf -- '--find-links %s ' $$places)}
 # The user's own command; docs/training.md explains what it leaves in runs/.
 .PHONY: demo
 demo: $(READY)
-	$(BIN)/torchrun --standalone --nproc-per-node 1 launch/train_ghar.py +experiment=mimic4_los
+	$(BIN)/python launch/train_ghar.py +experiment=mimic4_los
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=25
 PARALLEL = -n 2 --dist loadfile
@@ -96,7 +96,7 @@ $(CHECKED): $(READY) overrides-cpu.txt
 # The site of docs/, in site/.
 .PHONY: docs
 docs: $(CHECKED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo "Open site/index.html."
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo "Open site/index.html; to search it: python3 -m http.server -d site"
 
 # After a change of constraints.txt.
 .PHONY: hashes

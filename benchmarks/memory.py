@@ -73,7 +73,7 @@ def memory(folder: Path, repeats: int, overrides: Sequence[str], timeout: float)
     config = load([*SHAPE, *overrides])
     model = config.model
     shape = model.hidden or 0, model.layers or 0, model.heads or 0, model.vocab or 0
-    result = compare(folder.resolve(), Step("", "", *shape, threads=config.threads), repeats, timeout)
+    result = compare(folder.resolve(), Step("", "", *shape, threads=config.threads or 1), repeats, timeout)
     return result
 
 

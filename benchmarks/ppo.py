@@ -76,7 +76,7 @@ def step(folder: Path, rounds: int, overrides: Sequence[str], trl: Path | None, 
     config = load(["model.finetune=lora", *overrides])
     model = config.model
     shape = model.hidden or 0, model.layers or 0, model.heads or 0, model.vocab or 0
-    spec = Spec(*shape, finetune=model.finetune, threads=config.threads)
+    spec = Spec(*shape, finetune=model.finetune, threads=config.threads or 1)
     found = {"short": spec, "long": replace(spec, **LONG)}
     return {name: sides(folder, each, trl, rounds, timeout) for name, each in found.items()}
 

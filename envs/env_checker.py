@@ -14,6 +14,7 @@ import numpy as np
 
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.stepper import Scene, SteppedEpisode
+from ghar.envs.views.spaces import Unicode
 from ghar.episode import Act, AuditRecord, Completion, Episode
 from ghar.rewards.compose import EpisodeReward
 
@@ -86,7 +87,9 @@ def _decisions(env: Any, seed: int, log: _Log) -> Iterator[tuple[Any, int, Any]]
     elif hasattr(core, "possible_agents"):
         observed, _ = env.reset(seed=seed)
         while env.agents:
-            actions: dict[str, Any] = {agent: 0 for agent in env.agents}
+            actions: dict[str, Any] = {
+                agent: "" if isinstance(env.action_space(agent), Unicode) else 0 for agent in env.agents
+            }
             for agent, place in core.decisions().items():
                 space = env.observation_space(agent)
                 yield _contained(observed[agent], space), place, env.action_space(agent)

@@ -321,7 +321,7 @@ class Config:
     """Everything a run was told; `dataclasses.asdict` gives it back as plain values."""
 
     seed: Natural  # of all that is drawn in training and sampling; the demo world has data.world_seed
-    threads: Count  # processor threads of a process
+    threads: Count | None  # processor threads of a process; null takes the cores that are idle at the start
     run_dir: str  # folder of the run: configuration, metrics, checkpoints, episodes, report
     resume: Literal["auto", "never"]  # an unfinished run of the same configuration in run_dir: go on, or start over
     plan: bool  # print what the run would take (calls, tokens, hours, memory, disk) and stop

@@ -24,8 +24,18 @@ REASONS = {
     errno.EPERM: f"may not be changed by this user: change its permissions, or {ELSEWHERE}.",
     errno.EIO: f"cannot be read or written, its disk reports a failure: {ELSEWHERE} on another disk.",
     errno.ESTALE: "has gone from its network disk: mount it again and start the same command again.",
+    errno.EEXIST: f"is a file where a folder is needed: {ELSEWHERE}.",
+    errno.ENOTDIR: f"cannot be made, a part of its path is a file and no folder: {ELSEWHERE}.",
+    errno.EISDIR: f"is a folder where a file is needed: {ELSEWHERE}.",
+    errno.ENOENT: f"does not exist and cannot be made here: put it back, or {ELSEWHERE}.",
+    errno.ENAMETOOLONG: f"has too long a name for its disk: {ELSEWHERE}.",
+    errno.ELOOP: f"is a link that leads back to itself: {ELSEWHERE}.",
+    errno.ENXIO: f"is no file or folder: {ELSEWHERE}.",
+    errno.EBUSY: f"is in use by another program: end that, or {ELSEWHERE}.",
+    errno.ETIMEDOUT: "does not answer, its network disk is away: mount it again and start the same command again.",
     errno.EMFILE: "cannot be opened beside so many other files: raise the limit (ulimit -n).",
 }
+UNNAMED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.EMFILE}
 # safetensors says it in its own exception's text; torch.save, given a path, only notices that bytes are missing
 SAID = ("No space left on device", "Disk quota exceeded", "unexpected pos")
 
@@ -89,8 +99,10 @@ def full_disk_told(folder: Path) -> Iterator[None]:
 
 def told(error: BaseException) -> str | None:
     """A sentence for an error that a disk is to blame for, or one that it followed from; None for any other."""
-    if isinstance(error, OSError) and error.errno in REASONS:
+    if isinstance(error, OSError) and error.errno in REASONS and not isinstance(error, ConnectionError):
         named = error.filename2 or error.filename
+        if named is None and error.errno not in UNNAMED:
+            return None  # of a socket, or a library's own use of a number
         where = f"{named!s}" if named is not None else "A file"
         return f"{where} {REASONS[error.errno]}"
     before = error.__cause__ or error.__context__

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ghar.config import Config
     from ghar.trainers.predictions import ExternalModel
 
 LISTS = ("systems", "runs", "variants", "predictions")
@@ -25,7 +26,7 @@ LISTS = ("systems", "runs", "variants", "predictions")
 def main(arguments: Sequence[str]) -> None:
     """Read the command line and compare. Raises BadInput."""
     from ghar.errors import BadInput
-    from ghar.launch.entry import load
+    from ghar.launch.entry import known_system, load
 
     lists = {name: _list(arguments, name) for name in LISTS}
     shared = [text for text in arguments if text.partition("=")[0] not in LISTS]
@@ -33,21 +34,25 @@ def main(arguments: Sequence[str]) -> None:
         raise BadInput("systems is missing: write systems=[ghar,kare], as many as you like.")
     if not any(text.startswith("task=") for text in shared):
         raise BadInput("task is missing: write task=read, or another task that the systems can all be put to.")
+    entries: list[tuple[str, Config | None, str]] = []
+    for name in lists["systems"]:
+        known_system(name)
+        try:
+            entries.append((name, load([f"system={name}", *shared]), ""))
+        except BadInput as error:
+            entries.append((name, None, " ".join(str(error).split())))
+    if all(config is None for _, config, _ in entries):
+        raise BadInput("\n".join(dict.fromkeys(reason for _, _, reason in entries)))
+    if absent := [run for run in lists["runs"] if not (Path(run) / "config.yaml").is_file()]:
+        raise BadInput(f"{absent[0]} holds no config.yaml: name the folder of a run.")
     from ghar.trainers.compare import (  # heavy, so only once the command line is known to be good
         ComparedSystem,
         compare,
     )
 
-    entries = []
-    for name in lists["systems"]:
-        try:
-            entries.append(ComparedSystem(name, load([f"system={name}", *shared]), ""))
-        except BadInput as error:
-            entries.append(ComparedSystem(name, None, " ".join(str(error).split())))
-    if all(entry.config is None for entry in entries):
-        raise BadInput("\n".join(dict.fromkeys(entry.reason for entry in entries)))
     others = [_outside(text, lists["systems"]) for text in lists["predictions"]]
-    compare(entries, [Path(run) for run in lists["runs"]], lists["variants"], _folder(shared), others)
+    systems, runs = [ComparedSystem(*entry) for entry in entries], [Path(run) for run in lists["runs"]]
+    compare(systems, runs, lists["variants"], _folder(shared), others)
 
 
 def _list(arguments: Sequence[str], name: str) -> list[str]:

@@ -52,22 +52,27 @@ def launch(job: Callable[[Config], None], sends: bool = True) -> None:
         if _answered(sys.modules["__main__"].__doc__ or ""):
             return
         arguments = get_args_parser().parse_args()
+        if arguments.multirun and arguments.cfg:
+            raise BadInput("--cfg shows one configuration: leave --multirun out.")
         if not (arguments.hydra_help or arguments.shell_completion):
             check(arguments.overrides, sweep=arguments.multirun)
         _hand_over(arguments.overrides)
     except BadInput as error:
         _stop(error)
 
+    failed: list[str] = []
     # Hydra parses the command line again, and turns an exception of the task into exit code 1 and a traceback.
     @hydra.main(version_base=None, config_path=str(CONF), config_name="config")
     def task(values: DictConfig) -> None:
-        with _told():
+        with _told() if not arguments.multirun else _noted(failed):
             config = _in_sweep(_checked(_plain(values)))
             if sends:
                 ask(config)
             job(config)
 
     task()
+    if failed:
+        _stop(BadInput(f"{len(failed)} jobs of this sweep failed: {', '.join(failed)}. The others are done."))
 
 
 def plainly(job: Callable[[], None], usage: str) -> None:
@@ -113,6 +118,19 @@ def _told() -> Iterator[None]:
         if sentence is None:
             raise
         _stop(BadInput(sentence))
+
+
+@contextmanager
+def _noted(failed: list[str]) -> Iterator[None]:
+    """As `_told`, for a job of a sweep: what is wrong with it is printed at once, and the next job begins."""
+    try:
+        with _told():
+            yield
+    except SystemExit as error:
+        if error.code != 2:  # asked to stop
+            raise
+        job = HydraConfig.get().job
+        failed.append(f"job {job.num} ({job.override_dirname})" if job.override_dirname else f"job {job.num}")
 
 
 def _answered(usage: str) -> bool:
@@ -177,6 +195,12 @@ def load(overrides: Sequence[str] = ()) -> Config:
 def choices(group: str) -> list[str]:
     """Names a group can take: the files of conf/<group>, those with a leading underscore excepted."""
     return sorted(f.stem for f in (CONF / group).glob("*.yaml") if not f.stem.startswith("_"))
+
+
+def known_system(name: str) -> None:
+    """BadInput for the name of a system that there is not, with the nearest one; a name with a dot is a module."""
+    if "." not in name and name not in choices("system"):
+        raise BadInput(_no_choice("system", name))
 
 
 def groups() -> list[str]:

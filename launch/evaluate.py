@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 
 def run(config: Config) -> None:
+    from ghar.errors import BadInput
+    from ghar.inputs import missing
+
+    if wrong := missing(config, training=False):
+        raise BadInput("\n".join(wrong))
+    if config.eval.checkpoint is not None and not Path(config.eval.checkpoint).is_dir():
+        named = f"eval.checkpoint={config.eval.checkpoint}"
+        raise BadInput(f"{named} is no folder: name one such as RUN/checkpoints/step-10.")
     from ghar.trainers.evaluate import evaluate  # heavy, so only once the configuration is known to be good
 
     evaluate(config)

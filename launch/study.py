@@ -70,9 +70,7 @@ def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
     """What the command line asks for, and whether it is only to be planned."""
     from ghar.errors import BadInput
     from ghar.launch.entry import load
-    from ghar.trainers.study.folder import StudyFolder
-    from ghar.trainers.study.jobs import StudyJobs
-    from ghar.trainers.study.run import scales_of, study_of
+    from ghar.trainers.study.schema import scales_of, study_of
 
     for text in arguments:
         if "=" not in text:
@@ -91,6 +89,9 @@ def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
     processes = given.get("processes", "1")
     if not processes.isdecimal() or not int(processes):
         raise BadInput(f"processes={processes} is no number of processes: write 1 or more.")
+    from ghar.trainers.study.folder import StudyFolder
+    from ghar.trainers.study.jobs import StudyJobs  # heavy, so only once the command line is known to be good
+
     folder = StudyFolder(Path(given.get("folder", f"runs/study_{name}_{scale.name}")))
     published = _yaml(STUDIES / "_published.yaml")
     asked = [key for table in study.tables for key in table.published.values()]

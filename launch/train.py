@@ -26,6 +26,10 @@ def run(config: Config) -> None:
 
         show(config)
         return
+    from ghar.trainers.runs.resume import finished
+
+    if finished(config):
+        return
     from ghar.trainers.recipe import train  # heavy, so only once the configuration is known to be good
 
     train(config)

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 
 from ghar.arrays import save_arrays
-from ghar.disk import full_disk_told
+from ghar.disk import full_disk_told, told
 from ghar.errors import BadInput
 
 
@@ -50,6 +50,30 @@ def test_full_disk(tmp_path: Path, write: Callable[[], None]):
 def test_other_errors_pass(tmp_path: Path, error: Exception):
     with pytest.raises(type(error)), full_disk_told(tmp_path):
         raise error
+
+
+@pytest.mark.parametrize("number", [
+    errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EACCES,
+])  # fmt: skip
+def test_every_kind_of_unusable_path_is_a_sentence_that_names_it(number: int) -> None:
+    sentence = told(OSError(number, os.strerror(number), "/data/runs"))
+    assert sentence is not None and sentence.startswith("/data/runs ") and "run_dir" in sentence
+
+
+def test_errors_of_sockets_stay_what_they_are() -> None:
+    assert told(ConnectionResetError(errno.ECONNRESET, "gone")) is None
+    assert told(TimeoutError(errno.ETIMEDOUT, "late")) is None and told(FileNotFoundError("x")) is None
+
+
+def test_paths_of_the_file_system_are_sentences(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for attempt in (lambda: file.mkdir(), lambda: (file / "below").mkdir(), lambda: tmp_path.open("w"),
+                    lambda: (tmp_path / "none" / "x").open("w"), lambda: (tmp_path / ("x" * 300)).touch()):  # fmt: skip
+        with pytest.raises(OSError) as caught:
+            attempt()
+        sentence = told(caught.value)
+        assert sentence is not None and str(tmp_path) in sentence
 
 
 def test_old_leavings_of_killed_writers_are_removed_and_young_ones_stay(tmp_path: Path) -> None:

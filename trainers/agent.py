@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -27,8 +27,9 @@ from ghar.llm.policy import Policy
 from ghar.metrics.calibration import calibrated
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
-from ghar.trainers.runs.models import use_cores
-from ghar.trainers.weights import AnsweringModel, answering, find
+
+if TYPE_CHECKING:
+    from ghar.trainers.weights import AnsweringModel
 
 Patient = int | str | Sample
 
@@ -76,6 +77,11 @@ class Agent:
         episodes = play(stage, cases, self.policy, seed=self.records.config.seed, title="Predicting")
         found = [self._predicted(system, case, one) for case, one in zip(cases, episodes, strict=True)]
         return found if several else found[0]
+
+    @property
+    def patients(self) -> list[int]:
+        """The numbers of the run's test patients."""
+        return list(dict.fromkeys(case.subject_id for case in self.system.cases.test))
 
     def close(self) -> None:
         """Let go of the model."""
@@ -134,6 +140,9 @@ def load(run: str | Path, variant: str | None = None) -> Agent:
     BadInput for a folder without a run, or without the weights that the variant needs.
     """
     config = config_of(Path(run))
+    from ghar.trainers.runs.models import use_cores  # heavy, so only once the folder is known to hold a run
+    from ghar.trainers.weights import answering, find
+
     use_cores(config.threads)
     records = Records(config)
     system = systems.build(records)

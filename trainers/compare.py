@@ -89,6 +89,9 @@ def compare(
             left_out[entry.name] = " ".join(str(error).split())
     if not built:
         raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
+    known = dict.fromkeys(variant for system, _, _ in built.values() for variant in system.variants)
+    if unknown := [name for name in wanted if name not in known]:
+        raise BadInput(f"variants has {unknown[0]}, which no system here has: choose among {', '.join(known)}.")
     check_patients({name: system for name, (system, _, _) in built.items()})
     for name, (system, config, trained) in built.items():
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)

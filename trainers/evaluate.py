@@ -146,6 +146,8 @@ def evaluate_system(system: System[Any], config: Config, folder: RunFolder, resu
     def summed() -> dict[str, Any]:
         rows = {name: lean(folder, name) for name in names}
         summary = summary_of(system, config, rows, answered_by(system, found, wanted)) | judged
+        if found.step is not None:
+            summary["weights_step"] = checkpoint.step_number(found.step)
         summary["model"] = next(filter(None, map(model_size, _model_folders(config, found))), None)
         shutil.rmtree(parts)
         return summary

@@ -10,6 +10,7 @@ from typing import Any
 from ghar.envs.system import room
 from ghar.errors import BadInput
 from ghar.metrics.floor import base_in_words
+from ghar.metrics.health import as_json, verdicts
 from ghar.metrics.model_size import budget_in_words, size_in_words
 from ghar.metrics.report import write_report
 from ghar.metrics.runfolder import RunFolder
@@ -29,6 +30,8 @@ def conclude(folder: RunFolder, found: Mapping[str, Any]) -> dict[str, Any]:
     Returns the whole summary; what else a training had written into it stays.
     """
     summary = {**(folder.summary() or {}), **found}
+    judged = verdicts(summary, folder.metrics(), summary.get("main"))
+    summary["verdicts"] = as_json(judged)
     folder.write_summary(summary)
     print(table(summary))
     print(f"Report: {report(folder.path)}")
@@ -79,6 +82,9 @@ def table(summary: Mapping[str, Any]) -> str:
     prose += [said for said in (base_in_words(summary),) if said]
     prose += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     prose += in_sentences(summary)
+    for state in ("bad", "doubtful"):
+        found = [v for v in summary.get("verdicts") or () if v["state"] == state]
+        prose += [f"{state}: {v['about']}: {v['sentence']}" for v in found]
     if summary["generated"]:
         prose.append("These patients are generated; the numbers say nothing about real ones.")
     lines += [part for text in prose for part in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
@@ -87,6 +93,8 @@ def table(summary: Mapping[str, Any]) -> str:
 
 def cell(interval: Sequence[float | None] | None) -> str:
     """A number with its interval."""
-    if interval is None or None in interval:
+    if interval is None or interval[0] is None:
         return "-"
+    if None in interval:
+        return "too few"
     return "{:.3f} [{:.3f}, {:.3f}]".format(*interval)

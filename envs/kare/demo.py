@@ -37,13 +37,13 @@ from ghar.kg.primekg import open_primekg
 from ghar.llm.scripted import ScriptedEngine
 from ghar.retrieval.encoders import HashingEncoder
 
-SPEC = KareSpec("compact", "beside", tokens=96)
-SAMPLES, TOP_N, RUNS, LARGEST, WIDTH = 64, 3, 2, 5, 64  # cases, communities a patient, runs of Leiden, its end, vectors
+SPEC = KareSpec("compact", "beside", tokens=600)  # the longest summary fits; of 96, 57 of 64 stays saw none
+SAMPLES, TOP_N, RUNS, LARGEST, WIDTH = 240, 3, 2, 5, 64  # cases, communities each, runs of Leiden, its end, vectors
 
 
 @cache
 def demo_communities(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> Scene:
-    """Readmission (KARE's) of 64 stays of a generated world."""
+    """Readmission (KARE's) of 240 stays of a generated world."""
     world, cohort = demo_cohort(folder, patients, seed)
     task, samples = next_visit_samples(cohort, "readmission")
     samples = samples[:SAMPLES]

@@ -17,7 +17,7 @@ from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWr
 
 from ghar.envs.stepper import transcript
 from ghar.envs.views.games import Game, Play, about, begin, earned, ending
-from ghar.envs.views.spaces import show
+from ghar.envs.views.spaces import Unicode, show
 
 
 def aec(game: Game, render_mode: str | None = None) -> OrderEnforcingWrapper:
@@ -129,8 +129,8 @@ class AECView(_Views, AECEnv[str, Any, Any]):
 
 
 class ParallelView(_Views, ParallelEnv[str, Any, Any]):
-    """Every agent names an action at every step. One with nothing to decide (phase 0) may only name action 0, which
-    does nothing; agents that are asked at the same time act at the same step."""
+    """Every agent names an action at every step. One with nothing to decide (phase 0, or an empty prompt) may only name
+    action 0, or the empty text, which does nothing; agents that are asked at the same time act at the same step."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
         """Begin an episode of a case drawn with the seed; options {"case": index} names one instead."""
@@ -147,8 +147,10 @@ class ParallelView(_Views, ParallelEnv[str, Any, Any]):
             raise KeyError(f"step() got no action for {missing[0]}, whose turn it is")
         for agent, action in actions.items():
             assert self.action_space(agent).contains(action), "action is not in action space"
-            if agent not in places and action != 0:
-                raise InvalidAction(f"Action {action} of {agent} is outside the action mask: it may only wait (0).")
+            waiting = "" if isinstance(self.action_space(agent), Unicode) else 0
+            if agent not in places and action != waiting:
+                words = f"Action {action!r} of {agent} is outside the action mask"
+                raise InvalidAction(f"{words}: it may only wait ({waiting!r}).")
         for agent, place in places.items():
             self.play.act(place, actions[agent])
         episode, agents = self.play.paused.episode, self.agents

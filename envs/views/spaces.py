@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,24 @@ SAMPLED = 32  # characters of a sampled text, at most
 SURROGATES = range(0xD800, 0xE000)  # halves of characters, which no encoder takes
 
 
-class Unicode(spaces.Space[str]):
-    """Every string of at most `max_length` characters that can be encoded. (gymnasium's Text lists its characters, so
-    that its default rejects a space or a comma.)"""
+class Unicode(spaces.Text):
+    """Every string of at most `max_length` characters that can be encoded: a gymnasium Text of any character. (Text
+    lists its characters, so that its default rejects a space or a comma.) As `Allowed`, it samples what the
+    environment allows: of an agent with nothing to decide the empty text alone."""
 
     def __init__(self, max_length: int, seed: int | np.random.Generator | None = None):
-        self.max_length = max_length
-        super().__init__(dtype=str, seed=seed)
+        self.first: bool | None = None
+        self.idle = False
+        super().__init__(max_length, min_length=0, charset=string.printable, seed=seed)
 
-    @property
-    def is_np_flattenable(self) -> bool:
-        return False
+    def seed(self, seed: int | None = None) -> Any:
+        self.idle = bool(self.first)
+        return super().seed(seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """Up to 32 characters, half of them ASCII, the others of any script."""
+        """Up to 32 characters, half of them ASCII, the others of any script; "" where there is nothing to decide."""
+        if self.idle:
+            return ""
         size = int(self.np_random.integers(min(SAMPLED, self.max_length) + 1))
         highest = np.where(self.np_random.random(size) < 0.5, 127, SURROGATES.start)
         return "".join(map(chr, self.np_random.integers(32, highest)))
@@ -37,6 +42,12 @@ class Unicode(spaces.Space[str]):
 
     def __repr__(self) -> str:
         return f"Unicode({self.max_length})"
+
+
+class Prompt(str):
+    """A text with the dtype of its space, which PettingZoo's api_test asks every observation for."""
+
+    dtype = np.dtype(str)
 
 
 class Allowed(spaces.Discrete):
@@ -59,7 +70,10 @@ class Allowed(spaces.Discrete):
 
 def show(space: spaces.Space[Any], observation: Any) -> Any:
     """The observation, once `space` knows what it allows."""
-    if isinstance(space, Allowed):
+    if isinstance(space, Unicode):
+        space.idle = observation == ""
+        space.first = space.idle if space.first is None else space.first
+    elif isinstance(space, Allowed):
         space.now = observation["action_mask"]
         space.first = space.now if space.first is None else space.first
     return observation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,6 +119,42 @@ def decision_curve(tallies: Mapping[str, RowCounts], labels: Sequence[str], colo
         gained = (acted & truth).mean(axis=1) - (acted & ~truth).mean(axis=1) * THRESHOLDS / (1 - THRESHOLDS)
         lines.append(Line(name, THRESHOLDS.tolist(), gained.tolist(), colors[name]))
     return lines
+
+
+def roc_curve(tallies: Mapping[str, RowCounts], labels: Sequence[str], colors: Mapping[str, str]) -> list[Line]:
+    """Sensitivity over 1 - specificity of every threshold of the second of two labels' probability, a curve a variant;
+    the diagonal is chance. Empty for other than two labels, or where one of them never occurs."""
+    lines = []
+    for name, truth, caught, alarms in _thresholds(tallies, labels):
+        negatives = len(truth) - truth.sum()
+        lines.append(Line(name, [0.0, *(alarms / negatives)], [0.0, *(caught / truth.sum())], colors[name]))
+    return [Line("chance", [0.0, 1.0], [0.0, 1.0], INK), *lines] if lines else []
+
+
+def precision_recall(tallies: Mapping[str, RowCounts], labels: Sequence[str], colors: Mapping[str, str]) -> list[Line]:
+    """Positive predictive value over sensitivity of the same thresholds; the level line is the share of positives,
+    which acting on everyone has."""
+    lines, share = [], 0.0
+    for name, truth, caught, alarms in _thresholds(tallies, labels):
+        share = float(truth.mean())
+        lines.append(Line(name, list(caught / truth.sum()), list(caught / (caught + alarms)), colors[name]))
+    return [Line("act on everyone", [0.0, 1.0], [share, share], INK), *lines] if lines else []
+
+
+def _thresholds(
+    tallies: Mapping[str, RowCounts], labels: Sequence[str]
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    """(variant, truth, positives caught, false alarms) of each threshold from the highest; equal risks share one."""
+    for name, tally in tallies.items():
+        if len(labels) != 2 or not tally.shares:
+            continue
+        risk = np.array([shares[1] for _, shares in tally.shares])
+        truth = np.array([label == labels[1] for label, _ in tally.shares])
+        if not 0 < truth.sum() < len(truth):
+            continue
+        order = np.argsort(-risk, kind="stable")
+        last = np.flatnonzero(np.diff(risk[order], append=-np.inf))
+        yield name, truth, truth[order].cumsum()[last], (~truth[order]).cumsum()[last]
 
 
 def balance(tally: RowCounts, labels: Sequence[str]) -> list[tuple[str, int, float]]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 INK, QUIET, GRID = "#1f2933", "#52606d", "#e4e7eb"
 # Told apart by readers with any colour vision (after Okabe and Ito, darkened for white paper).
-PALETTE = ("#0b5cad", "#b45309", "#0f766e", "#9d174d", "#5b21b6", "#4d7c0f", "#475569", "#a16207")
+PALETTE = ("#0b5cad", "#b45309", "#0f766e", "#9d174d", "#5b21b6", "#4d7c0f", "#475569", "#a16207",
+           "#dc2626", "#0891b2", "#a21caf", "#78350f")  # fmt: skip
 CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # behind a name that another line may cross
 _WIDTH = 5.0
 _POINT = 72  # of an inch: the unit of an SVG of matplotlib
@@ -99,7 +100,10 @@ def line_chart(name: str, lines: Sequence[Line], *, x_label: str, y_label: str, 
             axes.margins(y=0.12)
         axes.set(xlabel=x_label, ylabel=y_label)
         if len(lines) > 1:
-            figure.legend(loc="outside upper left", ncols=4, fontsize=7.5, handlelength=1.4, columnspacing=1.2)
+            longest = max(len(line.label) for line in lines)
+            fitting = int(_WIDTH * _POINT // (longest * 4 + 24))  # a letter of that size is some 4 points wide
+            columns = max(1, min(4, fitting))
+            figure.legend(loc="outside upper left", ncols=columns, fontsize=7.5, handlelength=1.4, columnspacing=1.2)
     return svg[0]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ghar.metrics.answers import UNREADABLE, unreadable_share
 from ghar.metrics.explorer import as_script
 from ghar.metrics.upper_bounds import in_words
 
@@ -19,9 +20,11 @@ CUT = 6000  # characters of a prompt on the page
 
 
 def cell(value: Any, digits: int = 3) -> str:
-    """A number with its interval, "-" where there is none."""
-    if not isinstance(value, list | tuple) or None in value:
+    """A number with its interval, "too few" where too few patients give it none, "-" where it is not there."""
+    if not isinstance(value, list | tuple) or value[0] is None:
         return "-"
+    if None in value:
+        return "too few"
     return f"{value[0]:.{digits}f} [{value[1]:.{digits}f}, {value[2]:.{digits}f}]"
 
 
@@ -36,12 +39,21 @@ def table(summary: Row) -> str:
         digits = {c: 3 if c in ("accuracy", "macro_f1") else 1 for c in PRINTED}
         cells = "".join(f"{cell(found.get(c), digits[c]):>24}" for c in PRINTED)
         lines.append(f"{name:{first}}{cells}  {summary['answered_by'][name]}")
-    lines += [f"{pair}: accuracy {cell(found['accuracy'])}" for pair, found in summary["differences"].items()]
+    for pair, found in summary["differences"].items():
+        lines.append(f"{pair}: accuracy {cell(found['accuracy'])}{no_rival(summary, pair)}")
     lines += [f"ceiling on accuracy: {ceiling}" for ceiling in in_words(summary)]
     lines += [f"left out: {name}: {reason}" for name, reason in summary["left_out"].items()]
     if summary["generated"]:
         lines.append("These patients are generated; the numbers say nothing about real ones.")
     return "\n".join(lines)
+
+
+def no_rival(summary: Row, pair: str) -> str:
+    """ "; not compared: ..." for a pair of which one has too few readable answers, else ""."""
+    shares = {name: unreadable_share(summary["policies"].get(name) or {}) for name in pair.split(" - ")}
+    unreadable = {name: share for name, share in shares.items() if share >= UNREADABLE}
+    words = [f"{share:.0%} of the answers of {name} could not be read" for name, share in unreadable.items()]
+    return f"; not compared: {', '.join(words)}" if words else ""
 
 
 def page(summary: Row, rows: Mapping[str, Sequence[Row]]) -> str:
@@ -52,7 +64,7 @@ def page(summary: Row, rows: Mapping[str, Sequence[Row]]) -> str:
         loader=PackageLoader("ghar.metrics"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    pages.filters["cell"] = cell
+    pages.filters |= {"cell": cell, "no_rival": no_rival}
     html = pages.get_template("comparison.html").render(
         summary=summary, columns=COLUMNS, small=("accuracy", "balanced_accuracy", "macro_f1", "auroc"),
         ceilings=in_words(summary), traces=as_script(_traces(rows)),

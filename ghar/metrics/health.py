@@ -6,15 +6,15 @@ Thresholds are rules of thumb, named below; each verdict says the number it rest
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import mean
-from typing import Any, Literal
+from typing import Any
 
 from ghar.metrics import curves
+from ghar.metrics.answers import UNREADABLE as NO_RIVAL
+from ghar.metrics.answers import HealthVerdict, State, answer_verdicts, at_chance, patients_verdict, unreadable_share
 from ghar.metrics.style import ReportStyle
 
 Row = Mapping[str, Any]
-State = Literal["good", "doubtful", "bad", "unknown"]
 LATELY = 5  # updates that a verdict on training is about
 COLLAPSED = 0.1  # share of its first entropy below which a policy has no choices left
 STRAYED = 0.1, 1.0  # KL to the reference a token, in nats: doubtful, bad
@@ -22,43 +22,75 @@ MISMATCH = 0.01, 0.1  # |trainer's - engine's log-probability|, in nats: doubtfu
 ECE = 0.05, 0.15  # expected calibration error: doubtful, bad
 LEAKS = 0.05, 0.5  # share of samples that show what was recorded with the outcome: doubtful, bad
 UNREADABLE = 0.01, 0.05  # share of turns whose reply could not be read: doubtful, bad
-FEW = 100, 30  # patients: doubtful, bad
 THAN = {
     "good": "better than", "bad": "worse than", "doubtful": "no different, as far as these patients show, from",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class HealthVerdict:
-    """One part of a run's health: what it is about, how it stands, and a sentence with the number."""
-
-    about: str
-    state: State
-    sentence: str
 
 
 def verdicts(summary: Mapping[str, Any], rows: Sequence[Row], main: str | None) -> list[HealthVerdict]:
     """All that a summary and metrics.jsonl can tell; "unknown" where a run measured nothing."""
     numbers = (summary.get("policies") or {}).get(main) or {}
     learned = [row for row in rows if row["phase"] == "rl" and row["step"] > 0]
-    training = [_critic(learned), _entropy(learned), _kl(learned), _mismatch(learned)] if learned else []
-    return [*training, _calibration(numbers), _readable(numbers), _leakage(summary), _patients(numbers, summary)]
+    step = shown_step(summary, main)
+    training = [_critic(learned), _entropy(learned), _kl(learned, step), _mismatch(learned)] if learned else []
+    return [
+        *answer_verdicts(summary, main), *_checkpoint(learned, step), *training, _calibration(numbers),
+        _readable(numbers), _leakage(summary), patients_verdict(numbers, bool(summary.get("generated"))),
+    ]  # fmt: skip
+
+
+def as_json(found: Sequence[HealthVerdict]) -> list[dict[str, str]]:
+    """The verdicts as summary.json holds them."""
+    return [{"about": v.about, "state": v.state, "sentence": v.sentence} for v in found]
+
+
+def shown_step(summary: Mapping[str, Any], main: str | None) -> int | None:
+    """The update after which the main variant's weights were saved; None where no update of RL made them."""
+    trained = (summary.get("answered_by") or {}).get(main) == "trained"
+    return summary.get("weights_step") if trained else None
 
 
 def outcome(summary: Mapping[str, Any], about: ReportStyle, main: str | None) -> list[tuple[str, State, str]]:
-    """For every variant that the main one is compared with: its title, whether the main one is better, in words."""
-    found = []
+    """For every variant that the main one is compared with: its title, whether the main one is better, in words.
+
+    No comparison is green that cannot be trusted: few patients, a rival without readable answers, or collapsed answers.
+    """
+    policies, found = summary.get("policies") or {}, []
     for pair, values in (summary.get("differences") or {}).items():
         first, _, second = pair.partition(" - ")
         interval = values.get("accuracy")
         if first != main or interval is None or None in interval:
             continue
+        if second == about.before and shown_step(summary, main) == 0:
+            same = f"the same weights as {about.title(second)}: the best checkpoint is that of update 0, before RL"
+            found.append((second, "doubtful", same))
+            continue
         value, low, high = interval
         state: State = "good" if low > 0 else "bad" if high < 0 else "doubtful"
         numbers = f"{value:+.3f} [{low:+.3f}, {high:+.3f}] in accuracy, paired"
-        found.append((second, state, f"{THAN[state]} {about.title(second)}: {numbers}"))
+        doubts = _doubts(summary, main, policies.get(second) or {})
+        if doubts and state == "good":
+            state = "doubtful"
+        words = f"{THAN[state] if not doubts else _than(low, high)} {about.title(second)}: {numbers}"
+        found.append((second, state, words + "".join(f"; {doubt}" for doubt in doubts)))
     first_ones = [about.before] if about.before else []
     return sorted(found, key=lambda one: one[0] not in first_ones)
+
+
+def _than(low: float, high: float) -> str:
+    return THAN["good" if low > 0 else "bad" if high < 0 else "doubtful"]
+
+
+def _doubts(summary: Mapping[str, Any], main: str | None, rival: Mapping[str, Any]) -> list[str]:
+    """Why a comparison with a rival does not count, in words."""
+    own, found = (summary.get("policies") or {}).get(main) or {}, []
+    if (share := unreadable_share(rival)) >= NO_RIVAL:
+        found.append(f"but {share:.0%} of its answers could not be read, so it is no rival")
+    if own and patients_verdict(own, False).state == "bad":
+        found.append("but there are too few patients to compare")
+    if any(v.about == "answers" and v.state == "bad" for v in answer_verdicts(summary, main)):
+        found.append("but its own answers have collapsed")
+    return found
 
 
 def _graded(value: float, limits: tuple[float, float]) -> State:
@@ -91,7 +123,23 @@ def _entropy(rows: Sequence[Row]) -> HealthVerdict:
     return HealthVerdict("entropy", state, f"{lately:.3f} nats a token lately, {share:.0%} of the first update's.")
 
 
-def _kl(rows: Sequence[Row]) -> HealthVerdict:
+def _checkpoint(rows: Sequence[Row], step: int | None) -> list[HealthVerdict]:
+    """Which weights the main variant's numbers are of."""
+    if step is None:
+        return []
+    last = max((row["step"] for row in rows), default=step)
+    if step == 0:
+        sentence = f"The numbers are of the policy after SFT: none of {last} updates was better on validation patients."
+        return [HealthVerdict("checkpoint", "doubtful", sentence)]
+    return [HealthVerdict("checkpoint", "good", f"The numbers are of the weights after update {step} of {last}.")]
+
+
+def _kl(rows: Sequence[Row], step: int | None) -> HealthVerdict:
+    """KL of the weights whose numbers are shown."""
+    if step == 0:
+        return HealthVerdict("KL", "good", "0 nats: the weights shown are those of the policy after SFT.")
+    if step is not None:
+        rows = [row for row in rows if row["step"] <= step]
     value = _lately(rows, "train/kl/reference")
     if value is None:
         value = _lately(rows, "train/approx_kl")
@@ -119,7 +167,10 @@ def _calibration(numbers: Mapping[str, Any]) -> HealthVerdict:
         return HealthVerdict("calibration", "unknown", "No label probabilities were measured.")
     which = "at the temperature fitted on validation patients" if after else "as the model gives them"
     sentence = f"Expected calibration error {interval[0]:.3f} {which}."
-    return HealthVerdict("calibration", _graded(interval[0], ECE), sentence)
+    state = _graded(interval[0], ECE)
+    if state == "good" and at_chance(numbers):
+        return HealthVerdict("calibration", "doubtful", f"{sentence} So is a constant: AUROC is at chance.")
+    return HealthVerdict("calibration", state, sentence)
 
 
 def _readable(numbers: Mapping[str, Any]) -> HealthVerdict:
@@ -142,12 +193,3 @@ def _leakage(summary: Mapping[str, Any]) -> HealthVerdict:
         f"(data.leakage={audit['used']})."
     )
     return HealthVerdict("leakage", _graded(score, LEAKS), sentence)
-
-
-def _patients(numbers: Mapping[str, Any], summary: Mapping[str, Any]) -> HealthVerdict:
-    count = numbers.get("patients")
-    if count is None:
-        return HealthVerdict("patients", "bad", "Patients were not counted, so intervals are too narrow.")
-    state: State = "good" if count >= FEW[0] else "doubtful" if count >= FEW[1] else "bad"
-    whose = " They are generated." if summary.get("generated") else ""
-    return HealthVerdict("patients", state, f"{count:,} test patients; intervals draw whole patients.{whose}")

@@ -7,32 +7,59 @@ git state, program arguments and host description stay here, because any of them
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ghar.errors import BadInput
-from ghar.metrics.runfolder import PHASES, write_whole
+from ghar.metrics.runfolder import PHASES, RunFolder, write_whole
 from ghar.privacy import LOG, WANDB, check_destination
 
 MODES = ("disabled", "offline", "online")
 _COLUMNS = ("policy", "sample_id", "patient", "label", "prediction", "correct", "retrieved", "reward")
+_TOLD = {  # of an episode, as text: what was asked and answered, what was found, what it earned
+    "dialogue": lambda row: "\n\n".join(
+        f"[{turn['agent']}: {turn['role']}]\n{turn['prompt']}\n> {turn['reply']}" for turn in row.get("turns") or ()
+    ),
+    "evidence": lambda row: "\n".join(
+        str(passage["text"]) for lookup in row.get("lookups") or () for passage in lookup["found"]
+    ),
+    "terms": lambda row: ", ".join(f"{term} {value:+.3f}" for term, value in (row.get("rewards") or {}).items()),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Logger:
     """A W&B run, or none (`run=None`, mode "disabled") and then every call does nothing.
 
-    credentialed: whether the patients come from credentialed data; allow: privacy.allow.
+    credentialed: whether the patients come from credentialed data; allow: privacy.allow. written: reads the rows that
+    the run folder holds, of a run that goes on: they are sent with the first row, when those that are written again
+    have been taken out of the folder, so that the curve is whole and no point stands twice.
     """
 
     run: Any | None = None
     credentialed: bool = True
     allow: Sequence[str] = ()
+    written: Callable[[], Sequence[Mapping[str, Any]]] | None = None
+    _sent: list[bool] = field(default_factory=list)  # has an entry once `written` was sent
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Send the numbers of one metrics row, under their phase: "rl/train/loss" over "rl/step"."""
+        """Send the numbers of one metrics row, under their phase: "rl/train/loss" over "rl/step". The row is in the run
+        folder already."""
+        if not self._catch_up():
+            self._send(row)
+
+    def _catch_up(self) -> bool:
+        """Send what the folder holds, once; whether it was done now."""
+        if self.run is None or self.written is None or self._sent:
+            return False
+        self._sent.append(True)
+        for row in self.written():
+            self._send(row)
+        return True
+
+    def _send(self, row: Mapping[str, Any]) -> None:
         if self.run is not None:
             numbers = {key: float(value) for key, value in row.items() if key != "phase" and value is not None}
             LOG.add(WANDB, "rows of metrics", len(str(numbers)))
@@ -48,9 +75,12 @@ class Logger:
         check_destination(self.credentialed, WANDB, self.allow)
         import wandb
 
-        data: list[Any] = [[row[column] for column in _COLUMNS] for row in rows]
+        columns: list[Any] = [*_COLUMNS, *_TOLD]
+        data: list[Any] = [
+            [*(row[column] for column in _COLUMNS), *(tell(row) for tell in _TOLD.values())] for row in rows
+        ]
         LOG.add(WANDB, "episodes", sum(len(str(row)) for row in data), len(data))
-        table = wandb.Table(columns=list(_COLUMNS), data=data)
+        table = wandb.Table(columns=columns, data=data)
         self.run.log({f"episodes/{name}": table})
 
     def conclude(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
@@ -58,6 +88,7 @@ class Logger:
         "test/VARIANT/METRIC", of an interval its value."""
         if self.run is None:
             return
+        self._catch_up()  # where nothing was left to train
         for name, numbers in policies.items():
             for metric, value in numbers.items():
                 number = value[0] if isinstance(value, list | tuple) and value else value
@@ -80,7 +111,10 @@ def start_logger(
     credentialed: bool,
     allow: Sequence[str] = (),
 ) -> Logger:
-    """Start logging a run; a resumed run folder continues its W&B run. wandb is imported only when enabled.
+    """Start logging a run; wandb is imported only when enabled.
+
+    A run folder that goes on begins a W&B run of its own, which gets the whole curve from metrics.jsonl: a run of W&B
+    cannot take points back. What the start before it kept offline is moved to <folder>/wandb/superseded.
 
     mode: "disabled", "offline" (files under <folder>/wandb, nothing is sent) or "online". Raises BadInput for another
     mode, when privacy.allow does not name wandb for credentialed patients, and when wandb refuses (no login, say).
@@ -92,6 +126,9 @@ def start_logger(
     check_destination(credentialed, WANDB, allow)  # numbers of credentialed patients are theirs, too
     import wandb
 
+    run_id, earlier = _run_id(folder)
+    if earlier:
+        _set_aside(folder / "wandb")
     settings = wandb.Settings(
         console="off",
         disable_git=True,
@@ -109,8 +146,7 @@ def start_logger(
             entity=entity,
             group=group,
             name=folder.name,
-            id=_run_id(folder),
-            resume="allow",
+            id=run_id,
             dir=str(folder),
             config=dict(config),
             settings=settings,
@@ -119,12 +155,21 @@ def start_logger(
         raise BadInput(f"W&B refused to start ({error}): run `wandb login`, or log in mode offline") from None
     for phase in PHASES:
         run.define_metric(f"{phase}/*", step_metric=f"{phase}/step")
-    return Logger(run, credentialed, tuple(allow))
+    return Logger(run, credentialed, tuple(allow), RunFolder(folder).metrics)
 
 
-def _run_id(folder: Path) -> str:
-    """The W&B id of this run folder, drawn once and kept beside its files."""
+def _run_id(folder: Path) -> tuple[str, bool]:
+    """The W&B id of this start, kept beside the run's files, and whether there was one before: ID, ID-2, ID-3, ..."""
     path = folder / "wandb_id"
-    if not path.exists():
-        write_whole(path, secrets.token_hex(8))
-    return path.read_text()
+    earlier = path.read_text().strip() if path.exists() else ""
+    first, _, number = earlier.partition("-")
+    found = f"{first}-{int(number or 1) + 1}" if earlier else secrets.token_hex(8)
+    write_whole(path, found)
+    return found, bool(earlier)
+
+
+def _set_aside(kept: Path) -> None:
+    """Move the offline runs of earlier starts out of the way of `wandb sync --sync-all`."""
+    for run in sorted(kept.glob("offline-run-*")):
+        (kept / "superseded").mkdir(exist_ok=True, mode=0o700)
+        run.replace(kept / "superseded" / run.name)

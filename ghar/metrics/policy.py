@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ghar.errors import BadInput
+from ghar.metrics.answers import answer_counts, too_few
 from ghar.metrics.bootstrap import RESAMPLES, Interval, mean_interval, paired_difference, ratio_interval
 from ghar.metrics.calibration import calibrated, calibration
 from ghar.metrics.retrieval import when_to_retrieve
@@ -30,8 +31,9 @@ def policy_summary(
     So do ece, brier, confidence and top_accuracy (ghar.metrics.calibration), of those rows alone; where they have a
     "temperature" too, fitted on other patients, so has the summary, with ece_calibrated and brier_calibrated at it.
     "format_errors" is the share of turns whose reply could not be read. Retrieval is scored against needs_retrieval
-    on the rows that know it. Raises BadInput when there are no rows, one has no subject_id or a label is not one of
-    the task.
+    on the rows that know it. "over_usual" is accuracy less that of the most frequent label as the answer to all,
+    "answers" what `ghar.metrics.answers` counts. A metric that rests on "too_few" patients is [value, None, None].
+    Raises BadInput when there are no rows, one has no subject_id or a label is not one of the task.
     """
     index = {label: i for i, label in enumerate(labels)}
     truth = [_label_index(row, "label", index) for row in rows]
@@ -56,12 +58,17 @@ def policy_summary(
     if at is not None:
         after = _calibration(calibrated(rows, at), truth, seed, resamples)
         found |= {f"{name}_calibrated": after[name] for name in ("ece", "brier")}
+    answers, few = answer_counts(rows), too_few(rows, labels)
+    usual = [float(row["label"] == answers["usual"]) for row in rows]
+    found["over_usual"] = paired_difference([float(row["correct"]) for row in rows], usual, **draw)
     return {
         **counts(rows),
         **({} if at is None else {"temperature": at}),
         "failures": sum(row["failure"] is not None for row in rows),
         "confusion": confusion_matrix(truth, guess, len(labels)).tolist(),
-        **{name: interval.as_list() for name, interval in found.items()},
+        "answers": answers,
+        **({"too_few": few} if few else {}),
+        **{name: [i.value, None, None] if name in few else i.as_list() for name, i in found.items()},
     }
 
 
@@ -95,26 +102,30 @@ def eval_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     """A policy summary as keys of a metrics.jsonl row: eval/<metric>, eval/<metric>_low, eval/<metric>_high."""
     row: dict[str, float] = {}
     for name, value in summary.items():
-        if isinstance(value, list) and name != "confusion":
-            row |= {f"eval/{name}": value[0], f"eval/{name}_low": value[1], f"eval/{name}_high": value[2]}
+        if isinstance(value, list) and name not in ("confusion", "over_usual"):
+            parts = {f"eval/{name}": value[0], f"eval/{name}_low": value[1], f"eval/{name}_high": value[2]}
+            row |= {key: number for key, number in parts.items() if number is not None}
     return row
 
 
-def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, list[float]]:
+def compare(a: Sequence[Row], b: Sequence[Row], *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, Any]:
     """Accuracy and reward of policy a minus policy b on the same samples, paired: {metric: [value, low, high]};
-    accuracy alone where one of them is a baseline that asks no one.
+    accuracy alone where one of them is a baseline that asks no one. "same" is the share of samples that both answer
+    alike.
 
     Raises BadInput when the two were not run on the same samples, and for rows without a subject_id.
     """
     pairs = paired(a, b)
     draw: dict[str, Any] = {"patients": patients_of(a), "seed": seed, "resamples": resamples}
     columns = {"accuracy": "correct", **({"reward": "reward"} if acted(a) and acted(b) else {})}
-    return {
+    same = sum(one["prediction"] is not None and one["prediction"] == two["prediction"] for one, two in pairs)
+    found = {
         name: paired_difference(
             [float(one[key]) for one, _ in pairs], [float(two[key]) for _, two in pairs], **draw
         ).as_list()
         for name, key in columns.items()
     }
+    return {**found, "same": same / len(pairs)}
 
 
 def acted(rows: Sequence[Row]) -> bool:

@@ -40,7 +40,8 @@ TABLE = {  # section: {metric: (shown as, digits)}
         "accuracy": ("Accuracy", 3), "f1": ("F1 of the chosen options", 3), "precision": ("Precision of the chosen", 3),
         "recall": ("Recall of the right ones", 3),
         "balanced_accuracy": ("Balanced accuracy", 3), "macro_f1": ("Macro-F1", 3),
-        "sensitivity": ("Sensitivity", 3), "specificity": ("Specificity", 3), "auroc": ("AUROC", 3),
+        "sensitivity": ("Sensitivity", 3), "specificity": ("Specificity", 3),
+        "ppv": ("Positive predictive value", 3), "npv": ("Negative predictive value", 3), "auroc": ("AUROC", 3),
         "auprc": ("AUPRC", 3), "reward": ("Reward", 3),
     },
     "Calibration": {
@@ -192,11 +193,17 @@ def _table(policies: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[
     for section, metrics in TABLE.items():
         lines = []
         for metric, (shown_as, digits) in metrics.items():
-            cells = [_cell(policy.get(metric), digits) for policy in policies.values()]
+            cells = [_few(policy, metric) or _cell(policy.get(metric), digits) for policy in policies.values()]
             if any(cells):
                 lines.append((shown_as, cells))
         sections[section] = lines
     return {section: lines for section, lines in sections.items() if lines}
+
+
+def _few(policy: Mapping[str, Any], metric: str) -> tuple[str, str] | None:
+    """ "too few" and the counts, for a metric that rests on too few patients of a label."""
+    words = (policy.get("too_few") or {}).get(metric)
+    return ("too few", words) if words and metric in policy else None
 
 
 def _cell(interval: Sequence[float | None] | float | None, digits: int, sign: str = "") -> tuple[str, str] | None:
@@ -289,9 +296,12 @@ def _broken_down(
 ) -> dict[str, Any]:
     """Calibration, subgroups, labels and costs."""
     if not tallies or not any(tally.right for tally in tallies.values()):
-        return {"reliability": [], "decision": [], "subgroups": {}, "balance": [], "costs": []}
+        return {"reliability": [], "decision": [], "operating": [], "subgroups": {}, "balance": [], "costs": []}
     curves_of = [(breakdown.reliability, "Reliability", "probability", "share right"),
-                 (breakdown.decision_curve, "Decision curve", "threshold", "net benefit")]  # fmt: skip
+                 (breakdown.decision_curve, "Decision curve", "threshold", "net benefit"),
+                 (breakdown.roc_curve, "ROC curve", "1 - specificity", "sensitivity"),
+                 (breakdown.precision_recall, "Precision and recall", "sensitivity",
+                  "positive predictive value")]  # fmt: skip
     drawn = []
     for make, caption, x_label, y_label in curves_of:
         lines = [replace(line, label=about.title(line.label)) for line in make(tallies, labels, colors)]
@@ -299,6 +309,7 @@ def _broken_down(
     return {
         "reliability": drawn[0],
         "decision": drawn[1],
+        "operating": [*drawn[2], *drawn[3]],
         "subgroups": breakdown.subgroups(tallies),
         "balance": breakdown.balance(next(iter(tallies.values())), labels),
         "costs": [(name, tally.calls, tally.tokens, tally.seconds) for name, tally in tallies.items()],

@@ -131,7 +131,9 @@ def _charts(runs: Sequence[RunSummary]) -> list[tuple[str, str]]:
 
 
 def _cell(interval: object) -> str:
-    return _text(interval) if isinstance(interval, list) and None not in interval else ""
+    if not isinstance(interval, list) or interval[0] is None:
+        return ""
+    return "too few" if None in interval else _text(interval)
 
 
 def _text(interval: Sequence[float]) -> str:

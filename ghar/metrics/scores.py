@@ -36,7 +36,8 @@ def classification(
     """Metrics of one policy on one set of samples.
 
     scores: probabilities [n, n_classes], where a policy has them; then auroc and auprc exist, of class 1 for two
-    classes and else the mean over one-against-rest. With two classes there are sensitivity (class 1) and specificity.
+    classes and else the mean over one-against-rest. With two classes there are sensitivity (class 1), specificity, ppv
+    and npv (the share of class 1, and of class 0, predictions that are right).
     A metric that these labels leave undefined is left out (sensitivity without positives).
     Raises BadInput as `confusion_matrix`, and for no samples or scores of the wrong shape or not finite.
     """
@@ -120,7 +121,8 @@ def from_confusion(cells: np.ndarray, n_classes: int) -> Statistic:
             "macro_f1": mean_over_classes(f1),
         }
         if n_classes == 2:
-            found |= {"sensitivity": recall[:, 1], "specificity": recall[:, 0]}
+            right = ratio(hits, guess)
+            found |= {"sensitivity": recall[:, 1], "specificity": recall[:, 0], "ppv": right[:, 1], "npv": right[:, 0]}
         return found
 
     return statistic

@@ -1,7 +1,8 @@
 """The README and docs/: Python blocks run from top to bottom, shell blocks name what exists, links lead to files.
 
 A page's ```python blocks share one module, as if they were one file. Of ```sh blocks nothing is started: scripts, make
-targets, benchmarks and every key and choice are checked as a launcher checks them. Indented blocks are not touched.
+targets, benchmarks and every key and choice are checked as a launcher checks them. So are the commands of indented
+blocks; of their Python the imports are made, and what needs a run is run after the command that makes it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import re
 import shlex
 import sys
+import textwrap
 import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -28,6 +30,7 @@ from ghar.launch.entry import check, groups, load
 from ghar.launch.help import short
 from ghar.launch.keys import page as keys_page
 from ghar.launch.study import workshop
+from tests.running import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 README, EXAMPLES = ROOT / "README.md", ROOT / "docs" / "examples"
@@ -41,6 +44,35 @@ OPTIONS = {"--seeds", "--folder", "--timeout", "--share", "--labs", "--trl"}  # 
 
 
 TRAINERS = {"train.py", "train_ghar.py", "train_kare.py", "train_exprag.py", "train_ray.py"}
+INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]*\n(?:\n(?=    ))?)+)")
+OURS = ("ghar", "make", "python", "torchrun", "ray", "wandb", "srun")  # first words of commands that are checked
+WITH_INDENTED = [*PAGES, *sorted((ROOT / "envs").glob("*/README.md")), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+
+
+def indented(page: Path) -> list[str]:
+    """Indented blocks of a page, without their indentation."""
+    return [textwrap.dedent(text) for text in INDENTED.findall(BLOCK.sub("", page.read_text()))]
+
+
+def python_of(page: Path) -> list[str]:
+    """Indented blocks that are Python with imports."""
+    found = []
+    for text in indented(page):
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:
+            continue
+        if any(isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body):
+            found.append(text)
+    return found
+
+
+def commands_of(page: Path) -> list[tuple[Path, list[str]]]:
+    """Commands of ours in a page's indented blocks."""
+    texts = [text for text in indented(page) if text not in python_of(page)]
+    lines = "\n".join(texts).replace("\\\n", " ").splitlines()
+    ours = [line.removeprefix("srun ") for line in lines if line.split()[:1] and line.split()[0] in OURS]
+    return [command for line in ours for command in commands(line)]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -161,6 +193,8 @@ def check_launch(script: str, arguments: list[str]) -> None:
             workshop([word for word in arguments if not word.startswith("cohorts=")])
     elif script == "report.py":
         assert arguments and not any(word.startswith("-") for word in arguments), arguments
+    elif script == "convert_graph.py":
+        assert len([word for word in arguments if not word.startswith("-")]) == 2, arguments
     elif "--help" in arguments:
         helped = arguments.index("--help")
         settings = settings_of(load(arguments[:helped]).system.name)
@@ -224,6 +258,46 @@ def training(words: list[str]) -> tuple[int, tuple[str, ...]] | None:
     counts = {words[i]: int(words[i + 1]) for i in range(len(words)) if words[i] in ("--nproc-per-node", "--nnodes")}
     kept = tuple(word for word in short(given) if not word.startswith("run_dir=") and "=" in word)
     return counts.get("--nproc-per-node", 1) * counts.get("--nnodes", 1), kept
+
+
+@pytest.mark.slow
+@named([page for page in WITH_INDENTED if commands_of(page)])("page")
+def test_commands_of_indented_blocks_name_what_exists(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for folder, words in commands_of(page):
+        check_command(folder, words)
+
+
+def test_indented_commands_and_python_are_seen() -> None:
+    assert sum(len(commands_of(page)) for page in WITH_INDENTED) >= 30
+    assert {page.stem for page in WITH_INDENTED if python_of(page)} >= {"README", "first-run", "comparing", "systems"}
+
+
+@named([page for page in WITH_INDENTED if python_of(page)])("page")
+def test_imports_of_indented_python_exist(page: Path) -> None:
+    for text in python_of(page):
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                exec(compile(ast.Module([node], []), str(page), "exec", dont_inherit=True), {})
+
+
+@pytest.mark.slow
+def test_python_lines_run_after_the_commands_that_they_follow(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """README and first-run: after `ghar train --quick`, in the folder it was started in."""
+    real = shared_data / "mimic-iv-demo-2.2"
+    if not real.is_dir():
+        pytest.skip(f"README reads MIMIC-IV, and {real} is not there")
+    env = {"GHAR_CACHE": str(tmp_path / "cache")}
+    run_python(ROOT / "launch" / "train.py", "--quick", cwd=tmp_path, env=env).check_returncode()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GHAR_CACHE", env["GHAR_CACHE"])
+    for page in (README, ROOT / "docs" / "first-run.md"):
+        for text in python_of(page):
+            exec(compile(text.replace("/path/to/mimic-iv", str(real)), str(page), "exec", dont_inherit=True), {})
+    labels = capsys.readouterr().out.splitlines()
+    assert labels and labels[0].isdigit()  # a length of stay
 
 
 def test_a_wrong_command_is_found() -> None:

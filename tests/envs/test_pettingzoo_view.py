@@ -24,7 +24,11 @@ from tests.envs.views import GAMES
 
 ENCODED = ["tokens", "navigation"]
 # Of an agent with nothing to decide, and of observations with a mask, as in PettingZoo's own classic games.
-EXPECTED = ("all zeros", "Observation is not a NumPy array", "Observation space for each agent probably should be")
+# Texts are neither boxes nor numbers.
+EXPECTED = (
+    "all zeros", "Observation is not a NumPy array", "Observation space for each agent probably should be",
+    "Action space for each agent probably should be",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ENCODED)

@@ -14,11 +14,13 @@ import pytest
 gymnasium = pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium, pettingzoo)")
 
 import numpy as np  # noqa: E402
+from gymnasium.envs.registration import EnvSpec  # noqa: E402
 from gymnasium.error import Error, InvalidAction, ResetNeeded  # noqa: E402
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test  # noqa: E402
 
 from ghar import envs  # noqa: E402
+from ghar.envs.demo import ETA  # noqa: E402
 from ghar.envs.register import GAMES  # noqa: E402
 from ghar.envs.views.pettingzoo_view import aec, parallel  # noqa: E402
 from ghar.envs.views.spaces import Unicode  # noqa: E402
@@ -73,8 +75,9 @@ def test_gymnasiums_checker_is_content(name: str, arguments: dict[str, Any]) -> 
         check_env(make(name, arguments, "ansi").unwrapped)
 
 
-@each(ENCODED)
+@each(TEXTS + ENCODED)
 def test_pettingzoos_own_tests_pass(name: str, arguments: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """In the text view too, which users get first."""
     game = GAMES[name](**arguments)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -88,10 +91,9 @@ def test_pettingzoos_own_tests_pass(name: str, arguments: dict[str, Any], capsys
 @each(TEXTS + ENCODED)
 def test_it_keeps_the_promises_of_this_house(name: str, arguments: dict[str, Any]) -> None:
     envs.check(make(name, arguments), episodes=2)
-    if (name, arguments) in ENCODED:
-        game = GAMES[name](**arguments)
-        envs.check(aec(game), episodes=1)
-        envs.check(parallel(game), episodes=1)
+    game = GAMES[name](**arguments)
+    envs.check(aec(game), episodes=1)
+    envs.check(parallel(game), episodes=1)
 
 
 @each(TEXTS + ENCODED)
@@ -151,6 +153,63 @@ def test_a_users_mistakes_in_gymnasium(name: str, arguments: dict[str, Any]) -> 
         ended = terminated or truncated
     with pytest.raises(ResetNeeded, match="reset"):
         env.step(env.action_space.sample())
+
+
+@pytest.mark.parametrize("name", ["GHAR", "EHRRAG"])
+def test_in_the_text_view_an_agent_with_nothing_to_decide_may_only_wait(name: str) -> None:
+    env = parallel(GAMES[name]())
+    seen, _ = env.reset(seed=0)
+    (idle,) = set(env.agents) - set(env.decisions())
+    assert seen[idle] == "" and env.action_space(idle).sample() == "" != env.action_space(*env.decisions()).sample()
+    (busy,) = env.decisions()
+    with pytest.raises(InvalidAction, match="may only wait"):
+        env.step({busy: "no", idle: "x"})
+    env.step({busy: "no", idle: ""})
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_an_id_can_be_written_down_and_made_again(name: str) -> None:
+    env = make(name, {"split": "valid"})
+    again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))
+    assert again.spec == env.spec and repr(again.reset(seed=3)) == repr(env.reset(seed=3))
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_parts_of_the_cases_share_no_patient(name: str) -> None:
+    who = {}
+    for split in ("train", "valid", "test"):
+        cases = GAMES[name](split=split).scene.cases
+        who[split] = {getattr(case, "subject_id", case.sample_id) for case in cases}
+    assert all(who.values()) and not who["train"] & who["test"] and not who["valid"] & (who["train"] | who["test"])
+    with pytest.raises(ValueError, match="choose among train, valid, test"):
+        GAMES[name](split="tset")
+
+
+@pytest.mark.parametrize("name", ["GHAR", "EHRRAG", "EXPRAG", "KARE"])
+def test_constant_replies_earn_nothing(name: str) -> None:
+    """Of the best of them over all cases of the test, by Gymnasium, in its default view."""
+    env = make(name, {"split": "test"})
+    cases = list({id(case): i for i, case in enumerate(env.unwrapped.game.scene.cases)}.values())
+    weights = np.array([sum(c is env.unwrapped.game.scene.cases[i] for c in env.unwrapped.game.scene.cases)
+                        for i in cases])  # fmt: skip
+    for reply in ("", "0", "1", "5", "no", "yes", "answer: 1", "A", "A B"):
+        earned = [played(env, reply, case) for case in cases]
+        assert np.average(earned, weights=weights) < 0.15 * ETA, reply
+
+
+def played(env: Any, reply: str, case: int) -> float:
+    env.reset(seed=0, options={"case": case})
+    total, ended = 0.0, False
+    while not ended:
+        _, reward, terminated, truncated, _ = env.step(reply)
+        total, ended = total + float(reward), terminated or truncated
+    return total
+
+
+def test_most_patients_of_kare_are_shown_knowledge() -> None:
+    env = make("KARE", {})
+    prompts = [str(env.reset(options={"case": i})[0]) for i in range(len(env.unwrapped.game.scene.cases))]
+    assert sum("known (none)" in prompt for prompt in prompts) < 0.1 * len(prompts) and len(prompts) > 200
 
 
 @each(ENCODED)

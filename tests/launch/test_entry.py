@@ -160,6 +160,53 @@ def test_a_sweep_is_checked_whole_before_its_first_job(probe: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "") and "seed is -2" in done.stderr
 
 
+def test_a_sweep_goes_on_after_a_bad_job_and_names_it_at_the_end(probe: Path) -> None:
+    done = start(probe, "--multirun", "seed=1,13,2", "run_dir=here")
+    assert (done.returncode, done.stdout) == (2, "los 1 here/0\nlos 2 here/2\n"), done.stderr
+    assert done.stderr.splitlines() == [
+        "admissions.csv row 3: no date; correct it.",
+        "1 jobs of this sweep failed: job 1 (run_dir=here,seed=13). The others are done.",
+    ]
+
+
+def test_a_configuration_is_shown_for_one_run_alone(probe: Path) -> None:
+    done = start(probe, "-m", "seed=1,2", "--cfg", "job")
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1 and "--multirun" in done.stderr
+
+
+CHEAP = {  # a command line whose mistake needs no model -> words of its sentence
+    "study.py study=gahr": "There is no study=gahr", "study.py study=ghar scale=rulse": "There is no scale=rulse",
+    "study.py study=ghar on=moon": "on=moon is no place to run",
+    "compare.py systems=[ghar,kar] task=read": "There is no system=kar",
+    "compare.py systems=[ghar] task=read runs=[nowhere]": "nowhere holds no config.yaml",
+    "evaluate.py data=mimic4 data.root=nowhere": "data.root=nowhere does not exist",
+    "evaluate.py eval.checkpoint=nowhere": "eval.checkpoint=nowhere is no folder",
+    "train.py run_dir=file": "is a file and no folder", "train.py run_dir=file/below": "is a file and no folder",
+    "train.py run_dir=other": "holds a run of another configuration",
+}  # fmt: skip
+HEAVY = "\n".join((
+    "import runpy, sys",
+    "class Watch:",
+    "    def find_spec(self, name, path=None, target=None):",
+    "        if name in ('transformers', 'trl', 'ray', 'faiss', 'deepspeed'): sys.exit('heavy ' + name)",
+    "sys.meta_path.insert(0, Watch())",
+    "sys.argv = sys.argv[1:]",
+    "runpy.run_path(sys.argv[0], run_name='__main__')",
+))
+
+
+@pytest.mark.parametrize("line", CHEAP)
+def test_a_mistake_that_needs_no_model_is_found_before_anything_heavy_is_imported(line: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.yaml").write_text("seed: 77\n")
+    (tmp_path / "watch.py").write_text(HEAVY)
+    script, *words = line.split()
+    done = start(tmp_path / "watch.py", str(ROOT / "launch" / script), *words, cwd=tmp_path)
+    assert done.returncode == 2 and CHEAP[line] in done.stderr, done.stderr
+    assert "heavy" not in done.stderr and "Traceback" not in done.stderr
+
+
 def test_bad_input_anywhere_is_one_sentence_and_exit_code_2(probe: Path) -> None:
     done = start(probe, "seed=13")
     assert (done.returncode, done.stderr) == (2, "admissions.csv row 3: no date; correct it.\n")

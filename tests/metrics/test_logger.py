@@ -1,5 +1,7 @@
 """W&B gets numbers when enabled, and patient text only when privacy.allow names it."""
 
+import json
+import struct
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -8,6 +10,7 @@ import pytest
 
 from ghar.errors import BadInput
 from ghar.metrics.logger import Logger, start_logger
+from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import check_destination
 
 ROW = {"policy": "ghar_rl", "sample_id": "p1", "patient": "SECRET-PATIENT", "label": "a", "prediction": "a",
@@ -74,13 +77,74 @@ def test_unknown_mode(tmp_path):
         start_logger("on", tmp_path, project="p", config={}, credentialed=False)
 
 
-def test_offline_run_keeps_numbers_here_and_goes_on_after_a_restart(tmp_path):
-    for step in range(2):
+BLOCK, HEADER, WHOLE = 32768, struct.Struct("<IHB"), (1, 4)  # of a LevelDB log: checksum, length, kind (full, last)
+
+
+def records(data):
+    """The records of an offline run's file, which is a LevelDB log behind seven bytes."""
+    at, record = 7, b""
+    while at + HEADER.size <= len(data):
+        if BLOCK - at % BLOCK < HEADER.size:
+            at += BLOCK - at % BLOCK
+            continue
+        _, length, kind = HEADER.unpack_from(data, at)
+        record += data[at + HEADER.size : at + HEADER.size + length]
+        at += HEADER.size + length
+        if kind in WHOLE:
+            yield record
+            record = b""
+
+
+def points(path):
+    """(phase, step) of every point in an offline run's file."""
+    from wandb.proto import wandb_internal_pb2
+
+    found = []
+    for data in records(path.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+            found += [(key.split("/")[0], row[key]) for key in row if key.endswith("/step")]
+    return found
+
+
+def test_a_killed_run_that_goes_on_has_its_whole_curve_and_each_point_once(tmp_path):
+    """Killed after update 3, resumed from the checkpoint of update 1: of its file every point is sent, once."""
+    folder = RunFolder.open(tmp_path)
+
+    def start(rows):
         logger = start_logger("offline", tmp_path, project="ghar", config={"seed": 0}, credentialed=False)
-        logger.log({"step": step, "phase": "rl", "train/loss": 0.5})
+        for phase, step in rows:
+            row = {"step": step, "phase": phase, "train/loss": 0.5}
+            folder.log(row)
+            logger.log(row)
         logger.finish()
-    runs = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
-    assert runs and len({path.name for path in runs}) == 1
+
+    start([("sft", 10), ("rl", 1), ("rl", 2), ("rl", 3)])
+    folder.rewind("rl", 1)
+    start([("rl", 2), ("rl", 3), ("rl", 4)])
+    (current,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    assert points(current) == [("sft", 10.0), *(("rl", float(step)) for step in (1, 2, 3, 4))]
+    (before,) = (tmp_path / "wandb" / "superseded").glob("offline-run-*/run-*.wandb")
+    assert before.name != current.name and len(points(before)) == 4
+
+
+def test_a_run_with_nothing_left_to_train_still_sends_its_curve():
+    run = SimpleNamespace(summary={}, log=(sent := []).append)
+    Logger(run, written=lambda: [{"phase": "rl", "step": 1, "train/loss": 0.1}]).conclude({})
+    assert sent == [{"rl/step": 1.0, "rl/train/loss": 0.1}]
+
+
+def test_the_table_of_episodes_has_prompts_replies_evidence_and_terms():
+    run = Recorder()
+    turn = {"agent": "top", "role": "predict", "prompt": "How long?", "reply": "4"}
+    row = {**ROW, "turns": [turn], "lookups": [{"query": "q", "found": [{"text": "a fact"}]}], "rewards": {"orm": 3.0}}
+    Logger(run, credentialed=False).log_episodes("ghar_rl", [row])
+    table = run.sent[0]["episodes/ghar_rl"]
+    assert dict(zip(table.columns, table.data[0], strict=True)) | {
+        "dialogue": "[top: predict]\nHow long?\n> 4", "evidence": "a fact", "terms": "orm +3.000",
+    } == dict(zip(table.columns, table.data[0], strict=True))  # fmt: skip
 
 
 def test_final_numbers_reach_the_summary_of_the_run():

@@ -105,6 +105,44 @@ return seen;
 GROUPS = {"sex": ("female", "male"), "age": ("18-44", "45-64", "65-79")}
 
 
+WORDS = """
+const form = document.getElementById("filters").elements;
+const rows = () => [...document.querySelectorAll("#rows tbody tr")].map((row) => row.cells[0].textContent);
+const until = async (met) => { while (!met()) await new Promise((done) => setTimeout(done, 20)); };
+const look = async (text) => {
+  form.namedItem("words").value = text;
+  form.namedItem("words").dispatchEvent(new Event("input", {bubbles: true}));
+  await until(() => document.getElementById("filters").dataset.words === text);
+  return rows();
+};
+let saved = "";
+URL.createObjectURL = (blob) => { blob.text().then((text) => { saved = text; }); return "blob:nothing"; };
+HTMLAnchorElement.prototype.click = () => {};
+const seen = {report: await look("Passage 1"), quoted: await look('say "no"'), none: await look("no such words")};
+await look("passage 1");
+document.getElementById("save").click();
+await until(() => saved);
+document.querySelector("#rows tbody tr").click();
+await until(() => location.hash);
+return {...seen, saved: saved.split("\\r\\n"), link: location.hash};
+"""
+
+
+def test_words_are_found_in_texts_rows_are_saved_and_an_episode_has_a_link(
+    tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]
+) -> None:
+    every = {name: fuller(rows) for name, rows in episodes.items()}
+    every["ghar_rl"][3]["turns"][0]["reply"] = 'I say "no" here'
+    page = write_report(build_run(tmp_path / "run", every).path, LOOK)
+    seen = asked(page, WORDS)
+    wanted = kept(every["ghar_rl"], lambda i, row: i % 4 == 1)
+    assert seen["report"] == wanted and seen["quoted"] == [every["ghar_rl"][3]["sample_id"]] and seen["none"] == []
+    assert seen["saved"][0].startswith('"sample","patient","label","After RL"')
+    assert len(seen["saved"]) == len(wanted) + 2
+    assert [line.split(",")[0].strip('"') for line in seen["saved"][1:-1]] == wanted
+    assert seen["link"] == f"#episode={wanted[0]}"
+
+
 def fuller(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows with what only some runs have: probabilities, look-ups, several sources."""
     paths = (["drug treats disease"], ["drug treats disease", "disease has sign"], [None], [])
@@ -225,10 +263,20 @@ document.querySelector("#rows tbody tr:nth-child(2)").click();
 while (!document.querySelector("#detail .turn")) await new Promise((done) => setTimeout(done, 20));
 for (const more of document.querySelectorAll("details")) more.open = true;
 const right = (one) => one.getBoundingClientRect().right;
-const out = (one) => right(one) > innerWidth + 1 && !one.closest(".scroll, pre, nav, section > table");
+const scrolled = ".scroll, pre, nav, section > table, .charts > div > table";
+const out = (one) => right(one) > innerWidth + 1 && !one.closest(scrolled);
 return {inner: innerWidth, wide: document.documentElement.scrollWidth, out: [...document.querySelectorAll("main *")]
         .filter(out).map((one) => one.tagName + " " + one.className)};
 """
+
+
+def test_a_cohort_of_long_names_does_not_stick_out_of_a_phone(whole_run: RunFolder) -> None:
+    summary = whole_run.summary() or {}
+    about = "admissions of patients with at least two visits that were left out"
+    summary["data"] = {f"{about}, {i}": 10**i for i in range(9)}
+    whole_run.write_summary(summary)
+    seen = asked(write_report(whole_run.path, LOOK), NARROW, "--window-size=420,900")
+    assert seen["wide"] <= seen["inner"] <= 500 and not seen["out"], seen
 
 
 def test_nothing_sticks_out_of_a_phone(tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]) -> None:

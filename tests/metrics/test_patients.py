@@ -90,7 +90,7 @@ def numbers(found: Any) -> list[float]:
     if hasattr(found, "as_list"):
         return found.as_list()
     if isinstance(found, dict):
-        return [x for name, part in found.items() if name not in ("n", "confusion") for x in numbers(part)]
+        return [x for name, part in found.items() if name not in ("n", "confusion", "answers") for x in numbers(part)]
     return [float(found)] if isinstance(found, int | float) else [float(x) for x in found]
 
 

@@ -34,6 +34,7 @@ def test_numbers_by_hand():
         "accuracy": 0.5, "balanced_accuracy": 0.5, "macro_f1": (2 / 3 + 2 / 4) / 2, "sensitivity": 0.5,
         "specificity": 0.5, "reward": 0.75, "retrieval_rate": 0.5, "when_precision": 1.0, "when_recall": 0.5,
         "when_f1": 2 / 3, "iterations": 2.0, "tokens": 100.0, "seconds": 0.5, "format_errors": 1 / 8,
+            "over_usual": 0.0, "ppv": 1.0, "npv": 0.5,
     })  # fmt: skip
 
 

@@ -6,14 +6,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn import metrics
 
 from ghar.errors import BadInput
+from ghar.metrics import breakdown, curves
 from ghar.metrics.bootstrap import mean_interval
 from ghar.metrics.breakdown import RowCounts, decision_curve
-from ghar.metrics.charts import PALETTE
+from ghar.metrics.charts import PALETTE, Line, line_chart
 from ghar.metrics.curves import agents, critic, diagnostic
 from ghar.metrics.report import conclude, write_report
 from ghar.metrics.runfolder import RunFolder
@@ -224,3 +227,34 @@ def test_the_critic_is_judged_in_words() -> None:
     assert good is not None and "last 5 updates the critic explains 30%" in good and "so far 40%" in good
     bad = critic([row(step, 0.0, 0.4, 1.0) for step in range(1, 12)])
     assert bad is not None and "no more than a constant" in bad
+
+
+def test_curves_of_thresholds_are_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    risk = rng.integers(0, 8, 200) / 8
+    truth = (rng.random(200) < 0.2 + 0.5 * risk).astype(int)
+    tally = breakdown.RowCounts()
+    tally.shares = [("yes" if y else "no", [1 - p, p]) for y, p in zip(truth, risk, strict=True)]
+    colors = {"a": "#000000"}
+    chance, roc = breakdown.roc_curve({"a": tally}, ("no", "yes"), colors)
+    alarms, caught, _ = metrics.roc_curve(truth, risk, drop_intermediate=False)
+    assert roc.x == pytest.approx(alarms) and roc.y == pytest.approx(caught) and chance.x == chance.y
+    everyone, found = breakdown.precision_recall({"a": tally}, ("no", "yes"), colors)
+    precision, recall, _ = metrics.precision_recall_curve(truth, risk)
+    assert found.x == pytest.approx(recall[:-1][::-1]) and found.y == pytest.approx(precision[:-1][::-1])
+    assert everyone.y == [truth.mean()] * 2
+    tally.shares = [("no", [0.5, 0.5])] * 4
+    assert breakdown.roc_curve({"a": tally}, ("no", "yes"), colors) == []
+
+
+def test_a_legend_of_long_names_stays_in_its_picture() -> None:
+    lines = [Line(f"Table of severities, with all graph evidence {i}", [0, 1], [0, i], "#000000") for i in range(8)]
+    svg = line_chart("x", lines, x_label="x", y_label="y")
+    width = float(re.findall(r'viewBox="0 0 ([0-9.]+) ', svg)[0])
+    places = [float(x) for x in re.findall(r'x="([0-9.]+)"[^>]*>Table of severities', svg)]
+    assert len(places) == 8 and max(places) + 4 * len(lines[0].label) < width
+
+
+def test_ten_reward_terms_have_ten_colours() -> None:
+    rows = [{"phase": "rl", "step": s, **{f"train/reward/{t}": 1.0 for t in "abcdefghij"}} for s in (1, 2)]
+    assert len({line.color for line in curves.reward_terms(rows)}) == 10

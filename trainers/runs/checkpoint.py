@@ -290,6 +290,12 @@ def _steps(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob("step-*") if path.is_dir()), key=_number)
 
 
+def step_number(step: Path) -> int | None:
+    """The update that a folder step-N, or a link to one, was saved after; None for a folder of another name."""
+    number = step.resolve().name.removeprefix("step-")
+    return int(number) if number.isdigit() else None
+
+
 def _number(step: Path) -> int:
     return int(step.name.removeprefix("step-"))
 

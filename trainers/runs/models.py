@@ -21,17 +21,38 @@ from ghar.llm.models import load_pretrained
 from ghar.provenance import write_mark
 from ghar.trainers.runs import manifest
 
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "200000 100000" is two cores
 ABANDONED = 3600.0  # seconds; writing a model takes less
 SFT = "sft"  # checkpoints/sft: the policy after the warm-up, the base and the reference of all that follows
 
 
-def use_cores(threads: int) -> None:
-    """Threads of torch, as far as the processes that torchrun or Ray Train started here leave cores for them: threads
-    that wait for each other's cores made SFT in two processes several times slower. Numbers too small to be normal
-    count as zero: a confident model's softmax is full of them, and they halve the speed of a CPU."""
+def use_cores(threads: int | None) -> None:
+    """Set torch's threads, as far as the processes that torchrun or Ray Train started here leave cores for them.
+
+    threads: None takes the cores that are idle now. Threads that wait for each other's cores made SFT in two processes
+    several times slower. Numbers too small to be normal count as zero: a confident model's softmax is full of them, and
+    they halve the speed of a CPU.
+    """
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    torch.set_num_threads(max(1, min(threads, (os.cpu_count() or 1) // processes)))
+    cores = usable_cores()
+    wanted = idle_cores(cores) if threads is None else threads
+    torch.set_num_threads(max(1, min(wanted, cores // processes)))
     torch.set_flush_denormal(True)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: of the machine, of its affinity (Slurm, taskset), of its container's quota."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = QUOTA.read_text().split()
+        allowed = min(allowed, math.ceil(int(quota) / int(period)))  # "max" is no number: there is no quota
+    return max(1, allowed)
+
+
+def idle_cores(cores: int) -> int:
+    """Cores without work of others, by the load of the last minute; at least one."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return max(1, cores - round(load))
 
 
 def save_model(model: Any, tokenizer: Any, target: Path, credentialed: bool = True) -> None:

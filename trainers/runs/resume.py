@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -61,7 +62,7 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
     elif (path / "checkpoints").exists():
         raise BadInput(f"{path} holds checkpoints but no config.yaml to say of what: choose another run_dir.")
     if resumed and "time" in (folder.summary() or {}):  # written at the end of training, never by an evaluation
-        print(f"{path} holds this run, finished; delete the folder to train again.\nReport: {report(path)}")
+        _say_finished(path)
         return None
     if resumed and config.resume == "auto":
         print(f"Resuming the unfinished run in {path} (resume=never starts over).")
@@ -75,6 +76,32 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
         half.unlink()
     folder.write_config(as_yaml(config))
     return folder, resumed
+
+
+def finished(config: Config) -> bool:
+    """Whether the run folder holds this run, finished, which is then reported; asked before anything heavy is loaded.
+
+    BadInput when it holds a run of another configuration, or cannot be a folder. False under torchrun, and where the
+    machine has a say in the configuration: `open_run` looks again.
+    """
+    path = Path(config.run_dir)
+    kept = path / "config.yaml"
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise BadInput(f"run_dir={path}: {there} is a file and no folder: name another run_dir.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise BadInput(f"run_dir={path}: {there} may not be written by this user: name another run_dir.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or config.deepspeed.auto or not kept.is_file():
+        return False
+    _compare(path, _read(kept), config)
+    if "time" not in (RunFolder(path).summary() or {}):
+        return False
+    _say_finished(path)
+    return True
+
+
+def _say_finished(path: Path) -> None:
+    print(f"{path} holds this run, finished; delete the folder to train again.\nReport: {report(path)}")
 
 
 def _read(path: Path) -> Any:

@@ -57,6 +57,7 @@ def run_sft(
     keep: Path | None = None,
     valid: Sequence[Example] = (),
     log: Log = lambda row: None,
+    title: str = "SFT",
 ) -> SFTResult:
     """Train `model` on the completions of `pairs` and return it in eval mode.
 
@@ -67,6 +68,7 @@ def run_sft(
     valid: pairs whose loss is computed every `cfg.log_every` steps and at the end; of those weights the ones with the
     lowest are returned.
     log: told each row of the curve as soon as it is known; a training that goes on tells those before it again.
+    title: what the progress is shown under.
     BadInput when there is no pair, a completion is empty, a pair is longer than max_length, or `keep` is of another
     training.
     """
@@ -82,7 +84,7 @@ def run_sft(
     groups = groups_of(pairs, cfg.batch_size) if can_share(model) else ()
     origin = "" if keep is None else _origin(pairs, valid, cfg)
     start_from = None if keep is None else on_main(lambda: _newest(keep, origin))
-    with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, "SFT") as advance:
+    with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, title) as advance:
         trainer: Any = CompletionTrainer(
             model=model,
             args=arguments_of(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,48 +13,11 @@ from ghar.metrics.runfolder import write_whole
 from ghar.trainers.runs.resume import occupied
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.jobs import StudyJobs, play, versions
-from ghar.trainers.study.metrics import check_metric
 from ghar.trainers.study.numbers import FinishedCell, Results, as_json, numbers_of
 from ghar.trainers.study.render import draw
-from ghar.trainers.study.schema import Cell, Study, StudyScale, cells_of, made, read_study
+from ghar.trainers.study.schema import Cell, Study, cells_of, read_study
 
 RESAMPLES = 1000
-
-
-def study_of(name: str, values: Any, scale: StudyScale, changes: Mapping[str, Any]) -> Study:
-    """The study of a YAML file as a command wants it. changes: fields that the command line names."""
-    study = read_study(name, values)
-    if scale.seeds is not None and "seeds" not in changes:
-        study = replace(study, seeds=scale.seeds)
-    study = replace(study, **changes)
-    if "tasks" in changes:
-        study = _of_tasks(study)
-    for table in study.tables:
-        for metric in table.metrics:
-            check_metric(metric)
-    return study
-
-
-def _of_tasks(study: Study) -> Study:
-    """Without what none of its tasks has a part in."""
-    def kept(one: Any) -> Any:
-        return replace(one, tasks=tuple(task for task in one.tasks if task in study.tasks))
-
-    runs = tuple(kept(run) for run in study.runs if not run.tasks or set(run.tasks) & set(study.tasks))
-    names = {run.name for run in runs}
-    rows = tuple(row for row in study.rows if row.run in names)
-    lines = {row.name for row in rows}
-    tables = tuple(
-        replace(kept(table), rows=tuple(row for row in table.rows if row in lines))
-        for table in study.tables
-        if (not table.tasks or set(table.tasks) & set(study.tasks)) and (not table.rows or set(table.rows) & lines)
-    )
-    return replace(study, runs=runs, rows=rows, tables=tables)
-
-
-def scales_of(values: Any) -> dict[str, StudyScale]:
-    """The scales of conf/study/_scales.yaml."""
-    return {name: made(StudyScale, {"name": name, **own}, f"scale={name}") for name, own in values.items()}
 
 
 def run_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> dict[str, Any]:

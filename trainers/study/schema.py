@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ghar.configure import nearest
 from ghar.errors import BadInput
+from ghar.trainers.study.metrics import check_metric
 
 Names = tuple[str, ...]
 
@@ -210,6 +211,42 @@ def read_study(name: str, values: Any) -> Study:
     for sentence in _dangling(study):
         raise BadInput(f"study={name}: {sentence}")
     return study
+
+
+def study_of(name: str, values: Any, scale: StudyScale, changes: Mapping[str, Any]) -> Study:
+    """The study of a YAML file as a command wants it. changes: fields that the command line names."""
+    study = read_study(name, values)
+    if scale.seeds is not None and "seeds" not in changes:
+        study = replace(study, seeds=scale.seeds)
+    study = replace(study, **changes)
+    if "tasks" in changes:
+        study = _of_tasks(study)
+    for table in study.tables:
+        for metric in table.metrics:
+            check_metric(metric)
+    return study
+
+
+def _of_tasks(study: Study) -> Study:
+    """Without what none of its tasks has a part in."""
+    def kept(one: Any) -> Any:
+        return replace(one, tasks=tuple(task for task in one.tasks if task in study.tasks))
+
+    runs = tuple(kept(run) for run in study.runs if not run.tasks or set(run.tasks) & set(study.tasks))
+    names = {run.name for run in runs}
+    rows = tuple(row for row in study.rows if row.run in names)
+    lines = {row.name for row in rows}
+    tables = tuple(
+        replace(kept(table), rows=tuple(row for row in table.rows if row in lines))
+        for table in study.tables
+        if (not table.tasks or set(table.tasks) & set(study.tasks)) and (not table.rows or set(table.rows) & lines)
+    )
+    return replace(study, runs=runs, rows=rows, tables=tables)
+
+
+def scales_of(values: Any) -> dict[str, StudyScale]:
+    """The scales of conf/study/_scales.yaml."""
+    return {name: made(StudyScale, {"name": name, **own}, f"scale={name}") for name, own in values.items()}
 
 
 def _dangling(study: Study) -> Iterator[str]:

@@ -68,7 +68,20 @@
   };
   function columns(side) { return table.columns[field(side).value]; }
 
+  // The texts of every sample in lower case, read once, when someone first looks for words.
+  let texts = null;
+  async function readAll() {
+    const read = new Map();
+    for (let number = 0; number < packs.length; number++) {
+      for (const [i, sample] of Object.entries(await pack(number))) read.set(Number(i), JSON.stringify(Object.values(sample)).toLowerCase());
+    }
+    texts = read;
+    filter();
+  }
+
   function filter() {
+    const words = field("words").value.trim().toLowerCase();
+    if (words && !texts) { readAll(); return; }
     const l = columns("left"), r = columns("right");
     const text = field("search").value.trim().toLowerCase();
     const truth = field("truth").value, guess = field("guess").value, kind = kinds[field("kind").value];
@@ -78,6 +91,7 @@
     for (let i = 0; i < table.samples.length; i++) {
       const sample = table.samples[i];
       if (text && !(String(sample.id).toLowerCase().includes(text) || String(sample.of ?? "").toLowerCase() === text)) continue;
+      if (words && !(texts.get(i) ?? "").includes(JSON.stringify(words).slice(1, -1))) continue;
       if (truth !== "" && sample.truth !== Number(truth)) continue;
       if (guess !== "" && l.guess[i] !== Number(guess)) continue;
       if (kind && !kind(l, r, i)) continue;
@@ -126,6 +140,7 @@
     const share = found.length ? ` ${titled[field("left").value]} is right on ${right.toLocaleString("en")} of them.` : "";
     document.getElementById("count").textContent =
       `${found.length.toLocaleString("en")} of ${table.samples.length.toLocaleString("en")} rows.${share}`;
+    form.dataset.words = field("words").value;  // what the rows shown were looked through for
     document.getElementById("more").hidden = shown >= found.length;
   }
 
@@ -145,6 +160,8 @@
 
   async function choose(i) {
     chosen = i;
+    // a link to this episode; a page that may not change its address (a preview, an archive) goes on without
+    try { history.replaceState(null, "", `#episode=${encodeURIComponent(table.samples[i].id)}`); } catch { /* as it is */ }
     for (const row of body.children) row.setAttribute("aria-selected", String(Number(row.dataset.sample) === i));
     const texts = (await pack(Math.floor(i / table.pack)))[i];
     const sample = table.samples[i], detail = document.getElementById("detail");
@@ -224,5 +241,18 @@
       document.getElementById("episodes").scrollIntoView();
     });
   }
+  const quoted = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
+  document.getElementById("save").addEventListener("click", () => {
+    const name = (key) => (key === "left" || key === "right" ? titled[field(key).value] : key);
+    const lines = [Object.keys(heads).map((key) => quoted(name(key))), ...found.map((i) => Object.values(heads).map((value) => quoted(value(i))))];
+    const link = node("a");
+    link.href = URL.createObjectURL(new Blob([lines.map((line) => line.join(",") + "\r\n").join("")], { type: "text/csv" }));
+    link.download = "episodes.csv";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  });
   filter();
+  const linked = /^#episode=(.+)$/.exec(location.hash);
+  const at = linked ? table.samples.findIndex((sample) => String(sample.id) === decodeURIComponent(linked[1])) : -1;
+  if (at >= 0) choose(at).then(() => document.getElementById("detail").scrollIntoView());
 }
