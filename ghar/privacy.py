@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,9 +66,35 @@ def destinations(config: Config) -> list[Destination]:
         host = host_of(cluster if "://" in cluster else f"ray://{cluster}")
         if host is not None:
             found.append(Destination(host, "RAY_ADDRESS", "cases, prompts and weights"))
+    if (master := other_machine()) is not None:
+        found.append(Destination(master, "MASTER_ADDR", "episodes, prompts and weights"))
     if not hub_is_off():
         found.append(Destination(HUB, "HF_HUB_OFFLINE", "names of models", patients=False))
     return found
+
+
+def other_machine() -> str | None:
+    """The host that torchrun's processes meet at (MASTER_ADDR) where the run spans machines, which then exchange
+    episodes; None where all of them are on this machine."""
+    address = os.environ.get("MASTER_ADDR", "")
+    host = host_of(address if "://" in address else f"tcp://{address}") if address else None
+    if host is None:
+        return None
+    here = os.environ.get("LOCAL_WORLD_SIZE", "1") == os.environ.get("WORLD_SIZE", "1")
+    return None if here and _is_own(host) else host
+
+
+def _is_own(host: str) -> bool:
+    """Whether a name or an address is of this machine, told without asking a name server."""
+    if host in (socket.gethostname(), socket.getfqdn()):
+        return True
+    try:
+        family = socket.AF_INET if ip_address(host).version == 4 else socket.AF_INET6
+        with socket.socket(family) as tried:
+            tried.bind((host, 0))
+        return True
+    except (ValueError, OSError):
+        return False
 
 
 def ask_gate(config: Config, credentialed: Callable[[], bool]) -> list[Destination]:

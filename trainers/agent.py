@@ -15,7 +15,8 @@ import yaml
 
 from ghar.config import Config
 from ghar.configure import build
-from ghar.data.cohort import Sample
+from ghar.data.cohort import Cohort, Sample
+from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
 from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
@@ -27,6 +28,7 @@ from ghar.llm.policy import Policy
 from ghar.metrics.calibration import calibrated
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
+from ghar.provenance import Provenance
 from ghar.trainers.runs.models import use_cores
 from ghar.trainers.weights import AnsweringModel, answering, find
 
@@ -66,11 +68,16 @@ class Agent:
         """`AgentPrediction` for one patient, or a list of them for a list.
 
         patient: subject_id (int: the newest sample of that patient) or sample_id (str) of the run's own cohort, or a
-        `Sample`, whose codes the run's cohort should know by name. BadInput for a patient that is not there.
+        `Sample`, whose codes the run's cohort should know by name. BadInput for a patient that is not there, and for a
+        sample that is not marked as open (`Sample.credentialed`) where the run's model is elsewhere and privacy.allow
+        does not name that place.
         """
         several = isinstance(patient, Sequence) and not isinstance(patient, str)
         asked: list[Patient] = list(patient) if several else [patient]  # type: ignore[arg-type, list-item]
-        system = self._with([one for one in asked if isinstance(one, Sample)])
+        given = [one for one in asked if isinstance(one, Sample)]
+        closed = self.system.credentialed or any(sample.credentialed for sample in given)
+        ask_gate(self.records.config, lambda: closed)  # of what is asked now: a sample of yours has its own mark
+        system = self._with(given)
         cases = [_case_of(system, one) for one in asked]
         stage = stage_of(system, self.variant, self.records.config)
         episodes = play(stage, cases, self.policy, seed=self.records.config.seed, title="Predicting")
@@ -126,6 +133,9 @@ class _Others(Records):
     def splits(self) -> Splits[Sample]:
         assert self.own is not None  # who makes one gives it
         return replace(self.own, test=self.given)
+
+    def credentialed(self, *parts: Cohort | Notes | Provenance) -> bool:
+        return any(sample.credentialed for sample in self.given) or super().credentialed(*parts)
 
 
 def load(run: str | Path, variant: str | None = None) -> Agent:

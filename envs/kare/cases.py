@@ -81,7 +81,7 @@ class Writer:
                 sample.sample_id, sample.subject_id, sample.visit_id, view.text, "",
                 topics_of(sample, self.near.name_of), self.near.task, sample.label,
                 view.dropped_visits + view.dropped_codes,
-                tuple(tuple(ended[id(other)] for other in group) for group in each),
+                tuple(tuple(ended[id(other)] for other in group) for group in each), credentialed=sample.credentialed,
             ).showing(1)
             for sample, view, each in zip(samples, texts, groups, strict=True)
         )  # fmt: skip

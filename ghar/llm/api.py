@@ -66,6 +66,7 @@ def api_settings(address: str, concurrency: int) -> ApiSettings:
 class ApiEngine:
     """A `StreamingEngine` that asks the server of `settings`. May be used from several threads.
 
+    credentialed: the mark of the job that opens it; every request has a mark of its own, which is asked again.
     BadInput: before the first byte leaves, when patients are credentialed and privacy.allow (`allow`) does not name
     the host, and when the key is missing; later when the server refuses a request or does not answer after all tries.
     """
@@ -76,6 +77,8 @@ class ApiEngine:
         check_url(credentialed, settings.url, allow)
         headers = {} if settings.key is None else {"Authorization": f"Bearer {_key(settings.key)}"}
         self.settings = settings
+        self.credentialed = credentialed is not False
+        self.allow = tuple(allow)
         self.version = 0
         self._path = settings.url.rstrip("/") + ("/chat/completions" if settings.chat else "/completions")
         self._refused: set[str] = set()
@@ -141,6 +144,7 @@ class ApiEngine:
     def _ask(self, request: Request, attempt: int) -> Completion:
         """One exchange, without the parameters that the server turns out to refuse."""
         settings = self.settings
+        check_url(request.credentialed, settings.url, self.allow)
         while True:
             body = request_body(
                 request, settings.model, chat=settings.chat, attempt=attempt, without=frozenset(self._refused)

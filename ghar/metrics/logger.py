@@ -48,7 +48,10 @@ class Logger:
         check_destination(self.credentialed, WANDB, self.allow)
         import wandb
 
-        data: list[Any] = [[row[column] for column in _COLUMNS] for row in rows]
+        data: list[Any] = []
+        for row in rows:
+            check_destination(row.get("credentialed", True), WANDB, self.allow)
+            data.append([row[column] for column in _COLUMNS])
         LOG.add(WANDB, "episodes", sum(len(str(row)) for row in data), len(data))
         table = wandb.Table(columns=list(_COLUMNS), data=data)
         self.run.log({f"episodes/{name}": table})

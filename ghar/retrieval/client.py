@@ -27,10 +27,16 @@ class ServiceFailure(RuntimeError):
 
 
 class RemoteRetriever:
-    """Answers like the `PartitionRetriever` behind the service. May be used from several threads."""
+    """Answers like the `PartitionRetriever` behind the service. May be used from several threads.
 
-    def __init__(self, url: str, graph: str, *, timeout: float = TIMEOUT, tries: int = TRIES):
+    allow: privacy.allow. Every request is asked its mark before it is sent; BadInput for a credentialed one.
+    """
+
+    def __init__(
+        self, url: str, graph: str, *, timeout: float = TIMEOUT, tries: int = TRIES, allow: Sequence[str] = ()
+    ):
         self.url = url.rstrip("/")
+        self._allow = tuple(allow)
         self._graph = graph
         self._tries = tries
         # No proxy and no redirect: queries go to the host that was checked, and nowhere else.
@@ -43,6 +49,7 @@ class RemoteRetriever:
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """One `Evidence` per request, in order. `ServiceFailure` when a part of them got none after all tries."""
+        check_url(any(request.credentialed for request in requests), self.url, self._allow)
         parts = [requests[i : i + SHARE] for i in range(0, len(requests), SHARE)]
         return [evidence for answers in self._pool.map(self._ask, parts) for evidence in answers]
 
@@ -123,7 +130,7 @@ def connect(
     if not url.startswith("http://") and not url.startswith("https://"):
         raise BadInput(f"retriever.service={url} is no address: write http://127.0.0.1:8077.")
     check_url(credentialed, url, allow)
-    client = RemoteRetriever(url, expected.graph, timeout=timeout)
+    client = RemoteRetriever(url, expected.graph, timeout=timeout, allow=allow)
     try:
         found = client.version()
     except (ServiceFailure, httpx.InvalidURL) as error:

@@ -7,6 +7,7 @@
              random.pt             states of the random generators
              state.json            step, score, number of processes, and whatever the training loop counts
              model.json            identity of the model the weights belong to
+             provenance.json       whose patients the weights have learned from
              manifest.json         sha256 of the files above
     latest, best                   one line each: the name of a step folder
 """
@@ -29,10 +30,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ghar.errors import BadInput
+from ghar.provenance import learned_from_credentialed, write_mark
 from ghar.trainers.runs.distributed import gather, on_main, rank
 from ghar.trainers.runs.manifest import fault, seal, sync
 
-FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "model.json")
+FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "model.json", "provenance.json")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Checkpoint:
     process 0 nothing else, and not even that where process 0 has the same); random, generator states by name.
 
     score: of the weights, higher is better; None where they were not evaluated. processes: that the run trained in.
+    credentialed: whether the weights have learned from credentialed patients; weights without a mark have.
     """
 
     weights: dict[str, Tensor]
@@ -50,6 +53,7 @@ class Checkpoint:
     step: int
     score: float | None = None
     processes: int = 1
+    credentialed: bool = True
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,7 @@ def _write_files(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]
             torch.save(value, file)
     own = {"step": checkpoint.step, "score": checkpoint.score, "processes": checkpoint.processes}
     (scratch / "state.json").write_text(json.dumps({**own, **checkpoint.state}, indent=1) + "\n")
+    write_mark(scratch, checkpoint.credentialed)
     (scratch / "model.json").write_text(json.dumps(dict(model), indent=1) + "\n")
 
 
@@ -242,6 +247,7 @@ def _read(step: Path, model: Mapping[str, str]) -> Checkpoint:
         step=state.pop("step"),
         score=state.pop("score", None),
         processes=state.pop("processes", 1),
+        credentialed=learned_from_credentialed(step),
         state=state,
     )
 
