@@ -169,10 +169,10 @@ def load(run: str | Path, variant: str | None = None) -> Agent:
 
 def config_of(run: Path) -> Config:
     """The configuration that a run folder keeps, checked; its paths lead where the folder is now. BadInput without."""
-    kept = run / "config.yaml"
-    if not kept.is_file():
-        raise BadInput(f"{kept} does not exist: name the folder of a run, which ghar train made.")
-    values = {**yaml.safe_load(kept.read_text()), "run_dir": str(run)}
+    text = RunFolder(run).config_text()
+    if text is None:
+        raise BadInput(f"{run / 'config.yaml'} does not exist: name the folder of a run, which ghar train made.")
+    values = {**yaml.safe_load(text), "run_dir": str(run)}
     settings = systems.settings_of(str(values["system"]["name"]))
     return build(values, settings)
 

@@ -45,6 +45,7 @@ from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
 from ghar.trainers.runs.resume import hold, open_run
+from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_lessons
 from ghar.trainers.sft.pairs import pairs_of
@@ -153,6 +154,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
         table = main_first(lambda: table_of(system, records))
         for name in config.eval.variants or ():
             table.variant(name)  # before hours of training, not after
+        on_main(lambda: hold_data(folder, data_print(system, records)))
     logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
     run = TrainingRun(records, system, table, folder, logger, resumed, seconds)
     on_main(lambda: print(banner(config, system)))
@@ -174,7 +176,7 @@ def _given_back(folder: RunFolder, resumed: bool) -> Iterator[None]:
         yield
     except BadInput:
         if not resumed and rank() == 0:
-            (folder.path / "config.yaml").unlink(missing_ok=True)
+            folder.remove("config.yaml")
         raise
 
 

@@ -109,6 +109,11 @@ class CutSplits(Splits[KareCase]):
         object.__setattr__(self, "_samples", samples)
         object.__setattr__(self, "_writer", writer)
 
+    @property
+    def uncut(self) -> Splits[Sample]:
+        """The samples that the cases are put into words from."""
+        return self._samples
+
     @cached_property
     def train(self) -> tuple[KareCase, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._writer.cases(self._samples.train)

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from ghar import ledger
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
@@ -57,6 +58,7 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
     kept, folder = path / "config.yaml", RunFolder.open(path)
     resumed = kept.exists()
     if resumed:
+        ledger.check(path, "config.yaml")
         _compare(path, _read(kept), config)
     elif (path / "checkpoints").exists():
         raise BadInput(f"{path} holds checkpoints but no config.yaml to say of what: choose another run_dir.")
@@ -118,7 +120,8 @@ def _empty(folder: RunFolder) -> None:
     """Remove what an unfinished run has made so far, and nothing else."""
     for made in ("checkpoints", "episodes/.parts"):
         shutil.rmtree(folder.path / made, ignore_errors=True)
-    folder.metrics_path.unlink(missing_ok=True)
-    (folder.path / "summary.json").unlink(missing_ok=True)
+    for name in ("metrics.jsonl", "summary.json"):
+        (folder.path / name).unlink(missing_ok=True)
     for name in folder.episode_names():
         (folder.path / "episodes" / f"{name}.jsonl").unlink()
+    (folder.path / ledger.LEDGER).unlink(missing_ok=True)  # another run begins here
