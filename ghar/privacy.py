@@ -31,6 +31,10 @@ WANDB, HUB = "wandb", "huggingface.co"
 HOW_TO_DOWNLOAD = f", or let it be downloaded with 'privacy.allow=[{HUB}]'"
 SENT = "sent.json"  # in a run folder
 ADDRESS = re.compile(r"https?://[^\s'\"]+", re.IGNORECASE)
+PATH = re.compile(r"^(https?://[^/]*)(.*)$", re.IGNORECASE | re.DOTALL)
+# 20 or more letters and digits in a row, some of both: no word, no name of a model, no date
+KEY_LIKE = re.compile(r"(?<![a-z0-9])(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]{20,}(?![a-z0-9])", re.IGNORECASE)
+HIDDEN = "***"
 EVERY = 1.0  # seconds between two writings of the log, at least
 # Usage statistics and error reports of the libraries below, each by its own switch.
 SILENT = {
@@ -167,6 +171,15 @@ def secret_in(value: str) -> bool:
         if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
             return True
     return re.search(r"\b(sk-[\w-]{16,}|hf_\w{20,}|Bearer\s+\S{8,})", value) is not None
+
+
+def masked(value: str) -> str:
+    """A text whose addresses have no keys in their paths: what files, their names and messages show."""
+    return ADDRESS.sub(lambda found: PATH.sub(_masked_path, found[0], count=1), value)
+
+
+def _masked_path(found: re.Match[str]) -> str:
+    return found[1] + KEY_LIKE.sub(HIDDEN, found[2])
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

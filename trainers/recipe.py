@@ -17,7 +17,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ from ghar.trainers.rl.workers import MakeWorkers, local
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
-from ghar.trainers.runs.resume import hold, open_run
+from ghar.trainers.runs.resume import hold, open_run, plain
 from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_lessons
@@ -317,7 +317,7 @@ def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:
         config.logger.wandb,
         folder.path,
         project=os.environ.get("WANDB_PROJECT", "ghar"),
-        config=asdict(config),
+        config=plain(config),
         credentialed=system.credentialed,
         allow=config.privacy.allow,
     )

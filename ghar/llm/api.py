@@ -23,7 +23,7 @@ from ghar.errors import BadInput
 from ghar.exchange import Answer, Connections, NoAnswer
 from ghar.llm.api_wire import LOSSES, named_choice, read_answer, refused_parameter, request_body, told
 from ghar.llm.engine import Pair, Request
-from ghar.privacy import LOG, check_url
+from ghar.privacy import HIDDEN, LOG, check_url, masked
 from ghar.sanitize import count_marks
 
 TIMEOUT = 300.0  # seconds one try may take, as a whole
@@ -58,6 +58,10 @@ def api_settings(address: str, concurrency: int) -> ApiSettings:
     """
     model, _, rest = address.rpartition("@http")
     url = f"http{rest}"
+    if f"/{HIDDEN}" in url or f"{HIDDEN}/" in url:
+        raise BadInput(
+            f"The address {url} is kept without the key in its path: give the whole address again on the command line."
+        )
     if not model or not url.startswith(("http://", "https://")):
         raise BadInput(f"{address!r} names no model at a server: write it as model@https://host/v1.")
     base = url.rstrip("/").removesuffix("/completions")
@@ -155,7 +159,7 @@ class ApiEngine:
             refused = refused_parameter(body, refusal) if answer.status in (400, 422) else None
             if refused is None:
                 said = f"{answer.status}: {told(refusal, request.prompt)}"
-                raise BadInput(f"{self._path} refused ({said}): {self._advice(answer)}")
+                raise BadInput(f"{masked(self._path)} refused ({said}): {self._advice(answer)}")
             if refused not in self._refused:
                 print(f"{settings.model} takes no {refused}: {LOSSES[refused]}.", file=sys.stderr)
                 self._refused.add(refused)
@@ -185,7 +189,7 @@ class ApiEngine:
             else:
                 reason = f"does not answer (status {answer.status}: {told(_content(answer), prompt)})"
                 pause = max(pause, _asked_pause(answer))
-        raise BadInput(f"{self._path} {reason}: see whether it runs and takes more requests, then start again.")
+        raise BadInput(f"{masked(self._path)} {reason}: see whether it runs and takes more requests, then start again.")
 
     def _advice(self, response: Answer) -> str:
         settings = self.settings

@@ -16,7 +16,7 @@ import httpx
 from ghar.episode import Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.exchange import Answer, Connections, NoAnswer
-from ghar.privacy import LOG, check_url
+from ghar.privacy import LOG, check_url, masked
 from ghar.retrieval.service_token import own_token
 from ghar.retrieval.wire import ServiceVersion, answers_from_json, requests_to_json
 
@@ -89,13 +89,13 @@ class RemoteRetriever:
             if answer.status >= 500:
                 reason = f"does not answer (status {answer.status}); see whether launch/serve_retrieval.py runs there"
             elif answer.status != 200:
-                raise ServiceFailure(f"the retrieval service {self.url} refused: {_refusal(answer)}")
+                raise ServiceFailure(f"the retrieval service {masked(self.url)} refused: {_refusal(answer)}")
             else:
                 try:
                     return read(answer.json())
                 except ValueError as error:
                     reason = str(error) if type(error) is ValueError else "sent an answer that cannot be read"
-        raise ServiceFailure(f"the retrieval service {self.url} {reason}")
+        raise ServiceFailure(f"the retrieval service {masked(self.url)} {reason}")
 
 
 def _refusal(answer: Answer) -> str:
@@ -151,12 +151,12 @@ def connect(
         found = client.version()
     except (ServiceFailure, httpx.InvalidURL) as error:
         client.close()
-        raise BadInput(f"retriever.service={url}: {error}.") from None
+        raise BadInput(f"retriever.service={masked(url)}: {error}.") from None
     if found != expected:
         client.close()
         raise BadInput(
-            f"retriever.service={url} serves {_words(found)}, this run needs {_words(expected)}: start it with the "
-            "same kg and retriever settings."
+            f"retriever.service={masked(url)} serves {_words(found)}, this run needs {_words(expected)}: start it with "
+            "the same kg and retriever settings."
         )
     return client
 

@@ -17,6 +17,7 @@ from ghar import ledger
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
+from ghar.privacy import masked
 from ghar.trainers.report import report
 
 # A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
@@ -93,7 +94,16 @@ def as_yaml(config: Config) -> str:
 
 
 def plain(config: Config) -> dict[str, Any]:
-    return json.loads(json.dumps(asdict(config)))  # tuples as lists
+    """A configuration as JSON has it: tuples as lists, and addresses without the keys in their paths."""
+    return _masked(json.loads(json.dumps(asdict(config))))
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _masked(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    return masked(value) if isinstance(value, str) else value
 
 
 def _compare(path: Path, kept: Any, config: Config) -> None:
