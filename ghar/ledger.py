@@ -29,7 +29,8 @@ KNOWN = ("config.yaml", "metrics.jsonl", "summary.json", "groups.json", "episode
 TRIES, PAUSE = 3, 0.1  # of a reader beside a writer; seconds
 Row = dict[str, Any]
 
-_ends: dict[Path, tuple[int, str]] = {}  # ledger -> its size and last sum, as this process wrote it
+Looks = tuple[int, int, int]  # of a file: size, inode, time of its last change
+_ends: dict[Path, tuple[Looks, str]] = {}  # ledger -> its last sum, as this process left it
 _warned: set[Path] = set()
 
 
@@ -62,7 +63,7 @@ def append(folder: Path, *rows: Mapping[str, Any]) -> None:
         rows = (*_lying_there(folder), *rows)
     folder.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
-        size, before = _end(folder, os.fstat(file.fileno()).st_size)
+        size, before = _end(folder)
         file.truncate(size)
         for row in rows:
             before = _sum(before, row)
@@ -71,7 +72,13 @@ def append(folder: Path, *rows: Mapping[str, Any]) -> None:
             size += len(line)
         file.flush()
         os.fsync(file.fileno())
-    _ends[path] = (size, before)
+    _ends[path] = (looks(path), before)
+
+
+def looks(path: Path) -> Looks:
+    """What tells a file from one that was written in its place."""
+    about = path.stat()
+    return about.st_size, about.st_ino, about.st_mtime_ns
 
 
 def entry(name: str, path: Path) -> Row:
@@ -146,11 +153,11 @@ def _lying_there(folder: Path) -> list[Row]:
     return [entry(str(path.relative_to(folder)), path) for path in paths]
 
 
-def _end(folder: Path, size: int) -> tuple[int, str]:
+def _end(folder: Path) -> tuple[int, str]:
     """Where the next line goes, and the sum before it."""
     known = _ends.get(folder / LEDGER)
-    if known is not None and known[0] == size:
-        return known
+    if known is not None and known[0] == looks(folder / LEDGER):
+        return known[0][0], known[1]
     rows = read(folder) or []
     whole = (folder / LEDGER).read_bytes().rfind(b"\n") + 1
     return whole, rows[-1]["sum"] if rows else ""

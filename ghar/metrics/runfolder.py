@@ -40,7 +40,7 @@ from ghar.errors import BadInput
 PHASES = ("base", "sft", "rl")
 CONFIG, METRICS, SUMMARY, GROUPS = "config.yaml", "metrics.jsonl", "summary.json", "groups.json"
 
-_hashed: dict[Path, tuple[int, Any]] = {}  # metrics.jsonl -> its size and hash so far, as this process wrote it
+_hashed: dict[Path, tuple[ledger.Looks, Any]] = {}  # metrics.jsonl -> its hash so far, as this process left it
 
 
 @dataclass(frozen=True)
@@ -83,15 +83,15 @@ class RunFolder:
         Raises ValueError for a row without step and phase or with a value that is not a number.
         """
         line = (json.dumps(_metrics_row(row), allow_nan=False) + "\n").encode()
-        with self.metrics_path.open("ab+") as file:
-            size, known = _hash_so_far(self.metrics_path)
-            known.update(line)
-            size += len(line)
-            ledger.append(self.path, {"what": "file", "name": METRICS, "size": size, "sha256": known.hexdigest()})
+        size, known = _hash_so_far(self.metrics_path)
+        known.update(line)
+        size += len(line)
+        ledger.append(self.path, {"what": "file", "name": METRICS, "size": size, "sha256": known.hexdigest()})
+        with self.metrics_path.open("ab") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
-        _hashed[self.metrics_path] = (size, known)
+        _hashed[self.metrics_path] = (ledger.looks(self.metrics_path), known)
 
     def rewind(self, phase: str, step: int) -> None:
         """Forget the rows after `step` of `phase`, and of later phases: a resumed run writes them again."""
@@ -169,11 +169,13 @@ def _episodes(name: str) -> str:
 
 def _hash_so_far(path: Path) -> tuple[int, Any]:
     """Size and SHA-256 of a file, which is not read again where this process wrote its end."""
-    size = path.stat().st_size
+    if not path.exists():
+        return 0, hashlib.sha256()
     before = _hashed.get(path)
-    if before is not None and before[0] == size:
-        return size, before[1].copy()
-    return size, hashlib.sha256(path.read_bytes())
+    if before is not None and before[0] == ledger.looks(path):
+        return before[0][0], before[1].copy()
+    data = path.read_bytes()
+    return len(data), hashlib.sha256(data)
 
 
 def _json(path: Path) -> dict[str, Any] | None:
