@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import random
 import shutil
@@ -241,3 +243,72 @@ def test_tables_that_no_prompt_shows_are_compared_too(
     monkeypatch.setitem(vars(records), "source", replace(source, **{name: other}))
     with pytest.raises(BadInput, match=rf"another content of {what}"):
         hold_data(folder, data_print(system, records))
+
+
+def rows_of(path: Path) -> list[list[str]]:
+    with gzip.open(path, "rt") as file:
+        return list(csv.reader(file))
+
+
+def write_rows(path: Path, rows: list[list[str]]) -> None:
+    with gzip.open(path, "wt", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def halved(rows: list[list[str]]) -> list[list[str]]:
+    return rows[: len(rows) // 2]
+
+
+def without_last(rows: list[list[str]]) -> list[list[str]]:
+    return rows[:-1]
+
+
+def set_cell(column: str, value: str) -> Callable[[list[list[str]]], list[list[str]]]:
+    def change(rows: list[list[str]]) -> list[list[str]]:
+        place, row = rows[0].index(column), len(rows) // 2
+        changed = [*rows[row][:place], value, *rows[row][place + 1 :]]
+        return [*rows[:row], changed, *rows[row + 1 :]]
+
+    return change
+
+
+CHANGES: list[tuple[str, Callable[[list[list[str]]], list[list[str]]]]] = [
+    ("hosp/admissions", halved), ("hosp/admissions", without_last),
+    ("hosp/admissions", set_cell("dischtime", "2200-01-01 00:00:00")),
+    ("hosp/admissions", set_cell("hospital_expire_flag", "1")), ("hosp/patients", set_cell("gender", "X")),
+    ("hosp/patients", halved), ("hosp/diagnoses_icd", without_last),
+    ("hosp/diagnoses_icd", set_cell("icd_code", "I509")),
+    ("hosp/d_icd_diagnoses", set_cell("long_title", "Another disease")), ("hosp/prescriptions", halved),
+    ("hosp/prescriptions", set_cell("drug", "another drug")), ("hosp/labevents", set_cell("valuenum", "77.7")),
+    ("hosp/labevents", without_last), ("hosp/d_labitems", set_cell("label", "Another test")),
+    ("hosp/procedures_icd", without_last), ("icu/icustays", without_last), ("kg/kg", without_last),
+    ("kg/kg", halved), ("kg/mondo_references", without_last),
+    ("hosp/d_icd_procedures", set_cell("long_title", "Another procedure")),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+def test_a_change_of_the_tables_between_two_starts_is_named(
+    small_config: Callable[..., Config], small_records: Records, tmp_path: Path, number: int
+):
+    """Real tables as a user has them, one of which is another one at the second start."""
+    from ghar.envs.system import build
+
+    table, change = CHANGES[number]
+    root = tmp_path / "tables"
+    shutil.copytree(small_records.root, root)
+
+    def read(cache: str) -> dict[str, Any]:
+        words = ["data=mimic4", f"data.root={root}", f"data.cache={tmp_path / cache}", f"run_dir={tmp_path / 'run'}",
+                 f"kg.path={root / 'kg/kg.csv.gz'}", f"kg.references={root / 'kg/mondo_references.csv.gz'}"]  # fmt: skip
+        records = Records(small_config(*words))
+        return data_print(build(records), records)
+
+    folder = RunFolder.open(tmp_path / "run")
+    hold_data(folder, read("one"))
+    hold_data(folder, read("again"))
+    path = root / f"{table}.csv.gz"
+    write_rows(path, change(rows_of(path)))
+    with pytest.raises(BadInput, match="holds a run of other data"):
+        hold_data(folder, read("two"))

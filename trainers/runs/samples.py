@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -13,6 +15,8 @@ from ghar.envs.records import Records
 from ghar.envs.system import System
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
+from ghar.privacy import leaves
+from ghar.seal import files_below
 
 PARTS = {"train": "training", "valid": "validation", "test": "test"}
 Print = dict[str, Any]
@@ -30,7 +34,7 @@ def data_print(system: System[Any], records: Records) -> Print:
         "samples": {name: len(cases) for name, cases in parts.items()},
         "labels": {name: _digest((c.sample_id, c.subject_id, c.label) for c in cases) for name, cases in parts.items()},
         "records": {name: _digest(map(_shown, cases)) for name, cases in parts.items()},
-        "tables": _tables(records),
+        "tables": _tables(records) | _files(records),
     }
 
 
@@ -86,6 +90,24 @@ def _tables(records: Records) -> dict[str, str]:
     if hasattr(read.get("graph"), "fingerprint"):
         found["kg.path"] = read["graph"].fingerprint
     return found
+
+
+def _files(records: Records) -> dict[str, str]:
+    """Hashes of the files that the configuration names (a label file, a map of codes, cross-references), and of all in
+    the folders of texts beside the tables. The graph has its own."""
+    config = records.config
+    parts = {"data": asdict(config.data), "task": asdict(config.task), "kg": asdict(config.kg)}
+    named = {key: Path(value) for key, value in leaves(parts) if isinstance(value, str) and key != "kg.path"}
+    found = {key: _file(path) for key, path in named.items() if path.is_file()}
+    for folder in map(Path, getattr(config.system, "patient_text", ())):
+        names = [name for name in sorted(files_below(folder)) if (folder / name).is_file()]
+        found[f"{folder}"] = _digest((name, _file(folder / name)) for name in names)
+    return found
+
+
+def _file(path: Path) -> str:
+    with path.open("rb") as file:
+        return ledger.sha256(file)[:32]
 
 
 def _table(frame: pl.LazyFrame) -> str:
