@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ghar.data.cohort import Sample, Task
@@ -27,6 +27,7 @@ class Case:
     topics: tuple[str, ...]
     task: Task
     label: int
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 def build_cases(
@@ -48,7 +49,7 @@ def build_cases(
         view = visit_list(sample, name_of, style=style, budget=budget, count=count)
         topics = topics_of(sample, name_of)
         about = sample.sample_id, sample.subject_id, sample.visit_id
-        cases.append(Case(*about, view.text, topics, task, sample.label))
+        cases.append(Case(*about, view.text, topics, task, sample.label, credentialed=sample.credentialed))
     return cases
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ghar.config import Config, RetrieverConfig
 from ghar.envs.rollout import Corpus, EpisodeJob, rollout
-from ghar.envs.system import System, Variant
+from ghar.envs.system import System, Variant, mark_of
 from ghar.episode import Episode, EpisodeGenerator
 from ghar.llm.policy import ForcedPolicy, Policy
 from ghar.progress import progress
@@ -19,13 +19,14 @@ LONGEST = 3600.0  # seconds for the look-ups of all episodes in flight: a model 
 
 @dataclass(frozen=True)
 class PlayContext:
-    """All that playing needs, small enough to send to another process."""
+    """All that playing needs, small enough to send to another process. credentialed: the mark of its system."""
 
     config: Config
     agents: tuple[str, ...]
     episode: Callable[[Any, Variant], EpisodeGenerator]
     variant: Variant
     corpus: Corpus
+    credentialed: bool = True
 
 
 @runtime_checkable
@@ -39,7 +40,7 @@ class PolicyCorpus(Protocol):
 
 def stage_of(system: System[Any], variant: Variant, config: Config) -> PlayContext:
     """A system as one of its variants plays it."""
-    return PlayContext(config, system.agents, system.episode, variant, system.corpus)
+    return PlayContext(config, system.agents, system.episode, variant, system.corpus, system.credentialed)
 
 
 def play(
@@ -58,7 +59,9 @@ def play(
     stage's own."""
     which = attempts or [attempt] * len(cases)
     jobs = [
-        EpisodeJob(case.sample_id, number, partial(stage.episode, case, stage.variant))
+        EpisodeJob(
+            case.sample_id, number, partial(stage.episode, case, stage.variant), stage.credentialed or mark_of(case)
+        )
         for case, number in zip(cases, which, strict=True)
     ]
     config, forced = stage.config, stage.variant.forced

@@ -19,7 +19,7 @@ from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import origin
 from ghar.data.tasks.cards import TaskCard, card_of
-from ghar.data.tasks.label_files import label_file_card
+from ghar.data.tasks.label_files import label_file_card, labels_path
 from ghar.data.tasks.prevalence import beside_the_paper
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
@@ -36,7 +36,7 @@ from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, chart_names, link_codes, link_groups
 from ghar.kg.primekg import open_primekg
 from ghar.kg.umls import Umls, read_umls
-from ghar.provenance import Provenance, learned_from_credentialed, signed_mark
+from ghar.provenance import Provenance, learned_from_credentialed, signed_mark, weights_of_credentialed
 
 
 def beside(config: Config) -> dict[str, bool]:
@@ -49,7 +49,22 @@ def beside(config: Config) -> dict[str, bool]:
         "trainer.warmup.teacher": config.trainer.warmup.teacher,
         "rllib.checkpoint": None if config.rllib is None else config.rllib.checkpoint,
     }
-    return texts | {key: learned_from_credentialed(Path(path)) for key, path in models.items() if path is not None}
+    learned = {key: learned_from_credentialed(Path(path)) for key, path in models.items() if path is not None}
+    own = {"run_dir": weights_of_credentialed(Path(config.run_dir) / "checkpoints")}
+    return texts | learned | own | {"task.labels": _labels_credentialed(config)}
+
+
+def _labels_credentialed(config: Config) -> bool:
+    """Whether a label file outside the folder of the data is of credentialed patients: all are but those in a folder
+    that this machine's generator has signed. The mark of the data covers a file inside its folder."""
+    if config.task.name != "labels" or config.task.labels is None:
+        return False
+    path = labels_path(config.task, config.data).resolve()
+    root = config.data.root
+    if root is not None and path.is_relative_to(Path(root).resolve()):
+        return False
+    folders = (path, *path.parents) if path.is_dir() else path.parents
+    return all(signed_mark(folder).credentialed for folder in folders)
 
 
 def of_credentialed(config: Config) -> bool:

@@ -39,11 +39,15 @@ class Corpus(Protocol):
 
 @dataclass(frozen=True)
 class EpisodeJob:
-    """One episode to play: `start` makes its generator."""
+    """One episode to play: `start` makes its generator.
+
+    credentialed: of its patient. Everything the episode asks for carries this mark.
+    """
 
     sample_id: str
     attempt: int
     start: Callable[[], EpisodeGenerator]
+    credentialed: bool = True
 
 
 @dataclass(eq=False)
@@ -205,6 +209,8 @@ def _resume(active: _Active) -> None:
     active.effects = (effect,) if active.single else effect
     for wrong in (e for e in active.effects if not isinstance(e, Act | Retrieve)):
         raise TypeError(f"episode {active.job.sample_id} yielded {wrong!r}, which is neither an Act nor a Retrieve")
+    if not active.job.credentialed:
+        active.effects = tuple(replace(asked, credentialed=False) for asked in active.effects)
     active.results, active.silent, active.missing = {}, len(active.places(Act)), len(active.effects)
 
 

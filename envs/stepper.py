@@ -7,12 +7,12 @@ batched, and whoever holds the `SteppedEpisode` episode answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ghar.envs.rollout import Corpus, derive_seed
-from ghar.envs.system import System, Variant
+from ghar.envs.system import System, Variant, mark_of
 from ghar.episode import (
     Act,
     AuditRecord,
@@ -129,7 +129,7 @@ class SteppedEpisode:
             self._look_up(lookups)
 
     def _look_up(self, places: list[int]) -> None:
-        requests = [self._effects[i] for i in places]
+        requests = [replace(self._effects[i], credentialed=mark_of(self.case)) for i in places]
         for tried in range(1, TRIES + 1):
             try:
                 found: list[Evidence] = self.scene.corpus.retrieve(requests)

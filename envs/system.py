@@ -45,7 +45,18 @@ class CaseLike(Protocol):
     def label(self) -> int: ...
 
 
+    @property
+    def credentialed(self) -> bool:
+        """Whether the patient is not open to everyone; a case without this field counts so (`mark_of`)."""
+        ...
+
+
 C = TypeVar("C", bound=CaseLike)
+
+
+def mark_of(case: Any) -> bool:
+    """Whether a case is of a credentialed patient; one without a mark is."""
+    return getattr(case, "credentialed", True) is not False
 
 
 def words(text: str) -> int:

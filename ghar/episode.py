@@ -56,6 +56,8 @@ class Act:
     parse: reads the reply; never raises.
     facts: what the prompt was made of, for policies that are not language models. Never shown to one.
     options: what a free reply decides among, for models whose words cannot be read.
+    credentialed: whether the prompt may quote a patient that is not open to everyone. The rollout marks it by the case;
+        an act without a mark counts as credentialed (`ghar.privacy`).
     """
 
     agent: str
@@ -67,15 +69,20 @@ class Act:
     parse: Callable[[str], Parsed] = field(default=as_text, compare=False, repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     options: Options | None = field(default=None, compare=False, repr=False)
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Retrieve:
-    """Ask the corpus for the `top_n` best nodes and edges per partition; `partitions=None` is the whole corpus."""
+    """Ask the corpus for the `top_n` best nodes and edges per partition; `partitions=None` is the whole corpus.
+
+    credentialed: as in `Act`.
+    """
 
     query: str
     partitions: tuple[int, ...] | None = None
     top_n: int = 1
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,10 @@ WANDB, HUB = "wandb", "huggingface.co"
 HOW_TO_DOWNLOAD = f", or let it be downloaded with 'privacy.allow=[{HUB}]'"
 SENT = "sent.json"  # in a run folder
 ADDRESS = re.compile(r"https?://[^\s'\"]+", re.IGNORECASE)
+PATH = re.compile(r"^(https?://[^/]*)(.*)$", re.IGNORECASE | re.DOTALL)
+# 20 or more letters and digits in a row, some of both: no word, no name of a model, no date
+KEY_LIKE = re.compile(r"(?<![a-z0-9])(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]{20,}(?![a-z0-9])", re.IGNORECASE)
+HIDDEN = "***"
 EVERY = 1.0  # seconds between two writings of the log, at least
 # Usage statistics and error reports of the libraries below, each by its own switch.
 SILENT = {
@@ -65,9 +70,35 @@ def destinations(config: Config) -> list[Destination]:
         host = host_of(cluster if "://" in cluster else f"ray://{cluster}")
         if host is not None:
             found.append(Destination(host, "RAY_ADDRESS", "cases, prompts and weights"))
+    if (master := other_machine()) is not None:
+        found.append(Destination(master, "MASTER_ADDR", "episodes, prompts and weights"))
     if not hub_is_off():
         found.append(Destination(HUB, "HF_HUB_OFFLINE", "names of models", patients=False))
     return found
+
+
+def other_machine() -> str | None:
+    """The host that torchrun's processes meet at (MASTER_ADDR) where the run spans machines, which then exchange
+    episodes; None where all of them are on this machine."""
+    address = os.environ.get("MASTER_ADDR", "")
+    host = host_of(address if "://" in address else f"tcp://{address}") if address else None
+    if host is None:
+        return None
+    here = os.environ.get("LOCAL_WORLD_SIZE", "1") == os.environ.get("WORLD_SIZE", "1")
+    return None if here and _is_own(host) else host
+
+
+def _is_own(host: str) -> bool:
+    """Whether a name or an address is of this machine, told without asking a name server."""
+    if host in (socket.gethostname(), socket.getfqdn()):
+        return True
+    try:
+        family = socket.AF_INET if ip_address(host).version == 4 else socket.AF_INET6
+        with socket.socket(family) as tried:
+            tried.bind((host, 0))
+        return True
+    except (ValueError, OSError):
+        return False
 
 
 def ask_gate(config: Config, credentialed: Callable[[], bool]) -> list[Destination]:
@@ -140,6 +171,15 @@ def secret_in(value: str) -> bool:
         if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
             return True
     return re.search(r"\b(sk-[\w-]{16,}|hf_\w{20,}|Bearer\s+\S{8,})", value) is not None
+
+
+def masked(value: str) -> str:
+    """A text whose addresses have no keys in their paths: what files, their names and messages show."""
+    return ADDRESS.sub(lambda found: PATH.sub(_masked_path, found[0], count=1), value)
+
+
+def _masked_path(found: re.Match[str]) -> str:
+    return found[1] + KEY_LIKE.sub(HIDDEN, found[2])
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -69,16 +69,29 @@ def write_mark(folder: Path, credentialed: bool, generated: bool = False) -> Non
 
 
 def learned_from_credentialed(path: Path, sealed: str = "manifest.json") -> bool:
-    """Whether a model's folder says so, or is one of GHAR's (it has the file `sealed`) that says nothing. Models from
-    elsewhere, which have neither, were trained on no one's patients here."""
-    for place in (path, path.parent / "sft"):  # the weights of a step belong on the model that lies beside it
-        with suppress(OSError):
-            text = (place / MARK).read_text()
-            try:
-                return Provenance.of(json.loads(text)).credentialed
-            except ValueError:
-                return True
-    return (path / sealed).is_file()
+    """Whether a model has learned from credentialed patients: its own mark or that of the model below it says so, or it
+    is one of GHAR's (it has the file `sealed`) without any mark. Models from elsewhere, which have neither, were
+    trained on no one's patients here."""
+    places = (path, path.parent / "sft")  # the weights of a step belong on the model that lies beside it
+    marks = [found for found in map(_mark_in, places) if found is not None]
+    return any(marks) if marks else (path / sealed).is_file()
+
+
+def weights_of_credentialed(checkpoints: Path) -> bool:
+    """Whether any weights in a run's folder of checkpoints have learned from credentialed patients; the strictest mark
+    counts. False where the folder holds no weights yet."""
+    folders = [path for path in sorted(checkpoints.glob("*")) if path.is_dir() and not path.name.startswith(".")]
+    return any(learned_from_credentialed(folder) for folder in folders)
+
+
+def _mark_in(folder: Path) -> bool | None:
+    """The mark that a folder has, None where it has none. One that cannot be read is the careful answer."""
+    try:
+        return Provenance.of(json.loads((folder / MARK).read_text())).credentialed
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return True
 
 
 def _signature(found: Mapping[str, Any]) -> str:

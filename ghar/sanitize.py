@@ -27,7 +27,10 @@ SUSPECT = re.compile(f"[{''.join(f'{chr(a)}-{chr(b)}' for a, b in (*SURROGATES, 
 # Turn marks of common chat models, known or not to the tokenizer in use: that of a server is not known at all.
 MARKS = (
     r"<[|｜][^<>|｜\s]{1,40}[|｜]>", r"</?s>", r"</?(?:start|end)_of_turn>", r"<(?:bos|eos|pad|unk)>",
-    r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\]", r"<</?SYS>>",
+    r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS|THINK)\]", r"<</?SYS>>",
+    # of reasoning and tools, which servers read as structure
+    r"</?(?:think|thinking|thought|reasoning|tools?|tool_(?:calls?|response|results?|outputs?)|function_calls?)>",
+    r"<(?:function|parameter)=[^<>\s]{1,60}>|</(?:function|parameter)>",
 )  # fmt: skip
 MARKUP = re.compile(r"</?\w[^<>\s]*>|\[/?[A-Z_]+\]")  # what a special token looks like that does not call itself one
 ROUNDS = 8  # of a mark inside a mark

@@ -15,8 +15,9 @@ def main(arguments: Sequence[str]) -> None:
     """Read the command line and write. Raises BadInput."""
     from ghar.errors import BadInput
 
-    folders = [Path(text) for text in arguments if "=" not in text and not text.startswith("-")]
-    out = next((text.partition("=")[2] for text in arguments if text.startswith("out=")), None)
+    outs = [text for text in arguments if text.startswith("out=") and not Path(text).is_dir()]
+    folders = [Path(text) for text in arguments if text not in outs and not text.startswith("-")]
+    out = outs[-1].partition("=")[2] if outs else None
     if not folders:
         raise BadInput("No run is named: write ghar report runs/NAME, as many folders as you like.")
     if absent := [str(folder) for folder in folders if not folder.is_dir()]:

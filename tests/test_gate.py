@@ -8,11 +8,18 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ghar.config import Config
+from ghar.data.cohort import Sample
+from ghar.envs.records import Records, of_credentialed
+from ghar.envs.system import System
+from ghar.episode import Act, Retrieve
 from ghar.errors import BadInput
 from ghar.launch.entry import load
 from ghar.privacy import LOG, SentLog, ask_gate, destinations, secret_in
@@ -198,3 +205,116 @@ def resolving(port: int):
 
 def command(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     return run_python(ROOT / script, *words)
+
+
+@pytest.mark.parametrize("several, address, name", [
+    ("2", "node17.example", "node17.example"), ("2", "10.99.0.7", "10.99.0.7"), ("1", "n17.example", "n17.example"),
+    ("2", socket.gethostname(), socket.gethostname()), ("1", socket.gethostname(), None), ("2", "127.0.0.1", None),
+    ("1", "", None),
+])  # fmt: skip
+def test_torchrun_over_machines_is_on_the_list(
+    several: str, address: str, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its processes exchange rows of episodes: MASTER_ADDR is asked as RAY_ADDRESS is."""
+    monkeypatch.setenv("MASTER_ADDR", address)
+    monkeypatch.setenv("WORLD_SIZE", several)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    config = load([f"run_dir={tmp_path}"])
+    assert [one.name for one in destinations(config) if one.patients] == ([] if name is None else [name])
+    if name is not None:
+        with pytest.raises(BadInput, match=rf"'{name}' \(MASTER_ADDR\).*privacy\.allow"):
+            ask_gate(config, lambda: True)
+        ask_gate(load([f"run_dir={tmp_path}", f"privacy.allow=['{name}']"]), lambda: True)
+
+
+def foreign(sample: Sample, **changes: Any) -> Sample:
+    """The same patient as someone else would write them down: without a mark."""
+    own = {field.name: getattr(sample, field.name) for field in fields(sample) if field.name != "credentialed"}
+    return Sample(**own | changes)
+
+
+def test_a_sample_from_elsewhere_is_asked_its_own_mark(
+    small_config: Callable[..., Config], small_records: Records, small_system: System[Any], tmp_path: Path,
+    listener: Listener, monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    """A run of generated patients whose model is elsewhere: its own patients pass, an unmarked one is refused, and the
+    refusal comes before any exchange."""
+    import ghar
+    from ghar.trainers.runs.resume import as_yaml
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolving(listener.port))
+    own = small_records.splits.test[0]
+    assert not own.credentialed
+    address = f"m@http://gate.invalid:{listener.port}/v1"
+    words = ["engine=api", "model=pretrained", f"model.path={address}", "trainer.base.steps=0", f"run_dir={tmp_path}"]
+    for allow in ("", "other.invalid"):
+        (tmp_path / "config.yaml").write_text(as_yaml(small_config(*words, f"privacy.allow=[{allow}]")))
+        base = next(name for name, variant in small_system.variants.items() if variant.who == "base")
+        with ghar.load(tmp_path, variant=base) as agent:
+            for given in (foreign(own), [own, foreign(own, sample_id="x")]):
+                with pytest.raises(BadInput, match=r"'gate\.invalid'.*privacy\.allow does not name"):
+                    agent.predict(given)
+                assert listener.heard == 0
+
+
+def test_messages_carry_the_mark_of_their_case(small_system: System[Any]):
+    """Whatever an episode asks for is marked by its case and its system; without a mark it is credentialed."""
+    from ghar.envs.play import play, stage_of
+    from ghar.llm.engine import Request
+
+    case, variant = small_system.cases.test[0], small_system.variants["scripted"]
+    marks = []
+    for system, one in ((small_system, case), (small_system, replace(case, credentialed=True)),
+                        (replace(small_system, credentialed=True), case)):  # fmt: skip
+        stage, policy = stage_of(system, variant, load([])), small_system.fixed[variant.who]()
+        (episode,) = play(stage, [one], policy, seed=0, title="")
+        effects = {record.effect.credentialed for record in episode.trace}
+        assert len(effects) == 1
+        marks.append(effects.pop())
+    assert marks == [False, True, True]
+    assert Request("p", 1).credentialed and Act("a", "r", "p").credentialed and Retrieve("q").credentialed
+
+
+def test_senders_ask_every_message(tmp_path: Path):
+    """An engine and a retrieval client that were opened for open patients refuse what is not marked as open."""
+    from ghar.llm.api import ApiEngine, ApiSettings
+    from ghar.llm.engine import Request
+    from ghar.retrieval.client import RemoteRetriever
+
+    engine = ApiEngine(ApiSettings("http://192.0.2.2:9/v1", "m", None, True, 1), credentialed=False, allow=())
+    with pytest.raises(BadInput, match=r"'192\.0\.2\.2'.*privacy\.allow"):
+        engine.generate([Request("a patient", 4)])
+    engine.close()
+    client = RemoteRetriever("http://192.0.2.2:9", "graph", tries=1)
+    with pytest.raises(BadInput, match=r"'192\.0\.2\.2'.*privacy\.allow"):
+        client.retrieve([Retrieve("gout", credentialed=False), Retrieve("gout")])
+    client.close()
+
+
+def test_labels_outside_the_data_have_their_own_mark(
+    small_config: Callable[..., Config], small_records: Records, tmp_path: Path
+):
+    """A label file tells of patients: unsigned it is credentialed, unless the mark of the data covers it."""
+    root = small_records.root
+    labels = tmp_path / "labels.parquet"
+    labels.write_bytes(b"")
+    words = [REAL, f"data.root={root}"]
+    assert not of_credentialed(small_config(*words))
+    assert of_credentialed(small_config(*words, "task=labels", f"task.labels={labels}"))
+    inside = next(path for path in root.rglob("*") if path.is_file())
+    assert not of_credentialed(small_config(*words, "task=labels", f"task.labels={inside}"))
+    assert not of_credentialed(small_config("task=labels", f"task.labels={inside}"))
+
+
+def test_a_folder_with_credentialed_weights_is_credentialed_whatever_the_data(
+    small_config: Callable[..., Config], small_records: Records, tmp_path: Path
+):
+    """Evaluating such a run on generated patients must not make its numbers, rows or weights open."""
+    from ghar.provenance import write_mark
+
+    for name, mark in (("sft", False), ("step-3", True)):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        write_mark(tmp_path / "checkpoints" / name, mark)
+    config = small_config(f"run_dir={tmp_path}")
+    assert of_credentialed(config) and Records(config).credentialed(small_records.cohort)
+    assert not of_credentialed(small_config(f"run_dir={tmp_path / 'other'}"))

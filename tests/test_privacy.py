@@ -10,7 +10,7 @@ import pytest
 
 import ghar.privacy as privacy
 from ghar.errors import BadInput
-from ghar.privacy import SentLog, check_url
+from ghar.privacy import SentLog, check_url, masked
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8077", "http://127.0.0.1:1", "https://127.8.9.1", "http://[::1]:8077"])
@@ -63,3 +63,41 @@ def test_many_threads_may_send_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     log.close()
     told = json.loads((tmp_path / "sent.json").read_text())["sent"]["127.0.0.1"]["prompts"]
     assert told == {"messages": 400, "bytes": 1200}
+
+
+@pytest.mark.parametrize("address, shown", [
+    ("m@https://h.example/v1/Ab3dEf6hIj9kLm2nOp5q/chat", "m@https://h.example/v1/***/chat"),
+    ("https://h.example/0123456789abcdef0123456789abcdef", "https://h.example/***"),
+    ("https://h.example/k=Ab3dEf6hIj9kLm2nOp5q;x", "https://h.example/k=***;x"),
+    *((same, same) for same in (
+        "m@http://127.0.0.1:8000/v1", "https://h.example/openai/deployments/gpt-4o-mini-2024-07-18/chat",
+        "https://h.example/v1/123e4567-e89b-12d3-a456-426614174000", "runs/Ab3dEf6hIj9kLm2nOp5q", "Qwen/Qwen2.5-3B",
+        "https://longhostname0123456789abc.example/v1",
+    )),
+])  # fmt: skip
+def test_keys_in_the_paths_of_addresses_are_masked(address: str, shown: str) -> None:
+    assert masked(address) == shown
+
+
+def test_no_file_nor_message_of_a_run_has_a_key_from_a_path(tmp_path: Path) -> None:
+    """The configuration that is kept, the name of a store of answers, the sentence about a server that is not there;
+    and the run goes on with the whole address, which must be given again."""
+    from ghar.launch.entry import load
+    from ghar.llm.api import ApiEngine, api_settings
+    from ghar.llm.engine import Request
+    from ghar.llm.engines import engine_key
+    from ghar.trainers.runs.resume import as_yaml, open_run
+
+    key = "Ab3dEf6hIj9kLm2nOp5q"
+    address = f"m@http://127.0.0.1:9/v1/{key}"
+    config = load(["system=kare", "retriever=hashing", f"system.expert={address}", f"run_dir={tmp_path}"])
+    assert key not in as_yaml(config) and key not in engine_key(config, address)
+    assert open_run(config) is not None and open_run(config) is not None
+    assert key not in (tmp_path / "config.yaml").read_text()
+    engine = ApiEngine(api_settings(address, 1), credentialed=True, allow=())
+    engine._closed.set()
+    with pytest.raises(BadInput) as found:
+        engine.generate([Request("q", 1)])
+    assert key not in str(found.value) and "/v1/***" in str(found.value)
+    with pytest.raises(BadInput, match="give the whole address again"):
+        api_settings("m@http://127.0.0.1:9/v1/***", 1)

@@ -160,3 +160,14 @@ def seconds(text):
     plain(text)
     count_marks(text)
     return (time.process_time() - start) / 2
+
+
+@pytest.mark.parametrize("mark", ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "<tools>",
+                                  "<function=search>", "</function>", "<parameter=x>", "<reasoning>"])  # fmt: skip
+def test_marks_of_reasoning_and_tools_reach_no_server(mark: str):
+    """The tokenizer of a server is not known: it would read them as structure."""
+    from ghar.llm.api_wire import request_body
+    from ghar.llm.engine import Request
+
+    body = request_body(Request(f"record: {mark} answer", 4), "m", chat=True, attempt=0, without=())
+    assert mark not in body["messages"][0]["content"] and count_marks(f"a {mark}") == 1

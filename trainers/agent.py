@@ -15,7 +15,8 @@ import yaml
 
 from ghar.config import Config
 from ghar.configure import build
-from ghar.data.cohort import Sample
+from ghar.data.cohort import Cohort, Sample
+from ghar.data.readers.notes import Notes
 from ghar.data.tasks.splits import Splits
 from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
@@ -27,6 +28,7 @@ from ghar.llm.policy import Policy
 from ghar.metrics.calibration import calibrated
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate
+from ghar.provenance import Provenance
 
 if TYPE_CHECKING:
     from ghar.trainers.weights import AnsweringModel
@@ -67,11 +69,16 @@ class Agent:
         """`AgentPrediction` for one patient, or a list of them for a list.
 
         patient: subject_id (int: the newest sample of that patient) or sample_id (str) of the run's own cohort, or a
-        `Sample`, whose codes the run's cohort should know by name. BadInput for a patient that is not there.
+        `Sample`, whose codes the run's cohort should know by name. BadInput for a patient that is not there, and for a
+        sample that is not marked as open (`Sample.credentialed`) where the run's model is elsewhere and privacy.allow
+        does not name that place.
         """
         several = isinstance(patient, Sequence) and not isinstance(patient, str)
         asked: list[Patient] = list(patient) if several else [patient]  # type: ignore[arg-type, list-item]
-        system = self._with([one for one in asked if isinstance(one, Sample)])
+        given = [one for one in asked if isinstance(one, Sample)]
+        closed = self.system.credentialed or any(sample.credentialed for sample in given)
+        ask_gate(self.records.config, lambda: closed)  # of what is asked now: a sample of yours has its own mark
+        system = self._with(given)
         cases = [_case_of(system, one) for one in asked]
         stage = stage_of(system, self.variant, self.records.config)
         episodes = play(stage, cases, self.policy, seed=self.records.config.seed, title="Predicting")
@@ -133,6 +140,9 @@ class _Others(Records):
         assert self.own is not None  # who makes one gives it
         return replace(self.own, test=self.given)
 
+    def credentialed(self, *parts: Cohort | Notes | Provenance) -> bool:
+        return any(sample.credentialed for sample in self.given) or super().credentialed(*parts)
+
 
 def load(run: str | Path, variant: str | None = None) -> Agent:
     """The agent of a run folder, with its best weights. variant: another one of the run's system than its main one.
@@ -168,10 +178,10 @@ def load(run: str | Path, variant: str | None = None) -> Agent:
 
 def config_of(run: Path) -> Config:
     """The configuration that a run folder keeps, checked; its paths lead where the folder is now. BadInput without."""
-    kept = run / "config.yaml"
-    if not kept.is_file():
-        raise BadInput(f"{kept} does not exist: name the folder of a run, which ghar train made.")
-    values = {**yaml.safe_load(kept.read_text()), "run_dir": str(run)}
+    text = RunFolder(run).config_text()
+    if text is None:
+        raise BadInput(f"{run / 'config.yaml'} does not exist: name the folder of a run, which ghar train made.")
+    values = {**yaml.safe_load(text), "run_dir": str(run)}
     settings = systems.settings_of(str(values["system"]["name"]))
     return build(values, settings)
 

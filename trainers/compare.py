@@ -115,10 +115,10 @@ def _of_runs(entry: ComparedSystem, runs: Sequence[Path]) -> list[ComparedSystem
     trained another way, is an entry of its own, SYSTEM-FOLDER. BadInput for a run of another split."""
     found: list[ComparedSystem] = []
     for run in runs:
-        file = run / "config.yaml"
-        if not file.is_file():
+        text = RunFolder(run).config_text()
+        if text is None:
             raise BadInput(f"{run} holds no config.yaml: name the folder of a run.")
-        kept = yaml.safe_load(file.read_text())
+        kept = yaml.safe_load(text)
         if entry.config is None or kept["system"]["name"] != entry.config.system.name:
             continue
         here = yaml.safe_load(yaml.safe_dump(_plain({name: asdict(entry.config)[name] for name in SAME})))

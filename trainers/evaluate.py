@@ -37,9 +37,12 @@ from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.manifest import MANIFEST
 from ghar.trainers.runs.models import SFT, model_size, use_cores
 from ghar.trainers.runs.resume import as_yaml, hold
+from ghar.trainers.runs.samples import Print, data_of, data_print, differences, hold_data, name_of
 from ghar.trainers.sharding import claim
 from ghar.trainers.train_test_overlap import check_overlap
 from ghar.trainers.weights import LAST, RunStages, answering, find
+
+OTHERS = "evaluations"  # in a run folder: evaluations on other data than the run's
 
 
 class NoPolicy:
@@ -53,7 +56,8 @@ def evaluate(config: Config) -> dict[str, Any]:
     """Evaluate `eval.variants` of a run on its test split; rewrites summary.json, episodes/ and report.html.
 
     Weights come from `eval.checkpoint`, by default the run's best; a run that was never trained is evaluated with the
-    model as it is. Returns the summary.
+    model as it is. An evaluation on other data than the run's writes into a folder of its own, RUN/evaluations/NAME.
+    Returns the summary.
     """
     path = Path(config.run_dir)
     with ExitStack() as held, full_disk_told(path), together(None):
@@ -70,7 +74,7 @@ def _evaluate(config: Config) -> dict[str, Any]:
     system = main_first(lambda: table_of(systems.build(records), records))
     on_main(lambda: ask_gate(config, lambda: system.credentialed))  # once more, of what has been read
     on_main(lambda: check_machine(config, training=False))
-    folder = on_main(lambda: _opened(config))
+    folder = on_main(lambda: _opened(config, data_print(system, records)))
     summary = evaluate_system(system, config, folder)
 
     def end() -> dict[str, Any]:
@@ -82,8 +86,17 @@ def _evaluate(config: Config) -> dict[str, Any]:
     return on_main(end)
 
 
-def _opened(config: Config) -> RunFolder:
+def _opened(config: Config, found: Print) -> RunFolder:
+    """The run's folder; of a run of other samples a folder of its own below it, so that no numbers are replaced by
+    those of other patients."""
     folder = RunFolder.open(Path(config.run_dir))
+    kept = data_of(folder)
+    wrong = [] if kept is None else differences(kept, found, texts=False)
+    if wrong:
+        folder = RunFolder.open(folder.path / OTHERS / name_of(found))
+        print(f"This run is of other data ({'; '.join(wrong)}): the numbers go to {folder.path}.")
+    if kept is None or (wrong and data_of(folder) is None):
+        hold_data(folder, found)
     if not (folder.path / "config.yaml").exists():
         folder.write_config(as_yaml(config))
     (folder.path / "episodes" / ".of").unlink(missing_ok=True)  # a resumed training must not take ours for its own
@@ -296,7 +309,6 @@ def _finished(folder: RunFolder, of: str) -> list[str]:
     """Variants whose episodes were finished by an evaluation of that name; those of other ones are removed."""
     mark = folder.path / "episodes" / ".of"
     if not mark.is_file() or mark.read_text() != of:
-        for name in folder.episode_names():
-            (folder.path / "episodes" / f"{name}.jsonl").unlink()
+        folder.remove_episodes()
         write_whole(mark, of)
     return folder.episode_names()

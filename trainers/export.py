@@ -23,7 +23,7 @@ from ghar.disk import full_disk_told
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.upper_bounds import in_words
-from ghar.provenance import write_mark
+from ghar.provenance import learned_from_credentialed, write_mark
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.lora import fold
 from ghar.trainers.runs import checkpoint, manifest
@@ -57,13 +57,13 @@ def export(config: Config) -> Path:
         if config.model.finetune == "lora":
             shutil.copytree(step.parent / SFT, partial / "base", copy_function=_link)
             name = write_adapter(actor, partial / "adapter", partial / "base")
-        credentialed = _credentialed(summary)
+        credentialed = any(map(learned_from_credentialed, (step, step.parent / SFT)))
         save_model(merge(actor), tokenizer, partial / "merged", credentialed)
         for folder in (partial, partial / "merged"):
-            write_whole(folder / "README.md", card(config, summary, step))
+            write_whole(folder / "README.md", card(config, summary, step, credentialed))
             write_mark(folder, credentialed)
         if config.model.finetune == "lora":
-            write_whole(partial / "adapter" / "README.md", card(config, summary, step, name))
+            write_whole(partial / "adapter" / "README.md", card(config, summary, step, credentialed, name))
             write_mark(partial / "adapter", credentialed)
     shutil.rmtree(target, ignore_errors=True)
     os.replace(partial, target)
@@ -97,9 +97,13 @@ def merge(actor: ActorCritic) -> Any:
     return actor.policy.unload()
 
 
-def card(config: Config, summary: Mapping[str, Any], step: Path, adapter_on: str | None = None) -> str:
-    """The model card (Markdown with the hub's front matter) of the weights in `step`. adapter_on: of the adapter alone,
-    the name of the base that it belongs on."""
+def card(
+    config: Config, summary: Mapping[str, Any], step: Path, credentialed: bool, adapter_on: str | None = None
+) -> str:
+    """The model card (Markdown with the hub's front matter) of the weights in `step`.
+
+    credentialed: the weights' own mark. adapter_on: of the adapter alone, the name of the base that it belongs on.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     lora = config.model.finetune == "lora"
@@ -119,17 +123,12 @@ def card(config: Config, summary: Mapping[str, Any], step: Path, adapter_on: str
         lora=lora,
         adapter_on=adapter_on,
         base_model=config.model.path or "a small Qwen2 built by GHAR's demo",
-        credentialed=_credentialed(summary),
+        credentialed=credentialed,
         step=int(step.name.removeprefix("step-")),
         best=config.eval.checkpoint is None,
         metrics=[m for m in METRICS if any(m in numbers for numbers in summary["policies"].values())],
         vllm_rank=rank if lora else None,
     )
-
-
-def _credentialed(summary: Mapping[str, Any]) -> bool:
-    """Whose patients a run was of; summaries of earlier versions may not say it."""
-    return summary.get("credentialed", not summary["generated"]) is not False
 
 
 def _interval(value: Any) -> str:

@@ -19,10 +19,12 @@ from typing import Any
 
 import polars as pl
 
+from ghar import ledger
 from ghar.data.cohort import Sample
 from ghar.data.readers.meds_files import TIME, scan
 from ghar.data.tasks.splits import Splits
 from ghar.data.tasks.visits import VISIT_TASKS
+from ghar.disk import whole
 from ghar.envs.records import Records
 from ghar.envs.system import System, Variant
 from ghar.episode import Episode, Prediction
@@ -33,6 +35,7 @@ from ghar.trainers.rows import Row, episode_row
 
 KEYS = {"subject_id": pl.Int64(), "prediction_time": TIME, "boolean_value": pl.Boolean()}
 PREDICTED = {"predicted_boolean_value": pl.Boolean(), "predicted_boolean_probability": pl.Float32()}
+PREDICTIONS = "predictions"  # in a run folder
 NAME = "predictions"  # the one variant of a model from outside
 
 
@@ -58,7 +61,7 @@ def write_predictions(
     """
     if samples is None or len(labels) != 2:
         return []
-    place = folder / "predictions"
+    place = folder / PREDICTIONS
     place.mkdir(parents=True, exist_ok=True)
     base = sum(sample.label for sample in samples.train) / len(samples.train)
     by_id = {sample.sample_id: sample for sample in samples.test}
@@ -67,13 +70,21 @@ def write_predictions(
         known = [row for row in found if row["sample_id"] in by_id]
         unanswered[name] = sum(row["prediction"] not in labels for row in known)
         written.append(place / f"{name}.parquet")
-        _frame(known, by_id, labels, base).write_parquet(written[-1])
+        _write_table(folder, written[-1], _frame(known, by_id, labels, base))
     parts = {"train": samples.train, "tuning": samples.valid, "held_out": samples.test}
     split = {sample.subject_id: part for part, own in parts.items() for sample in own}
     people = {"subject_id": sorted(split), "split": [split[subject] for subject in sorted(split)]}
-    pl.DataFrame(people, {"subject_id": pl.Int64, "split": pl.String}).write_parquet(place / "subject_splits.parquet")
+    table = pl.DataFrame(people, {"subject_id": pl.Int64, "split": pl.String})
+    _write_table(folder, place / "subject_splits.parquet", table)
     write_whole(place / "unanswered.json", json.dumps(unanswered, indent=1))
     return written
+
+
+def _write_table(folder: Path, path: Path, table: pl.DataFrame) -> None:
+    """Write a table whole, once the ledger of the run has its sum."""
+    with whole(path) as half:
+        table.write_parquet(half)
+        ledger.append(folder, ledger.entry(str(path.relative_to(folder)), half))
 
 
 def _frame(rows: Iterable[Row], by_id: Mapping[str, Sample], labels: Sequence[str], base: float) -> pl.DataFrame:
@@ -96,6 +107,9 @@ def read_predictions(path: Path) -> pl.DataFrame:
     """
     if not path.is_file():
         raise BadInput(f"There is no file of predictions {path}: write predictions=[NAME:FILE.parquet].")
+    run = path.parent.parent
+    if path.parent.name == PREDICTIONS and (run / ledger.LEDGER).is_file():
+        ledger.check(run, str(path.relative_to(run)))
     frame = scan(path, KEYS, PREDICTED).collect()
     chance = pl.col("predicted_boolean_probability")
     frame = frame.with_columns(pl.col("predicted_boolean_value").fill_null(chance >= 0.5))

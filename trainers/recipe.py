@@ -17,7 +17,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ from ghar.trainers.rl.workers import MakeWorkers, local
 from ghar.trainers.runs.code import commit
 from ghar.trainers.runs.distributed import main_first, on_main, rank, together
 from ghar.trainers.runs.models import SFT, load_sft, save_model, use_cores
-from ghar.trainers.runs.resume import hold, open_run
+from ghar.trainers.runs.resume import hold, open_run, plain
+from ghar.trainers.runs.samples import data_print, hold_data
 from ghar.trainers.sft.distill import learn
 from ghar.trainers.sft.examples import TrainingExamples, read_lessons, write_lessons
 from ghar.trainers.sft.pairs import pairs_of
@@ -153,6 +154,7 @@ def _train(config: Config, folder: RunFolder, resumed: bool, make_workers: MakeW
         table = main_first(lambda: table_of(system, records))
         for name in config.eval.variants or ():
             table.variant(name)  # before hours of training, not after
+        on_main(lambda: hold_data(folder, data_print(system, records)))
     logger, seconds = _logger(config, system, folder), {"data": time.monotonic() - start}
     run = TrainingRun(records, system, table, folder, logger, resumed, seconds)
     on_main(lambda: print(banner(config, system)))
@@ -174,7 +176,7 @@ def _given_back(folder: RunFolder, resumed: bool) -> Iterator[None]:
         yield
     except BadInput:
         if not resumed and rank() == 0:
-            (folder.path / "config.yaml").unlink(missing_ok=True)
+            folder.remove("config.yaml")
         raise
 
 
@@ -315,7 +317,7 @@ def _logger(config: Config, system: System[Any], folder: RunFolder) -> Logger:
         config.logger.wandb,
         folder.path,
         project=os.environ.get("WANDB_PROJECT", "ghar"),
-        config=asdict(config),
+        config=plain(config),
         credentialed=system.credentialed,
         allow=config.privacy.allow,
     )

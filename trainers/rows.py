@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ghar.envs.system import System, Variant
+from ghar.envs.system import System, Variant, mark_of
 from ghar.episode import Act, Episode, Evidence, Reply, Retrieve
 from ghar.metrics.policy import policy_summary
 from ghar.rewards.compose import EpisodeReward
@@ -54,7 +54,7 @@ def episode_row(
         "sample_id": case.sample_id,
         "subject_id": case.subject_id,
         "patient": case.text,
-        "credentialed": system.credentialed,
+        "credentialed": system.credentialed or mark_of(case),
         "label": system.in_words(case, case.label),
         "prediction": system.in_words(case, prediction.label),
         "label_probabilities": None if shares is None else list(shares),

@@ -13,6 +13,7 @@ from ghar.data.tasks.visits import VISIT_TASKS
 from ghar.envs.records import Records
 from ghar.envs.system import settings_of
 from ghar.errors import BadInput
+from ghar.metrics.runfolder import RunFolder
 
 
 def check_overlap(config: Config, records: Records) -> None:
@@ -40,9 +41,10 @@ def trained_with(config: Config) -> Config | None:
     if config.eval.checkpoint is None:
         return None
     path = Path(config.eval.checkpoint).resolve().parent.parent / "config.yaml"
-    if not path.is_file():
+    text = RunFolder(path.parent).config_text()
+    if text is None:
         return None
-    values = yaml.safe_load(path.read_text())
+    values = yaml.safe_load(text)
     try:
         return build(values, settings_of(str(values["system"]["name"])))
     except (BadInput, KeyError, TypeError) as error:

@@ -58,6 +58,10 @@ class BaselineCase:
     def label(self) -> int:
         return self.sample.label
 
+    @property
+    def credentialed(self) -> bool:
+        return self.sample.credentialed
+
 
 class NoCorpus:
     """Nothing is looked up."""

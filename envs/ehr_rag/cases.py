@@ -103,4 +103,5 @@ def _case(
     text, at = "; ".join(known.facts), sample.prediction_time
     if ends.get(sample.visit_id) == at:
         at -= timedelta(microseconds=1)
-    return EventCase(sample.sample_id, sample.subject_id, place, text, at, task, card, sample.label, gold)
+    about = sample.sample_id, sample.subject_id, place
+    return EventCase(*about, text, at, task, card, sample.label, gold, credentialed=sample.credentialed)

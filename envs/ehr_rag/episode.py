@@ -56,6 +56,7 @@ class EventCase:
     card: TaskCard
     label: int
     gold: Gold = field(default_factory=dict, repr=False)
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

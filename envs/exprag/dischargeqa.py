@@ -22,7 +22,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import polars as pl
@@ -77,6 +77,7 @@ class DischargeQuestion:
     options: tuple[str, ...]
     answer: int
     background: str
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         every = (1 << len(self.options)) - 1
@@ -133,7 +134,7 @@ def build_questions(
     usual = Counter(point for advice in given for point in advice)
     counts.update(_unknown([notes.text(stay) for stay in stays], headings))
     earlier, names = _earlier_stays(cohort), cohort.names()
-    questions = []
+    credentialed, questions = cohort.credentialed or notes.credentialed, []
     for stay, sections in cut.items():
         shuffle = random.Random(f"{seed} {stay} {kind}")
         if all(section.heading == HEAD for section in sections):
@@ -148,7 +149,8 @@ def build_questions(
         options, answer = made
         shown = background(sections, SHOWN[kind], words)
         subject = earlier[stay][0]
-        questions.append(DischargeQuestion(f"{stay}-{kind}", subject, stay, kind, options, answer, shown))
+        about = f"{stay}-{kind}", subject, stay, kind
+        questions.append(DischargeQuestion(*about, options, answer, shown, credentialed=credentialed))
     counts["questions"] = len(questions)
     if not questions:
         told = ", ".join(f"{rule} {n}" for rule, n in counts.items() if rule.startswith("left_out."))

@@ -8,7 +8,7 @@ outcome of the same task. The agent is "top" and its one decision "predict", so 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
@@ -34,6 +34,7 @@ class LabelCase:
     task: Task
     label: int
     prediction_time: datetime
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 class LabelEpisodes:

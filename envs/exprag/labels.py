@@ -98,7 +98,10 @@ def _cut(records: Records, reader: Reader) -> Splits[LabelCase]:
     def cases(samples: Sequence[Sample]) -> tuple[LabelCase, ...]:
         views = visit_lists(samples, name_of, style=env.prompts, budget=env.history_tokens, count=reader.count)
         return tuple(
-            LabelCase(s.sample_id, s.subject_id, s.visit_id, view.text, task, s.label, s.prediction_time)
+            LabelCase(
+                s.sample_id, s.subject_id, s.visit_id, view.text, task, s.label, s.prediction_time,
+                credentialed=s.credentialed,
+            )
             for s, view in zip(samples, views, strict=True)
         )
 

@@ -53,7 +53,9 @@ class CachedCorpus:
             return self.corpus.retrieve([request])[0]
         keys = [(request.query, partition, request.top_n) for partition in dict.fromkeys(request.partitions)]
         new = [key for key in keys if key not in self._found]
-        found = self.corpus.retrieve([Retrieve(query, (partition,), n) for query, partition, n in new]) if new else []
+        mark = request.credentialed
+        asked = [Retrieve(query, (partition,), n, credentialed=mark) for query, partition, n in new]
+        found = self.corpus.retrieve(asked) if asked else []
         self._found |= {key: evidence.passages for key, evidence in zip(new, found, strict=True)}
         return merge([self._found[key] for key in keys])
 

@@ -164,7 +164,7 @@ def made_up_samples(
 
     pointed = [] if records.world is None else list(pointer_codes(records.world))
     names.update({code: records.names[code] for code in pointed})
-    samples = []
+    samples, credentialed = [], records.credentialed(records.cohort)
     for i in range(count):
         rare = rng.choice(["disease", "drug"], size=rng.choice(3, p=[0.3, 0.5, 0.2]))
         lists = {}
@@ -179,7 +179,7 @@ def made_up_samples(
             shown = tuple(shown[int(j)] for j in rng.permutation(len(shown)))
         newest = Visit(i, when, shown, (), lists["drug"])
         history = (earlier, newest) if rng.random() < 0.5 else (newest,)
-        samples.append(Sample(f"made-up-{i}", -1, i, when, history, 0))
+        samples.append(Sample(f"made-up-{i}", -1, i, when, history, 0, credentialed=credentialed))
     return samples, names
 
 
@@ -237,7 +237,8 @@ def _exercises(
         count=words,
     )
     teacher = ScriptedTeacher(knowledge, UNDECIDED)
-    stage = PlayContext(records.config, AGENTS, play_ghar, Variant("base", spec=episodes), corpus)
+    variant, credentialed = Variant("base", spec=episodes), records.credentialed(records.cohort)
+    stage = PlayContext(records.config, AGENTS, play_ghar, variant, corpus, credentialed)
     played: list[Episode] = []
     whose = StandInCorpus(corpus, derive_seed(seed, "lenders"), lenders(records)) if episodes.personal else corpus
     for start in range(0, count, REDRAWN_AFTER):

@@ -23,6 +23,7 @@ import numpy as np
 from ghar.envs.case import Case
 from ghar.envs.ghar.episode import GharEpisodes, first_words, room_of_summary
 from ghar.envs.rollout import Corpus
+from ghar.envs.system import mark_of
 from ghar.envs.worlds.severity.graph import DISPLAY, TARGET
 from ghar.envs.worlds.severity.source_upper_bounds import source_ceilings
 from ghar.envs.worlds.severity.upper_bounds import knowing, rare_numbers
@@ -104,11 +105,13 @@ def reach(
     spec, room = episodes.spec, room_of_summary(episodes)
     rows = list(dict.fromkeys(row for pair in chains for chain in pair for row in chain))
     own = {relation: _partitions(episodes.metapaths, relation) for relation in RELATIONS.values()}
-    whole = _found(corpus, [Retrieve(row.query, None, spec.top_n) for row in rows])
-    inside = _found(corpus, [Retrieve(row.query, own[row.relation], spec.top_n) for row in rows])
+    mark = any(map(mark_of, cases))
+    whole = _found(corpus, [Retrieve(row.query, None, spec.top_n, credentialed=mark) for row in rows])
+    inside = _found(corpus, [Retrieve(row.query, own[row.relation], spec.top_n, credentialed=mark) for row in rows])
     comes_up = {row: _states(evidence, row) for row, evidence in zip(rows, whole, strict=True)}
     fits = {row: _fits(evidence, row, room) for row, evidence in zip(rows, inside, strict=True)}
-    asked = _found(corpus, [Retrieve(case.text, own[RELATIONS["disease"]], spec.top_n) for case in cases])
+    diseases = own[RELATIONS["disease"]]
+    asked = _found(corpus, [Retrieve(case.text, diseases, spec.top_n, credentialed=mark) for case in cases])
     by_record = [
         [len(chain) == 1 and _states(evidence, chain[0]) for chain in pair]
         for pair, evidence in zip(chains, asked, strict=True)

@@ -44,6 +44,7 @@ class WalkerCase:
     text: str
     label: int
     looks: Mapping[str, str] = field(default_factory=dict)
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,10 @@ def _cases(walkers: SelectionPool) -> Splits[WalkerCase]:
 
     def part(name: str) -> tuple[WalkerCase, ...]:
         return tuple(
-            WalkerCase(p.sample_id, p.subject_id, p.text, p.label, material.looks(samples[p.sample_id]))
+            WalkerCase(
+                p.sample_id, p.subject_id, p.text, p.label, material.looks(samples[p.sample_id]),
+                credentialed=getattr(samples[p.sample_id], "credentialed", material.credentialed),
+            )
             for p in walkers.by_split[name]
         )
 

@@ -81,7 +81,7 @@ class Writer:
                 sample.sample_id, sample.subject_id, sample.visit_id, view.text, "",
                 topics_of(sample, self.near.name_of), self.near.task, sample.label,
                 view.dropped_visits + view.dropped_codes,
-                tuple(tuple(ended[id(other)] for other in group) for group in each),
+                tuple(tuple(ended[id(other)] for other in group) for group in each), credentialed=sample.credentialed,
             ).showing(1)
             for sample, view, each in zip(samples, texts, groups, strict=True)
         )  # fmt: skip
@@ -108,6 +108,11 @@ class CutSplits(Splits[KareCase]):
     def __init__(self, samples: Splits[Sample], writer: Writer):
         object.__setattr__(self, "_samples", samples)
         object.__setattr__(self, "_writer", writer)
+
+    @property
+    def uncut(self) -> Splits[Sample]:
+        """The samples that the cases are put into words from."""
+        return self._samples
 
     @cached_property
     def train(self) -> tuple[KareCase, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

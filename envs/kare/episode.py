@@ -67,6 +67,7 @@ class KareCase:
     label: int
     dropped: int = 0
     neighbours: tuple[tuple[str, ...], ...] = ()
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
     def showing(self, each: int) -> KareCase:
         """The case whose prompts show `each` similar patients of each label."""

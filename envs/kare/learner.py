@@ -63,7 +63,8 @@ class Learner:
         """One round's predictions with the guidelines so far."""
         config = self.records.config
         advised = replace(variant, spec=replace(method_of(variant), advice=advice, learns="no"))
-        stage = PlayContext(config, ("top",), self.player.episode, advised, self.corpus)
+        credentialed = self.records.credentialed(self.records.cohort)
+        stage = PlayContext(config, ("top",), self.player.episode, advised, self.corpus, credentialed)
         title = f"{variant.title}, round {number + 1}"
         return play(stage, some, policy, seed=config.seed, title=title, attempt=number)
 

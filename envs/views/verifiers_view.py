@@ -11,6 +11,7 @@ has no MultiTurnEnv.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import verifiers as vf
@@ -18,9 +19,12 @@ from datasets import Dataset
 from gymnasium.error import InvalidAction
 from verifiers.legacy.types import Messages, State, UserMessage
 
+from ghar.envs.system import mark_of
 from ghar.envs.views.games import TextGame, earned
+from ghar.privacy import check_destination
 
 ASK = "Answer each question about a patient. Where choices are given, answer with one of them and nothing else."
+VERIFIERS = "verifiers"  # as privacy.allow names what it sends to
 ENDED = "No question is left."
 
 
@@ -38,15 +42,21 @@ def reward(state: State) -> float:
 
 
 class VerifiersEnvironment(vf.MultiTurnEnv):
-    """The episodes of a game. cases: how many of its cases, None: all. more: what MultiTurnEnv takes (max_turns)."""
+    """The episodes of a game. cases: how many of its cases, None: all. more: what MultiTurnEnv takes (max_turns).
 
-    def __init__(self, game: TextGame, cases: int | None = None, **more: Any):
-        self._game = game
+    allow: as privacy.allow. verifiers sends the questions to whatever client it is given, which no gate of ours sees:
+    BadInput before the first question about a credentialed patient unless "verifiers" is named.
+    """
+
+    def __init__(self, game: TextGame, cases: int | None = None, allow: Sequence[str] = (), **more: Any):
+        self._game, self._allow = game, tuple(allow)
         super().__init__(dataset=rows(game, cases), rubric=vf.Rubric(funcs=[reward]), **more)
 
     async def setup_state(self, state: State) -> State:
         """Begin the episode of a row's case: its first question follows the instruction."""
-        state["play"] = self._game.start(self._game.scene.cases[state["info"]["case"]], seed=0)
+        case = self._game.scene.cases[state["info"]["case"]]
+        check_destination(mark_of(case), VERIFIERS, self._allow)
+        state["play"] = self._game.start(case, seed=0)
         state["prompt"] = [*state["prompt"], UserMessage(content=self._question(state))]
         return state
 

@@ -85,7 +85,8 @@ class Cohort:
 class Sample:
     """One prediction: the observable visits, oldest first, at `prediction_time`, and the label index.
 
-    outcome_time: when the outcome is known at the latest, None where no one knows (a label file).
+    outcome_time: when the outcome is known at the latest, None where no one knows (a label file). credentialed: whether
+    the patient is not open to everyone. A sample that no reader has marked counts as credentialed (`ghar.privacy`).
     """
 
     sample_id: str
@@ -95,6 +96,7 @@ class Sample:
     history: tuple[Visit, ...]
     label: int
     outcome_time: datetime | None = None
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ refuses is left out from then on, and stderr says what is lost by it.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,18 +16,19 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
-
-import httpx
+from urllib.parse import urlsplit
 
 from ghar.episode import Completion
 from ghar.errors import BadInput
+from ghar.exchange import Answer, Connections, NoAnswer
 from ghar.llm.api_wire import LOSSES, named_choice, read_answer, refused_parameter, request_body, told
 from ghar.llm.engine import Pair, Request
-from ghar.privacy import LOG, check_url
+from ghar.privacy import HIDDEN, LOG, check_url, masked
 from ghar.sanitize import count_marks
 
-TIMEOUT = 300.0  # seconds one try may take
-TRIES = 6  # of a request that meets a busy server
+TIMEOUT = 300.0  # seconds one try may take, as a whole
+SIZE = 2_000_000  # bytes of an answer: 4,096 tokens with their log-probabilities take a quarter of it
+TRIES = 6  # of a request that meets a busy server, or one whose answer cannot be read
 CHOICE_TRIES = 3  # until a reply names one of the choices
 PAUSE = 1.0  # seconds before the second try, doubled for the next
 LONGEST_PAUSE = 60.0
@@ -56,6 +58,10 @@ def api_settings(address: str, concurrency: int) -> ApiSettings:
     """
     model, _, rest = address.rpartition("@http")
     url = f"http{rest}"
+    if f"/{HIDDEN}" in url or f"{HIDDEN}/" in url:
+        raise BadInput(
+            f"The address {url} is kept without the key in its path: give the whole address again on the command line."
+        )
     if not model or not url.startswith(("http://", "https://")):
         raise BadInput(f"{address!r} names no model at a server: write it as model@https://host/v1.")
     base = url.rstrip("/").removesuffix("/completions")
@@ -66,6 +72,7 @@ def api_settings(address: str, concurrency: int) -> ApiSettings:
 class ApiEngine:
     """A `StreamingEngine` that asks the server of `settings`. May be used from several threads.
 
+    credentialed: the mark of the job that opens it; every request has a mark of its own, which is asked again.
     BadInput: before the first byte leaves, when patients are credentialed and privacy.allow (`allow`) does not name
     the host, and when the key is missing; later when the server refuses a request or does not answer after all tries.
     """
@@ -76,15 +83,14 @@ class ApiEngine:
         check_url(credentialed, settings.url, allow)
         headers = {} if settings.key is None else {"Authorization": f"Bearer {_key(settings.key)}"}
         self.settings = settings
+        self.credentialed = credentialed is not False
+        self.allow = tuple(allow)
         self.version = 0
         self._path = settings.url.rstrip("/") + ("/chat/completions" if settings.chat else "/completions")
+        self._host = urlsplit(settings.url).hostname or settings.url
         self._refused: set[str] = set()
         self._closed = Event()
-        # No proxy and no redirect: prompts go to the host that was checked, and nowhere else.
-        limits = httpx.Limits(max_connections=settings.concurrency)
-        self._client = httpx.Client(
-            timeout=TIMEOUT, limits=limits, headers=headers, trust_env=False, follow_redirects=False
-        )
+        self._connections = Connections(settings.concurrency, SIZE, headers)
         self._pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="api")
         self._open: dict[Future[Completion], Callable[[Completion], None]] = {}
 
@@ -124,7 +130,7 @@ class ApiEngine:
         """Give the connections back; what is still under way ends."""
         self._closed.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._client.close()
+        self._connections.close()
 
     def _answer(self, request: Request) -> Completion:
         """The reply; of choices the one that it names, or its own words when no try named one (a format error)."""
@@ -139,58 +145,57 @@ class ApiEngine:
         return Completion(reply.text, finish_reason=reply.finish_reason, usage=used, neutralised=marks)
 
     def _ask(self, request: Request, attempt: int) -> Completion:
-        """One exchange, without the parameters that the server turns out to refuse."""
+        """One reply, without the parameters that the server turns out to refuse."""
         settings = self.settings
+        check_url(request.credentialed, settings.url, self.allow)
         while True:
             body = request_body(
                 request, settings.model, chat=settings.chat, attempt=attempt, without=frozenset(self._refused)
             )
-            response = self._post(body)
-            if response.status_code == 200:
-                try:
-                    answer = read_answer(response.json(), chat=settings.chat)
-                    return replace(answer, neutralised=count_marks(request.prompt))
-                except (ValueError, RecursionError) as error:
-                    raise BadInput(f"{self._path} sent what is no answer of OpenAI's protocol: {error}.") from error
-            refusal = _content(response)
-            refused = refused_parameter(body, refusal) if response.status_code in (400, 422) else None
+            answer = self._post(body, request.prompt)
+            if isinstance(answer, Completion):
+                return replace(answer, neutralised=count_marks(request.prompt))
+            refusal = _content(answer)
+            refused = refused_parameter(body, refusal) if answer.status in (400, 422) else None
             if refused is None:
-                said = f"{response.status_code}: {told(refusal)}"
-                raise BadInput(f"{self._path} refused ({said}): {self._advice(response)}")
+                said = f"{answer.status}: {told(refusal, request.prompt)}"
+                raise BadInput(f"{masked(self._path)} refused ({said}): {self._advice(answer)}")
             if refused not in self._refused:
                 print(f"{settings.model} takes no {refused}: {LOSSES[refused]}.", file=sys.stderr)
                 self._refused.add(refused)
 
-    def _post(self, body: dict[str, Any]) -> httpx.Response:
-        """The answer to one request, asked again while the server is busy or out of reach."""
-        reason, pause = "", 0.0
+    def _post(self, body: dict[str, Any], prompt: str) -> Completion | Answer:
+        """The reply to one request, or the server's refusal. Asked again while the server is busy, out of reach, or
+        sends what is no reply: one broken answer among thousands ends no job."""
+        reason, pause, content = "", 0.0, json.dumps(body).encode()
         for attempt in range(TRIES):
             if self._closed.wait(pause):
-                reason = "the engine was closed"
+                reason = "does not answer (the engine was closed)"
                 break
             pause = min(PAUSE * 2**attempt, LONGEST_PAUSE)
+            LOG.add(self._host, "prompts", len(content))
             try:
-                request = self._client.build_request("POST", self._path, json=body)
-                LOG.add(request.url.host, "prompts", len(request.content))
-                response = self._client.send(request)
-            except httpx.TimeoutException:
-                reason = "no answer in time"
-            except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
-                reason = str(error) or type(error).__name__
+                answer = self._connections.ask("POST", self._path, content, TIMEOUT)
+            except NoAnswer as error:
+                reason = f"does not answer ({error})"
+                continue
+            if answer.status == 200:
+                try:
+                    return read_answer(answer.json(), chat=self.settings.chat)
+                except ValueError as error:
+                    reason = f"sent what is no answer of OpenAI's protocol ({str(error)[:200]})"
+            elif answer.status not in BUSY and answer.status < 500:
+                return answer
             else:
-                if response.status_code not in BUSY and response.status_code < 500:
-                    return response
-                reason = f"status {response.status_code}: {told(_content(response))}"
-                pause = max(pause, _asked_pause(response))
-        raise BadInput(
-            f"{self._path} does not answer ({reason}): see whether it runs and takes more requests, then start again."
-        )
+                reason = f"does not answer (status {answer.status}: {told(_content(answer), prompt)})"
+                pause = max(pause, _asked_pause(answer))
+        raise BadInput(f"{masked(self._path)} {reason}: see whether it runs and takes more requests, then start again.")
 
-    def _advice(self, response: httpx.Response) -> str:
+    def _advice(self, response: Answer) -> str:
         settings = self.settings
-        if response.status_code in (401, 403):
+        if response.status in (401, 403):
             return f"put a valid key into the environment variable {settings.key or KEY}."
-        if response.status_code == 404:
+        if response.status == 404:
             return f"see whether it serves a model {settings.model!r} and speaks OpenAI's protocol at that address."
         return "correct that, then start again."
 
@@ -202,14 +207,14 @@ def _key(variable: str) -> str:
         raise BadInput(f"The environment variable {variable} is not set: put the server's key into it.") from None
 
 
-def _content(response: httpx.Response) -> Any:
+def _content(response: Answer) -> Any:
     try:
         return response.json()
-    except (ValueError, RecursionError):
+    except ValueError:
         return response.text
 
 
-def _asked_pause(response: httpx.Response) -> float:
+def _asked_pause(response: Answer) -> float:
     """Seconds that a busy server asks to be left alone, at most LONGEST_PAUSE."""
     try:
         return min(max(0.0, float(response.headers.get("retry-after", 0))), LONGEST_PAUSE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -12,6 +13,11 @@ from ghar.llm.engine import Request
 from ghar.llm.parsing import parse_label
 from ghar.sanitize import plain, readable
 
+QUOTED = 3  # words of a prompt in a row
+LONGEST_REFUSAL = 20_000  # characters that are looked at
+WORD = re.compile(r"[^\W_]+")
+ROUNDING = 1e-4  # of a log-probability, in nats
+MOST_TOKENS = 10**9  # of one exchange
 # What a server may refuse, and what is lost by going on without it.
 LOSSES = {
     "seed": "sampled replies cannot be repeated",
@@ -66,21 +72,39 @@ def _one_of(choices: Sequence[str]) -> dict[str, Any]:
 def read_answer(answer: Any, *, chat: bool) -> Completion:
     """The reply with its log-probabilities (those of a real language model, () where the server sends none) and usage.
 
-    Raises ValueError for what is no answer of this protocol.
+    Raises ValueError for what is no answer of this protocol, and for numbers that none can have: log-probabilities that
+    are not finite or above 0, counts of tokens below 0.
     """
     try:
         choice, usage = answer["choices"][0], answer.get("usage") or {}
         text = choice["message"]["content"] if chat else choice["text"]
         logprobs = choice.get("logprobs") or {}
         numbers = [t["logprob"] for t in logprobs.get("content") or ()] if chat else logprobs.get("token_logprobs")
+        if text is not None and not isinstance(text, str):
+            raise ValueError(f"its text is a {type(text).__name__}")
         return Completion(
             readable(text or ""),
-            logprobs=tuple(float(number) for number in numbers or ()),
+            logprobs=tuple(_logprob(number) for number in numbers or ()),
             finish_reason="length" if choice.get("finish_reason") == "length" else "stop",
-            usage=(int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)),
+            usage=(_tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens"))),
         )
     except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"no reply in it ({error!r})") from error
+
+
+def _logprob(number: Any) -> float:
+    """Natural logarithm of a probability; rounding may lift it a little above 0."""
+    found = float(number)
+    if isinstance(number, bool | str) or not math.isfinite(found) or found > ROUNDING:
+        raise ValueError(f"a log-probability of {number!r}")
+    return min(found, 0.0)
+
+
+def _tokens(number: Any) -> int:
+    found = int(number or 0)
+    if isinstance(number, str) or not 0 <= found <= MOST_TOKENS:
+        raise ValueError(f"a usage of {number!r:.30} tokens")
+    return found
 
 
 def named_choice(reply: str, choices: Sequence[str]) -> str | None:
@@ -102,8 +126,27 @@ def refused_parameter(sent: Collection[str], refusal: Any) -> str | None:
     return found[0] if found else None
 
 
-def told(refusal: Any) -> str:
-    """The sentence of a refusal, cut to what fits a line: a long one repeats the prompt."""
+def told(refusal: Any, prompt: str = "") -> str:
+    """The sentence of a refusal, cut to what fits a line, without what it quotes of the prompt: `QUOTED` words in a row
+    or more are left out."""
     error = refusal.get("error", refusal.get("detail", refusal)) if isinstance(refusal, dict) else refusal
     message = error.get("message", error) if isinstance(error, dict) else error
-    return " ".join(str(message).split())[:200]
+    return _unquoted(" ".join(str(message)[:LONGEST_REFUSAL].split()), prompt)[:200]
+
+
+def _unquoted(said: str, prompt: str) -> str:
+    """A sentence without the words that stand in the prompt in the same order, `QUOTED` in a row."""
+    words = [match.group().lower() for match in WORD.finditer(prompt)]
+    known = {tuple(words[i : i + QUOTED]) for i in range(len(words) - QUOTED + 1)}
+    found = list(WORD.finditer(said))
+    own = [match.group().lower() for match in found]
+    runs = [i for i in range(len(own) - QUOTED + 1) if tuple(own[i : i + QUOTED]) in known]
+    hidden = {place for i in runs for place in range(i, i + QUOTED)}
+    made, end = "", 0
+    for place, match in enumerate(found):
+        if place not in hidden:
+            made += said[end : match.end()]
+        elif place - 1 not in hidden:
+            made += f"{said[end : match.start()]}..."
+        end = match.end()
+    return made + said[end:]

@@ -16,14 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
 from ghar.disk import full_disk_told
 from ghar.episode import Completion
 from ghar.errors import BadInput
-from ghar.llm.engine import Engine, Request, StreamingEngine
+from ghar.llm.engine import Engine, Request, StreamingEngine, mark_of
 from ghar.progress import progress
 from ghar.sanitize import readable
 
@@ -117,6 +117,7 @@ def ask(
             advance(len(settled.values) + len(settled.failed()))
             while waiting := [question for question in questions if settled.is_open(question.key)]:
                 requests = [_request(question, settled.used[question.key], seed, temperature) for question in waiting]
+                requests = [replace(request, credentialed=mark_of(engine)) for request in requests]
                 for place, completion in _replies(engine, requests, batch):
                     answer = _Answer(readable(completion.text), completion.finish_reason, completion.tokens)
                     _append(file, store, waiting[place], answer)

@@ -25,7 +25,9 @@ def next_request(
 ) -> Request | None:
     """What to ask for after the parts in `said`; None where the reply is whole."""
     options = None if act.choices or decisions == "free" else act.options
-    first = Request(act.prompt, act.max_tokens, act.choices, seed, temperature)
+    first = Request(
+        act.prompt, act.max_tokens, act.choices, seed, temperature, credentialed=act.credentialed
+    )
     if options is None:
         return None if said else first
     choose = replace(first, choices=options.texts, most=options.most, separator=options.separator)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from ghar.episode import Completion
@@ -19,6 +19,7 @@ class Request:
     temperature: 0 takes the most probable token.
     before, head: a reply, and words behind it, from which this one goes on; they count as its prompt.
     most, separator: the reply is a list of so many of the choices at most, each once, at least one.
+    credentialed: whether the prompt may quote a patient that is not open to everyone; without a mark it counts so.
     """
 
     prompt: str
@@ -30,6 +31,7 @@ class Request:
     head: str = ""
     most: int = 1
     separator: str = ", "
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 class Engine(Protocol):
@@ -59,6 +61,11 @@ class Engine(Protocol):
 def can_score(engine: Any) -> bool:
     """Whether an engine tells how probable a given text is; one that cannot says `scores = False`."""
     return hasattr(engine, "score") and getattr(engine, "scores", True)
+
+
+def mark_of(engine: Any) -> bool:
+    """Whether the texts of the job that opened an engine are of credentialed patients: what whoever opened it says."""
+    return getattr(engine, "credentialed", True) is not False
 
 
 @runtime_checkable

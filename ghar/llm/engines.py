@@ -12,6 +12,7 @@ from ghar.errors import BadInput
 from ghar.llm.engine import Engine
 from ghar.llm.scripted import ScriptedEngine
 from ghar.llm.vllm_build import VLLMSettings, check_installed
+from ghar.privacy import masked
 
 if TYPE_CHECKING:
     from ghar.llm.hf import HFEngine
@@ -129,5 +130,5 @@ def asking(config: Config, address: str, credentialed: bool) -> Iterator[Engine]
 def engine_key(config: Config, name: str) -> str:
     """A short name that tells this engine's answers from those of others, fit for a file."""
     about = f"{config.eval.checkpoint or config.model.path or 'untrained'}" if name == "engine" else name
-    readable = "".join(c if c.isalnum() else "-" for c in about)[-40:].strip("-")
+    readable = "".join(c if c.isalnum() else "-" for c in masked(about))[-40:].strip("-")
     return f"{readable}-{sha256(about.encode()).hexdigest()[:8]}"

@@ -44,10 +44,14 @@ SURE = re.compile(r"\b(?:confidence|probability|certainty|likelihood)\b[^,;.\d]{
 # a share of less than half, which of two labels speaks for the other one
 LOW = re.compile(
     r"[\s,;:(\[–—-]{0,4}(?:with )?(?:an? )?(?:(?:probability|chance|likelihood|certainty)(?: of|:)?\s?)?"
-    r"(?:0?\.[0-4]\d{0,6}|[0-4]?\d(?:\.\d{1,3})?\s?%)\s?(?:sure|confident|certain|certainty|probability)?[)\].\s]*$"
+    r"(?:(?:with )?(?:an? )?(?:very )?low (?:probability|chance|likelihood|certainty|confidence)\b(?! of\b).*|"
+    r"(?:only |about |around |at |p\s?[=:]\s?){0,3}"
+    r"(?:0?\.[0-4]\d{0,6}|[0-4]?\d(?:\.\d{1,3})?\s?%)"
+    r"\s?(?:sure|confident|certain|certainty|probability|likely|likelihood|probable|chance)?[)\].\s]*)$"
 )
 SOON = re.compile(rf"\b{OTHERS}\W{{0,3}}$")  # before another label, this makes it another answer
-ALONE = re.compile(rf"(?!\s+[^\W\d])|\s+{OTHERS}\b")  # "no" is an answer, "no doubt" is none
+STATED = r"(?:is|was|seems|looks|appears|would|could|might|may|remains|cannot|can ?not)"
+ALONE = re.compile(rf"(?!\s+[^\W\d])|\s+(?:{OTHERS}|{STATED})\b")  # "no" is an answer, "no doubt" is none
 # "answer: no, that cannot be said" is none; a word of the patient ("unlikely to survive") is no doubt
 DOUBT = re.compile(
     r"\b(?:wrong|incorrect|kidding|not (?:right|correct|true|sure|certain|enough|known|possible|available)|cannot|"
@@ -57,6 +61,20 @@ DOUBT = re.compile(
 )
 # These leave the answer open where another label stands beside them, even in its reason.
 HEDGE = re.compile(r"\b(?:as well|alternative(?:ly)?|second choice|runner-?up|(?:could|might|may|can) (?:also )?be)\b")
+# These leave any answer open.
+FEW = r"(?:\d{1,3}|one|two|three|four|five|six|seven|eight|nine|ten)"
+OPEN_ANSWER = re.compile(
+    r"\b(?:doubtful|questionable|debatable|toss-?up|fifty-fifty|50\s?[/–-]\s?50|coin[ -]?(?:flip|toss)|"
+    r"hard to (?:say|tell|call|predict)|close (?:call|to call)|"
+    r"against my|low(?:er)? (?:confidence|certainty)|(?:confidence|certainty)(?: is|:) low|lean(?:ing|s)?)\b|"
+    rf"^[\s,;:(\[–—-]{{0,4}}(?:about |around |maybe |only )?{FEW} (?:in|out of) {FEW}\b"
+)
+EQUAL = re.compile(r"\b(?:equally|as) (?:likely|probable)\b")
+# These speak against an answer of two, unless it denies ("no, unlikely"); "unlikely to survive" is no doubt.
+AGAINST = re.compile(
+    r"\b(?:(?:un|not |less )likely|(?:im|not |less )probable|low(?:er)? (?:probability|chance|likelihood))\b(?! to\b)"
+)
+DENYING = ("no", "false", "negative", "absent", "0")
 # A reply that is one sentence, or ends with one, that says what the answer is.
 SENTENCE = (
     r"(?:^|[\n.!?]\s{0,3})[*_#\s]{0,6}(?:(?:so|thus|hence|therefore|overall|finally),?\s)?"
@@ -64,6 +82,11 @@ SENTENCE = (
 )
 EXPLAINED = re.compile(r"[\s*_#(]{0,8}(?:because|reason|explanation|rationale|justification|since|based on)")
 BETWEEN_TAGS = re.compile(r"</answer>[^\w\n]*")  # two answers on one line, and no word that corrects the first
+SENTENCES, NUMBER = re.compile(r"[;\n]|\.(?!\d)"), re.compile(r"[0-9]")
+DENIED = re.compile(
+    r"\b(?:none|neither|nor|nothing|except|excluding|without|irrelevant|not(?! only\b)|no (?:meta-?)?(?:path|id)s?)\b|"
+    r"n['’]t\b"
+)
 SPLIT, BULLET = re.compile(r"[;\n]"), re.compile(r"[-*]|\d+[.)](?!\d)")
 
 
@@ -100,7 +123,7 @@ def parse_label(reply: str, labels: Sequence[str]) -> Parsed:
         found = grammar.head.match(said.text)
         shown = said.text
         rest = "" if found is None else shown[found.end() :]
-        if found is not None and (not _closes(found[1], rest, grammar.mention) or (grammar.two and LOW.match(rest))):
+        if found is not None and not (_closes(found[1], rest, grammar.mention) and _sure(found[1], rest, grammar)):
             found = None
     if found is None:
         several = len({other[0] for other in grammar.mention.finditer(shown)}) > 1
@@ -152,6 +175,20 @@ def _closes(label: str, rest: str, mention: re.Pattern[str]) -> bool:
     return not _rivals(label, SURE.sub("", REASON.split(rest, maxsplit=1)[0]), mention)
 
 
+def _sure(label: str, rest: str, grammar: _Grammar) -> bool:
+    """Whether what follows a label on its line, up to a reason, gives it no small share and weighs it against nothing
+    else."""
+    before = REASON.split(rest, maxsplit=1)[0]
+    if OPEN_ANSWER.search(before) or EQUAL.search(rest):
+        return False
+    if not grammar.two:
+        return True
+    gloss = GLOSS.match(before)
+    if gloss and _rivals(label, gloss[1], grammar.mention):
+        return False
+    return not LOW.match(rest) and (label in DENYING or not AGAINST.search(before))
+
+
 def _rivals(label: str, text: str, mention: re.Pattern[str]) -> bool:
     """Whether a text names another label as an answer."""
 
@@ -194,7 +231,8 @@ def parse_path_ids(reply: str, n_paths: int, max_paths: int) -> Parsed:
     """`PathChoice` of the whole numbers in the reply's first `MOST` characters; ids that do not exist or exceed
     `max_paths` are errors.
 
-    Errors: "no_ids" when no number is there, "no_valid_id" when none of them exists.
+    Errors: "no_ids" when no number is there, "no_valid_id" when none of them exists, "denied_ids" when a sentence with
+    numbers says that they do not apply, or all but they ("None of paths 1-5 apply", "1 but not 3").
     """
     ids: list[int] = []
     errors = duplicates = 0
@@ -207,6 +245,8 @@ def parse_path_ids(reply: str, n_paths: int, max_paths: int) -> Parsed:
             errors += 1
         else:
             ids.append(number)
+    if any(DENIED.search(part) and NUMBER.search(part) for part in SENTENCES.split(reply[:MOST].lower())):
+        return Parsed(PathChoice(()), "denied_ids")
     choice = PathChoice(tuple(ids), errors, duplicates)
     if not numbers:
         return Parsed(choice, "no_ids")

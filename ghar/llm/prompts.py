@@ -14,7 +14,9 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-DATA = re.compile(r"</?\s*data\s*>", re.IGNORECASE)
+from ghar.sanitize import readable
+
+DATA = re.compile(r"<\s{0,9}/?\s{0,9}data(?:[\s/][^<>]{0,200})?>", re.IGNORECASE)  # as loosely as a model reads it
 FIELD = re.compile(r"\{(\w+)\}")
 QUOTED = "> "  # before a line of a field that would begin another part of the prompt
 
@@ -42,7 +44,9 @@ class Template:
 
 def _inside(value: object) -> object:
     """A field's value that neither opens nor closes what a template marks as data."""
-    return DATA.sub(lambda mark: f"[{mark[0][1:-1]}]", value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return DATA.sub(lambda mark: f"[{mark[0][1:-1]}]", readable(value))  # a mark may hide behind what is not seen
 
 
 def quoted(value: object, heads: re.Pattern[str], at_begin: bool = True) -> object:

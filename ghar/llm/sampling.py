@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ghar.errors import BadInput
+
 BLOCK = 512  # ids summed up together
 ROWS = 4  # drawn together on a processor, whose caches hold so much of a large vocabulary
 
@@ -23,7 +25,17 @@ def draw(logits: Tensor, temperatures: Tensor, draws: Tensor) -> tuple[Tensor, T
     """
     together = len(logits) if logits.is_cuda else ROWS
     parts = [_draw(*p) for p in zip(*(x.split(together) for x in (logits, temperatures, draws)), strict=True)]
-    return torch.cat([token for token, _ in parts]), torch.cat([logp for _, logp in parts])
+    return _sound(torch.cat([token for token, _ in parts]), torch.cat([logp for _, logp in parts]))
+
+
+def _sound(token: Tensor, logp: Tensor) -> tuple[Tensor, Tensor]:
+    """What was drawn. BadInput where a row's logits were no distribution: NaN or infinite ones, or none above -inf."""
+    if not bool(torch.isfinite(logp).all()):
+        raise BadInput(
+            "The model's logits are not numbers, so no token can be drawn: its weights are damaged or its training has "
+            "diverged. Take an earlier checkpoint, or train again with a lower trainer.rl.lr or another model.dtype."
+        )
+    return token, logp
 
 
 def _draw(logits: Tensor, temperatures: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,4 +76,4 @@ def draw_among(
     sums = logp.exp().cumsum(-1)
     place = torch.searchsorted(sums, draws[:, None] * sums[:, -1:], right=True).clamp_(max=(lengths - 1)[:, None])
     place = torch.where(greedy[:, None], logp.argmax(-1, keepdim=True), place)
-    return ids.gather(1, place).squeeze(1), logp.gather(1, place).squeeze(1)
+    return _sound(ids.gather(1, place).squeeze(1), logp.gather(1, place).squeeze(1))

@@ -76,9 +76,10 @@ class Logger:
         import wandb
 
         columns: list[Any] = [*_COLUMNS, *_TOLD]
-        data: list[Any] = [
-            [*(row[column] for column in _COLUMNS), *(tell(row) for tell in _TOLD.values())] for row in rows
-        ]
+        data: list[Any] = []
+        for row in rows:
+            check_destination(row.get("credentialed", True), WANDB, self.allow)
+            data.append([*(row[column] for column in _COLUMNS), *(tell(row) for tell in _TOLD.values())])
         LOG.add(WANDB, "episodes", sum(len(str(row)) for row in data), len(data))
         table = wandb.Table(columns=columns, data=data)
         self.run.log({f"episodes/{name}": table})

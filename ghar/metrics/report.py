@@ -113,7 +113,6 @@ def _content(
     names = in_order(run.episode_names(), about.titles)
     every = in_order([*policies, *names], about.titles)
     colors = _colors(every)
-    config = run.path / "config.yaml"
     labels = (summary.get("task") or {}).get("labels") or []
     tallies = {name: breakdown.RowCounts() for name in names}
     explorer = _explorer(run, tallies, about, labels)
@@ -146,7 +145,7 @@ def _content(
         "agent_colors": as_script(agents),
         **_broken_down(tallies, labels, about, colors),
         "provenance": _provenance(summary),
-        "config": (written := config.read_text() if config.exists() else None),
+        "config": (written := run.config_text()),
         "paper": bool(PAPER.search(written or "")),
     }
     return {**content, "missing": _missing(content)}

@@ -72,10 +72,10 @@ def write_several(folders: Sequence[Path], target: Path) -> Path:
 
 def _read(path: Path) -> RunSummary:
     folder = RunFolder(path)
-    summary, kept = folder.summary(), path / "config.yaml"
+    summary, kept = folder.summary(), folder.config_text()
     if not summary or not summary.get("policies"):
         raise BadInput(f"{path} holds no summary.json with results: train or evaluate it first.")
-    config = _leaves(yaml.safe_load(kept.read_text())) if kept.is_file() else {}
+    config = _leaves(yaml.safe_load(kept)) if kept is not None else {}
     policies = summary["policies"]
     wanted = summary.get("main")
     main = wanted if isinstance(wanted, str) and wanted in policies else next(iter(policies))

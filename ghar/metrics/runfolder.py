@@ -19,27 +19,36 @@ episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, s
 groups.json             sample_id -> {kind: group}: who the test samples are of (ghar.data.groups); of tasks of visits
 checkpoints/            trainers/ owns it
 report.html             made from the above by ghar.metrics.report
+ledger.jsonl            the sums of all of these but the last (ghar.ledger); each is asked before it is read
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ghar import ledger
 from ghar.disk import whole
 from ghar.errors import BadInput
 
 PHASES = ("base", "sft", "rl")
+CONFIG, METRICS, SUMMARY, GROUPS = "config.yaml", "metrics.jsonl", "summary.json", "groups.json"
+
+_hashed: dict[Path, tuple[ledger.Looks, Any]] = {}  # metrics.jsonl -> its hash so far, as this process left it
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Reads and writes one run's files. `RunFolder.open` also repairs what a killed run left behind."""
+    """Reads and writes one run's files. `RunFolder.open` also repairs what a killed run left behind.
+
+    Every reading raises BadInput for a file that is not as the folder's ledger says.
+    """
 
     path: Path
 
@@ -51,67 +60,122 @@ class RunFolder:
         folder = cls(path)
         if folder.metrics_path.exists():
             _cut_partial_line(folder.metrics_path)
+        ledger.settle(path)
+        if (path / ledger.LEDGER).exists():
+            ledger.check(path, METRICS)
         return folder
 
     @property
     def metrics_path(self) -> Path:
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     def write_config(self, text: str) -> None:
         """Keep the composed configuration (YAML text)."""
-        write_whole(self.path / "config.yaml", text)
+        self._write(CONFIG, text)
+
+    def config_text(self) -> str | None:
+        """The configuration as YAML text, None where there is none."""
+        return self._text(CONFIG)
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Append one step to metrics.jsonl; it is on disk when this returns.
 
         Raises ValueError for a row without step and phase or with a value that is not a number.
         """
-        line = json.dumps(_metrics_row(row), allow_nan=False) + "\n"
+        line = (json.dumps(_metrics_row(row), allow_nan=False) + "\n").encode()
+        size, known = _hash_so_far(self.metrics_path)
+        known.update(line)
+        size += len(line)
+        ledger.append(self.path, {"what": "file", "name": METRICS, "size": size, "sha256": known.hexdigest()})
         with self.metrics_path.open("ab") as file:
-            file.write(line.encode())
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
+        _hashed[self.metrics_path] = (ledger.looks(self.metrics_path), known)
 
     def rewind(self, phase: str, step: int) -> None:
         """Forget the rows after `step` of `phase`, and of later phases: a resumed run writes them again."""
         last = (PHASES.index(phase), step)
         kept = [row for row in self.metrics() if (PHASES.index(row["phase"]), row["step"]) <= last]
-        write_whole(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept))
+        self._write(METRICS, "".join(json.dumps(row) + "\n" for row in kept))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Rows of metrics.jsonl, [] when there are none; a partial last line is not a row."""
+        ledger.check(self.path, METRICS)
         return list(read_lines(self.metrics_path)) if self.metrics_path.exists() else []
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        write_whole(self.path / "summary.json", json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
+        self._write(SUMMARY, json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
 
     def summary(self) -> dict[str, Any] | None:
         """summary.json, None before the run has written one."""
-        return _json(self.path / "summary.json")
+        ledger.check(self.path, SUMMARY)
+        return _json(self.path / SUMMARY)
 
     def write_groups(self, groups: Mapping[str, Mapping[str, str]]) -> None:
         """Keep which groups each test sample belongs to."""
-        write_whole(self.path / "groups.json", json.dumps(groups))
+        self._write(GROUPS, json.dumps(groups))
 
     def groups(self) -> dict[str, dict[str, str]]:
         """What `write_groups` has kept; nothing of a run that knows none."""
-        return _json(self.path / "groups.json") or {}
+        ledger.check(self.path, GROUPS)
+        return _json(self.path / GROUPS) or {}
 
     def write_episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write episodes/<name>.jsonl, whole or not at all."""
-        write_lines(self.path / "episodes" / f"{name}.jsonl", rows)
+        self._write(_episodes(name), as_lines(rows))
 
     def episodes(self, name: str) -> Iterator[dict[str, Any]]:
         """Rows of episodes/<name>.jsonl, one at a time."""
-        path = self.path / "episodes" / f"{name}.jsonl"
+        path = self.path / _episodes(name)
         if not path.exists():
             raise BadInput(
                 f"{path} does not exist: the run holds episodes of {', '.join(self.episode_names()) or 'nothing'}"
             )
+        ledger.check(self.path, _episodes(name))
         return read_lines(path)
 
     def episode_names(self) -> list[str]:
         return sorted(path.stem for path in (self.path / "episodes").glob("*.jsonl"))
+
+    def remove(self, name: str) -> None:
+        """Remove a file by its name below the folder, where there is one."""
+        if (self.path / name).exists():
+            ledger.append(self.path, {"what": "removed", "name": name})
+            (self.path / name).unlink(missing_ok=True)
+
+    def remove_episodes(self) -> None:
+        """Remove the episodes of all variants."""
+        for name in self.episode_names():
+            self.remove(_episodes(name))
+
+    def _write(self, name: str, text: str | Iterable[str]) -> None:
+        """Write a file whole, once the ledger has its sum."""
+        write_whole(self.path / name, text, lambda half: ledger.append(self.path, ledger.entry(name, half)))
+
+    def _text(self, name: str) -> str | None:
+        ledger.check(self.path, name)
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{self.path / name} is no text ({error}): take it from a backup.") from None
+
+
+def _episodes(name: str) -> str:
+    return f"episodes/{name}.jsonl"
+
+
+def _hash_so_far(path: Path) -> tuple[int, Any]:
+    """Size and SHA-256 of a file, which is not read again where this process wrote its end."""
+    if not path.exists():
+        return 0, hashlib.sha256()
+    before = _hashed.get(path)
+    if before is not None and before[0] == ledger.looks(path):
+        return before[0][0], before[1].copy()
+    data = path.read_bytes()
+    return len(data), hashlib.sha256(data)
 
 
 def _json(path: Path) -> dict[str, Any] | None:
@@ -127,17 +191,27 @@ def _json(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def write_whole(path: Path, text: str | Iterable[str]) -> None:
-    """Write a text file so that a reader sees the old file or the new one, never a part."""
-    with whole(path) as half, half.open("w", encoding="utf-8") as file:
-        file.writelines([text] if isinstance(text, str) else text)
-        file.flush()
-        os.fsync(file.fileno())
+def write_whole(path: Path, text: str | Iterable[str], before: Callable[[Path], None] = lambda half: None) -> None:
+    """Write a text file so that a reader sees the old file or the new one, never a part.
+
+    before: called with the finished file under its passing name, before it takes the place of the old one.
+    """
+    with whole(path) as half:
+        with half.open("w", encoding="utf-8") as file:
+            file.writelines([text] if isinstance(text, str) else text)
+            file.flush()
+            os.fsync(file.fileno())
+        before(half)
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows as JSON lines, one at a time, whole or not at all."""
-    write_whole(path, (json.dumps(_finite(row), allow_nan=False) + "\n" for row in rows))
+    write_whole(path, as_lines(rows))
+
+
+def as_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Rows as lines of JSON."""
+    return (json.dumps(_finite(row), allow_nan=False) + "\n" for row in rows)
 
 
 def _metrics_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,13 +248,13 @@ def _cut_partial_line(path: Path) -> None:
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Objects of a JSON-lines file. A last line without its newline was never finished and is left out."""
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
                 raise BadInput(f"{path}, line {number} is not a JSON object: remove that line or run again")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
 from ghar.episode import Evidence, Retrieve
 from ghar.errors import BadInput
-from ghar.privacy import LOG, check_url
+from ghar.exchange import Answer, Connections, NoAnswer
+from ghar.privacy import LOG, check_url, masked
 from ghar.retrieval.service_token import own_token
 from ghar.retrieval.wire import ServiceVersion, answers_from_json, requests_to_json
 
-TIMEOUT = 30.0  # seconds one try may take
+T = TypeVar("T")
+TIMEOUT = 30.0  # seconds one try may take, as a whole
+SIZE = 32_000_000  # bytes of an answer
 TRIES = 3
 PAUSE = 0.2  # seconds before the second try, doubled for the next
 SHARE = 32  # requests of one call that go to one worker
@@ -27,82 +34,98 @@ class ServiceFailure(RuntimeError):
 
 
 class RemoteRetriever:
-    """Answers like the `PartitionRetriever` behind the service. May be used from several threads."""
+    """Answers like the `PartitionRetriever` behind the service. May be used from several threads.
 
-    def __init__(self, url: str, graph: str, *, timeout: float = TIMEOUT, tries: int = TRIES):
+    allow: privacy.allow. Every request is asked its mark before it is sent; BadInput for a credentialed one.
+    """
+
+    def __init__(
+        self, url: str, graph: str, *, timeout: float = TIMEOUT, tries: int = TRIES, allow: Sequence[str] = ()
+    ):
         self.url = url.rstrip("/")
+        self._allow = tuple(allow)
         self._graph = graph
         self._tries = tries
-        # No proxy and no redirect: queries go to the host that was checked, and nowhere else.
-        limits = httpx.Limits(max_connections=2 * CONNECTIONS)
+        self._timeout = timeout
         headers = {"Authorization": f"Bearer {own_token()}"}
-        self._client = httpx.Client(
-            timeout=timeout, limits=limits, headers=headers, trust_env=False, follow_redirects=False
-        )
+        self._connections = Connections(2 * CONNECTIONS, SIZE, headers)
         self._pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="retrieval-service")
 
     def retrieve(self, requests: Sequence[Retrieve]) -> list[Evidence]:
         """One `Evidence` per request, in order. `ServiceFailure` when a part of them got none after all tries."""
+        check_url(any(request.credentialed for request in requests), self.url, self._allow)
         parts = [requests[i : i + SHARE] for i in range(0, len(requests), SHARE)]
         return [evidence for answers in self._pool.map(self._ask, parts) for evidence in answers]
 
     def version(self) -> ServiceVersion:
         """What the service holds."""
-        try:
-            return ServiceVersion(**self._call("GET", "/version"))
-        except TypeError:
-            raise ServiceFailure(f"{self.url} is no retrieval service of this version of GHAR") from None
+        return self._call("GET", "/version", _version)
 
     def close(self) -> None:
         """Give the connections back."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._client.close()
+        self._connections.close()
 
     def _ask(self, requests: Sequence[Retrieve]) -> list[Evidence]:
-        found = self._call("POST", "/retrieve", {"graph": self._graph, "requests": requests_to_json(requests)})
-        try:
-            answers = answers_from_json(found["answers"])
-        except (KeyError, TypeError, ValueError):
-            raise ServiceFailure(f"{self.url} sent an answer that cannot be read") from None
-        if len(answers) != len(requests):
-            raise ServiceFailure(f"{self.url} sent {len(answers)} answers to {len(requests)} requests")
-        if not all(map(_asked_for, requests, answers)):
-            raise ServiceFailure(f"{self.url} sent an answer to something else than it was asked")
-        return answers
+        body = {"graph": self._graph, "requests": requests_to_json(requests)}
+        return self._call("POST", "/retrieve", partial(_answers, requests), body)
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One exchange. What may pass (no connection, no answer in time, a status of 500 and above) is tried again."""
-        reason = ""
+    def _call(self, method: str, path: str, read: Callable[[Any], T], body: dict[str, Any] | None = None) -> T:
+        """What `read` makes of the answer.
+
+        What may pass is tried again: no connection, no answer in time, a status of 500 and above, and an answer that
+        cannot be read (`read` raises ValueError).
+        """
+        reason, content = "", None if body is None else json.dumps(body).encode()
         for attempt in range(self._tries):
             if attempt:
                 time.sleep(PAUSE * 2 ** (attempt - 1))
+            LOG.add(urlsplit(self.url).hostname or self.url, "queries", len(content or b""))
             try:
-                request = self._client.build_request(method, self.url + path, json=body)
-                LOG.add(request.url.host, "queries", len(request.content))
-                response = self._client.send(request)
-            except httpx.TimeoutException:
-                reason = "no answer in time"
-            except httpx.HTTPError as error:
-                reason = str(error) or type(error).__name__
+                answer = self._connections.ask(method, self.url + path, content, self._timeout)
+            except NoAnswer as error:
+                reason = f"does not answer ({error}); see whether launch/serve_retrieval.py still runs there"
+                continue
+            if answer.status >= 500:
+                reason = f"does not answer (status {answer.status}); see whether launch/serve_retrieval.py runs there"
+            elif answer.status != 200:
+                raise ServiceFailure(f"the retrieval service {masked(self.url)} refused: {_refusal(answer)}")
             else:
-                if response.status_code < 500:
-                    return self._read(response)
-                reason = f"status {response.status_code}"
-        advice = "see whether launch/serve_retrieval.py still runs there"
-        raise ServiceFailure(f"the retrieval service {self.url} does not answer ({reason}); {advice}")
+                try:
+                    return read(answer.json())
+                except ValueError as error:
+                    reason = str(error) if type(error) is ValueError else "sent an answer that cannot be read"
+        raise ServiceFailure(f"the retrieval service {masked(self.url)} {reason}")
 
-    def _read(self, response: httpx.Response) -> dict[str, Any]:
-        try:
-            found = response.json()
-        except (ValueError, RecursionError):
-            found = None
-        if response.status_code != 200:
-            detail = found.get("detail") if isinstance(found, dict) else None
-            said = detail if isinstance(detail, str) else f"status {response.status_code}"
-            raise ServiceFailure(f"the retrieval service {self.url} refused: {said}")
-        if not isinstance(found, dict):
-            raise ServiceFailure(f"{self.url} is no retrieval service of this version of GHAR")
-        return found
+
+def _refusal(answer: Answer) -> str:
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    detail = found.get("detail") if isinstance(found, dict) else None
+    return detail if isinstance(detail, str) else f"status {answer.status}"
+
+
+def _version(found: Any) -> ServiceVersion:
+    """ValueError for the answer of another service."""
+    try:
+        return ServiceVersion(**found)
+    except TypeError:
+        raise ValueError("is no retrieval service of this version of GHAR") from None
+
+
+def _answers(requests: Sequence[Retrieve], found: Any) -> list[Evidence]:
+    """ValueError for what is no answer to these requests."""
+    try:
+        answers = answers_from_json(found["answers"])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("sent an answer that cannot be read") from None
+    if len(answers) != len(requests):
+        raise ValueError(f"sent {len(answers)} answers to {len(requests)} requests")
+    if not all(map(_asked_for, requests, answers)):
+        raise ValueError("sent an answer to something else than it was asked")
+    return answers
 
 
 def _asked_for(request: Retrieve, answer: Evidence) -> bool:
@@ -110,7 +133,7 @@ def _asked_for(request: Retrieve, answer: Evidence) -> bool:
     partitions = {-1} if request.partitions is None else set(request.partitions)
     return len(answer.passages) <= 2 * request.top_n * len(partitions) and all(
         isinstance(p.text, str) and p.kind in ("node", "edge") and p.partition in partitions
-        and isinstance(p.score, int | float) and isinstance(p.ident, int)
+        and isinstance(p.score, int | float) and math.isfinite(p.score) and isinstance(p.ident, int)
         for p in answer.passages
     )  # fmt: skip
 
@@ -123,17 +146,17 @@ def connect(
     if not url.startswith("http://") and not url.startswith("https://"):
         raise BadInput(f"retriever.service={url} is no address: write http://127.0.0.1:8077.")
     check_url(credentialed, url, allow)
-    client = RemoteRetriever(url, expected.graph, timeout=timeout)
+    client = RemoteRetriever(url, expected.graph, timeout=timeout, allow=allow)
     try:
         found = client.version()
     except (ServiceFailure, httpx.InvalidURL) as error:
         client.close()
-        raise BadInput(f"retriever.service={url}: {error}.") from None
+        raise BadInput(f"retriever.service={masked(url)}: {error}.") from None
     if found != expected:
         client.close()
         raise BadInput(
-            f"retriever.service={url} serves {_words(found)}, this run needs {_words(expected)}: start it with the "
-            "same kg and retriever settings."
+            f"retriever.service={masked(url)} serves {_words(found)}, this run needs {_words(expected)}: start it with "
+            "the same kg and retriever settings."
         )
     return client
 

@@ -14,7 +14,7 @@ and {"error": name, "detail": sentence}, which repeat nothing of it:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ghar.episode import Evidence, Passage, Retrieve
@@ -40,7 +40,10 @@ class ServiceVersion:
 
 def requests_to_json(requests: Sequence[Retrieve]) -> list[dict[str, Any]]:
     """As the body of /retrieve wants them."""
-    return [{**asdict(request), "query": readable(request.query)[:MOST_QUERY]} for request in requests]
+    return [
+        {"query": readable(one.query)[:MOST_QUERY], "partitions": one.partitions, "top_n": one.top_n}
+        for one in requests
+    ]
 
 
 def requests_from_json(values: Sequence[dict[str, Any]]) -> list[Retrieve]:

@@ -3,6 +3,7 @@ which run anywhere."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -243,3 +244,34 @@ def test_a_leak_score_is_unknown_where_the_outcomes_time_is() -> None:
     assert found.score is None and as_plain("paper", {"paper": found})["modes"]["paper"]["leak_score"] is None
     known = exposure(cohort, [replace(samples[0], outcome_time=datetime(2150, 1, 4))])
     assert known.score == 0
+
+
+@pytest.mark.parametrize("place", ["at the end", "behind the header"])
+@pytest.mark.parametrize("table", ["hosp/prescriptions", "hosp/admissions"])
+@pytest.mark.parametrize("form", [".csv", ".csv.gz"])
+def test_a_line_feed_among_old_macs_line_ends_hides_nothing(tmp_path: Path, place: str, table: str, form: str) -> None:
+    """One at the end, or behind the header, left a table without rows, or of one row, without a word."""
+    path = acceptance.write_mimic(tmp_path) / f"{table}.csv"
+    head, _, rest = path.read_bytes().partition(b"\n")
+    first, last = (b"\r", b"\n") if place == "at the end" else (b"\n", b"")
+    data = head + first + ((rest.rstrip(b"\n") + b"\n") * 3).replace(b"\n", b"\r") + last
+    path.unlink()
+    path.with_suffix(form).write_bytes(gzip.compress(data) if form.endswith("gz") else data)
+    with pytest.raises(BadInput, match=r"ends its lines with CR alone, as on old Macs.*: write LF or CRLF"):
+        read_mimic4(tmp_path)
+
+
+def test_a_carriage_return_within_a_text_is_no_line_end(tmp_path: Path) -> None:
+    from ghar.data.readers.damage import check_line_ends
+
+    path = tmp_path / "notes.csv"
+    for text in (b'id,text\n1,"a\rb\rc\rd\re"\n', b"id,text\r\n1,a\r\n", b"id,text\n1,a\n2,b\rc\n", b"", b"id\n"):
+        path.write_bytes(text)
+        check_line_ends(path)
+
+
+def test_a_header_alone_is_a_sentence_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = acceptance.write_mimic(tmp_path)
+    (root / "hosp" / "prescriptions.csv").write_text(acceptance.MIMIC["hosp/prescriptions"] + "\n")
+    read_mimic4(root)
+    assert "prescriptions.csv has a header and no row: copy the table again" in capsys.readouterr().err

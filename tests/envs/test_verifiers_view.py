@@ -7,6 +7,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import ghar.envs.views.verifiers_view as adapter
 from ghar.envs.register import GAMES
 from ghar.envs.views.games import TextGame, TextPlay, earned
 from ghar.envs.views.verifiers_view import ENDED, VerifiersEnvironment
+from ghar.errors import BadInput
 from ghar.llm.demo_model import build_model, build_tokenizer
 from tests.llm.api_server import chat, listening
 
@@ -142,3 +144,15 @@ def test_a_group_of_rollouts_takes_one_step(game: TextGame) -> None:
     loss.backward()
     optimiser.step()
     assert (sampled.model.model.embed_tokens.weight.detach() != before).any()
+
+
+def test_questions_about_credentialed_patients_go_to_no_client_unless_named(game: TextGame) -> None:
+    """verifiers sends to whatever client it is given: the environment asks the mark of each case."""
+    cases = [replace(game.scene.cases[0], credentialed=True)]
+    closed = TextGame(replace(game.scene, cases=cases))
+    state: Any = {"info": {"case": 0}, "prompt": []}
+    with pytest.raises(BadInput, match=r"'verifiers'.*privacy\.allow"):
+        asyncio.run(VerifiersEnvironment(closed, cases=1).setup_state(dict(state)))
+    for some, allow in ((closed, ("verifiers",)), (game, ())):
+        found = asyncio.run(VerifiersEnvironment(some, cases=1, allow=allow).setup_state(dict(state)))
+        assert found["prompt"]

@@ -27,7 +27,7 @@ READERS = {
     "options": lambda reply: parse_options(reply, 5, single=False),
     "scores": parse_scores,
 }
-NAMED = {"empty", "no_label", "ambiguous_label", "no_ids", "no_valid_id", "no_query", "not_a_choice"}
+NAMED = {"empty", "no_label", "ambiguous_label", "no_ids", "no_valid_id", "denied_ids", "no_query", "not_a_choice"}
 ANYTHING = st.one_of(
     st.text(max_size=60),
     st.lists(st.sampled_from(["answer:", "yes", "no", "0", "7", "12", " ", "\n", ";", "1.", "-", "*", "٣", "²"])).map(
@@ -50,7 +50,7 @@ def test_any_text_is_a_value_or_a_named_error(reply, n_paths, limit):
     paths = parse_path_ids(reply, n_paths, limit)
     ids = paths.value.ids
     assert len(set(ids)) == len(ids) <= limit and all(0 <= i < n_paths for i in ids)
-    assert (paths.error is None) == bool(ids) and paths.error in {None, "no_ids", "no_valid_id"}
+    assert (paths.error is None) == bool(ids) and paths.error in {None, "no_ids", "no_valid_id", "denied_ids"}
     queries = parse_queries(reply, limit)
     assert len(set(queries.value)) == len(queries.value) <= limit
     assert all(q == q.strip() != "" and not re.search(r"[;\n]", q) for q in queries.value)
@@ -249,3 +249,50 @@ def test_many_sub_queries_are_read_up_to_the_limit():
 def test_choices():
     assert parse_choice(" Yes\n", ("yes", "no")).value == "yes"
     assert parse_choice("yes please", ("yes", "no")).error == "not_a_choice"
+
+
+UNCLEAR = (
+    "no (though yes is more likely)", "no, though yes is more likely", "no, although yes cannot be excluded",
+    "no; yes would be likelier", "no. Though yes is more likely.", "no (leaning yes)", "no (60% yes)", "no (50/50)",
+    "no, just as likely yes", "no, doubtful", "no (yes if the drug is stopped)", "yes, 30% likely", "yes (30% likely)",
+    "yes - with 40% likelihood", "yes, only 10% likely", "yes, 20% chance", "yes, p = 0.2", "yes (p=0.2)", "yes at 35%",
+    "yes (less likely than no)", "yes, unlikely", "yes, but unlikely", "yes, not likely", "yes, improbable",
+    "yes, with low probability", "yes (low chance)", "yes, confidence: low", "yes, low confidence", "yes, toss-up",
+    "yes, 50-50", "yes, coin flip", "yes, hard to say", "yes, too close to call", "yes, about 1 in 4",
+    "yes, one in five", "yes, 3 out of 10", "yes (as likely as not)", "yes, equally likely as no", "yes, questionable",
+    "yes, against my view",
+)
+CLEAR = (
+    "yes", "no", "yes, 80% likely", "yes (80% likely)", "no, no doubt", "yes, because no infection was found",
+    "no (no signs of sepsis)", "yes, unlikely to survive", "no, readmission is unlikely", "yes (high risk)",
+    "no (low risk)", "no, low risk of death", "yes, very likely", "yes, as the patient is not stable",
+    "no (30% risk of readmission)", "yes, with 70% probability", "no, low probability of death", "no (unlikely)",
+    "no, not likely",
+)
+
+
+@pytest.mark.parametrize("said", UNCLEAR)
+def test_hedged_answers_are_unreadable(said):
+    assert parse_label(f"answer: {said}", ("no", "yes")).value is None
+
+
+@pytest.mark.parametrize("said", CLEAR)
+def test_answers_beside_them_are_read(said):
+    assert parse_label(f"answer: {said}", ("no", "yes")).value == int(said.startswith("yes"))
+
+
+@pytest.mark.parametrize("reply", [
+    "None of paths 1-5 apply", "none of 1-5", "Neither 1 nor 2", "No paths: 1, 2 do not fit", "1, 2 but not 3",
+    "all except 4", "Nothing applies (1-5)", "not 3", "I would not use 1 or 2.", "None (of 1, 2, 3)", "1-5 don't apply",
+])  # fmt: skip
+def test_paths_that_are_denied_are_not_chosen(reply):
+    found = parse_path_ids(reply, 13, 5)
+    assert found.value == PathChoice(()) and found.error == "denied_ids"
+
+
+@pytest.mark.parametrize("reply, ids", [
+    ("paths 1 and 3", (1, 3)), ("3. None of the others.", (3,)), ("not only 1 but 2", (1, 2)), ("1, 2", (1, 2)),
+    ("[1]\nThe others do not fit.", (1,)),
+])  # fmt: skip
+def test_paths_beside_a_denial_are_chosen(reply, ids):
+    assert parse_path_ids(reply, 13, 5).value.ids == ids

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ghar.errors import BadInput
 from ghar.llm.sampling import BLOCK, draw, draw_among
 
 
@@ -92,3 +93,20 @@ def test_ten_times_faster_at_a_vocabulary_of_152_000() -> None:
         return best
 
     assert seconds(slowly) > 10 * seconds(draw)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.7])
+@pytest.mark.parametrize("rows", [1, 6])
+def test_logits_that_are_no_numbers_draw_nothing(bad: float, temperature: float, rows: int):
+    """A diverged model drew the last id of the vocabulary with log-probability NaN, and training went on with it."""
+    logits = torch.zeros(rows, 1500)
+    logits[-1, 700] = bad
+    heat, draws = torch.full((rows,), temperature, dtype=torch.float64), torch.full((rows,), 0.5, dtype=torch.float64)
+    with pytest.raises(BadInput, match="logits are not numbers"):
+        draw(logits, heat, draws)
+    with pytest.raises(BadInput, match="logits are not numbers"):
+        draw_among(logits, [[1, 700, 900]] * rows, heat, draws)
+    none = torch.full((1, 8), float("-inf"))
+    with pytest.raises(BadInput, match="logits are not numbers"):
+        draw(none, heat[:1], draws[:1])

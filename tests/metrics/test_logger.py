@@ -50,8 +50,17 @@ def test_credentialed_episodes_stop_before_the_first_byte():
 def test_episodes_are_sent_when_allowed_or_not_credentialed():
     for credentialed, allow in ((True, ("wandb",)), (False, ())):
         run = Recorder()
-        Logger(run, credentialed, allow).log_episodes("ghar_rl", [ROW])
+        Logger(run, credentialed, allow).log_episodes("ghar_rl", [ROW | {"credentialed": credentialed}])
         assert "SECRET-PATIENT" in run.sent[0]["episodes/ghar_rl"].data[0]
+
+
+def test_rows_are_asked_their_own_mark():
+    """A run of open patients sends no row of a credentialed one, nor one that has no mark."""
+    for row in (ROW, ROW | {"credentialed": True}, ROW | {"credentialed": None}):
+        run = Recorder()
+        with pytest.raises(BadInput, match=r"privacy\.allow"):
+            Logger(run, credentialed=False).log_episodes("ghar_rl", [ROW | {"credentialed": False}, row])
+        assert run.sent == []
 
 
 def test_destinations_are_compared_exactly():

@@ -28,7 +28,8 @@ def test_rows_come_back_as_logged(tmp_path):
 @settings(max_examples=40)
 @given(st.integers(0, 200))
 def test_a_killed_run_loses_at_most_its_last_row(tmp_path_factory, kept_bytes):
-    """Whatever byte the kill stopped at, reopening keeps every whole row and new rows follow cleanly."""
+    """Whatever byte the kill stopped at, reopening keeps every whole row and new rows follow cleanly. Rows that were
+    whole once do not get lost by a kill: that is damage."""
     path = tmp_path_factory.mktemp("run")
     folder = RunFolder.open(path)
     for step in range(4):
@@ -36,6 +37,10 @@ def test_a_killed_run_loses_at_most_its_last_row(tmp_path_factory, kept_bytes):
     content = folder.metrics_path.read_bytes()[:kept_bytes]
     folder.metrics_path.write_bytes(content)
     whole = content.count(b"\n")
+    if whole < 3:
+        with pytest.raises(BadInput, match=r"metrics\.jsonl is damaged"):
+            RunFolder.open(path)
+        return
     assert [r["step"] for r in folder.metrics()] == list(range(whole))
     RunFolder.open(path).log(row(99))
     assert [r["step"] for r in folder.metrics()] == [*range(whole), 99]
@@ -100,6 +105,9 @@ def test_summary(tmp_path):
     folder.write_summary({"seed": np.int64(3), "policies": {"a": {"accuracy": (0.5, float("nan"), 0.75)}}})
     assert folder.summary() == {"seed": 3, "policies": {"a": {"accuracy": [0.5, None, 0.75]}}}
     (tmp_path / "summary.json").write_text("{")
+    with pytest.raises(BadInput, match=r"summary.json is damaged"):
+        folder.summary()
+    (tmp_path / "ledger.jsonl").unlink()  # a folder of an earlier version
     with pytest.raises(BadInput, match=r"summary.json is not JSON"):
         folder.summary()
 

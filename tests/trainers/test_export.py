@@ -38,13 +38,15 @@ SUMMARY: dict[str, Any] = {
 }
 
 
-def finished_run(folder: Path, *overrides: str) -> tuple[Config, ActorCritic]:
+def finished_run(folder: Path, *overrides: str, credentialed: bool = False) -> tuple[Config, ActorCritic]:
     """A run folder as training leaves it, as far as an export looks, and its actor."""
     config = load([f"run_dir={folder}", "model.lora_rank=4", *overrides])
     checkpoints = folder / "checkpoints"
-    save_model(tiny_model(), tiny_tokenizer(), checkpoints / SFT)
+    save_model(tiny_model(), tiny_tokenizer(), checkpoints / SFT, credentialed)
     actor = perturb(make_actor(config, AutoModelForCausalLM.from_pretrained(checkpoints / SFT).eval(), ("top", "low")))
-    found = checkpoint.Checkpoint(actor.trainable_state(), {}, checkpoint.random_state(), {}, 7, score=1.0)
+    found = checkpoint.Checkpoint(
+        actor.trainable_state(), {}, checkpoint.random_state(), {}, 7, score=1.0, credentialed=credentialed
+    )
     names = identity(config, actor, AutoTokenizer.from_pretrained(checkpoints / SFT))
     checkpoint.save(checkpoints, found, names, checkpoint.KeepPolicy(1, 1))
     RunFolder.open(folder).write_summary(SUMMARY)
@@ -141,8 +143,8 @@ def test_the_card_says_what_it_is(tmp_path: Path):
     ):
         assert part in text, part
     assert text.startswith("---\nlibrary_name: transformers\n") and "data use agreement" not in text
-    real = {**SUMMARY, "generated": False, "credentialed": True, "ceilings": None}
-    RunFolder.open(tmp_path / "run").write_summary(real)
+    config, _ = finished_run(tmp_path / "real", "model.finetune=lora", credentialed=True)
+    RunFolder.open(tmp_path / "real").write_summary({**SUMMARY, "generated": False, "ceilings": None})
     text = (export(config) / "README.md").read_text()
     assert "data use agreement" in text and "GENERATED" not in text and "without retrieval" not in text
 
@@ -156,3 +158,30 @@ def test_what_cannot_be_exported_is_named(tmp_path: Path):
     with pytest.raises(BadInput, match=r"weights\.safetensors is damaged"):
         export(config)
     assert not (tmp_path / "run" / "export").exists()
+
+
+def mark(folder: Path) -> bool:
+    return json.loads((folder / "provenance.json").read_text())["credentialed"]
+
+
+@pytest.mark.parametrize("said", [False, None])
+def test_an_export_has_the_mark_of_its_weights_whatever_the_summary_says(tmp_path: Path, said: bool | None):
+    """An evaluation on generated patients writes credentialed=false into the summary of credentialed weights."""
+    config, _ = finished_run(tmp_path / "run", "model.finetune=lora", credentialed=True)
+    RunFolder.open(tmp_path / "run").write_summary({**SUMMARY, "credentialed": said})
+    target = export(config)
+    assert all(mark(folder) for folder in (target, target / "merged", target / "adapter", target / "base"))
+
+
+@pytest.mark.parametrize("name", ["sft", "step-7"])
+def test_one_strict_mark_among_the_weights_is_enough(tmp_path: Path, name: str):
+    """RL on credentialed patients from a generated warm-up, and the other way round; a removed mark is strict too."""
+    from ghar.provenance import weights_of_credentialed, write_mark
+    from ghar.trainers.runs import manifest
+
+    config, _ = finished_run(tmp_path / "run", "model.finetune=lora")
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert not weights_of_credentialed(checkpoints)
+    write_mark(checkpoints / name, credentialed=True)
+    manifest.seal(checkpoints / name)
+    assert weights_of_credentialed(checkpoints) and mark(export(config))

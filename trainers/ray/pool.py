@@ -22,6 +22,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 
 from ghar.config import Config
 from ghar.envs.play import PlayContext, PolicyCorpus, play
+from ghar.envs.system import mark_of
 from ghar.episode import Act, Episode, as_text
 from ghar.errors import BadInput
 from ghar.llm import canary
@@ -140,6 +141,7 @@ class ActorPool:
         if self._weights is None or self._weights.version != version:
             self._weights = self._offer(learner, version)
         count, cases = len(self.actors), order.cases
+        check_nodes(self.config, any(map(mark_of, cases)))  # the machines may be others by now
         LOG.add("ray", "episodes to play", sum(len(case.text) for case in cases), len(cases))
         shares = []
         for i, actor in enumerate(self.actors):

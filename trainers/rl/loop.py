@@ -161,7 +161,8 @@ def reinforce(
             log(row)  # before the checkpoint: a resumed run cuts what is too much and cannot write what is missing
             stop = any(gather(asked()))  # a scheduler may tell the processes one after the other
             if stop or score is not None or loop.step % rl.save_every == 0:
-                checkpoint.save(checkpoints, loop.checkpoint(score), model, keep)
+                made = replace(loop.checkpoint(score), credentialed=system.credentialed)
+                checkpoint.save(checkpoints, made, model, keep)
             if stop:
                 raise KeyboardInterrupt
             loop.step += 1

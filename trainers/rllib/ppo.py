@@ -77,7 +77,7 @@ def _train(config: Config) -> None:
     use_cores(config.threads)
     section(config)
     folder = RunFolder.open(Path(config.run_dir))
-    folder.metrics_path.unlink(missing_ok=True)
+    folder.remove("metrics.jsonl")
     folder.write_config(as_yaml(config))
     system = systems.build(Records(config))
     own, valid = decisions_of(system), system.cases.valid[: config.trainer.rl.eval_samples]

@@ -7,8 +7,11 @@
              random.pt             states of the random generators
              state.json            step, score, number of processes, and whatever the training loop counts
              model.json            identity of the model the weights belong to
+             provenance.json       whose patients the weights have learned from
              manifest.json         sha256 of the files above
-    latest, best                   one line each: the name of a step folder
+    latest, best                   one line each: the name of a step folder, for people to read
+
+Which step is the best is decided by the scores in the run's ledger (ghar.ledger) alone, which no damage changes unseen.
 """
 
 from __future__ import annotations
@@ -28,11 +31,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ghar import ledger
 from ghar.errors import BadInput
+from ghar.provenance import learned_from_credentialed, write_mark
 from ghar.trainers.runs.distributed import gather, on_main, rank
-from ghar.trainers.runs.manifest import fault, seal, sync
+from ghar.trainers.runs.manifest import MANIFEST, fault, seal, sync
 
-FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "model.json")
+CHECKPOINTS = "checkpoints"  # in a run folder
+FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "model.json", "provenance.json")
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Checkpoint:
     process 0 nothing else, and not even that where process 0 has the same); random, generator states by name.
 
     score: of the weights, higher is better; None where they were not evaluated. processes: that the run trained in.
+    credentialed: whether the weights have learned from credentialed patients; weights without a mark have.
     """
 
     weights: dict[str, Tensor]
@@ -50,6 +57,7 @@ class Checkpoint:
     step: int
     score: float | None = None
     processes: int = 1
+    credentialed: bool = True
 
 
 @dataclass(frozen=True)
@@ -119,12 +127,13 @@ def save(folder: Path, checkpoint: Checkpoint, model: Mapping[str, str], keep: K
     except Exception:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
-    on_main(lambda: _publish(folder, scratch, final, keep))
+    on_main(lambda: _publish(folder, scratch, final, checkpoint, keep))
     return final
 
 
-def _publish(folder: Path, scratch: Path, final: Path, keep: KeepPolicy) -> None:
-    """Give a finished step its name, and remove what need not stay."""
+def _publish(folder: Path, scratch: Path, final: Path, checkpoint: Checkpoint, keep: KeepPolicy) -> None:
+    """Give a finished step its name, once the ledger has its score, and remove what need not stay."""
+    _tell(folder, *_unknown(folder), _line(scratch, checkpoint.step, checkpoint.score))
     if final.exists():  # the same step again: `_steps` takes the former folder back should we die between the renames
         former = _former(final)
         shutil.rmtree(former, ignore_errors=True)
@@ -163,20 +172,32 @@ def _write_files(scratch: Path, checkpoint: Checkpoint, model: Mapping[str, str]
             torch.save(value, file)
     own = {"step": checkpoint.step, "score": checkpoint.score, "processes": checkpoint.processes}
     (scratch / "state.json").write_text(json.dumps({**own, **checkpoint.state}, indent=1) + "\n")
+    write_mark(scratch, checkpoint.credentialed)
     (scratch / "model.json").write_text(json.dumps(dict(model), indent=1) + "\n")
 
 
 def find(folder: Path, which: str = "latest") -> Path | None:
-    """The step folder `latest` or `best` points to; None when nothing was saved. BadInput when it is gone."""
-    pointer = folder / which
-    if not pointer.is_file():
-        return None
-    step = folder / pointer.read_text().strip()
-    if step not in _steps(folder):
+    """The "latest" step folder, or the "best" by the scores in the run's ledger; None when nothing was saved.
+
+    BadInput when that folder is gone.
+    """
+    steps = _steps(folder)
+    if which == "latest":
+        pointer = folder / which
+        if not steps and pointer.is_file():
+            raise BadInput(
+                f"{pointer} names {pointer.read_text(errors='replace').strip()}, which does not exist; restore it or "
+                f"delete {pointer} to start over"
+            )
+        return steps[-1] if steps else None
+    scores = _scores(folder)
+    best = _ranked(scores)[:1]
+    if best and _step(folder, best[0]) not in steps:
         raise BadInput(
-            f"{pointer} names {step.name}, which does not exist; restore it or delete {pointer} to start over"
+            f"{_step(folder, best[0])}, the best by {ledger.LEDGER}, does not exist; restore it, or name another one "
+            "as eval.checkpoint"
         )
-    return step
+    return _step(folder, best[0]) if best else None
 
 
 def newest(folder: Path, model: Mapping[str, str], keep: KeepPolicy) -> Checkpoint | None:
@@ -194,7 +215,11 @@ def newest(folder: Path, model: Mapping[str, str], keep: KeepPolicy) -> Checkpoi
         found = _read(step, model)
         if found.processes != processes():
             raise other_processes(step, found.processes, processes())
-        _settle(folder, steps[: steps.index(step) + 1], keep)
+        left = steps[: steps.index(step) + 1]
+        gone = sorted({row["step"] for row in _told(folder) if row["what"] == "step" and row["step"] > _number(step)})
+        if gone:
+            _tell(folder, {"what": "dropped", "steps": gone})
+        _settle(folder, left, keep)
         return found
     if steps:
         raise BadInput(f"every checkpoint in {folder} is damaged: start with resume=never to train anew")
@@ -242,6 +267,7 @@ def _read(step: Path, model: Mapping[str, str]) -> Checkpoint:
         step=state.pop("step"),
         score=state.pop("score", None),
         processes=state.pop("processes", 1),
+        credentialed=learned_from_credentialed(step),
         state=state,
     )
 
@@ -263,11 +289,13 @@ def _compare(step: Path, model: Mapping[str, str]) -> None:
 
 def _settle(folder: Path, steps: Sequence[Path], keep: KeepPolicy) -> None:
     """Point `latest` to the last of `steps` and `best` to the one with the highest score; remove what need not stay."""
-    ranked = _ranked(steps)
+    scores, there = _scores(folder), {_number(step) for step in steps}
+    ranked = [_step(folder, number) for number in _ranked(scores) if number in there]
     for name, targets in (("latest", steps[-1:]), ("best", ranked[:1])):
         for target in targets:
             _point(folder, name, target.name)
-    kept = {*steps[-keep.last :], *ranked[: keep.best]}
+    unknown = {step for step in steps if _number(step) not in scores}  # damaged: it may be the best
+    kept = {*steps[-keep.last :], *ranked[: keep.best], *unknown}
     for path in folder.iterdir():
         if path.is_dir() and path not in kept and path.name.lstrip(".").startswith("step-"):
             shutil.rmtree(path)
@@ -300,20 +328,59 @@ def _number(step: Path) -> int:
     return int(step.name.removeprefix("step-"))
 
 
-def _ranked(steps: Sequence[Path]) -> list[Path]:
-    """Step folders that have a score, best first; of equals the earlier one."""
-    scores = {step: _score(step) for step in steps}
-    known = [(-score, _number(step), step) for step, score in scores.items() if score is not None]
-    return [step for _, _, step in sorted(known)]
+def _ranked(scores: Mapping[int, float | None]) -> list[int]:
+    """Steps that have a score, best first; of equals the earlier one."""
+    known = [(-score, number) for number, score in scores.items() if score is not None and math.isfinite(score)]
+    return [number for _, number in sorted(known)]
 
 
-def _score(step: Path) -> float | None:
-    """A checkpoint's score; None where it has none that can be compared."""
-    try:
-        score = json.loads((step / "state.json").read_text()).get("score")
-    except (OSError, ValueError):
-        return None  # damaged: no one's best; reading the checkpoint says so
-    return score if score is not None and math.isfinite(score) else None
+def _scores(folder: Path) -> dict[int, float | None]:
+    """Step -> score, as the run's ledger tells; None where it has none. Steps of an earlier version, which stand in no
+    ledger, are asked themselves where their manifest finds them whole."""
+    scores: dict[int, float | None] = {}
+    rows = _told(folder)
+    for row in (*rows, *_unknown(folder)):
+        if row["what"] == "step":
+            scores[row["step"]] = row["score"]
+        elif row["what"] == "dropped":
+            scores = {step: score for step, score in scores.items() if step not in row["steps"]}
+    last = rows[-1] if rows else {}
+    if last.get("what") == "step" and not _step(folder, last["step"]).is_dir():  # killed before it was published
+        scores.pop(last["step"], None)
+    return scores
+
+
+def _unknown(folder: Path) -> list[ledger.Row]:
+    """Lines for whole steps that the run's ledger does not have."""
+    known = {row["step"] for row in _told(folder) if row["what"] == "step"}
+    found = []
+    for step in (step for step in _steps(folder) if _number(step) not in known):
+        if damage := fault(step):
+            print(f"{damage}: its score is not known.")
+            continue
+        found.append(_line(step, _number(step), json.loads((step / "state.json").read_text()).get("score")))
+    return found
+
+
+def _line(step: Path, number: int, score: float | None) -> ledger.Row:
+    """A step's line of the ledger. JSON knows no infinity and no NaN: such a score cannot be compared."""
+    comparable = score if score is not None and math.isfinite(score) else None
+    with (step / MANIFEST).open("rb") as file:
+        return {"what": "step", "step": number, "score": comparable, "sha256": ledger.sha256(file)}
+
+
+def _told(folder: Path) -> list[ledger.Row]:
+    """What the ledger of the run tells; nothing for a folder of checkpoints that is in no run folder."""
+    return ledger.read(folder.parent) or [] if folder.name == CHECKPOINTS else []
+
+
+def _tell(folder: Path, *rows: ledger.Row) -> None:
+    if folder.name == CHECKPOINTS:
+        ledger.append(folder.parent, *rows)
+
+
+def _step(folder: Path, number: int) -> Path:
+    return folder / f"step-{number}"
 
 
 def _former(step: Path) -> Path:

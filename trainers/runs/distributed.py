@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from ghar.errors import BadInput
+from ghar.trainers.runs.values import from_bytes, to_bytes
 
 T = TypeVar("T")
 
@@ -113,12 +114,16 @@ def share(items: Sequence[T]) -> Sequence[T]:
 
 
 def gather(value: T) -> list[T]:
-    """What every process gave, in order of rank; in every process."""
+    """What every process gave, in order of rank; in every process. Data alone can cross (`values`), never a pickle."""
     if world() == 1:
         return [value]
-    values: list[Any] = [None] * world()
-    dist.all_gather_object(values, value)
-    return values
+    own = torch.frombuffer(bytearray(to_bytes(value)), dtype=torch.uint8)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world())]
+    dist.all_gather(sizes, torch.tensor([len(own)]))
+    longest = max(int(size) for size in sizes)
+    parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+    dist.all_gather(parts, torch.nn.functional.pad(own, (0, longest - len(own))))
+    return [from_bytes(part[: int(size)].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
 
 
 def gather_rows(rows: Sequence[T]) -> list[T]:
@@ -130,16 +135,29 @@ def on_main(work: Callable[[], T]) -> T:
     """What `work` returns in process 0, in every process; the others wait. BadInput of process 0 is raised in all."""
     if world() == 1:
         return work()
-    said: list[Any] = [None, None]
     if rank() == 0:
         try:
-            said[0] = work()
+            result, data = (made := work()), to_bytes((made, None))
         except BadInput as error:
-            said[1] = error
-    dist.broadcast_object_list(said, src=0, group=_phase)
-    if said[1] is not None:
-        raise said[1]
-    return said[0]
+            result, data = error, to_bytes((None, error))
+        _broadcast(data)
+    else:
+        value, wrong = from_bytes(_broadcast(b""))
+        result = value if wrong is None else wrong
+    if isinstance(result, BadInput):
+        raise result
+    return result
+
+
+def _broadcast(data: bytes) -> bytes:
+    """What process 0 gives, in every process."""
+    size = torch.tensor([len(data)])
+    dist.broadcast(size, src=0, group=_phase)
+    own = torch.zeros(int(size), dtype=torch.uint8)
+    if rank() == 0:
+        own = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    dist.broadcast(own, src=0, group=_phase)
+    return own.numpy().tobytes()
 
 
 def main_first(work: Callable[[], T]) -> T:

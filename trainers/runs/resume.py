@@ -14,9 +14,11 @@ from typing import Any
 
 import yaml
 
+from ghar import ledger
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
+from ghar.privacy import masked
 from ghar.trainers.report import report
 
 # A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
@@ -58,6 +60,7 @@ def open_run(config: Config) -> tuple[RunFolder, bool] | None:
     kept, folder = path / "config.yaml", RunFolder.open(path)
     resumed = kept.exists()
     if resumed:
+        ledger.check(path, "config.yaml")
         _compare(path, _read(kept), config)
     elif (path / "checkpoints").exists():
         raise BadInput(f"{path} holds checkpoints but no config.yaml to say of what: choose another run_dir.")
@@ -118,7 +121,16 @@ def as_yaml(config: Config) -> str:
 
 
 def plain(config: Config) -> dict[str, Any]:
-    return json.loads(json.dumps(asdict(config)))  # tuples as lists
+    """A configuration as JSON has it: tuples as lists, and addresses without the keys in their paths."""
+    return _masked(json.loads(json.dumps(asdict(config))))
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _masked(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    return masked(value) if isinstance(value, str) else value
 
 
 def _compare(path: Path, kept: Any, config: Config) -> None:
@@ -145,7 +157,8 @@ def _empty(folder: RunFolder) -> None:
     """Remove what an unfinished run has made so far, and nothing else."""
     for made in ("checkpoints", "episodes/.parts"):
         shutil.rmtree(folder.path / made, ignore_errors=True)
-    folder.metrics_path.unlink(missing_ok=True)
-    (folder.path / "summary.json").unlink(missing_ok=True)
+    for name in ("metrics.jsonl", "summary.json"):
+        (folder.path / name).unlink(missing_ok=True)
     for name in folder.episode_names():
         (folder.path / "episodes" / f"{name}.jsonl").unlink()
+    (folder.path / ledger.LEDGER).unlink(missing_ok=True)  # another run begins here

@@ -21,7 +21,7 @@ from ghar.envs.graphwalker.selectors.protocol import (
     Shots,
 )
 from ghar.errors import BadInput
-from ghar.llm.engine import CachingEngine, Engine, Request, can_score
+from ghar.llm.engine import CachingEngine, Engine, Request, can_score, mark_of
 
 if TYPE_CHECKING:
     from ghar.envs.graphwalker.prefix import CachedScorer, Path, PlainScorer, PrefixScorer
@@ -85,7 +85,9 @@ class EngineScorer:
 
     def _spoken(self, asks: Sequence[Any]) -> list[list[str]]:
         requests = [
-            Request(text, ask.max_tokens, ask.choices, seed=0, temperature=0) for ask in asks for text in ask.prompts
+            Request(text, ask.max_tokens, ask.choices, seed=0, temperature=0, credentialed=mark_of(self.engine))
+            for ask in asks
+            for text in ask.prompts
         ]
         self.said += len(requests)
         replies = iter(self.engine.generate(requests) if requests else [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import polars as pl
 from ghar.errors import BadInput
 
 PEEK = 1 << 17  # bytes of a table that are looked at before it is read
+QUOTED, CR_ALONE = re.compile(rb'"[^"]*"'), re.compile(rb"\r(?!\n|\Z)")
 
 
 class LineCount:
@@ -71,15 +73,28 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def check_line_ends(path: Path) -> None:
-    """BadInput for lines that end with CR alone, as on old Macs: the whole file would be one header."""
-    if path.suffix not in (".csv", ".gz"):
-        return
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            begin = file.read(PEEK)
-    except (OSError, EOFError, zlib.error):
-        return  # damaged: who reads it says so
-    if b"\r" in begin and b"\n" not in begin:
+    """BadInput for lines that end with CR alone, as on old Macs: the whole file would be one header, or one row. A line
+    feed somewhere in it changes nothing; a CR between quotes is of a text."""
+    begin = _begin(path)
+    alone = len(CR_ALONE.findall(QUOTED.sub(b"", begin)))
+    if alone and alone >= begin.count(b"\n"):
         raise BadInput(
             f"{path} ends its lines with CR alone, as on old Macs, so that it has no row: write LF or CRLF instead."
         )
+
+
+def _begin(path: Path) -> bytes:
+    """The first bytes of a csv file, nothing of one that is damaged, which its reader says, and of Parquet."""
+    try:
+        if path.suffix == ".csv":
+            with path.open("rb") as file:
+                return file.read(PEEK)
+        if path.suffix == ".gz":
+            with gzip.open(path) as file:
+                return file.read(PEEK)
+        if path.suffix == ".zst":
+            lines = pl.scan_lines(path).head(100).collect().to_series().to_list()
+            return "\n".join(line[:PEEK] for line in lines).encode()
+    except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError):
+        pass
+    return b""

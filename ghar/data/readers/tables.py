@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -235,11 +236,18 @@ def _sift(
         raise _explain(table, error) from error
     total = kept + sum(dropped.values())
     counts = {f"rows.{table.name}": total} | _joined(table, lines.wait(), total)
-    counts |= {} if total else {f"empty.{table.name}": 1}
+    counts |= {} if total else _empty(table)
     counts |= {f"undecided.{table.name}.columns": table.undecided} if table.undecided else {}
     counts |= {f"dropped.{table.name}.{name}": dropped[i] for i, name in enumerate(drops) if dropped[i]}
     repairs_made = zip(repairs, flags, strict=True)
     return counts | {f"repaired.{table.name}.{name}": repaired[flag] for name, flag in repairs_made if repaired[flag]}
+
+
+def _empty(table: SourceTable) -> dict[str, int]:
+    """A sentence on the screen and a count for a table that has a header and no row: it may have been cut short."""
+    print(f"{table.path} has a header and no row: copy the table again unless it is empty at its source.",
+          file=sys.stderr)  # fmt: skip
+    return {f"empty.{table.name}": 1}
 
 
 def _joined(table: SourceTable, lines: int | None, rows: int) -> dict[str, int]:

@@ -44,7 +44,7 @@ def located(config: TaskConfig, data: DataConfig) -> TaskConfig:
 
     Raises BadInput where there is no label file or none can be told from others, and for a question that is unreadable.
     """
-    path = _path(config, data)
+    path = labels_path(config, data)
     words = _in_words(path)
     question, answers = config.question or words.get("question"), config.answers or words.get("labels")
     return replace(config, labels=str(path), question=question, answers=answers)
@@ -52,7 +52,7 @@ def located(config: TaskConfig, data: DataConfig) -> TaskConfig:
 
 def label_file_card(config: TaskConfig, data: DataConfig, task: Task) -> TaskCard:
     """How EHR-RAG puts the question: as the file beside the labels has it, and for the rest as for any task."""
-    path = _path(config, data)
+    path = labels_path(config, data)
     card, words = card_of(task), _in_words(path)
     own = {key: str(words[key]) for key in IN_WORDS if key in words}
     meanings = tuple(map(str, words.get("meanings", card.meanings)))
@@ -63,7 +63,8 @@ def label_file_card(config: TaskConfig, data: DataConfig, task: Task) -> TaskCar
     return replace(card, meanings=meanings, **own)
 
 
-def _path(config: TaskConfig, data: DataConfig) -> Path:
+def labels_path(config: TaskConfig, data: DataConfig) -> Path:
+    """The file or folder of the labels. BadInput where task.labels is null and there is not exactly one."""
     if config.labels is not None:
         return beside_data(data, config.labels) or Path(config.labels)
     folder = Path(data.root or "") / "labels"

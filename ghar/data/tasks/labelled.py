@@ -63,7 +63,11 @@ def labelled_samples(cohort: Cohort, task: str, labels: pl.DataFrame, leakage: L
     for place, (subject, at, now, label) in enumerate(rows.iter_rows()):
         history = stays.get(subject, none).at(now, shown, leakage) or [Visit(NO_VISIT, at)]
         name = f"{task}-{subject}-{place}"
-        samples.append(Sample(name, subject, history[-1].visit_id, at, tuple(history), label))
+        samples.append(
+            Sample(
+                name, subject, history[-1].visit_id, at, tuple(history), label, credentialed=cohort.credentialed
+            )
+        )
     return samples
 
 

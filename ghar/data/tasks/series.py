@@ -91,14 +91,14 @@ def series_samples(
         samples = _hourly(cohort, series_labels(cohort, task, leakage, stay=stay), tuple(features), leakage)
         if not samples:
             raise BadInput(f"Task {TASKS[task].name} has no sample in the {cohort.name}: is anything measured in it?")
-        return _about(cohort, task, stay, los), samples
+        return _about(cohort, task, stay, los), [replace(one, credentialed=cohort.credentialed) for one in samples]
     windows = series_labels(cohort, task, leakage, stay=stay, los=los)
     measured = _measured(cohort, windows, tuple(features), leakage, step_hours)
     keep = -(-48 // step_hours) if task == "mortality" else last_steps
     samples = _fill(windows, measured, tuple(features), TASKS[task].name, step_hours, keep)
     if not samples:
         raise BadInput(f"Task {TASKS[task].name} has no sample in the {cohort.name}: are {features[0]}, ... measured?")
-    return _about(cohort, task, stay, los), samples
+    return _about(cohort, task, stay, los), [replace(one, credentialed=cohort.credentialed) for one in samples]
 
 
 def series_labels(

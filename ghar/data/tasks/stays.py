@@ -221,5 +221,10 @@ def collect_samples(cohort: Cohort, task: str, rows: pl.DataFrame, leakage: Leak
         if visit_id in predicted:
             at, until, label, known = predicted[visit_id]
             history = past if leakage == "paper" else [shown.until(visit, until) for visit in past]
-            samples.append(Sample(f"{task}-{subject}-{visit_id}", subject, visit_id, at, tuple(history), label, known))
+            name = f"{task}-{subject}-{visit_id}"
+            samples.append(
+                Sample(
+                    name, subject, visit_id, at, tuple(history), label, known, credentialed=cohort.credentialed
+                )
+            )
     return samples
