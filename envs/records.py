@@ -20,6 +20,7 @@ from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import origin
 from ghar.data.tasks.cards import TaskCard, card_of
 from ghar.data.tasks.label_files import label_file_card, labels_path
+from ghar.data.tasks.order_check import OrderGraph, OrderQuestion, build_order_questions
 from ghar.data.tasks.prevalence import beside_the_paper
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
@@ -31,9 +32,11 @@ from ghar.envs.worlds.histories.world import EVENTS, generate_long, long_folder
 from ghar.envs.worlds.severity.world import World, generate_world, load_world, world_folder
 from ghar.envs.worlds.source import read_source
 from ghar.errors import BadInput
+from ghar.kg.contraindications import contraindications
 from ghar.kg.drug_names import order_text
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, chart_names, link_codes, link_groups
+from ghar.kg.names import shared_words
 from ghar.kg.primekg import open_primekg
 from ghar.kg.umls import Umls, read_umls
 from ghar.provenance import Provenance, learned_from_credentialed, signed_mark, weights_of_credentialed
@@ -182,6 +185,16 @@ class Records:
         by_id = {sample.sample_id: sample for sample in told}
         whole = (read.splits.train, read.splits.valid, read.splits.test, read.splits.pool)
         return replace(read, samples=told, splits=Splits(*(tuple(by_id[s.sample_id] for s in part) for part in whole)))
+
+    @cached_property
+    def order_questions(self) -> tuple[Splits[OrderQuestion], Mapping[str, int]]:
+        """Every question of task=order_check by split, and what they are made from."""
+        graph, edges, task = self.primekg, contraindications(self.primekg), self.config.task
+        read = OrderGraph(
+            self.links.nodes, edges.drugs, edges.relatives, edges.parents, edges.degrees(),
+            name_of=graph.names.__getitem__, shares=shared_words,
+        )  # fmt: skip
+        return build_order_questions(self.cohort, self.names, read, task.split, task.split_seed)
 
     def exposures(self) -> dict[str, Exposure]:
         """What the first test samples show under paper and under strict, for a task of visits; empty for another, and

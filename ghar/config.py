@@ -85,6 +85,7 @@ class TaskConfig:
         "dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction",  # EXPRAG's DischargeQA
         "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
         "medqa",  # GraphWalker's Appendix M
+        "order_check",  # contraindicated orders: real stays, the graph's truth (ghar/data/tasks/order_check.py)
         "labels",  # those of a MEDS label file
     ]
     labels: str | None  # task=labels: a label file or a folder of them; null, or a name: of those beside MEDS data

@@ -18,6 +18,8 @@ from ghar.envs.ghar.knowledge import NO_ERROR, exact_knowledge
 from ghar.envs.ghar.label_only import STAGE, LabelOnly, label_pairs
 from ghar.envs.ghar.navigation import Chart, ExactTeacher, navigation
 from ghar.envs.ghar.navigator import Navigator, rules
+from ghar.envs.ghar.orders.system import NAME as ORDERS
+from ghar.envs.ghar.orders.system import build_order_system
 from ghar.envs.ghar.pretraining import MISLED, TEACHER, practice, teacher_knowledge
 from ghar.envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
 from ghar.envs.ghar.rows import GharRows
@@ -49,7 +51,12 @@ EXAMPLES = 300  # records that the tokenizer of a model without a base is made f
 ITERATIONS = {"full": 6, "laptop": 3, "demo": 4}  # where system.max_iterations is null; the paper leaves it open
 
 
-def build(records: Records, settings: Settings) -> System[Case]:
+def build(records: Records, settings: Settings) -> System[Any]:
+    """GHAR on the task of `records`: orders (envs/ghar/orders), or any task of visits."""
+    return build_order_system(records, settings) if records.config.task.name == ORDERS else _build(records, settings)
+
+
+def _build(records: Records, settings: Settings) -> System[Case]:
     """GHAR over the partitions of `settings.sources`: the meta-paths of a graph, and whatever else is named."""
     config, (corpus, partitions) = records.config, open_sources(records, settings.sources)
     spec = spec_of(config, settings)

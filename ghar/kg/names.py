@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Literal
 
 # Words of code systems that name no disease of their own ("Heart failure, unspecified").
 FILLERS = frozenset(
@@ -49,6 +50,14 @@ def disease_key(name: str) -> str:
     "Hypertension, essential" and "essential hypertension (disease)" share a key.
     """
     return " ".join(sorted({word for word in plain(name).split() if word not in FILLERS}))
+
+
+def shared_words(text: str, name: str) -> Literal["name", "word", "none"]:
+    """How much of a node's name a chart's text has: all its words but fillers, one of them, or none."""
+    said, named = set(disease_key(text).split()), set(disease_key(name).split())
+    if named and named <= said:
+        return "name"
+    return "word" if said & named else "none"
 
 
 # Whole words of charts, in capitals, and what they stand for.

@@ -1,0 +1,163 @@
+"""The episode of an order: search the graph or answer, with which query, in which partition, and when to stop.
+
+Agent-Top decides and writes the queries, Agent-Low reads the facts found. Both share the model. The steps are those of
+Algorithm 1 with one query at a time; every decision but the query is a choice among given replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ghar.data.tasks.order_check import OrderQuestion
+from ghar.envs.system import Variant
+from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, ReasoningStep, Reply, Retrieve
+from ghar.kg.metapaths import MetaPath
+from ghar.llm.parsing import parse_choice, parse_query
+from ghar.llm.prompts import load_prompts
+
+ROLES = ("retrieve", "followup", "metapaths", "summarise", "continue", "predict")
+SEARCH, ANSWER = "search", "answer"
+NOTHING = "(nothing yet)"
+
+
+@dataclass(frozen=True)
+class OrderSpec:
+    """max_iterations: searches at most. top_n: facts of a search. decision: whether to search is Agent-Top's, or
+    fixed: never, or always, one search for each recorded condition."""
+
+    max_iterations: int
+    top_n: int
+    decision: Literal["learned", "always", "never"] = "learned"
+
+
+@dataclass(frozen=True)
+class ReadReply:
+    """Parse a reply that is one of `choices`, as the whole number `value` gives."""
+
+    choices: tuple[str, ...]
+    value: Callable[[str], int]
+
+    def __call__(self, reply: str) -> Parsed:
+        found = parse_choice(reply, self.choices)
+        return found if found.error else Parsed(self.value(found.value))
+
+
+class OrderEpisodes:
+    """Makes episodes over the partitions that hold a drug, and the hierarchy of diseases."""
+
+    def __init__(self, spec: OrderSpec, partitions: Sequence[MetaPath]):
+        self.spec = spec
+        self.partitions = tuple(part for part in partitions if _concerns_drugs(part))
+        self.templates = load_prompts("ghar.envs.ghar", "orders", ROLES)
+        self.menu = "\n".join(f"{number}. {part.text}" for number, part in enumerate(self.partitions, 1))
+
+    def episode(self, question: OrderQuestion) -> EpisodeGenerator:
+        """Returns whether the order is contraindicated; the last reply names the condition too."""
+        spec, history = self.spec, ()
+        limit = len(question.conditions) if spec.decision == "always" else spec.max_iterations
+        while len(history) < limit and (yield from self._searches(question, history)):
+            history = (*history, (yield from self._search(question, history)))
+        final = yield self._predict(question, history)
+        label = None if final.value is None else int(final.value > 0)
+        return Prediction(label, history, truncated=len(history) == limit)
+
+    def direct(self, question: OrderQuestion) -> EpisodeGenerator:
+        """The answer from the order and the conditions alone."""
+        final = yield self._predict(question, ())
+        return Prediction(None if final.value is None else int(final.value > 0))
+
+    def _searches(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]):
+        if self.spec.decision != "learned":
+            return self.spec.decision == "always"
+        if not history:
+            reply = yield self._act(question, "retrieve", history, choices=("yes", "no"))
+            return reply.value == "yes"
+        reply = yield self._act(question, "continue", history, choices=(SEARCH, ANSWER))
+        return reply.value == SEARCH
+
+    def _search(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]):
+        written = yield self._act(question, "followup", history, parse=parse_query)
+        query = written.value or question.drug
+        numbers = _numbers(1, len(self.partitions))
+        named = yield self._act(question, "metapaths", history, query=query, choices=numbers)
+        path = None if named.value is None else self.partitions[int(named.value) - 1].index
+        evidence = Evidence()
+        if path is not None:
+            evidence = facts_of((yield Retrieve(query, (path,), self.spec.top_n)))
+        number = ReadReply(_numbers(0, len(question.conditions)), int)
+        low: Reply = yield self._act(
+            question, "summarise", history, query=query, evidence=evidence, choices=number.choices, parse=number,
+        )  # fmt: skip
+        found = f"condition {low.value}" if low.value else "nothing"
+        return ReasoningStep(query, found, True, () if path is None else (path,), int(path is None), 0, evidence.text)
+
+    def _predict(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]) -> Act:
+        verdict = ReadReply(("no", *(f"yes {i}" for i in _numbers(1, len(question.conditions)))), condition_of)
+        return self._act(question, "predict", history, choices=verdict.choices, parse=verdict)
+
+    def _act(
+        self,
+        question: OrderQuestion,
+        role: str,
+        history: tuple[ReasoningStep, ...],
+        *,
+        query: str = "",
+        evidence: Evidence | None = None,
+        choices: tuple[str, ...] = (),
+        parse: Callable[[str], Parsed] | None = None,
+    ) -> Act:
+        template = self.templates[role]
+        prompt = template.render(
+            drug=question.drug,
+            conditions=question.menu,
+            history="\n".join(f"- {step.query}: {step.answer}" for step in history) or NOTHING,
+            query=query,
+            metapaths=self.menu,
+            evidence=(evidence.text if evidence else "") or "(none)",
+        )
+        if parse is None:
+            parse = _OneOf(choices)
+        facts: dict[str, Any] = {
+            "case": question, "query": query, "history": history, "evidence": evidence, "partitions": self.partitions,
+        }  # fmt: skip
+        agent = "low" if role == "summarise" else "top"
+        return Act(agent, role, prompt, choices, template.max_tokens, len(history), parse, facts)
+
+
+@dataclass(frozen=True)
+class _OneOf:
+    choices: tuple[str, ...]
+
+    def __call__(self, reply: str) -> Parsed:
+        return parse_choice(reply, self.choices)
+
+
+def play_order(question: OrderQuestion, variant: Variant) -> EpisodeGenerator:
+    """A question as a variant plays it, whose spec has an `episode`."""
+    return variant.spec.episode(question)
+
+
+def facts_of(evidence: Evidence) -> Evidence:
+    """The edges found: a node's name alone tells nothing of a contraindication."""
+    return Evidence(tuple(passage for passage in evidence.passages if passage.kind == "edge"))
+
+
+def condition_of(reply: str) -> int:
+    """The number of the condition that an answer names, 0 for a no."""
+    return 0 if reply == "no" else int(reply.removeprefix("yes "))
+
+
+def named_condition(episode: Episode) -> int | None:
+    """The number of the condition that an episode's answer names: 0 for a no, None where it could not be read."""
+    replies = [record.result for record in episode.trace if isinstance(record.result, Reply)]
+    return replies[-1].value if replies and episode.failure is None else None
+
+
+def _numbers(first: int, last: int) -> tuple[str, ...]:
+    return tuple(map(str, range(first, last + 1)))
+
+
+def _concerns_drugs(part: MetaPath) -> bool:
+    return "drug" in (part.head_type, part.tail_type) or part.relation == "disease_disease"

@@ -1,0 +1,85 @@
+"""What orders add to a row of episodes/*.jsonl, and their numbers by group, with patients and drugs drawn again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ghar.data.tasks.order_check import GROUPS, OrderQuestion
+from ghar.envs.ghar.orders.episode import named_condition
+from ghar.envs.system import Variant
+from ghar.episode import Episode
+from ghar.metrics.bootstrap import Interval, patient_codes, patient_weights
+from ghar.metrics.policy import acted, policy_summary
+from ghar.metrics.rows import Row, paired, patients_of
+
+LABELS = ("no", "yes")
+COLUMNS = {"accuracy": "correct", "named": "named", "retrievals": "retrievals", "reward": "reward"}
+
+
+def order_row(episode: Episode, question: OrderQuestion, variant: Variant) -> dict[str, Any]:
+    """named: whether the answer is right and, where it is yes, names a condition against the drug."""
+    right = episode.prediction.label == question.label
+    named = named_condition(episode) or 0
+    return {
+        "drug": question.drug,
+        "group": question.group,
+        "conditions": len(question.conditions),
+        "against": [question.conditions[i] for i in question.against],
+        "named": right and (not question.against or named - 1 in question.against),
+    }
+
+
+def order_numbers(rows: Sequence[Row], draw: dict[str, int]) -> dict[str, Any]:
+    """`policy_summary`, the share of right answers that name the condition, searches, and searches by condition."""
+    drawn = _Draw(rows, draw)
+    found = policy_summary(rows, LABELS, **draw)
+    for name in ("named", "retrievals"):
+        found[name] = drawn.mean([float(row[name]) for row in rows]).as_list()
+    searches, conditions = (sum(row[name] for row in rows) for name in ("retrievals", "conditions"))
+    return found | {"retrievals_per_condition": [searches / conditions] * 3}
+
+
+def by_group(rows: Mapping[str, Sequence[Row]], draw: dict[str, int]) -> dict[str, Any]:
+    """For summary.json, "orders": variant -> group -> number -> [value, low, high]; patients and drugs are drawn."""
+    found: dict[str, Any] = {}
+    for variant, every in rows.items():
+        parts = {"all": every} | {group: [row for row in every if row["group"] == group] for group in GROUPS}
+        found[variant] = {
+            group: {"n": len(own)} | {
+                name: _Draw(own, draw).mean([float(row[key]) for row in own]).as_list() for name, key in _columns(own)
+            }
+            for group, own in parts.items() if own
+        }  # fmt: skip
+    return {"orders": found}
+
+
+def order_difference(a: Sequence[Row], b: Sequence[Row], column: str, draw: dict[str, int]) -> Interval:
+    """Mean of a column of policy a minus policy b on the same questions; patients and drugs are drawn together."""
+    pairs = paired(a, b)
+    return _Draw(a, draw).mean([float(one[column]) - float(two[column]) for one, two in pairs])
+
+
+def _columns(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    return [(name, key) for name, key in COLUMNS.items() if name != "reward" or acted(rows)]
+
+
+class _Draw:
+    """Resamples of patients and drugs, crossed: a question counts as often as its patient times its drug is drawn."""
+
+    def __init__(self, rows: Sequence[Row], draw: Mapping[str, int]):
+        keys: tuple[list[Hashable], ...] = (patients_of(rows), [row["drug"] for row in rows])
+        weights = np.ones((draw["resamples"], len(rows)))
+        for offset, own in enumerate(keys):
+            codes, count = patient_codes(len(rows), own)
+            blocks = patient_weights(count, draw["resamples"], draw["seed"] + offset, len(rows))
+            weights *= np.concatenate(list(blocks))[:, codes]
+        self.weights = weights[weights.sum(axis=1) > 0]
+
+    def mean(self, values: Sequence[float]) -> Interval:
+        """The mean of one value a question."""
+        array = np.asarray(values)
+        low, high = np.percentile(self.weights @ array / self.weights.sum(axis=1), [2.5, 97.5])
+        return Interval(float(array.mean()), float(low), float(high))

@@ -1,0 +1,182 @@
+"""GHAR on task=order_check: questions, partitions about drugs, variants, rewards and baselines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ghar.config import Config
+from ghar.data.cohort import Task
+from ghar.data.tasks.order_check import OrderQuestion
+from ghar.data.tasks.splits import Splits
+from ghar.envs.ghar.label_only import STAGE
+from ghar.envs.ghar.orders.baselines import (
+    AnswerMemory,
+    DegreeThreshold,
+    LexicalRule,
+    OrderRule,
+    SentenceRule,
+    sentence_encoder,
+)
+from ghar.envs.ghar.orders.episode import ROLES, OrderEpisodes, OrderSpec, play_order
+from ghar.envs.ghar.orders.numbers import LABELS, by_group, order_numbers, order_row
+from ghar.envs.ghar.orders.reward import score_order
+from ghar.envs.ghar.orders.teacher import OrderTeacher
+from ghar.envs.ghar.settings import Settings
+from ghar.envs.graph_cases import graph_corpus
+from ghar.envs.records import Records
+from ghar.envs.system import SftExamples, System, Variant
+from ghar.episode import Act, Episode, EpisodeGenerator
+from ghar.errors import BadInput
+from ghar.kg.contraindications import contraindications
+from ghar.llm.policy import Policy
+from ghar.rewards.compose import EpisodeReward
+
+NAME = "order_check"
+MAIN = "ghar_rl"
+BASELINES = {
+    "usual": "Usual answer", "drug_memory": "Memory of drugs", "patient_memory": "Memory of patients",
+    "degree": "Many contraindications", "lexical": "Lexical rule, all facts of the drug",
+    "minilm": "MiniLM rule, all facts of the drug",
+}  # fmt: skip
+SCRIPTED = {  # conditions of a search, whether facts are read by the links, whether a confirmed one ends the search
+    "scripted": ("Scripted teacher", None, True, True),
+    "scripted_one": ("One condition a search, read exactly", 1, True, True),
+    "scripted_all": ("All conditions in one search, read exactly", 6, True, True),
+    "scripted_first": ("One condition a search, any fact of the drug", 1, False, True),
+    "upper_bound": ("Every condition searched, read exactly", 1, True, False),
+}
+LISTED = (*BASELINES, *SCRIPTED, "llm_only", "always_rag", "ghar_base", STAGE, "ghar_sft", MAIN)
+
+
+class DirectAnswer:
+    """`Variant.spec` of an answer without a search."""
+
+    def __init__(self, episodes: OrderEpisodes):
+        self.episodes = episodes
+
+    def episode(self, question: OrderQuestion) -> EpisodeGenerator:
+        """The answer alone."""
+        return self.episodes.direct(question)
+
+
+def build_order_system(records: Records, settings: Settings) -> System[OrderQuestion]:
+    """The system of task=order_check. BadInput where no question can be made, and for other sources than the graph."""
+    config, (every, counts) = records.config, records.order_questions
+    if settings.sources != ("graph",) or settings.ablation != "none" or settings.decision == "everyone":
+        raise BadInput(
+            f"task={NAME} asks the graph alone: leave system.sources, system.ablation and system.decision=everyone out."
+        )
+    corpus, partitions = graph_corpus(records)
+    splits, graph = records.limited(every), records.primekg
+    price = settings.prices[0] if settings.prices else 0.0
+    spec = OrderSpec(settings.max_iterations or _most_conditions(every), config.retriever.top_n)
+    edges = contraindications(graph)
+    name_of: Callable[[int], str] = graph.names.__getitem__
+    scripted = {
+        name: partial(OrderTeacher, name_of, edges.parents, at_once, exact, stops)
+        for name, (_, at_once, exact, stops) in SCRIPTED.items()
+    }
+    diseases: dict[int, list[str]] = defaultdict(list)
+    for disease, drugs in sorted(edges.drugs.items()):
+        for drug in drugs:
+            diseases[drug].append(name_of(disease))
+    made = System(
+        name="ghar",
+        task=Task(NAME, "Is the order contraindicated by a recorded condition?", LABELS),
+        agents=("top", "low"),
+        roles=ROLES,
+        cases=splits,
+        episode=play_order,
+        corpus=corpus,
+        reward=partial(_reward, config, price),
+        variants=_variants(spec, partitions, settings),
+        main=MAIN,
+        listed=LISTED,
+        read_by=lambda reader: made,
+        fixed={**scripted, **_baselines(every.train, diseases)},
+        teacher="scripted",
+        stages={STAGE: lambda reader: _label_pairs(OrderEpisodes(spec, partitions), splits, settings.label_epochs)},
+        texts=lambda: _prompts(OrderEpisodes(spec, partitions), splits.train),
+        answer=_in_words,
+        row=order_row,
+        numbers=order_numbers,
+        summary=partial(by_group, draw={"seed": config.seed, "resamples": config.eval.bootstrap}),
+        partitions=partitions,
+        counts={**counts, **records.graph_counts()},
+        generated=records.cohort.generated,
+        credentialed=records.credentialed(records.cohort),
+    )
+    return made
+
+
+def _most_conditions(splits: Splits[OrderQuestion]) -> int:
+    return max(len(question.conditions) for part in (splits.train, splits.valid, splits.test) for question in part)
+
+
+def _variants(spec: OrderSpec, partitions: Sequence[Any], settings: Settings) -> dict[str, Variant]:
+    """Baselines, scripted readers, decisions that are fixed for the trained weights, and the stages of training."""
+
+    def episodes(decision: Any) -> OrderEpisodes:
+        return OrderEpisodes(replace(spec, decision=decision), partitions)
+
+    learned = episodes(settings.decision)
+    direct = DirectAnswer(learned)
+    found = [Variant(name, title, direct, name) for name, title in BASELINES.items()]
+    found += [
+        Variant(name, title, episodes("learned" if stops else "always"), name)
+        for name, (title, _, _, stops) in SCRIPTED.items()
+    ]
+    found += [
+        Variant("llm_only", "Trained weights, never searching", episodes("never")),
+        Variant("always_rag", "Trained weights, a search for each condition", episodes("always")),
+        Variant("ghar_base", "Base model, untrained", learned, "base"),
+        Variant(STAGE, "Label-only SFT", direct, STAGE),
+        Variant("ghar_sft", "GHAR after SFT", learned, "sft"),
+        Variant(MAIN, "GHAR after RL", learned),
+    ]
+    return {variant.name: variant for variant in found}
+
+
+def _baselines(
+    train: Sequence[OrderQuestion], diseases: Mapping[int, Sequence[str]]
+) -> dict[str, Callable[[], Policy]]:
+    numbers: dict[str, Callable[[], Callable[[OrderQuestion], int]]] = {
+        "usual": lambda: AnswerMemory(train, lambda question: "all"),
+        "drug_memory": lambda: AnswerMemory(train, lambda question: question.drug_node),
+        "patient_memory": lambda: AnswerMemory(train, lambda question: question.subject_id),
+        "degree": lambda: DegreeThreshold(train),
+        "lexical": lambda: LexicalRule(diseases),
+        "minilm": lambda: SentenceRule(train, diseases, sentence_encoder()),
+    }
+    return {name: lambda make=make: OrderRule(make()) for name, make in numbers.items()}
+
+
+def _label_pairs(episodes: OrderEpisodes, cases: Splits[OrderQuestion], epochs: int) -> SftExamples:
+    """Each question without a search, and its answer with the first condition against the drug."""
+    return SftExamples(_pairs(episodes, cases.train), _pairs(episodes, cases.valid), epochs=epochs)
+
+
+def _pairs(
+    episodes: OrderEpisodes, questions: Sequence[OrderQuestion]
+) -> list[tuple[str, str, tuple[str, ...], float]]:
+    asked: list[tuple[Act, OrderQuestion]] = [(next(episodes.direct(question)), question) for question in questions]
+    return [
+        (act.prompt, f"yes {question.against[0] + 1}" if question.against else "no", act.choices, 1.0)
+        for act, question in asked
+    ]
+
+
+def _prompts(episodes: OrderEpisodes, questions: Sequence[OrderQuestion]) -> list[str]:
+    return [next(episodes.direct(question)).prompt for question in questions]
+
+
+def _reward(config: Config, price: float, episode: Episode, question: OrderQuestion) -> EpisodeReward:
+    return score_order(episode, question, config.reward.eta, price)
+
+
+def _in_words(question: OrderQuestion, label: int) -> str:
+    return LABELS[label]
