@@ -127,7 +127,7 @@ def counts(material: EncodedCases[Any], without: int) -> dict[str, int]:
     """How many cases there are, and, with data.earlier, how many of the test are shown no example."""
     parts = {"train": material.splits.train, "validation": material.splits.valid, "test": material.splits.test}
     parts |= {"pool": material.splits.pool} if material.splits.pool else {}
-    found = {f"{name} samples": len(samples) for name, samples in parts.items()} | material.left_out
+    found = {f"{name} samples": len(samples) for name, samples in parts.items()} | dict(material.left_out)
     return found if material.times is None else {**found, "test samples with too few outcomes known before": without}
 
 

@@ -135,9 +135,11 @@ def on_main(work: Callable[[], T]) -> T:
     """What `work` returns in process 0, in every process; the others wait. BadInput of process 0 is raised in all."""
     if world() == 1:
         return work()
+    result: Any
     if rank() == 0:
         try:
-            result, data = (made := work()), to_bytes((made, None))
+            result = work()
+            data = to_bytes((result, None))
         except BadInput as error:
             result, data = error, to_bytes((None, error))
         _broadcast(data)

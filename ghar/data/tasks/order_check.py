@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -57,6 +57,7 @@ class OrderQuestion:
     group: Group
     degree: int
     square: int
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
     @property
     def label(self) -> int:
@@ -152,7 +153,8 @@ def build_order_questions(
         own = {unit.subject_id for unit in who}
         rng = np.random.default_rng([seed, 1 + number])
         some = [stay for stay in stays if stay.subject_id in own]
-        parts.append(tuple(_questions(some, {unit.subject_id for unit in what}, graph, rng)))
+        made = _questions(some, {unit.subject_id for unit in what}, graph, rng)
+        parts.append(tuple(replace(question, credentialed=cohort.credentialed) for question in made))
     splits = Splits(*parts)
     for name, part in zip(("training", "validation", "test"), parts, strict=True):
         if not part:
@@ -219,7 +221,7 @@ def _yes(
             group = graph.shares(text, graph.name_of(node))
             for drug in graph.drugs.get(node, ()):
                 places = direct.setdefault(drug, {})
-                places[i] = min(places.get(i, group), group, key=GROUPS.index)
+                places[i] = min((places.get(i, group), group), key=GROUPS.index)
             for drug in frozenset().union(*(graph.drugs.get(n, frozenset()) for n in graph.parents.get(node, ()))):
                 behind.setdefault(drug, set()).add(i)
     found: dict[Group, dict[int, tuple[int, ...]]] = {group: {} for group in GROUPS}
