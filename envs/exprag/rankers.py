@@ -95,7 +95,7 @@ def _ask(study: RankerStudy, judge: Policy, question: DischargeQuestion, rows: n
     acts = [
         Act(
             "top", "judge", template.render(first=first, second=_in_words(study, stay)), (), template.max_tokens, 0,
-            parse_scores, {"first": question.visit_id, "second": stay},
+            parse_scores, {"first": question.visit_id, "second": stay}, credentialed=question.credentialed,
         )
         for stay in stays
     ]  # fmt: skip

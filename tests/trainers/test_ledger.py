@@ -300,9 +300,9 @@ def test_a_change_of_the_tables_between_two_starts_is_named(
     shutil.copytree(small_records.root, root)
 
     def read(cache: str) -> dict[str, Any]:
+        graph, names = root / "kg" / "kg.csv.gz", root / "kg" / "mondo_references.csv.gz"
         words = ["data=mimic4", f"data.root={root}", f"data.cache={tmp_path / cache}", f"run_dir={tmp_path / 'run'}",
-                 f"kg.path={root / 'kg/kg.csv.gz'}",
-                 f"kg.references={root / 'kg/mondo_references.csv.gz'}"]  # fmt: skip
+                 f"kg.path={graph}", f"kg.references={names}"]  # fmt: skip
         records = Records(small_config(*words))
         return data_print(build(records), records)
 
