@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from ghar.config import Config
+from ghar.configure import nearest
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
 from ghar.envs import system as systems
@@ -91,7 +92,9 @@ def compare(
         raise BadInput("\n".join(f"{name}: {reason}" for name, reason in left_out.items()))
     known = dict.fromkeys(variant for system, _, _ in built.values() for variant in system.variants)
     if unknown := [name for name in wanted if name not in known]:
-        raise BadInput(f"variants has {unknown[0]}, which no system here has: choose among {', '.join(known)}.")
+        near = nearest(unknown[0], list(known))
+        guess = f" Did you mean {near}?" if near else ""
+        raise BadInput(f"variants has {unknown[0]}, which no system here has: choose among {', '.join(known)}.{guess}")
     check_patients({name: system for name, (system, _, _) in built.items()})
     for name, (system, config, trained) in built.items():
         print(f"{name}: {len(system.cases.test)} test samples", flush=True)

@@ -138,3 +138,20 @@ def test_runs_that_share_no_warm_up_do_not_start_from_one_another(tmp_path: Path
     with pytest.raises(BadInput, match=f"cannot start from ghar: they differ in {part}"):
         fork(source, load(["trainer.base.seed=0", change, f"run_dir={tmp_path / 'other'}"]))
     assert not (tmp_path / "other").exists()
+
+
+def test_a_number_that_rests_on_one_patient_is_a_hole_with_its_count() -> None:
+    """Six positive samples of one patient are one positive patient; six of six are enough."""
+    def frame(patients: list[str]) -> pl.DataFrame:
+        return pl.DataFrame({
+            "sample_id": [f"s{i}" for i in range(12)], "subject_id": [*patients, *(f"n{i}" for i in range(6))],
+            "label": ["yes"] * 6 + ["no"] * 6, "prediction": ["yes"] * 6 + ["no"] * 6,
+            "probabilities": [[0.1, 0.9]] * 6 + [[0.9, 0.1]] * 6, "correct": [True] * 12,
+        })  # fmt: skip
+
+    for metric in ("auroc", "auprc", "sensitivity", "balanced_accuracy"):
+        with pytest.raises(BadInput, match="too few: 1 patient with label yes"):
+            number_of(metric, frame(["p"] * 6), ("no", "yes"))
+        number_of(metric, frame([f"p{i}" for i in range(6)]), ("no", "yes"))
+    number_of("specificity", frame(["p"] * 6), ("no", "yes"))
+    number_of("accuracy", frame(["p"] * 6), ("no", "yes"))

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from ghar.errors import BadInput
+from ghar.metrics.answers import too_few
 from ghar.metrics.bootstrap import ratio
 from ghar.metrics.calibration import BINS
 from ghar.metrics.scores import cells_of, from_confusion, from_scores
@@ -71,6 +72,8 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
     if not labels:
         raise BadInput("every sample has answers of its own, so there are no classes")
     truth, guess = _indices(frame["label"], labels), _indices(frame["prediction"], labels)
+    if len(set(truth.tolist())) > 1 and (why := few_of(name, frame, labels)):
+        raise BadInput(f"too few: {why}")
     if name == "distance":
         return _distance(truth, guess, int(parameter))
     if name in CONFUSION or (name == "f1" and len(labels) != 2):
@@ -100,6 +103,14 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         return _f1(truth == 1, said)
     asked = truth == (1 if name == "sensitivity_at_valid" else 0)
     return lambda weights: ratio((weights * asked) @ (said == (truth == 1)), weights @ asked)
+
+
+def few_of(name: str, frame: pl.DataFrame, labels: Sequence[str]) -> str | None:
+    """ "1 patient with label yes" for a metric that would rest on so few (ghar.metrics.answers), else None."""
+    if "subject_id" not in frame.columns or not len(frame):
+        return None
+    rows = frame.select("sample_id", "subject_id", "label").to_dicts()
+    return too_few(rows, labels).get(name.removesuffix("_at_valid"))
 
 
 def _mean(values: pl.Series, those: pl.Series | None = None, what: str = "") -> Number:
