@@ -148,5 +148,5 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(self, *arguments: Any, **options: Any) -> httpcore.NetworkStream:
         return _Stream(self.inner.start_tls(*arguments, **options))
 
-    def get_extra_info(self, info: str) -> Any:
+    def get_extra_info(self, info: str) -> object:
         return self.inner.get_extra_info(info)

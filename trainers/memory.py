@@ -328,7 +328,7 @@ def savings(config: Config, processes: int) -> Iterator[Saving]:
     """Overrides that save memory; those that change no result come first, shorter prompts last."""
     model, shared, rl, warmup = config.model, config.deepspeed, config.trainer.rl, config.trainer.warmup
 
-    def saving(section: str, key: str, value: Any, text: str = "") -> Saving:
+    def saving(section: str, key: str, value: object, text: str = "") -> Saving:
         def changed(now: Config) -> Config:
             return _set(now, f"{section}.{key}".split("."), value)
 

@@ -35,7 +35,7 @@ Layers = list[tuple[Tensor, Tensor]]  # keys and values [heads, tokens, width] o
 
 
 def _grouped(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: object
 ) -> tuple[Tensor, None]:
     """transformers' "sdpa", without a copy of keys and values for every query head on a CPU."""
     if attention_mask is None or key.is_cuda or kwargs.get("position_bias") is not None or kwargs.get("cache"):
@@ -79,7 +79,9 @@ class _GrowingLayer(DynamicLayer):
         self.keys, self.values, self.columns = keys, values, columns
         self.is_initialized = True
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         end = self.columns + key_states.shape[2]
         if end > self.keys.shape[2]:
             self.keys, self.values = (_wider(x, max(BLOCK, end - x.shape[2])) for x in (self.keys, self.values))

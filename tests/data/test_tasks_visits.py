@@ -30,7 +30,7 @@ def task_named(name: str) -> TaskConfig:
     return TaskConfig(
         name=name, anchor="discharge", window_days=15, since="discharge", complete=False, draw="all", patients=None,
         legacy_order=False, split=(0.6, 0.2, 0.2), split_of="task", split_seed=0, max_train=None, max_valid=None,
-        max_test=None, labels=None, question=None, answers=None, bins=None,
+        max_test=None, labels=None, question=None, answers=None, bins=None, stays=(),
     )  # fmt: skip
 
 
@@ -51,6 +51,7 @@ def data_in(root, name="meds", leakage="paper") -> DataConfig:
         vocabulary=None,
         more=(),
         earlier=False,
+        take=None,
         cache=str(root / "cache"),
     )
 

@@ -261,7 +261,7 @@ def test_every_experiment_composes(name: str) -> None:
 
 
 def test_there_is_an_experiment_for_each_source_and_task() -> None:
-    others = ["navigation", "mimic4_dischargeqa", "quick", "graphwalker_demo", "ehr_rag_demo", *KARE]
+    others = ["navigation", "mimic4_dischargeqa", "order_check", "quick", "graphwalker_demo", "ehr_rag_demo", *KARE]
     assert choices("experiment") == sorted([*EXPERIMENTS, *others])
 
 

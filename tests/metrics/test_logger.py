@@ -4,6 +4,7 @@ import json
 import struct
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -134,6 +135,10 @@ def test_a_killed_run_that_goes_on_has_its_whole_curve_and_each_point_once(tmp_p
     folder.rewind("rl", 1)
     start([("rl", 2), ("rl", 3), ("rl", 4)])
     (current,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    for _ in range(100):  # W&B's own process writes the file, and may do so after `finish`
+        if current.stat().st_size > 7:
+            break
+        time.sleep(0.1)
     assert points(current) == [("sft", 10.0), *(("rl", float(step)) for step in (1, 2, 3, 4))]
     (before,) = (tmp_path / "wandb" / "superseded").glob("offline-run-*/run-*.wandb")
     assert before.name != current.name and len(points(before)) == 4
@@ -148,7 +153,8 @@ def test_a_run_with_nothing_left_to_train_still_sends_its_curve():
 def test_the_table_of_episodes_has_prompts_replies_evidence_and_terms():
     run = Recorder()
     turn = {"agent": "top", "role": "predict", "prompt": "How long?", "reply": "4"}
-    row = {**ROW, "turns": [turn], "lookups": [{"query": "q", "found": [{"text": "a fact"}]}], "rewards": {"orm": 3.0}}
+    row = {**ROW, "credentialed": False}
+    row |= {"turns": [turn], "lookups": [{"query": "q", "found": [{"text": "a fact"}]}], "rewards": {"orm": 3.0}}
     Logger(run, credentialed=False).log_episodes("ghar_rl", [row])
     table = run.sent[0]["episodes/ghar_rl"]
     assert dict(zip(table.columns, table.data[0], strict=True)) | {

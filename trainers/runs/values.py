@@ -23,7 +23,7 @@ OWN = "ghar."
 KINDS = "biuf"  # of NumPy's numbers: bool, int, unsigned, float
 
 
-def to_bytes(value: Any) -> bytes:
+def to_bytes(value: object) -> bytes:
     """TypeError for a value that is no data."""
     return json.dumps(_plain(value)).encode()
 

@@ -60,11 +60,11 @@ def _of_samples(
             yield far
 
 
-def _same(ours: Any, theirs: Any) -> bool:
+def _same(ours: object, theirs: object) -> bool:
     if isinstance(ours, str) and isinstance(theirs, str):
         return ours.partition(CLOSED)[0] == theirs
     return ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else "not set" if value is None else str(value)

@@ -154,7 +154,8 @@ def test_settings_change_what_is_selected_and_why(corpus: CommunityCorpus) -> No
 
 
 def test_no_request_can_hold_a_label() -> None:
-    assert {field.name for field in fields(SelectCommunities)} == {"query", "partitions", "top_n", "sample_id"}
+    names = {field.name for field in fields(SelectCommunities)}
+    assert names == {"query", "partitions", "top_n", "sample_id", "credentialed"}
 
 
 def test_partitions_are_relations_commonest_first_with_the_communities_that_have_a_summary(index) -> None:
