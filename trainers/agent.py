@@ -144,6 +144,7 @@ def load(run: str | Path, variant: str | None = None) -> Agent:
     BadInput for a folder without a run, or without the weights that the variant needs.
     """
     config = config_of(Path(run))
+    config = replace(config, logger=replace(config.logger, wandb="disabled"))  # an agent sends nothing there
     use_cores(config.threads)
     records = Records(config)
     system = systems.build(records)
