@@ -150,6 +150,7 @@ def load(run: str | Path, variant: str | None = None) -> Agent:
     BadInput for a folder without a run, or without the weights that the variant needs.
     """
     config = config_of(Path(run))
+    config = replace(config, logger=replace(config.logger, wandb="disabled"))  # an agent sends nothing there
     from ghar.trainers.runs.models import use_cores  # heavy, so only once the folder is known to hold a run
     from ghar.trainers.weights import answering, find
 

@@ -313,3 +313,25 @@ def test_a_change_of_the_tables_between_two_starts_is_named(
     write_rows(path, change(rows_of(path)))
     with pytest.raises(BadInput, match="holds a run of other data"):
         hold_data(folder, read("two"))
+
+
+def test_an_evaluation_on_other_data_has_a_folder_of_its_own(
+    made: tuple[System[Any], Records, RunFolder], capsys: pytest.CaptureFixture[str]
+):
+    """It replaced the summary and the episodes of a finished run by another data set's numbers."""
+    from ghar.trainers.evaluate import _opened
+
+    system, records, folder = made
+    config, found = records.config, data_print(system, records)
+    assert _opened(config, found).path == folder.path  # a run that was never trained is of the first data
+    folder.write_summary({"policies": {"a": 1}})
+    assert _opened(config, found).path == folder.path
+    cases = system.cases
+    shown = replace(cases, test=tuple(replace(case, text="cut") for case in cases.test))
+    assert _opened(config, data_print(replace(system, cases=shown), records)).path == folder.path
+    other = data_print(replace(system, cases=replace(cases, test=cases.test[1:])), records)
+    own = _opened(config, other)
+    assert own.path.parent == folder.path / "evaluations" and own.path == _opened(config, other).path
+    assert f"{len(cases.test)} test samples there and {len(cases.test) - 1} here" in capsys.readouterr().out
+    own.write_summary({"policies": {"b": 2}})
+    assert folder.summary() == {"policies": {"a": 1}} and folder.config_text() == own.config_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -53,14 +54,18 @@ def write_lessons(path: Path, lessons: TrainingExamples) -> None:
     os.replace(partial, path)
 
 
+# RuntimeError: a flipped bit asks for a password, or for a method of packing that there is not; TokenError and
+# SyntaxError: NumPy reads an array's header as Python's words
+DAMAGES = (OSError, EOFError, ValueError, KeyError, RuntimeError, SyntaxError, tokenize.TokenError)
+
+
 def read_lessons(path: Path) -> TrainingExamples:
     """What `write_lessons` wrote. BadInput when the file is damaged (its checksums tell)."""
     try:
         with np.load(path) as file:
             ids, lengths, weights = file["ids"], file["lengths"], file["weights"].tolist()
             texts = json.loads(file["texts"].tobytes())
-    except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        # RuntimeError: a flipped bit asks for a password, or for a method of packing that there is not
+    except (*DAMAGES, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{path} is damaged ({error}): start with resume=never to train anew.") from None
     parts = np.split(ids, np.cumsum(lengths.reshape(-1))[:-1])
     pairs = [
