@@ -18,6 +18,9 @@ from typing import Any
 
 import torch
 
+Model = Any  # of an engine's world, imported when it is measured
+Tokenizer = Any  # of an engine's world, imported when it is measured
+
 IN_FLIGHT, REPLY, RECORD = 16, 64, 760
 EVENTS = ("fever", "insulin", "warfarin", "creatinine", "lactate", "chest film", "asthma", "gout", "heart failure")
 
@@ -56,7 +59,7 @@ def real_model(share: float, dtype: str = "bfloat16", path: str = "package:llm_s
     return found | {"sft": _sft(model, tokenizer, rng, dtype, share)}
 
 
-def _record(tokenizer: Any, rng: random.Random) -> str:
+def _record(tokenizer: Tokenizer, rng: random.Random) -> str:
     text = ""
     while len(tokenizer.encode(text)) < RECORD:
         first, second = rng.sample(EVENTS, 2)
@@ -64,7 +67,7 @@ def _record(tokenizer: Any, rng: random.Random) -> str:
     return f"{text}What follows?"
 
 
-def _sft(model: Any, tokenizer: Any, rng: random.Random, dtype: str, share: float) -> dict[str, float]:
+def _sft(model: Model, tokenizer: Tokenizer, rng: random.Random, dtype: str, share: float) -> dict[str, float]:
     from ghar.trainers.sft.pairs import Example
     from ghar.trainers.sft.run import SFTSettings, run_sft
 
