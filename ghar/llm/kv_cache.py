@@ -27,6 +27,7 @@ BLOCK = 64  # columns by which a cache grows
 KEPT = 16384  # tokens whose keys and values stay from call to call
 GROUPED = "ghar_sdpa"
 
+Model = Any  # a causal language model of transformers, or of peft around one
 Ids = tuple[int, ...]
 Layers = list[tuple[Tensor, Tensor]]  # keys and values [heads, tokens, width] of each layer
 
@@ -51,7 +52,7 @@ AttentionMaskInterface.register(GROUPED, sdpa_mask)
 
 
 @contextmanager
-def grouped_heads(model: Any) -> Iterator[None]:
+def grouped_heads(model: Model) -> Iterator[None]:
     """For the duration, attention reads keys and values where they are. Nothing changes for models of other attention
     than "sdpa"."""
     configs = {id(own): own for m in model.modules() if (own := getattr(m, "config", None)) is not None}
@@ -206,7 +207,7 @@ def alike(one: Ids, other: Ids) -> int:
     return low
 
 
-def windowed(model: Any) -> bool:
+def windowed(model: Model) -> bool:
     """Whether some layer of the model sees only the last tokens."""
     return getattr(model.config.get_text_config(), "sliding_window", None) is not None
 
@@ -225,7 +226,7 @@ class _Prompt:
 
 
 @torch.inference_mode()
-def read_prompts(model: Any, prompts: Sequence[Ids], pad: int, store: PrefixStore) -> tuple[BatchCache, Tensor]:
+def read_prompts(model: Model, prompts: Sequence[Ids], pad: int, store: PrefixStore) -> tuple[BatchCache, Tensor]:
     """Keys and values of `prompts`, and the logits [rows, vocabulary] behind each."""
     # in a window the place of a column counts, and what is shared stands apart from what is read
     share = not windowed(model)
@@ -282,7 +283,7 @@ def _groups(plan: Sequence[_Prompt], most: int) -> Iterator[list[int]]:
 
 
 def _read(
-    model: Any, prompts: Sequence[_Prompt], before: Sequence[Layers | None], pad: int
+    model: Model, prompts: Sequence[_Prompt], before: Sequence[Layers | None], pad: int
 ) -> list[tuple[Layers, Tensor]]:
     """Of each prompt the keys and values of its tokens behind the shared ones, and the logits of its last token.
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from ghar.llm.kv_cache import BatchCache, Ids, PrefixStore, read_prompts, windowed
+from ghar.llm.kv_cache import BatchCache, Ids, Model, PrefixStore, read_prompts, windowed
 
 LOGITS = 1 << 27  # numbers of the vocabulary's size held at once: 0.5 GB
 
@@ -42,7 +41,7 @@ def tree_of(context: Ids, targets: Sequence[Ids]) -> Tree:
     return Tree(tuple(tokens), tuple(parents), tuple(paths))
 
 
-def can_share(model: Any) -> bool:
+def can_share(model: Model) -> bool:
     """Whether the model takes a mask of a tree."""
     config = model.config.get_text_config()
     return "sdpa" in str(config._attn_implementation) and not windowed(model)
@@ -50,7 +49,7 @@ def can_share(model: Any) -> bool:
 
 @torch.inference_mode()
 def score_trees(
-    model: Any, contexts: Sequence[Ids], targets: Sequence[Sequence[Ids]], most: int, pad: int, store: PrefixStore
+    model: Model, contexts: Sequence[Ids], targets: Sequence[Sequence[Ids]], most: int, pad: int, store: PrefixStore
 ) -> list[list[tuple[float, ...]]]:
     """log p of each token of targets[i][j] given contexts[i] and those before it, in nats. Contexts have two tokens or
     more; most: contexts of one pass."""
@@ -80,7 +79,7 @@ def _batches(contexts: Sequence[Ids], trees: Sequence[Tree], most: int, tokens: 
         yield batch
 
 
-def _behind(model: Any, cache: BatchCache, trees: Sequence[Tree], pad: int) -> torch.Tensor:
+def _behind(model: Model, cache: BatchCache, trees: Sequence[Tree], pad: int) -> torch.Tensor:
     """Logits [rows, places, vocabulary] of trees behind what is in `cache`. A place sees the context, the places above
     it and itself; padding sees itself."""
     device, longest = model.device, max(len(tree.tokens) for tree in trees)
