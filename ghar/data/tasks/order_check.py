@@ -221,7 +221,8 @@ def _yes(
             group = graph.shares(text, graph.name_of(node))
             for drug in graph.drugs.get(node, ()):
                 places = direct.setdefault(drug, {})
-                places[i] = min((places.get(i, group), group), key=GROUPS.index)
+                if i not in places or GROUPS.index(group) < GROUPS.index(places[i]):
+                    places[i] = group
             for drug in frozenset().union(*(graph.drugs.get(n, frozenset()) for n in graph.parents.get(node, ()))):
                 behind.setdefault(drug, set()).add(i)
     found: dict[Group, dict[int, tuple[int, ...]]] = {group: {} for group in GROUPS}
