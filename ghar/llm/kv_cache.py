@@ -36,7 +36,7 @@ Layers = list[tuple[Tensor, Tensor]]  # keys and values [heads, tokens, width] o
 
 
 def _grouped(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: object
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """transformers' "sdpa", without a copy of keys and values for every query head on a CPU."""
     if attention_mask is None or key.is_cuda or kwargs.get("position_bias") is not None or kwargs.get("cache"):
