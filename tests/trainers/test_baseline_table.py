@@ -58,7 +58,7 @@ def test_baselines_answer_as_they_do_at_home(cache: Path, tmp_path: Path) -> Non
         assert table["answered_by"][name] == "no one"
     assert table["titles"]["counts_lr"] == "Regression on counts" and table["chosen"]["counts_lr"]["C"] > 0
     assert table["policies"]["scripted"]["reward"][0] != 0
-    assert set(table["differences"]["scripted - usual"]) == {"accuracy"}
+    assert set(table["differences"]["scripted - usual"]) == {"accuracy", "same"}
     page = (tmp_path / "ghar" / "report.html").read_text()
     assert "Table of severities" in page and re.search(r"memory(, \w+)* ceiling 0", page)  # equal ones share a line
 
@@ -68,7 +68,7 @@ def test_kare_stands_beside_the_same_baselines(cache: Path, tmp_path: Path) -> N
     own = ("+experiment=kare_demo", "data.patients=120", "threads=1", "task.max_test=8", "eval.bootstrap=20")
     more = (f"eval.variants=[{','.join(names)}]", f"data.cache={cache}", f"run_dir={tmp_path}")
     summary = evaluate(load([*own, *more]))
-    assert list(summary["policies"]) == names and set(summary["differences"]["scripted - usual"]) == {"accuracy"}
+    assert list(summary["policies"]) == names and set(summary["differences"]["scripted - usual"]) == {"accuracy", "same"}
     assert "with all graph evidence" in (tmp_path / "report.html").read_text()
 
 

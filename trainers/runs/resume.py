@@ -93,7 +93,9 @@ def finished(config: Config) -> bool:
     if not there.is_dir():
         raise BadInput(f"run_dir={path}: {there} is a file and no folder: name another run_dir.")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise BadInput(f"run_dir={path}: {there} may not be written by this user: name another run_dir.")
+        closed = bool(os.statvfs(there).f_flag & os.ST_RDONLY)
+        why = "cannot be written, its disk is read-only" if closed else "may not be written by this user"
+        raise BadInput(f"run_dir={path}: {there} {why}: name another run_dir.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or config.deepspeed.auto or not kept.is_file():
         return False
     _compare(path, _read(kept), config)
