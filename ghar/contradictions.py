@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from ghar.config import Config
-from ghar.privacy import leaves, secret_in
+from ghar.privacy import plain_values, secret_in
 
 STAY_TASKS = (
     "los", "read", "dec", "kare_mortality", "kare_readmission", "series_mortality", "series_readmission", "series_los",
@@ -63,7 +63,7 @@ def _has_critic(c: Config) -> bool:
 
 def _secrets(c: Config) -> Iterator[str]:
     """Keys that hold a secret, which no file of a run may keep; the secret itself is not repeated."""
-    for key in dict.fromkeys(k for k, value in leaves(asdict(c)) if isinstance(value, str) and secret_in(value)):
+    for key in dict.fromkeys(k for k, value in plain_values(asdict(c)) if isinstance(value, str) and secret_in(value)):
         yield (
             f"{key} holds a password, a key or parameters, and config.yaml and other files would keep it: write the "
             "address without them, and put the key into the environment variable GHAR_API_KEY."

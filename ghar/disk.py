@@ -27,7 +27,7 @@ REASONS = {
     errno.EEXIST: f"is a file where a folder is needed: {ELSEWHERE}.",
     errno.ENOTDIR: f"cannot be made, a part of its path is a file and no folder: {ELSEWHERE}.",
     errno.EISDIR: f"is a folder where a file is needed: {ELSEWHERE}.",
-    errno.ENOENT: f"does not exist and cannot be made here: put it back, or {ELSEWHERE}.",
+    errno.ENOENT: f"is in a folder that does not exist: make the folder, or {ELSEWHERE}.",
     errno.ENAMETOOLONG: f"has too long a name for its disk: {ELSEWHERE}.",
     errno.ELOOP: f"is a link that leads back to itself: {ELSEWHERE}.",
     errno.ENXIO: f"is no file or folder: {ELSEWHERE}.",
@@ -103,6 +103,8 @@ def told(error: BaseException) -> str | None:
         named = error.filename2 or error.filename
         if named is None and error.errno not in UNNAMED:
             return None  # of a socket, or a library's own use of a number
+        if error.errno == errno.ENOENT and Path(str(named)).parent.is_dir():
+            return None  # a name that the program has wrong: no disk is to blame
         where = f"{named!s}" if named is not None else "A file"
         return f"{where} {REASONS[error.errno]}"
     before = error.__cause__ or error.__context__

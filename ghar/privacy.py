@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from ghar.config import Config
 from ghar.disk import whole
 from ghar.errors import BadInput
+from ghar.sections import leaves
 
 WANDB, HUB = "wandb", "huggingface.co"
 HOW_TO_DOWNLOAD = f", or let it be downloaded with 'privacy.allow=[{HUB}]'"
@@ -61,7 +62,7 @@ def destinations(config: Config) -> list[Destination]:
     found = []
     if config.logger.wandb != "disabled":  # `wandb sync` would send offline files later
         found.append(Destination(WANDB, "logger.wandb", "metrics, the configuration, episodes"))
-    for key, value in leaves(asdict(config)):
+    for key, value in plain_values(asdict(config)):
         if isinstance(value, str):
             hosts = [host for address in ADDRESS.findall(value) if (host := host_of(address)) is not None]
             found += [Destination(host, key, "prompts or queries") for host in hosts]
@@ -182,15 +183,10 @@ def _masked_path(found: re.Match[str]) -> str:
     return found[1] + KEY_LIKE.sub(HIDDEN, found[2])
 
 
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def plain_values(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """(full key, value) of nested sections; the items of a list one by one."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{name}.")
-        elif isinstance(value, list | tuple):
-            yield from ((f"{prefix}{name}", item) for item in value)
-        else:
-            yield f"{prefix}{name}", value
+    for key, value in leaves(values).items():
+        yield from ((key, item) for item in (value if isinstance(value, list | tuple) else [value]))
 
 
 def _refusal(destination: str, by: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -29,7 +30,7 @@ def test_a_disk_s_fault_is_told_whoever_met_it(number: int):
     wrapped.__cause__ = error
     for one in (error, wrapped):
         assert str(told(one)).startswith("/data/file.npy ")
-    assert told(ValueError("x")) is None
+    assert told(OSError(errno.ENOENT, "gone", "x")) is None and told(ValueError("x")) is None
 
 
 def test_memory_and_engines_that_end_are_told_whoever_met_it():

@@ -20,6 +20,7 @@ from ghar.metrics.health import HealthVerdict, verdicts
 from ghar.metrics.runfolder import RunFolder, write_whole
 from ghar.metrics.seeds import seeds_and_patients
 from ghar.metrics.style import pages
+from ghar.sections import leaves
 
 FREE = ("seed", "run_dir", "threads", "resume", "plan", "keep_last", "data.cache")  # of seeds of one configuration
 COLUMNS = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "auroc": "AUROC", "reward": "Reward", "tokens": "Tokens"}
@@ -75,18 +76,11 @@ def _read(path: Path) -> RunSummary:
     summary, kept = folder.summary(), folder.config_text()
     if not summary or not summary.get("policies"):
         raise BadInput(f"{path} holds no summary.json with results: train or evaluate it first.")
-    config = _leaves(yaml.safe_load(kept)) if kept is not None else {}
+    config = leaves(yaml.safe_load(kept)) if kept is not None else {}
     policies = summary["policies"]
     wanted = summary.get("main")
     main = wanted if isinstance(wanted, str) and wanted in policies else next(iter(policies))
     return RunSummary(folder, summary, config, main, verdicts(summary, folder.metrics(), main))
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return found
 
 
 def _differing(runs: Sequence[RunSummary]) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,9 +17,11 @@ import yaml
 
 from ghar import ledger
 from ghar.config import Config
+from ghar.disk import told
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import masked
+from ghar.sections import leaves
 from ghar.trainers.report import report
 
 # A run may go on under other values of these: they say where things are and what is kept, or trade memory for time,
@@ -94,8 +97,8 @@ def finished(config: Config) -> bool:
         raise BadInput(f"run_dir={path}: {there} is a file and no folder: name another run_dir.")
     if not os.access(there, os.W_OK | os.X_OK):
         closed = bool(os.statvfs(there).f_flag & os.ST_RDONLY)
-        why = "cannot be written, its disk is read-only" if closed else "may not be written by this user"
-        raise BadInput(f"run_dir={path}: {there} {why}: name another run_dir.")
+        number = errno.EROFS if closed else errno.EACCES
+        raise BadInput(f"run_dir={path}: {told(OSError(number, os.strerror(number), str(there)))}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or config.deepspeed.auto or not kept.is_file():
         return False
     _compare(path, _read(kept), config)
@@ -145,14 +148,6 @@ def _compare(path: Path, kept: Any, config: Config) -> None:
             f"{path} holds a run of another configuration ({differences}{more}): choose another run_dir, or delete "
             "the folder."
         )
-
-
-def leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as one level: full key to value."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return found
 
 
 def _empty(folder: RunFolder) -> None:

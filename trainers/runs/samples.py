@@ -15,7 +15,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import System
 from ghar.errors import BadInput
 from ghar.metrics.runfolder import RunFolder
-from ghar.privacy import leaves
+from ghar.privacy import plain_values
 from ghar.seal import files_below
 
 PARTS = {"train": "training", "valid": "validation", "test": "test"}
@@ -97,7 +97,7 @@ def _files(records: Records) -> dict[str, str]:
     the folders of texts beside the tables. The graph has its own."""
     config = records.config
     parts = {"data": asdict(config.data), "task": asdict(config.task), "kg": asdict(config.kg)}
-    named = {key: Path(value) for key, value in leaves(parts) if isinstance(value, str) and key != "kg.path"}
+    named = {key: Path(value) for key, value in plain_values(parts) if isinstance(value, str) and key != "kg.path"}
     found = {key: _file(path) for key, path in named.items() if path.is_file()}
     for folder in map(Path, getattr(config.system, "patient_text", ())):
         names = [name for name in sorted(files_below(folder)) if (folder / name).is_file()]

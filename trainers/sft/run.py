@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -31,7 +31,16 @@ from ghar.trainers.sft.arguments import SFTSettings, arguments_of
 from ghar.trainers.sft.pairs import Example, collate, dataset
 
 if TYPE_CHECKING:
-    from transformers import TrainerState
+    from peft import PeftConfig
+    from transformers import (
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+        TrainerCallback,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+    )
+
 
 ORIGIN = "origin.json"  # in each: what the training was of
 
@@ -43,15 +52,15 @@ class SFTResult:
     """The trained model (LoRA merged) and its curve: rows with step, loss, accuracy, lr, and with validation pairs
     valid_loss; seconds of training; step: whose weights these are."""
 
-    model: Any
+    model: PreTrainedModel
     curve: tuple[dict[str, float], ...]
     seconds: float
     step: int
 
 
 def run_sft(
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     pairs: Sequence[Example],
     cfg: SFTSettings,
     keep: Path | None = None,
@@ -88,7 +97,7 @@ def run_sft(
         trainer: Any = CompletionTrainer(
             model=model,
             args=arguments_of(cfg, folder, model.device.type == "cpu", keep is not None, bool(valid)),
-            data_collator=partial(collate, pad_id=tokenizer.pad_token_id),
+            data_collator=partial(collate, pad_id=cast(int, tokenizer.pad_token_id)),
             train_dataset=dataset(pairs).select(draw_order(lengths, cfg, groups)),
             eval_dataset=dataset(valid) if valid else None,
             processing_class=tokenizer,
@@ -104,7 +113,7 @@ def run_sft(
             raise KeyboardInterrupt
         seconds = time.monotonic() - start
         gather(None)  # every process has the best weights before the folder goes
-    trained = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
+    trained: Any = trainer.model if cfg.deepspeed.stage is None else _released(trainer, cfg)
     if cfg.finetune == "lora":
         from ghar.trainers.rl.lora import fold
 
@@ -156,7 +165,9 @@ class StopRequest:
     stopped: bool = False
 
 
-def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: StopRequest, log: Log) -> Any:
+def _callback(
+    advance: Callable[..., None], origin: str, kept: bool, stopping: StopRequest, log: Log
+) -> TrainerCallback:
     from transformers import TrainerCallback
 
     told = 0  # rows of the curve
@@ -176,10 +187,14 @@ def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: S
         def on_train_end(self, args: object, state: TrainerState, control: object, **kwargs: object) -> None:
             tell(state)
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
+        def on_train_begin(
+            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+        ) -> None:
             advance(state.global_step)
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
+        def on_step_end(
+            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+        ) -> None:
             advance()
             if state.global_step == args.max_steps:  # the last, perhaps shorter, stretch of the curve
                 control.should_log = True
@@ -190,8 +205,10 @@ def _callback(advance: Callable[..., None], origin: str, kept: bool, stopping: S
                 if any(gather(stopping.asked())):
                     stopping.stopped = control.should_save = control.should_training_stop = True
 
-        def on_save(self, args: Any, state: Any, control: Any, **kwargs: object) -> None:
-            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        def on_save(
+            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+        ) -> None:
+            folder = Path(cast(str, args.output_dir)) / f"checkpoint-{state.global_step}"
             gather(None)  # every process writes its part before the whole is sealed
             if rank() == 0:
                 (folder / ORIGIN).write_text(origin)
@@ -246,7 +263,7 @@ def _check(pairs: Sequence[Example], cfg: SFTSettings) -> None:
             )
 
 
-def _released(trainer: Any, cfg: SFTSettings) -> Any:
+def _released(trainer: Any, cfg: SFTSettings) -> PreTrainedModel:
     """The trained model outside DeepSpeed: a new one with the weights of all processes, so that nothing of ZeRO's
     partitions and hooks stays behind; on the CPU until somebody moves it."""
     import deepspeed  # pyright: ignore[reportMissingImports]
@@ -261,16 +278,16 @@ def _released(trainer: Any, cfg: SFTSettings) -> Any:
             weights[name] = parameter.detach().cpu().clone()
     trainer.model_wrapped.destroy()
     unset_hf_deepspeed_config()  # else transformers would go on building partitioned models
-    model = AutoModelForCausalLM.from_config(trainer.model.config, dtype=getattr(torch, cfg.dtype))
+    model: Any = AutoModelForCausalLM.from_config(trainer.model.config, dtype=getattr(torch, cfg.dtype))
     if cfg.finetune == "lora":
-        model = get_peft_model(model, _lora(cfg))
+        model = get_peft_model(model, cast("PeftConfig", _lora(cfg)))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
     return model
 
 
-def _lora(cfg: SFTSettings) -> Any:
+def _lora(cfg: SFTSettings) -> PeftConfig | None:
     if cfg.finetune == "full":
         return None
     from peft import LoraConfig

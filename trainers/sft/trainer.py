@@ -6,13 +6,13 @@ TRL scores every position on a machine without Triton, which here is most of a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from trl.trainer.sft_trainer import SFTTrainer
 
@@ -20,6 +20,11 @@ from ghar.trainers.rl.last_layer import only_at
 from ghar.trainers.runs.distributed import gather, rank, world
 from ghar.trainers.sft.packing import can_share, packed_logits, repacked
 from ghar.trainers.sft.pairs import IGNORE
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Collate = Callable[[list[dict[str, Any]]], Mapping[str, Any]]  # rows to one batch of tensors
 
 
 class CompletionTrainer(SFTTrainer):
@@ -31,7 +36,7 @@ class CompletionTrainer(SFTTrainer):
         if "pairs" in inputs:
             logits, target, row = packed_logits(model, self.model, inputs["pairs"])
         else:
-            logits, target, row = completion_logits(model, self.model, inputs)
+            logits, target, row = completion_logits(model, cast("PreTrainedModel", self.model), inputs)
         items = len(target) if num_items_in_batch is None else num_items_in_batch
         if "weights" in inputs:
             # a NumPy array: transformers would round a tensor of numbers to the model's dtype
@@ -45,7 +50,9 @@ class CompletionTrainer(SFTTrainer):
         # items are those of all processes, whose gradients are then averaged
         return loss * self.accelerator.num_processes if num_items_in_batch is not None else loss
 
-    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], Any]:
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Tensor | int | None]:
         """The micro-batches of a step, pairs that begin alike in one pass. DeepSpeed counts its passes: there each has
         its pairs as they come."""
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -53,7 +60,9 @@ class CompletionTrainer(SFTTrainer):
             return batches, items
         return repacked(batches), items
 
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
         """Forward and backward of one micro-batch, or of the passes it was packed into; the last of a step's adds up
         the gradients of all processes."""
         if "packed" not in inputs:
@@ -80,7 +89,8 @@ class CompletionTrainer(SFTTrainer):
         model: Any = self.model_wrapped
         model.eval()
         rows: Any = list(self.eval_dataset if eval_dataset is None else eval_dataset)  # type: ignore[arg-type]
-        loss = completion_loss(model, self.model, rows, self.data_collator, self.args.per_device_train_batch_size)
+        batch = self.args.per_device_train_batch_size
+        loss = completion_loss(model, cast("PreTrainedModel", self.model), rows, self.data_collator, batch)
         metrics = {f"{metric_key_prefix}_loss": loss}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -88,7 +98,9 @@ class CompletionTrainer(SFTTrainer):
         return metrics
 
 
-def completion_logits(model: Any, inner: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+def completion_logits(
+    model: nn.Module, inner: PreTrainedModel, inputs: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Of every completion token in a batch: logits float32 [n, vocabulary], id [n], row [n].
 
     inner: the model itself, in what `model` may have around it for several processes.
@@ -99,14 +111,16 @@ def completion_logits(model: Any, inner: Any, inputs: Mapping[str, Any]) -> tupl
     return logits, labels[row, column], row
 
 
-def logits_at(model: Any, inner: Any, ids: Tensor, row: Tensor, column: Tensor) -> Tensor:
+def logits_at(model: nn.Module, inner: PreTrainedModel, ids: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """Logits float32 [n, vocabulary] at the states of ids [R, L] in row [n] and column [n]."""
     with only_at(inner, row, column):
         return model(input_ids=ids, use_cache=False).logits[0].float()
 
 
 @torch.no_grad()
-def completion_loss(model: Any, inner: Any, rows: Sequence[Any], collate: Any, batch: int) -> float:
+def completion_loss(
+    model: nn.Module, inner: PreTrainedModel, rows: Sequence[dict[str, Any]], collate: Collate, batch: int
+) -> float:
     """Mean -log p of the completion tokens of `rows`, in nats; weights are left aside.
 
     Processes take batches in turn, and all make as many passes (ZeRO-3 needs them together).

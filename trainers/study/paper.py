@@ -9,7 +9,8 @@ import polars as pl
 
 from ghar.config import Config
 from ghar.data.tasks.prevalence import beyond_the_paper
-from ghar.trainers.runs.resume import leaves, plain
+from ghar.sections import leaves
+from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.schema import Cell, Study, StudyRow
 
 CLOSED = "@"  # model@http://host/v1: the model stands before the address
