@@ -63,9 +63,9 @@ def signed_mark(folder: Path) -> Provenance:
     return Provenance.of(about)
 
 
-def write_mark(folder: Path, credentialed: bool, generated: bool = False) -> None:
+def write_mark(folder: Path, credentialed: bool) -> None:
     """Say in the folder of a model whose patients it has learned from."""
-    (folder / MARK).write_text(json.dumps(asdict(Provenance(generated, credentialed))) + "\n")
+    (folder / MARK).write_text(json.dumps(asdict(Provenance(False, credentialed))) + "\n")
 
 
 def learned_from_credentialed(path: Path, sealed: str = "manifest.json") -> bool:

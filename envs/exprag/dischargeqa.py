@@ -30,7 +30,7 @@ import polars as pl
 from ghar.data.cohort import Cohort
 from ghar.data.headings import HEAD
 from ghar.data.readers.notes import Notes
-from ghar.data.sections import PHASES, NoteSection, Own, background, split_sections, unknown_headings
+from ghar.data.sections import PHASES, NoteSection, background, split_sections, unknown_headings
 from ghar.data.visit_codes import KIND_NAMES, kinds_of
 from ghar.envs.exprag import discharge_items
 from ghar.envs.exprag.discharge_items import POINTS, same, styled
@@ -118,21 +118,21 @@ def letters(answer: int) -> str:
 
 
 def build_questions(
-    cohort: Cohort, notes: Notes, kind: Kind, *, rows: tuple[int, int], words: int, seed: int, headings: Own = ()
+    cohort: Cohort, notes: Notes, kind: Kind, *, rows: tuple[int, int], words: int, seed: int
 ) -> tuple[list[DischargeQuestion], dict[str, int]]:
     """Questions by patient and time, and how many stays each rule left out.
 
-    rows: fewest and most rows of each table; words: budget of the background. headings: further ones of the reports,
-    and the part they are of. The order of options is drawn from `seed` and the stay. The counts name the unknown
-    headings, whose text no question shows. Raises BadInput when no stay is left.
+    rows: fewest and most rows of each table; words: budget of the background. The order of options is
+    drawn from `seed` and the stay. The counts name the unknown headings, whose text no question shows. Raises BadInput
+    when no stay is left.
     """
     counts: Counter[str] = Counter(stays=cohort.visits.height)
     stays = _eligible(cohort, notes, rows, counts)
-    cut = {stay: split_sections(notes.text(stay), headings) for stay in track(stays, "Cut summaries at their headings")}
+    cut = {stay: split_sections(notes.text(stay)) for stay in track(stays, "Cut summaries at their headings")}
     items = {stay: ITEMS[kind](sections) for stay, sections in cut.items()}
     given = [found for found in items.values() if found] if kind == "instruction" else []
     usual = Counter(point for advice in given for point in advice)
-    counts.update(_unknown([notes.text(stay) for stay in stays], headings))
+    counts.update(_unknown([notes.text(stay) for stay in stays]))
     earlier, names = _earlier_stays(cohort), cohort.names()
     credentialed, questions = cohort.credentialed or notes.credentialed, []
     for stay, sections in cut.items():
@@ -261,9 +261,9 @@ def _own_half(advice: Sequence[str], usual: Mapping[str, int]) -> list[int]:
     return sorted(rarest[: len(advice) // 2])
 
 
-def _unknown(texts: Sequence[str], headings: Own) -> dict[str, int]:
+def _unknown(texts: Sequence[str]) -> dict[str, int]:
     """How many headings are unknown, and how often the most frequent ones stand in a report."""
-    found = Counter(name for text in texts for name in unknown_headings(text, headings))
+    found = Counter(name for text in texts for name in unknown_headings(text))
     named = {f"unknown heading {name!r}": n for name, n in found.most_common(MOST_NAMED)}
     return {"unknown_headings": found.total(), **named} if found else {}
 

@@ -37,12 +37,12 @@ def _reward(rewards: RewardSpec, episode: Episode, case: Any) -> EpisodeReward:
 
 
 @cache
-def demo_scene(folder: str | None = None, patients: int = PATIENTS, seed: int = 0) -> tuple[Scene, Knowledge]:
+def demo_scene(folder: str | None = None, patients: int = PATIENTS) -> tuple[Scene, Knowledge]:
     """GHAR on the length of stay of `patients` generated ones, and what is true about them; made once a process.
 
     The world is kept under `folder`, by default where runs look for theirs too.
     """
-    world, cohort = demo_cohort(folder, patients, seed)
+    world, cohort = demo_cohort(folder, patients, 0)
     task, samples = make_samples(cohort, "los")
     graph = open_primekg(world.root / "kg" / "kg.csv.gz", cache_of(folder) / "graphs")
     links = link_codes(cohort.codes, graph, world.root / "kg" / "mondo_references.csv.gz")

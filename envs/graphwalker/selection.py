@@ -17,17 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ghar.arrays import unit_rows
-from ghar.envs.graphwalker.selectors.graphwalker import anchors
 from ghar.envs.graphwalker.selectors.protocol import (
     Entropy,
-    ExamplePool,
     Patient,
     Selection,
-    SelectionQuery,
     Shots,
     WalkStep,
-    cosines,
 )
 from ghar.envs.graphwalker.selectors.scorer import EngineScorer
 from ghar.envs.graphwalker.selectors.search import DIGITS, gain_of
@@ -206,18 +201,6 @@ def _evidence(request: Retrieve, values: Sequence[float]) -> Evidence:
         told = " ".join(map(str, shots)) or "no example"
         passages.append(Passage(f"{told}: {value:.4f} nats", "set", -1, float(value), shots[-1] if shots else -1))
     return Evidence(tuple(passages))
-
-
-def walk_case(pool: ExamplePool, query: SelectionQuery) -> WalkCase:
-    """The walk of a real patient: anchors and neighbours as `ghar.envs.graphwalker.selectors.graphwalker` has them."""
-    graph = pool.graph
-    assert graph is not None
-
-    def near(row: int) -> Iterable[int]:
-        return (int(other) for other in graph.neighbours_of(row) if query.allowed[other])
-
-    likeness = cosines(pool.vectors, query.vector)
-    return WalkCase(query.patient.sample_id, tuple(anchors(pool, query)), near, likeness, unit_rows(pool.vectors))
 
 
 class Greedy:

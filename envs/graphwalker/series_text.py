@@ -6,7 +6,7 @@ The layout is the paper's (graphwalker.txt, Appendix K), the wording ours. Missi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -44,8 +44,6 @@ def time_series(
     budget: int,
     count: Callable[[str], int],
     examples: Sequence[tuple[TimeSeriesSample, str]] = (),
-    units: Mapping[str, str] = UNITS,
-    usual: Mapping[str, str] = USUAL,
 ) -> TextView:
     """The prompt in at most `budget` tokens; the oldest steps of the patient go first.
 
@@ -54,7 +52,7 @@ def time_series(
     the newest step fits.
     """
     parts = [
-        f"Example {i}:\n{_table(other, 0, name_of, units, usual)}\nAnswer: {label}\n\n"
+        f"Example {i}:\n{_table(other, 0, name_of)}\nAnswer: {label}\n\n"
         for i, (other, label) in enumerate(examples, start=1)
     ]
     head = (
@@ -66,7 +64,7 @@ def time_series(
     steps = len(sample.hours)
 
     def text(dropped: int) -> str:
-        return head + _table(sample, dropped, name_of, units, usual) + "\nAnswer:"
+        return head + _table(sample, dropped, name_of) + "\nAnswer:"
 
     dropped = bisect_left(range(steps), True, key=lambda n: count(text(n)) <= budget)
     if dropped == steps:
@@ -74,19 +72,13 @@ def time_series(
     return TextView(text(dropped), dropped_steps=dropped)
 
 
-def _table(
-    sample: TimeSeriesSample,
-    first: int,
-    name_of: Callable[[str], str],
-    units: Mapping[str, str],
-    usual: Mapping[str, str],
-) -> str:
+def _table(sample: TimeSeriesSample, first: int, name_of: Callable[[str], str]) -> str:
     hours = ", ".join(number(hour) for hour in sample.hours[first:])
     lines = [f"Number of measurements: {len(sample.hours) - first}", f"Hours since admission: [{hours}]"]
     for i, code in enumerate(sample.features):
         if np.isnan(sample.values[:, i]).all():
             continue
-        known = (("unit", units.get(code)), ("usual range", usual.get(code)))
+        known = (("unit", UNITS.get(code)), ("usual range", USUAL.get(code)))
         about = ", ".join(f"{what}: {value}" for what, value in known if value)
         values = ", ".join(number(value) for value in sample.values[first:, i])
         lines.append(f"{name_of(code)}{f' ({about})' if about else ''}: [{values}]")

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 MOST = 50_000  # characters of a reply that are read; a prompt's budget of 4,096 tokens gives half as many
+MOST_EARLIER = 8  # answers before the last that are looked at
 LINE = 500  # of an answer's line
 # "answer:" as models write it: **Answer:** yes, "answer": "yes", The answer is: yes, <answer>yes</answer>, a heading
 ANSWER = re.compile(
@@ -73,10 +74,10 @@ def last_answer(text: str) -> StatedAnswer | None:
     return None if not found or denied(text[: found[-1].start()][-LINE:]) else _said(text, found[-1])
 
 
-def earlier_answers(text: str, last: StatedAnswer, most: int = 8) -> list[StatedAnswer]:
-    """The ones before it, at most the last `most`, none that is denied."""
+def earlier_answers(text: str, last: StatedAnswer) -> list[StatedAnswer]:
+    """The ones before it, at most the last `MOST_EARLIER`, none that is denied."""
     found = [match for match in ANSWER.finditer(text, max(0, len(text) - MOST), last.begin) if _stands(text, match)]
-    return [_said(text, match) for match in found[-most:] if not denied(text[: match.start()][-LINE:])]
+    return [_said(text, match) for match in found[-MOST_EARLIER:] if not denied(text[: match.start()][-LINE:])]
 
 
 def _stands(text: str, match: re.Match[str]) -> bool:

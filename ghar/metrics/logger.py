@@ -106,8 +106,6 @@ def start_logger(
     folder: Path,
     *,
     project: str,
-    entity: str | None = None,
-    group: str | None = None,
     config: Mapping[str, Any],
     credentialed: bool,
     allow: Sequence[str] = (),
@@ -144,8 +142,6 @@ def start_logger(
         run = wandb.init(
             mode=mode,  # type: ignore[arg-type]
             project=project,
-            entity=entity,
-            group=group,
             name=folder.name,
             id=run_id,
             dir=str(folder),

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from ghar.metrics.bootstrap import RESAMPLES, Patients, differences, resampled, weighted_mean
-
-
-def paired_p_value(
-    a: Sequence[float] | np.ndarray,
-    b: Sequence[float] | np.ndarray,
-    *,
-    patients: Patients,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> float:
-    """Two-sided p of mean(a) = mean(b) on the same samples: twice the smaller share of resamples, patients drawn
-    whole, whose difference is at or beyond 0.
-
-    It agrees with `paired_difference` of the same seed: below 0.05, up to one resample, where that interval leaves 0
-    out. The samples themselves count as one more resample, so that it is never 0: the least is 2 / (resamples + 1).
-    Raises ValueError unless a and b match one to one, and without values.
-    """
-    apart = differences(a, b)
-    if not apart.size or not np.isfinite(apart).all():
-        raise ValueError("a test needs at least one pair of values, and finite ones only")
-    draw: dict[str, Any] = {"patients": patients, "seed": seed, "resamples": resamples}
-    drawn = resampled(lambda w: {"difference": weighted_mean(w, apart)}, len(apart), **draw)["difference"][1]
-    return p_of(drawn, float(np.abs(apart).max()))
-
 
 def p_of(drawn: np.ndarray, scale: float = 1.0) -> float:
-    """The same of the differences on each resample; those that are undefined (NaN) are left out. scale: of the
-    numbers, next to which sums of floats that cancel count as 0."""
+    """Two-sided p of no difference, from the difference on each resample [R]: twice the smaller share that is at or
+    beyond 0. Those that are undefined (NaN) are left out.
+
+    The samples themselves count as one more resample, so that it is never 0: the least is 2 / (R + 1). scale: of the
+    numbers, next to which sums of floats that cancel count as 0.
+    """
     known = drawn[~np.isnan(drawn)]
     known = np.where(np.abs(known) < 1e-12 * scale, 0.0, known)
     smaller = min((known <= 0).sum(), (known >= 0).sum())

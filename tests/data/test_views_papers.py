@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.data.cohort import Sample, Task, Visit
 from ghar.data.tasks.ehrshot import ehrshot_samples
 from ghar.data.tasks.samples import EventSample, TimeSeriesSample
-from ghar.data.views.events import chunks, event_rows, event_text
+from ghar.data.views.events import chunks, rows_of
 from ghar.envs.graphwalker.series_text import time_series
 from ghar.envs.kare.context import base_context
 from ghar.errors import BadInput
@@ -98,14 +98,7 @@ def test_time_series_keep_to_the_budget(steps, budget):
         assert f"[{line}]" not in view.text and kept >= 1
 
 
-def events(count: int) -> EventSample:
-    rows = [(1, None, "GENDER/F", None)]
-    rows += [(1, 1, "LAB/1", START + i * HOUR, START, float(i), None) for i in range(count)]
-    cohort = small_cohort([], rows)
-    return EventSample("s", 1, START + 99 * DAY, 0, cohort.events)
-
-
-def test_event_rows():
+def test_rows_of_events():
     rows = [
         (1, None, "GENDER/F", None),
         (1, 1, "LAB/50912", START, START, 1.25, None),
@@ -115,7 +108,7 @@ def test_event_rows():
     ]
     cohort = small_cohort([], rows, unit=[None, "mg/dL", None, None, None])
     sample = EventSample("s", 1, START + DAY, 0, cohort.events)
-    assert event_rows(sample, lambda c: c.split("/")[1]) == [
+    assert rows_of(sample.events, lambda c: c.split("/")[1]) == [
         "[static] demographic - F",
         "[2150-01-01 12:00:00] measurement - 50912 (value: 1.25 mg/dL)",
         "[2150-01-01 13:00:00] measurement - 1 (value: NEG)",
@@ -124,22 +117,7 @@ def test_event_rows():
     ]
 
 
-@settings(max_examples=60)
-@given(st.integers(0, 150), st.integers(4, 1500), st.none() | st.integers(1, 80))
-def test_event_text_against_its_plain_reading(count, budget, last):
-    sample = events(count)
-    rows = event_rows(sample, str)
-    fitting = [
-        k for k in range(min(count, last or count) + 1) if words("\n".join(rows[:1] + rows[1:][count - k :])) <= budget
-    ]
-    view = event_text(sample, str, budget=budget, count=words, last=last)
-    best = max(fitting)
-    assert view.text == "\n".join(rows[:1] + rows[1:][count - best :]) and view.dropped_events == count - best
-
-
 def test_budgets_that_are_too_small():
-    with pytest.raises(BadInput, match="static facts"):
-        event_text(events(3), str, budget=2, count=words)
     with pytest.raises(BadInput, match="one time step"):
         time_series(series(3), TASK, str, budget=9, count=words)
     with pytest.raises(BadInput, match="raise the budget"):
@@ -160,10 +138,8 @@ def test_chunks(count, size, overlap):
 
 
 def test_a_patient_of_the_demo(mimic4_cohort):
-    cohort = mimic4_cohort
-    names = cohort.names()
-    sample = max(ehrshot_samples(cohort, "guo_los")[1], key=lambda s: s.events.height)
-    view = event_text(sample, names.__getitem__, budget=2000, count=words, last=1000)
-    shown = view.text.split("\n")
-    assert words(view.text) <= 2000 and len(shown) + view.dropped_events == sample.events.height
-    assert "measurement - Creatinine (value:" in view.text and "drug - " in view.text
+    names = mimic4_cohort.names()
+    sample = max(ehrshot_samples(mimic4_cohort, "guo_los")[1], key=lambda s: s.events.height)
+    shown = rows_of(sample.events, names.__getitem__)
+    assert len(shown) == sample.events.height
+    assert any("measurement - Creatinine (value:" in row for row in shown) and any("drug - " in row for row in shown)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghar.metrics.bootstrap import paired_difference
-from ghar.metrics.significance import holm, paired_p_value
+from ghar.metrics.bootstrap import RESAMPLES, differences, paired_difference, resampled, weighted_mean
+from ghar.metrics.significance import holm, p_of
 
 chances = st.lists(st.integers(0, 20).map(lambda x: x / 20), max_size=6)
 
@@ -40,7 +42,7 @@ def test_p_equals_a_direct_loop(rows: list[tuple[int, int, int]]) -> None:
     for drawn in np.random.default_rng(6).integers(0, len(people), (50, len(people))):
         total = sum(x - y for i in drawn for name, x, y in rows if name == people[i])
         below, above = below + (total <= 0), above + (total >= 0)
-    got = paired_p_value(a, b, patients=names, seed=6, resamples=50)
+    got = p_value(a, b, patients=names, seed=6, resamples=50)
     assert got == pytest.approx(min(1, 2 * (min(below, above) + 1) / 51))
 
 
@@ -50,7 +52,7 @@ def test_p_agrees_with_the_interval() -> None:
         who = np.repeat(np.arange(30), 3)
         a = rng.normal(0.35, 1, 30)[who] + rng.normal(0, 0.2, 90)
         difference = paired_difference(a, 0 * a, patients=who.tolist(), seed=i)
-        p = paired_p_value(a, 0 * a, patients=who.tolist(), seed=i)
+        p = p_value(a, 0 * a, patients=who.tolist(), seed=i)
         beyond = difference.low > 0 or difference.high < 0
         seen.add(beyond)
         assert p < 0.053 if beyond else p > 0.047
@@ -59,7 +61,13 @@ def test_p_agrees_with_the_interval() -> None:
 
 def test_no_difference_and_a_clear_one() -> None:
     same = [0.1, 0.2, 0.3]
-    assert paired_p_value(same, same, patients=None) == 1
-    assert paired_p_value([1.1, 1.2, 1.3], same, patients=None, resamples=999) == pytest.approx(0.002)
-    with pytest.raises(ValueError, match="at least one pair"):
-        paired_p_value([], [], patients=None)
+    assert p_value(same, same, patients=None) == 1
+    assert p_value([1.1, 1.2, 1.3], same, patients=None, resamples=999) == pytest.approx(0.002)
+
+
+def p_value(a: Sequence[float], b: Sequence[float], **draw: Any) -> float:
+    """Of the mean difference of pairs, by resamples of whole patients."""
+    apart = differences(a, b)
+    draw = {"seed": 0, "resamples": RESAMPLES, **draw}
+    drawn = resampled(lambda w: {"difference": weighted_mean(w, apart)}, len(apart), **draw)["difference"][1]
+    return p_of(drawn, float(np.abs(apart).max()))

@@ -32,6 +32,7 @@ from ghar.trainers.runs import checkpoint, manifest
 from ghar.trainers.runs.distributed import gather, on_main, rank, share, together, world
 from ghar.trainers.sft import run as sft_module
 from ghar.trainers.sft.run import run_sft
+from tests.trainers.minibatch import select
 from tests.trainers.test_mappo import CONFIG, make_actor, play
 from tests.trainers.test_sft import SETTINGS, Killed, killer, pairs
 from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
@@ -194,7 +195,7 @@ def adamw(actor) -> torch.optim.Optimizer:
 
 def own_part(whole: Trajectories) -> Trajectories:
     mine = set(share(range(len(whole.sample_ids))))
-    return whole.select([row.index for row in whole.rows() if int(whole.segments.episode[2 * row.index]) in mine])
+    return select(whole, [row.index for row in whole.rows() if int(whole.segments.episode[2 * row.index]) in mine])
 
 
 def main(out: str, *jobs: str) -> None:

@@ -12,6 +12,7 @@ from ghar.episode import Completion, Episode, Prediction, ReasoningStep, Turn
 from ghar.rewards.compose import EpisodeReward, RewardSpec, score_episode
 from ghar.trainers.rl.credit import credit, episode_rewards, whiten
 from ghar.trainers.rl.trajectory import Trajectories
+from tests.trainers.minibatch import select, token_index
 from tests.trainers.tiny import build
 
 MODES = ("token", "turn", "bilevel")
@@ -275,8 +276,8 @@ def test_order_of_rows_does_not_matter() -> None:
     order = [2, 1, 0]
     values = np.linspace(0, 1, len(traj.tokens))
     whole, _ = credit(traj, values, mode="token", per_agent=False, gamma=0.9, lam=0.9)
-    at = traj.token_index(order)
-    mixed, _ = credit(traj.select(order), values[at], mode="token", per_agent=False, gamma=0.9, lam=0.9)
+    at = token_index(traj, order)
+    mixed, _ = credit(select(traj, order), values[at], mode="token", per_agent=False, gamma=0.9, lam=0.9)
     np.testing.assert_array_equal(whole[at], mixed)
 
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghar.trainers.rl.losses import (
-    explained_variance,
     policy_loss,
     reference_kl,
     token_weights,
@@ -192,10 +191,3 @@ def test_expected_gradients_of_the_divergences_estimates(logits: list[tuple[floa
         logp = own.log_softmax(0)  # weights: how often each outcome is sampled
         found = gradient(reference_kl(logp, reference, logp.detach().exp(), 1.0, estimator))  # type: ignore[arg-type]
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-7)
-
-
-def test_explained_variance() -> None:
-    returns = torch.tensor([1.0, 2.0, 3.0])
-    assert explained_variance(returns, returns) == 1.0
-    assert explained_variance(torch.zeros(3), returns) == 0.0
-    assert math.isnan(explained_variance(returns, torch.ones(3)))

@@ -24,6 +24,7 @@ from ghar.trainers.rl.settings import MappoConfig, settings_of
 from ghar.trainers.rl.targets import prepare
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs.distributed import share
+from tests.trainers.minibatch import select
 from tests.trainers.tiny import VOCAB, build, for_two, perturb, tiny_model
 
 CONFIG = MappoConfig(
@@ -150,7 +151,7 @@ def test_first_minibatch_has_ratio_one_and_no_mismatch(finetune):
 def own_rows(whole: Trajectories) -> Trajectories:
     """Of this process's episodes."""
     mine = set(share(range(len(whole.sample_ids))))
-    return whole.select([row.index for row in whole.rows() if int(whole.segments.episode[2 * row.index]) in mine])
+    return select(whole, [row.index for row in whole.rows() if int(whole.segments.episode[2 * row.index]) in mine])
 
 
 def run(

@@ -21,6 +21,7 @@ from ghar.trainers.recipe import train
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.rft import best_attempts, imitate, kept_report
 from ghar.trainers.rl.workers import RolloutRequest, Workers, local
+from tests.trainers.minibatch import select
 from tests.trainers.test_mappo import WANTED, adam, bandit, make_actor
 from tests.trainers.test_resume import Starts
 
@@ -69,7 +70,7 @@ def test_rounds_raise_the_probability_of_what_is_rewarded(finetune: str, lr: flo
     for _ in range(12):
         traj, probability = bandit(actor, 64, rng)
         wanted = [row.index for row in traj.rows() if int(row.tokens[-1]) in WANTED]
-        losses.append(imitate(learner, traj.select(wanted), ROUND, rng)["loss"])
+        losses.append(imitate(learner, select(traj, wanted), ROUND, rng)["loss"])
         seen.append(probability)
     assert seen[-1] > 0.9 > 0.5 > seen[0] and losses[-1] < losses[0]
 
@@ -78,7 +79,7 @@ def test_a_round_in_which_nothing_is_kept_changes_nothing():
     actor, rng = make_actor(), np.random.default_rng(0)
     before = {name: weight.clone() for name, weight in actor.trainable_state().items()}
     traj, _ = bandit(actor, 8, rng)
-    assert imitate(PlainLearner(actor, adam(actor), 1.0), traj.select([]), ROUND, rng) == {"tokens": 0.0}
+    assert imitate(PlainLearner(actor, adam(actor), 1.0), select(traj, []), ROUND, rng) == {"tokens": 0.0}
     assert all(torch.equal(before[name], weight) for name, weight in actor.trainable_state().items())
 
 

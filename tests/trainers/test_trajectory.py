@@ -7,6 +7,7 @@ import pytest
 
 from ghar.episode import Completion, Episode, Prediction, Turn
 from ghar.rewards.compose import EpisodeReward
+from tests.trainers.minibatch import select
 from tests.trainers.tiny import build
 
 
@@ -86,7 +87,7 @@ def test_rewards_sit_on_completions() -> None:
 
 
 def test_a_batch_has_one_composition() -> None:
-    assert both("separate").separate and not both().separate and both("separate").select([1]).separate
+    assert both("separate").separate and not both().separate and select(both("separate"), [1]).separate
     with pytest.raises(ValueError, match="2 reward compositions"):
         build([TWO, TWO], [reward(1, 0.0), reward(1, 0.0, "separate")])
     assert not build([TWO, FAILED], [reward(1, 0.0), reward(1, 0.0, "separate")]).separate  # the failed one is out
@@ -98,18 +99,6 @@ def test_rows_are_model_contexts() -> None:
     assert rows[1].tokens.tolist() == [5, 6, 7, 1, 2, 3] and rows[1].start == 3
     assert rows[0].choice_ids == ((7,), (8, 9)) and rows[1].choice_ids == ()
     assert [row.trainable for row in rows] == [True, True, False, True]
-
-
-def test_select_cuts_every_array_alike() -> None:
-    traj = both()
-    part = traj.select([3, 1])
-    assert part.tokens.tolist() == [1, 2, 2, 5, 6, 7, 1, 2, 3]
-    assert part.tokens.tolist() == traj.tokens[traj.token_index([3, 1])].tolist()
-    assert part.mask.tolist() == traj.mask[traj.token_index([3, 1])].tolist()
-    assert part.segments.row.tolist() == [0, 0, 1, 1] and part.segments.episode.tolist() == [1, 1, 0, 0]
-    assert [row.tokens.tolist() for row in part.rows()] == [[1, 2, 2], [5, 6, 7, 1, 2, 3]]
-    assert part.trainable_tokens == 5
-    assert traj.select([]).trainable_tokens == 0
 
 
 def test_a_policy_without_tokens_leaves_empty_segments() -> None:

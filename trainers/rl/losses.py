@@ -101,12 +101,3 @@ def reference_kl(
     k2 = d**2 / 2
     terms = {"k1": k2 + (-d - k2).detach(), "k2": k2, "k3": d.exp() - d - 1.0}
     return weighted(terms[estimator], weights, denominator)
-
-
-def explained_variance(values: Tensor, returns: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns) over trainable tokens [N]: 1 perfect, 0 no better than a constant.
-
-    NaN where returns do not vary. Not additive: call it once on the whole batch.
-    """
-    variance = returns.var(correction=0)
-    return float("nan") if variance == 0 else float(1.0 - (returns - values).var(correction=0) / variance)

@@ -121,28 +121,6 @@ class Trajectories:
                 trainable=bool(table.trainable[2 * r + 1]),
             )
 
-    def token_index(self, rows: Sequence[int] | Array) -> Array:
-        """int64: flat positions of the tokens of `rows`, in that order; cuts any other [T] array to match `select`."""
-        rows = np.asarray(rows, dtype=np.int64)
-        return spans(self.segments.start[2 * rows], self.segments.end[2 * rows + 1])
-
-    def select(self, rows: Sequence[int] | Array) -> Trajectories:
-        """Only `rows`, renumbered in that order (a minibatch). Compute `credit` before, on whole episodes."""
-        rows = np.asarray(rows, dtype=np.int64)
-        table = self.segments.take(np.stack([2 * rows, 2 * rows + 1], axis=1).ravel())
-        ends = np.cumsum(table.end - table.start)
-        table = replace(
-            table,
-            row=np.repeat(np.arange(len(rows)), 2),
-            start=ends - (table.end - table.start),
-            end=ends,
-        )
-        index = self.token_index(rows)
-        choices = tuple(self.choice_ids[r] for r in rows)
-        return replace(
-            self, tokens=self.tokens[index], logprobs=self.logprobs[index], segments=table, choice_ids=choices
-        )
-
 
 def spans(start: Array, end: Array) -> Array:
     """int64: the positions of several half-open spans, one span after the other."""

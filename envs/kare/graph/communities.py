@@ -50,10 +50,6 @@ class Communities:
     def __len__(self) -> int:
         return len(self.run)
 
-    def nodes_of(self, community: int) -> np.ndarray:
-        """Entities of a community, ascending."""
-        return self.node[self.node_start[community] : self.node_start[community + 1]]
-
     def triples_of(self, community: int) -> np.ndarray:
         """Triple ids of a community, ascending."""
         return self.triple[self.triple_start[community] : self.triple_start[community + 1]]

@@ -40,16 +40,11 @@ SHOWN = {1: 4, 2: 2}  # families of a patient -> signs shown of each
 
 @dataclass(frozen=True)
 class GeneratedPatient:
-    """signs: (family, number of the sign). phenotypes: numbers, of which `family_of` knows the family."""
+    """signs: (family, number of the sign). phenotypes: numbers, PHENOTYPES of each family."""
 
     signs: tuple[tuple[int, int], ...]
     phenotypes: tuple[int, ...]
     outcome: int
-
-
-def family_of(phenotype: int) -> int:
-    """A phenotype's family."""
-    return phenotype // PHENOTYPES
 
 
 def draw_courses(rng: np.random.Generator) -> np.ndarray:

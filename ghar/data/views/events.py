@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
-from ghar.data.tasks.samples import EventSample
-from ghar.data.views.visits import TextView
 from ghar.errors import BadInput
 
 TYPES: Mapping[str, str] = {  # vocabulary of a code -> type in its row; others show their vocabulary
@@ -23,11 +20,6 @@ TYPES: Mapping[str, str] = {  # vocabulary of a code -> type in its row; others 
 
 
 INNATE = ("MEDS_BIRTH", "GENDER", "Gender", "Race", "Ethnicity")  # OMOP sources give them the time of birth
-
-
-def event_rows(sample: EventSample, name_of: Callable[[str], str]) -> list[str]:
-    """One row an event, in the order of `sample.events`; static facts begin with [static]."""
-    return rows_of(sample.events, name_of)
 
 
 def rows_of(events: pl.DataFrame, name_of: Callable[[str], str]) -> list[str]:
@@ -53,35 +45,6 @@ def event_label(code: str, name: str) -> str:
 def number_text(number: float) -> str:
     """A measured number as rows show it."""
     return f"{number:.6g}"
-
-
-def event_text(
-    sample: EventSample,
-    name_of: Callable[[str], str],
-    *,
-    budget: int,
-    count: Callable[[str], int],
-    last: int | None = None,
-) -> TextView:
-    """The newest rows that fit into `budget` tokens, oldest first; static facts are kept before any other.
-
-    last: at most so many events (1,000 for EHR-RAG's direct generation). `count` must not shrink when a text grows.
-    Raises BadInput when the static facts alone do not fit.
-    """
-    static = sample.events["time"].null_count()  # they come first
-    timed = sample.events[static:]
-    facts = rows_of(sample.events[:static], name_of)
-    if count("\n".join(facts)) > budget:
-        raise BadInput(f"A budget of {budget} tokens is too small for the {static} static facts: raise the budget.")
-    most = timed.height if last is None else min(last, timed.height)
-    # Most patients have more events than fit: double from a few, so that the cost follows the text and not the patient.
-    reach = min(32, most)
-    rows = rows_of(timed[timed.height - reach :], name_of)
-    while reach < most and count("\n".join([*facts, *rows])) <= budget:
-        reach = min(2 * reach, most)
-        rows = rows_of(timed[timed.height - reach :], name_of)
-    dropped = bisect_left(range(reach), True, key=lambda n: count("\n".join([*facts, *rows[n:]])) <= budget)
-    return TextView("\n".join([*facts, *rows[dropped:]]), dropped_events=timed.height - reach + dropped)
 
 
 def chunks(rows: Sequence[str], size: int = 100, overlap: int = 5) -> list[str]:

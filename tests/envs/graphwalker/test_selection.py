@@ -11,6 +11,7 @@ pytest.importorskip("gymnasium", reason="the views need the extra ray (gymnasium
 
 from benchmarks.walks import best_gain
 from benchmarks.walks import play as walk
+from ghar.arrays import unit_rows
 from ghar.envs.graphwalker.selection import (
     Greedy,
     ScoredByFunction,
@@ -19,13 +20,12 @@ from ghar.envs.graphwalker.selection import (
     WalkEpisodes,
     WalkPrediction,
     WalkSpec,
-    walk_case,
     walk_scene,
 )
 from ghar.envs.graphwalker.selection_game import CANDIDATE, WALK, WalkGame, demo_walks, greedy_action
 from ghar.envs.graphwalker.selectors import graphwalker
 from ghar.envs.graphwalker.selectors.driver import drive
-from ghar.envs.graphwalker.selectors.protocol import Selection, Shots
+from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Selection, SelectionQuery, Shots, cosines
 from ghar.envs.graphwalker.selectors.search import greedy, lazy
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.views.gym_view import GymView
@@ -204,3 +204,16 @@ def test_real_patients_walk_as_graphwalker_has_them() -> None:
         assert all(query.allowed[row] for row in theirs.shots)
         asked = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
         assert len(asked) >= len(theirs.shots)
+
+
+def walk_case(pool: ExamplePool, query: SelectionQuery) -> WalkCase:
+    """The walk of a real patient: anchors and neighbours as `ghar.envs.graphwalker.selectors.graphwalker` has them."""
+    graph = pool.graph
+    assert graph is not None
+
+    def near(row: int) -> list[int]:
+        return [int(other) for other in graph.neighbours_of(row) if query.allowed[other]]
+
+    likeness = cosines(pool.vectors, query.vector)
+    anchors = tuple(graphwalker.anchors(pool, query))
+    return WalkCase(query.patient.sample_id, anchors, near, likeness, unit_rows(pool.vectors))

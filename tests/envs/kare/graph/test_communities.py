@@ -51,7 +51,7 @@ def test_communities_are_unique_connected_and_hold_exactly_the_triples_among_the
     rows = found.triples.tolist()
     sets = []
     for community in range(len(found)):
-        nodes, own = found.nodes_of(community), found.triples_of(community)
+        nodes, own = nodes_of(found, community), found.triples_of(community)
         inside = {i for i, (head, _, tail) in enumerate(rows) if head in set(nodes) and tail in set(nodes)}
         assert set(own.tolist()) == inside and inside
         assert own.tolist() == sorted(inside) and nodes.tolist() == sorted(set(nodes.tolist()))
@@ -64,7 +64,7 @@ def test_communities_are_unique_connected_and_hold_exactly_the_triples_among_the
 
 def test_levels_refine_and_end_in_small_communities():
     found = detect(graph(1, 300, 900), runs=1, max_cluster=5, seed=0)
-    nodes = [set(found.nodes_of(community).tolist()) for community in range(len(found))]
+    nodes = [set(nodes_of(found, community).tolist()) for community in range(len(found))]
     assert found.level.max() >= 1
     for community in np.flatnonzero(found.level > 0):
         above = [nodes[other] for other in np.flatnonzero(found.level == found.level[community] - 1)]
@@ -100,7 +100,7 @@ def test_a_community_without_a_triple_is_dropped_and_counted(monkeypatch: pytest
     found = detect(union({"graph": {"x": rows}}), runs=2, seed=0)
     assert [found.triples_of(c).tolist() for c in range(len(found))] == [[0, 1, 2], [0]]
     assert (found.empty, found.repeated) == (6, 2)
-    assert found.nodes_of(1).tolist() == [0, 1] and found.level.tolist() == [0, 1]
+    assert nodes_of(found, 1).tolist() == [0, 1] and found.level.tolist() == [0, 1]
 
 
 def test_folder_is_read_back_and_damage_is_named(tmp_path: Path):
@@ -126,3 +126,7 @@ def test_a_graph_that_joins_nothing_is_bad_input():
     loop = ConceptGraphs((Triple("a", "is", "a"),), (frozenset({"graph"}),), {})
     with pytest.raises(BadInput, match="1 triples"):
         detect(loop, seed=0)
+
+
+def nodes_of(found: Communities, community: int) -> np.ndarray:
+    return found.node[found.node_start[community] : found.node_start[community + 1]]
