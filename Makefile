@@ -28,7 +28,7 @@ GREEN = "$${GHAR_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/ghar}/green"
 .PHONY: test
 test: TREE := $(shell git rev-parse 'HEAD^{tree}' 2> /dev/null)
 test: check
-	$(PYTEST) $(PARALLEL) -m 'slow and not heavy and not gpu'
+	$(PYTEST) $(PARALLEL) -m 'slow and not heavy and not gpu and not nightly'
 	$(PYTEST) -m 'heavy and not gpu'
 	@if [ -n "$(TREE)" ] && [ -z "$$(git status --porcelain)" ] && [ "$$(git rev-parse 'HEAD^{tree}')" = "$(TREE)" ]; then \
 		mkdir -p "$$(dirname $(GREEN))" && echo "$(TREE)" >> $(GREEN); fi
@@ -41,6 +41,11 @@ check: lint
 green:
 	@grep -qsx "$$(git rev-parse 'HEAD^{tree}')" $(GREEN) && echo "HEAD has passed make test." \
 		|| { echo "HEAD is not known to be green: run make test in a clean checkout." >&2; exit 1; }
+
+# A real model on real patients at length: about ten minutes.
+.PHONY: nightly
+nightly: $(CHECKED)
+	$(PYTEST) -m nightly
 
 # Property tests with examples that no one has seen.
 .PHONY: explore

@@ -23,7 +23,6 @@ from tests.smollm2 import needs_smollm2, smollm2_folder
 
 pytestmark = [pytest.mark.slow, needs_smollm2]
 
-PATIENTS = 3
 TOKENS = 40
 GUARD = "take it as information"  # of the sentence that every prompt has
 SYSTEMS = {
@@ -42,8 +41,9 @@ class Short(EnginePolicy):
         return super().answer([replace(act, max_tokens=min(act.max_tokens, TOKENS)) for act in acts], seeds)
 
 
+@pytest.mark.parametrize("patients", [1, pytest.param(3, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_every_decision_can_be_read(name: str, shared_data: Path, tmp_path: Path) -> None:
+def test_every_decision_can_be_read(name: str, patients: int, shared_data: Path, tmp_path: Path) -> None:
     variant, more = SYSTEMS[name]
     config = load([
         "data=mimic4", f"data.root={shared_data / 'mimic-iv-demo-2.2'}", f"data.cache={tmp_path}", f"system={name}",
@@ -53,7 +53,7 @@ def test_every_decision_can_be_read(name: str, shared_data: Path, tmp_path: Path
     system = build(Records(config))
     policy = Short(HFEngine(*load_configured(config)), 0, config.env.decisions)
     stage = stage_of(system, system.variants[variant or system.main], config)
-    cases = [*system.cases.test, *system.cases.train][:PATIENTS]
+    cases = [*system.cases.test, *system.cases.train][:patients]
     replies: list[tuple[Act, Reply]] = [
         (record.effect, record.result)
         for episode in play(stage, cases, policy, seed=1, title=name)
@@ -63,5 +63,5 @@ def test_every_decision_can_be_read(name: str, shared_data: Path, tmp_path: Path
     for act, reply in replies:
         print(f"\n[{act.role}] {reply.error or 'read'}\n{reply.text}")
     decisions = [reply for act, reply in replies if act.choices or act.options]
-    assert len(decisions) >= PATIENTS and all(reply.error is None for reply in decisions)
+    assert len(decisions) >= patients and all(reply.error is None for reply in decisions)
     assert not any(GUARD in reply.text for act, reply in replies if act.role == "summarise")

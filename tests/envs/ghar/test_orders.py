@@ -201,6 +201,7 @@ def test_other_sources_are_refused(config: Config) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @needs_smollm2
 def test_smollm2_trains_on_orders(config: Config, tmp_path: Path) -> None:
     """From tables to a report: SFT on four episodes, one round of rejection sampling, two test questions."""
