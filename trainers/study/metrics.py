@@ -53,6 +53,14 @@ def check_metric(metric: str) -> None:
         raise BadInput(f"metric {metric}: write a number after @.")
 
 
+def bounds_of(metric: str) -> tuple[float, float]:
+    """The least and the largest that a number can be."""
+    name = metric.partition("@")[0]
+    if name in ("reward", "net_benefit"):
+        return -np.inf, np.inf if name == "reward" else 1.0
+    return 0.0, np.inf if name in MEANS and name != "retrieval_rate" else 1.0
+
+
 def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number:
     """The number on these rows. labels: of the task, in order; () where every sample has its own (questions).
 

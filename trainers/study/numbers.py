@@ -16,7 +16,7 @@ import polars as pl
 from ghar.errors import BadInput
 from ghar.metrics.seeds import drawn_over_seeds
 from ghar.metrics.significance import holm, p_of
-from ghar.trainers.study.metrics import number_of
+from ghar.trainers.study.metrics import bounds_of, number_of
 from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyTable
 
 WHOLE = "all"  # the part of a table that is not parted
@@ -166,7 +166,7 @@ def _told(results: Results, found: SeedNumbers, metric: str, by: str | None, par
     value, drawn = drawn_over_seeds(numbers, who, seed=results.seed, resamples=results.resamples)
     if np.isnan(value):
         return {"hole": "undefined on these samples"}
-    low, high = np.nanpercentile(drawn, [2.5, 97.5])
+    low, high = np.clip(np.nanpercentile(drawn, [2.5, 97.5]), *bounds_of(metric))
     each = [float(of(np.ones((1, len(own))))[0]) for of, own in zip(numbers, who, strict=True)]
     return {
         "value": value, "low": float(low), "high": float(high), "each": each, "seeds": list(found.seeds),
