@@ -21,9 +21,9 @@ PATIENTS = (60, 200)
 LUCK, NOISE = 0.4, 0.25  # standard deviations of a patient's luck and of a stay
 
 
-def coverage(share: float) -> list[dict[str, Any]]:
-    """A row for each number of seeds, spread between seeds and number of patients, on STUDIES (times `share`)."""
-    found = []
+def coverage(share: float) -> dict[str, Any]:
+    """settings: a row for each number of seeds, spread between them and number of patients; STUDIES times `share`."""
+    found: list[dict[str, Any]] = []
     for seeds in SEEDS:
         for patients in PATIENTS:
             for between in BETWEEN:
@@ -34,7 +34,7 @@ def coverage(share: float) -> list[dict[str, Any]]:
                 counted = {"held": round(float(np.mean(hits)), 3), "width": round(float(np.median(widths)), 3)}
                 found.append(setting | counted)
                 print(json.dumps(found[-1]), flush=True)
-    return found
+    return {"settings": found}
 
 
 def _study(seeds: int, patients: int, between: float, number: int) -> tuple[bool, float]:

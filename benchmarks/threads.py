@@ -25,9 +25,10 @@ SECONDS = 8.0
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def threads(share: float) -> list[dict[str, Any]]:
-    """Steps in SECONDS (times `share`) of each way of waiting, beside each number of busy processes."""
-    seconds, found, alone = SECONDS * share, [], 0
+def threads(share: float) -> dict[str, Any]:
+    """ways: steps in SECONDS (times `share`) of each way of waiting, beside each number of busy processes."""
+    seconds, alone = SECONDS * share, 0
+    found: list[dict[str, Any]] = []
     for name, (count, environment) in reversed(WAYS.items()):
         for busy in BUSY:
             load = os.getloadavg()[0]
@@ -37,7 +38,7 @@ def threads(share: float) -> list[dict[str, Any]]:
             found.append({"busy": busy, "way": name, "steps": steps, "fair share": round(fair, 1),
                           "times slower": round(fair / max(steps, 0.5), 2), "load before": round(load, 2)})  # fmt: skip
             print(json.dumps(found[-1]), flush=True)
-    return found
+    return {"ways": found}
 
 
 def _steps(count: int, seconds: float, environment: dict[str, str], busy: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from ghar.envs import system as systems
 from ghar.envs.records import Records
 from ghar.envs.system import C, Reader, System, Variant
+from ghar.envs.through import through
 from ghar.episode import Act, Episode, EpisodeGenerator
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
@@ -30,12 +31,10 @@ def with_examples(episode: EpisodeGenerator, examples: str, roles: Collection[st
             return replace(effect, prompt=f"{examples}\n\n{effect.prompt}")
         return effect
 
-    try:
-        effect = next(episode)
-        while True:
-            effect = episode.send((yield shown(effect)))
-    except StopIteration as end:
-        return end.value
+    def asked(effect: Any) -> Generator[Any, Any, Any]:
+        return (yield shown(effect))
+
+    return through(episode, asked)
 
 
 @dataclass(frozen=True)

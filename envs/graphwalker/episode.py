@@ -16,6 +16,7 @@ from ghar.envs.graphwalker.react import AGENT, ROLES, ReactCase, react
 from ghar.envs.graphwalker.selectors.prompt import END, asked_text
 from ghar.envs.graphwalker.selectors.protocol import Name
 from ghar.envs.system import Variant
+from ghar.envs.through import through
 from ghar.episode import Act, EpisodeGenerator, Options, Parsed, Prediction, Reply, as_text
 from ghar.llm.parsing import parse_label
 
@@ -148,9 +149,8 @@ def comparison(shared: Sequence[tuple[Sequence[str], str]]) -> str:
 
 def _knowing(episode: EpisodeGenerator, facts: Mapping[str, Any]) -> Generator[Act, Reply, Prediction]:
     """The same episode, whose acts carry `facts`."""
-    try:
-        act = next(episode)
-        while True:
-            act = episode.send((yield replace(act, facts=facts)))
-    except StopIteration as end:
-        return end.value
+
+    def asked(act: Act) -> Generator[Act, Reply, Reply]:
+        return (yield replace(act, facts=facts))
+
+    return through(episode, asked)

@@ -1,7 +1,8 @@
 """10,000 hostile variants of tables and MEDS files: none raises anything but BadInput, none loses a row unsaid.
 
 Most are of one table of events, read by its own reader beside the sound stays, the others of whole folders. The
-seeds are fixed, and another block of them is another 10,000: HOSTILE_SEED=1 pytest tests/data/test_hostile.py.
+seeds are fixed, and another block of them is another 10,000: HOSTILE_SEED=1 pytest tests/data/test_hostile.py. `make
+test` takes one block in four, `make nightly` the others.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ VITALS = ("temperature", "sao2", "heartrate", "respiration", "systemicsystolic",
 TYPED = frozenset(
     (*NUMBERS, *TIMES, *VITALS, "noninvasivesystolic", "noninvasivediastolic", "noninvasivemean", "labresult")
 )
+
+
+def blocks(variants: int) -> list[Any]:
+    marked = [() if block % 4 == 0 else pytest.mark.nightly for block in range(variants // BLOCK)]
+    return [pytest.param(block, marks=marks) for block, marks in enumerate(marked)]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +103,7 @@ def victim(path: Path, header: str, rows: list[str], read: Callable[[], Any], ce
     return Victim(path.stem.lower(), path, header, rows, seen, TYPED, cells)
 
 
-@pytest.mark.parametrize("block", range(TABLES // BLOCK))
+@pytest.mark.parametrize("block", blocks(TABLES))
 def test_variants_of_tables(victims: list[Victim], block: int) -> None:
     ended, rng = Counter[str](), random.Random(f"tables {SEED} {block}")
     for i in range(BLOCK):
@@ -157,7 +163,7 @@ def whole(cohort: Cohort) -> None:
             assert counts[f"rows.{name}"] == kept + account(counts, name, "dropped"), f"{name}: {dict(counts)}"
 
 
-@pytest.mark.parametrize("block", range(MEDS // BLOCK))
+@pytest.mark.parametrize("block", blocks(MEDS))
 def test_variants_of_meds_folders(tmp_path: Path, block: int) -> None:
     rng, ended = random.Random(f"meds {SEED} {block}"), Counter[str]()
     sound = hostile_meds.events_of_others()

@@ -9,14 +9,17 @@ done before. A cohort no one of which may be shown is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ghar.envs.graphwalker.selectors.protocol import (
+    Ask,
     Entropy,
     ExamplePool,
     SelectionQuery,
+    Shots,
     Walk,
     best,
     cosines,
@@ -24,6 +27,7 @@ from ghar.envs.graphwalker.selectors.protocol import (
 )
 from ghar.envs.graphwalker.selectors.search import Measure, greedy, lazy, single
 from ghar.envs.graphwalker.selectors.self_rated import rated
+from ghar.envs.through import through
 
 prepare = nothing_shared
 
@@ -75,9 +79,8 @@ def cohorts(pool: ExamplePool, query: SelectionQuery) -> Sequence[int]:
 
 def measured(search: Measure, query: SelectionQuery) -> Walk:
     """Play a search with H(x | S) from the model."""
-    try:
-        sets = next(search)
-        while True:
-            sets = search.send((yield Entropy(query.patient, sets)))
-    except StopIteration as end:
-        return end.value
+
+    def asked(sets: tuple[Shots, ...]) -> Generator[Ask, Any, Sequence[float]]:
+        return (yield Entropy(query.patient, sets))
+
+    return through(search, asked)

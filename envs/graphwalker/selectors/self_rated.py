@@ -7,9 +7,11 @@ reply that is no number from 0 to 10 counts as 0, which ends a walk where nothin
 from __future__ import annotations
 
 import re
+from collections.abc import Generator, Sequence
 
 from ghar.envs.graphwalker.selectors.protocol import ExamplePool, Generate, SelectionQuery, Shots, Walk
 from ghar.envs.graphwalker.selectors.search import Measure
+from ghar.envs.through import through
 
 SCALE = tuple(str(n) for n in range(11))
 
@@ -17,15 +19,14 @@ SCALE = tuple(str(n) for n in range(11))
 def rated(search: Measure, pool: ExamplePool, query: SelectionQuery) -> Walk:
     """Play a search in which the rating of the last example of a set is its gain over the set without it."""
     level: dict[Shots, float] = {(): 0.0}
-    try:
-        sets = next(search)
-        while True:
-            asked = [shots for shots in sets if shots]
-            replies = (yield Generate(tuple(question(pool, query, s) for s in asked), 4, SCALE)) if asked else []
-            level |= {s: level[s[:-1]] - rating(reply) for s, reply in zip(asked, replies, strict=True)}
-            sets = search.send([level[shots] for shots in sets])
-    except StopIteration as end:
-        return end.value
+
+    def asked(sets: Sequence[Shots]) -> Generator[Generate, Sequence[str], list[float]]:
+        new = [shots for shots in sets if shots]
+        replies = (yield Generate(tuple(question(pool, query, s) for s in new), 4, SCALE)) if new else []
+        level.update({s: level[s[:-1]] - rating(reply) for s, reply in zip(new, replies, strict=True)})
+        return [level[shots] for shots in sets]
+
+    return through(search, asked)
 
 
 def rating(reply: str) -> int:
