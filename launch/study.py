@@ -7,7 +7,8 @@ python launch/study.py study=ghar scale=full 'cohorts=[mimic3:/data/iii,mimic4:/
 python launch/study.py verify runs/study_ghar_demo         # recompute every number from the predictions alone
 
 study: a file of conf/study, or a YAML file of your own. scale: rules, tiny, demo (default) or full. folder: where it is
-kept. seeds=[0,1], tasks=[los], cohorts=[NAME:FOLDER]: in place of the study's own, NAME as in data=NAME. on: here,
+kept. seeds=[0,1], tasks=[los], cohorts=[NAME:FOLDER]: in place of the study's own, NAME as in data=NAME.
+predictions=[NAME:FOLDER]: rows of models from elsewhere, by files of their predictions (docs/studies.md). on: here,
 torchrun or ray, with processes=N. Every other key is every cell's, like data.cache=... or threads=1. A study that was
 stopped goes on by the same command.
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = ROOT / "conf" / "study"
-KEYS = ("study", "scale", "folder", "seeds", "tasks", "cohorts", "on", "processes", "plan")
+KEYS = ("study", "scale", "folder", "seeds", "tasks", "cohorts", "predictions", "on", "processes", "plan")
 
 
 def studies() -> list[str]:
@@ -70,6 +71,7 @@ def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
     """What the command line asks for, and whether it is only to be planned."""
     from ghar.errors import BadInput
     from ghar.launch.entry import load
+    from ghar.trainers.study.outside import with_outside
     from ghar.trainers.study.schema import scales_of, study_of
 
     for text in arguments:
@@ -97,6 +99,7 @@ def workshop(arguments: Sequence[str]) -> tuple[StudyJobs, bool]:
     asked = [key for table in study.tables for key in table.published.values()]
     if unknown := [key for key in asked if key not in published]:
         raise BadInput(f"study={name}: conf/study/_published.yaml has no {unknown[0]}.")
+    study = with_outside(study, _models(given.get("predictions", "")), published)
     shop = StudyJobs(study, scale, folder, load, more, on, int(processes),
                     published={key: published[key] for key in asked})  # fmt: skip
     return shop, given.get("plan", "false") == "true"
@@ -153,6 +156,19 @@ def _cohort(text: str) -> tuple[str, tuple[str, ...]]:
     if not name or (colon and not folder):
         raise BadInput(f"cohorts has {text!r}: write NAME:FOLDER, as mimic4:/data/mimic-iv, or demo.")
     return name, (f"data={name}", *((f"data.root={folder}",) if folder else ()))
+
+
+def _models(text: str) -> dict[str, str]:
+    """Name -> folder of predictions=[NAME:FOLDER,...]."""
+    from ghar.errors import BadInput
+
+    found: dict[str, str] = {}
+    for item in _list(text):
+        name, colon, folder = item.partition(":")
+        if not (name and colon and Path(folder).is_dir()):
+            raise BadInput(f"predictions has {item!r}: write NAME:FOLDER, where the folder has COHORT-TASK.parquet.")
+        found[name] = folder
+    return found
 
 
 def _list(text: str) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import polars as pl
 
 from ghar.config import Config
+from ghar.envs.records import Records
 from ghar.errors import BadInput
 from ghar.interrupt import EXIT
 from ghar.metrics.runfolder import RunFolder
@@ -27,9 +28,10 @@ from ghar.trainers.runs.fork_run import begin_from
 from ghar.trainers.runs.models import SFT
 from ghar.trainers.runs.resume import plain
 from ghar.trainers.study.folder import StudyFolder
+from ghar.trainers.study.outside import file_of, read_outside
 from ghar.trainers.study.paper import differences
-from ghar.trainers.study.predictions import harvest, sha256
-from ghar.trainers.study.samples import fingerprint, key_of, samples_frame, whole_parquet
+from ghar.trainers.study.predictions import SCHEMA, harvest, keep, sha256
+from ghar.trainers.study.samples import fingerprint, key_of, labels_of, samples_frame, whole_parquet
 from ghar.trainers.study.schema import Cell, Study, StudyScale, rows_of, source_of
 from ghar.trainers.study.translate import Translation, translation
 
@@ -113,6 +115,9 @@ def play(shop: StudyJobs, cell: Cell) -> str | None:
     try:
         config = shop.load(shop.overrides(cell))
         samples = samples_of(shop, config)
+        if cell.run.predictions is not None:
+            _keep_outside(shop, cell, config, samples)
+            return None
         if source is not None and cell.run.start is not None and shop.trains(cell):
             fork(shop.folder.run(source), config)
         problem = _job(shop, cell)
@@ -227,6 +232,29 @@ def _keep(
         "commit": commit(), "samples": key_of(config), "fingerprint": fingerprint(samples),
         "overrides": shop.overrides(cell),
         "differs": {row: differences(shop.study, cell, shop.study.row(row), config, samples, labels) for row in names},
+    })  # fmt: skip
+
+
+def _keep_outside(shop: StudyJobs, cell: Cell, config: Config, samples: pl.DataFrame) -> None:
+    """Predictions of a model from elsewhere, and done.json at the end; the samples lie beside them, for whoever has yet
+    to train it."""
+    [row] = shop.rows(cell)
+    labels, target = labels_of(config), shop.folder.predictions(cell, row)
+    try:
+        path = file_of(cell)
+    except BadInput as error:
+        raise BadInput(f"{error}; the samples are in {shop.folder.samples(key_of(config))}") from None
+    own = read_outside(path, labels, samples)
+    rest = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in own.columns]
+    frame = own.with_columns(*rest).with_columns(as_replied=pl.col("prediction")).select(list(SCHEMA))
+    keep(frame, samples, target, str(path))
+    cohort = Records(config).cohort
+    shop.folder.finish(cell, {
+        "rows": {row: target.name}, "predictions": {target.name: sha256(target)}, "holes": {}, "labels": list(labels),
+        "answered_by": {row: path.name}, "source": sha256(path), "generated": cohort.generated,
+        "credentialed": cohort.credentialed, "seconds": 0.0, "phases": None, "memory_gb": None, "commit": None,
+        "samples": key_of(config), "fingerprint": fingerprint(samples), "overrides": shop.overrides(cell),
+        "differs": {row: differences(shop.study, cell, shop.study.row(row), config, samples, labels)},
     })  # fmt: skip
 
 

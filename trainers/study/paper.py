@@ -40,11 +40,11 @@ def differences(
 
 def key_differences(study: Study, cell: Cell, row: StudyRow, config: Config) -> list[str]:
     """The keys alone, for cells that are composed and not played."""
-    here = leaves(plain(config))
+    here, of_data = leaves(plain(config)), ("protocol.", "data.", "task.")  # all that a model from elsewhere shares
     return [
         f"{key} is {_shown(here.get(key))}, the paper's {_shown(theirs)}"
         for key, theirs in paper_keys(study, cell, row).items()
-        if not _same(here.get(key), theirs)
+        if (cell.run.predictions is None or key.startswith(of_data)) and not _same(here.get(key), theirs)
     ]
 
 

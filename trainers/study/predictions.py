@@ -33,7 +33,13 @@ def harvest(
     """
     rows = list(RunFolder(run).episodes(variant))
     frame = pl.DataFrame([_row(row, translation) for row in rows], schema=SCHEMA, orient="row")
-    check(frame, samples, f"{run.name}, {variant}")
+    return keep(frame, samples, target, f"{run.name}, {variant}")
+
+
+def keep(frame: pl.DataFrame, samples: pl.DataFrame, target: Path, where: str) -> pl.DataFrame:
+    """Write `target` from predictions in columns of `SCHEMA`, with the groups of each sample. BadInput as `check`;
+    where: whose they are."""
+    check(frame, samples, where)
     groups = samples.select("sample_id", *KINDS)
     frame = frame.join(groups, on="sample_id", how="left", maintain_order="left")
     whole_parquet(frame, target)

@@ -14,6 +14,7 @@ from ghar.trainers.runs.resume import occupied
 from ghar.trainers.study.folder import StudyFolder
 from ghar.trainers.study.jobs import StudyJobs, play, versions
 from ghar.trainers.study.numbers import FinishedCell, Results, as_json, numbers_of
+from ghar.trainers.study.outside import changed
 from ghar.trainers.study.render import draw
 from ghar.trainers.study.schema import Cell, Study, cells_of, read_study
 
@@ -27,7 +28,7 @@ def run_study(shop: StudyJobs, tell: Callable[[str], None] = print) -> dict[str,
         shop.folder.open(about(shop))
         write_plan(shop)
         cells = cells_of(shop.study)
-        left = [cell for cell in cells if shop.folder.done(cell) is None]
+        left = [cell for cell in cells if (there := shop.folder.done(cell)) is None or changed(cell, there)]
         tell(f"{shop.study.title}: {len(cells)} cells, {len(cells) - len(left)} of them finished.")
         for number, cell in enumerate(left, 1):
             began = time.monotonic()

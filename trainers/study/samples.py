@@ -50,6 +50,13 @@ def samples_frame(config: Config) -> pl.DataFrame:
     return frame
 
 
+def labels_of(config: Config) -> tuple[str, ...]:
+    """The labels of a task, in order; () where each sample has its own."""
+    records = Records(config)
+    of_visits = config.task.name in (*VISIT_TASKS, "labels")
+    return tuple((records.task if of_visits else systems.build(records).task).labels)
+
+
 def fingerprint(frame: pl.DataFrame) -> str:
     """Of all samples, their patients, labels and splits, in whatever order."""
     rows = sorted("|".join(map(str, row)) for row in frame.select("sample_id", "subject_id", "label", "split").rows())

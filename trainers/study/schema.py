@@ -33,7 +33,8 @@ class StudyRun:
     start: another run of the same seed, from whose base model and SFT this one goes on (an ablation of what RL does).
     weights: it trains nothing and plays these (out of distribution). train: false where there is nothing to train.
     demo, full: further overrides at a scale below full, and at full. tasks: those it is put to, () for all. paper: keys
-    that the paper sets otherwise for this run than for the study.
+    that the paper sets otherwise for this run than for the study. predictions: a folder of a model from elsewhere,
+    whose answers are read (outside.py) and nothing is played.
     """
 
     name: str
@@ -46,6 +47,7 @@ class StudyRun:
     train: bool = True
     tasks: Names = ()
     paper: Mapping[str, Any] = field(default_factory=dict)
+    predictions: str | None = None
 
 
 @dataclass(frozen=True)

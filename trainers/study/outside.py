@@ -1,0 +1,116 @@
+"""Models from elsewhere as rows of a study: their answers to its test samples, a file a cell, of any number of labels.
+
+A file is <folder>/COHORT-TASK-seedN.parquet, or COHORT-TASK.parquet for all seeds; .csv does as well. Columns:
+sample_id; prediction, one of the task's labels, empty for none; probability_LABEL for each label, or none of them. The
+samples to train on, and their splits, are in the study's folder, samples/KEY.parquet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ghar.errors import BadInput
+from ghar.trainers.study.predictions import sha256
+from ghar.trainers.study.schema import Cell, Study, StudyRow, StudyRun, StudyTable
+
+VARIANT = "predictions"  # the one that such a row plays
+ENDS = (".parquet", ".csv")
+COLUMN = "probability_"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # of a file, too
+
+
+def with_outside(study: Study, models: Mapping[str, str], published: Mapping[str, Any]) -> Study:
+    """`study` with a run and a row for each model, name -> folder of its files.
+
+    The rows stand in the study's first table, in those of all rows, and where a row of that name is published.
+    BadInput for a name that is taken.
+    """
+    taken = {row.name for row in study.rows} | {run.name for run in study.runs}
+    for name in models:
+        if name in taken or not NAME.fullmatch(name):
+            raise BadInput(f"predictions={name}:...: choose another name, of letters, digits and - or _, not one of "
+                           f"{', '.join(sorted(taken))}.")  # fmt: skip
+    system = study.run(study.row(study.main).run).system  # whose samples they are, where a task is a system's own
+    runs = [StudyRun(name, system, train=False, predictions=folder) for name, folder in models.items()]
+    rows = [StudyRow(name, name, name, VARIANT) for name in models]
+    tables = [_with_rows(table, number == 0, models, published) for number, table in enumerate(study.tables)]
+    return replace(study, runs=(*study.runs, *runs), rows=(*study.rows, *rows), tables=tuple(tables))
+
+
+def _with_rows(table: StudyTable, first: bool, models: Mapping[str, str], published: Mapping[str, Any]) -> StudyTable:
+    beside = {row for key in table.published.values() for row in published[key].get("cells") or ()}
+    more = [name for name in models if first or name in beside]
+    return replace(table, rows=(*table.rows, *more)) if table.rows else table
+
+
+def file_of(cell: Cell) -> Path:
+    """The file of a cell's predictions. BadInput, naming it, where there is none."""
+    folder = Path(cell.run.predictions or "")
+    names = [f"{cell.cohort}-{cell.task}-seed{cell.seed}", f"{cell.cohort}-{cell.task}"]
+    found = [folder / f"{name}{end}" for name in names for end in ENDS]
+    there = next((path for path in found if path.is_file()), None)
+    if there is None:
+        raise BadInput(f"there is no {found[0].name} in {folder}, nor {found[2].name} for all seeds")
+    return there
+
+
+def changed(cell: Cell, about: Mapping[str, Any]) -> bool:
+    """Whether the file that a finished cell was read from is another one now. about: its done.json."""
+    try:
+        return cell.run.predictions is not None and sha256(file_of(cell)) != about.get("source")
+    except BadInput:
+        return False  # what was read stays
+
+
+def read_outside(path: Path, labels: Sequence[str], samples: pl.DataFrame) -> pl.DataFrame:
+    """Predictions by sample id, with the patient and the label that the study has for each.
+
+    labels: of the task, in the order of the probabilities that are returned. BadInput for columns that are missing,
+    an answer that is no label, and probabilities that are not of all labels or do not add up to 1.
+    """
+    try:
+        frame = pl.read_csv(path, infer_schema=False) if path.suffix == ".csv" else pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BadInput(f"{path} cannot be read ({' '.join(str(error).split())[:120]}): write it again.") from None
+    wanted = [f"{COLUMN}{label}" for label in labels]
+    has = [name for name in wanted if name in frame.columns]
+    if "sample_id" not in frame.columns or not ("prediction" in frame.columns or has):
+        raise BadInput(f"{path} needs columns sample_id and prediction; it has {', '.join(frame.columns)}.")
+    if has and len(has) < len(wanted):
+        missing = next(name for name in wanted if name not in has)
+        raise BadInput(f"{path} has no column {missing}: give the probability of every label, or of none.")
+    frame = frame.with_columns(pl.col("sample_id").cast(pl.String), *(_number(name) for name in has))
+    shares = pl.concat_list(has) if has else pl.lit(None, pl.List(pl.Float64))
+    frame = frame.with_columns(probabilities=pl.when(pl.all_horizontal(pl.col(has).is_not_null())).then(shares)
+                               if has else shares)  # fmt: skip
+    if "prediction" not in frame.columns:
+        place = pl.col("probabilities").list.arg_max()
+        frame = frame.with_columns(prediction=place.replace_strict(dict(enumerate(labels)), return_dtype=pl.String))
+    frame = frame.with_columns(pl.col("prediction").cast(pl.String).replace("", None))
+    _check(path, frame, labels)
+    test = samples.select("sample_id", "subject_id", "label")
+    frame = frame.select("sample_id", "prediction", "probabilities").join(test, on="sample_id", how="left")
+    return frame.with_columns(correct=(pl.col("prediction") == pl.col("label")).fill_null(False))
+
+
+def _number(name: str) -> pl.Expr:
+    return pl.col(name).cast(pl.Float64, strict=False)
+
+
+def _check(path: Path, frame: pl.DataFrame, labels: Sequence[str]) -> None:
+    strange = frame.filter(pl.col("prediction").is_not_null() & ~pl.col("prediction").is_in(list(labels)))
+    if strange.height:
+        row = strange.row(0, named=True)
+        what = f"sample {row['sample_id']} has the prediction {row['prediction']!r:.40}"
+        raise BadInput(f"{path}: {what}, which is none of {', '.join(labels)}.")
+    known = frame.filter(pl.col("probabilities").is_not_null())
+    total, least = pl.col("probabilities").list.sum(), pl.col("probabilities").list.min()
+    wrong = known.filter(((total - 1).abs() > 1e-3) | (least < 0) | total.is_nan())
+    if wrong.height:
+        raise BadInput(f"{path}: the probabilities of sample {wrong['sample_id'][0]} do not add up to 1: correct them.")
