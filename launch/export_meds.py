@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 def run(config: Config) -> None:
+    import polars as pl
+
     from ghar.data.readers.meds_export import write_meds
     from ghar.envs.records import Records
     from ghar.errors import BadInput
@@ -34,7 +36,8 @@ def run(config: Config) -> None:
     write_meds(cohort, place, labels=labels, splits=splits)
     rows = sum(frame.height for frame in labels.values())
     people = cohort.visits["subject_id"].n_unique()
-    print(f"{place}: {people:,} patients, {cohort.visits.height:,} visits, {cohort.events.height:,} events, "
+    events = cohort.scan().select(pl.len()).collect(engine="streaming").item()
+    print(f"{place}: {people:,} patients, {cohort.visits.height:,} visits, {events:,} events, "
           f"{rows:,} labels of {config.task.name}")  # fmt: skip
 
 

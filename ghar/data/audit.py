@@ -82,7 +82,7 @@ def exposure(cohort: Cohort, samples: Sequence[Sample] | Sequence[TimeSeriesSamp
     visits = [sample for sample in samples if isinstance(sample, Sample)]
     series = [sample for sample in samples if isinstance(sample, TimeSeriesSample)]
     shown = pl.concat([_shown_in_visits(cohort, visits), _shown_in_series(cohort, series)])
-    rows = shown.join(about, on="sample_id", how="left").collect()
+    rows = shown.join(about, on="sample_id", how="left").collect(engine="streaming")
     told = rows.filter((pl.col("recorded") >= pl.col("outcome")) | (pl.col("recorded").is_null()))
     at = [s.sample_id for s in samples if s.outcome_time is not None and s.prediction_time >= s.outcome_time]
     waits = sorted(

@@ -122,7 +122,7 @@ class MappingReport:
 
 def mapping_report(cohort: Cohort, mapping: pl.DataFrame, keys: pl.DataFrame | None = None) -> MappingReport:
     """What `map_codes` did to the codes of a cohort, counted in codes and in events; `keys` are those it was given."""
-    uses = cohort.events.lazy().group_by("code").agg(pl.len().alias("events")).collect()
+    uses = cohort.scan().group_by("code").agg(pl.len().alias("events")).collect(engine="streaming")
     rows = mapping.join(uses, on="code").with_columns(vocabulary=pl.col("code").str.extract("^([^/]*)/"))
     by_rule = (
         rows.group_by("vocabulary", "rule")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice, pairwise
@@ -12,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.ranges import subject_ranges
 from ghar.data.views.events import INNATE, event_label, number_text
 from ghar.errors import BadInput
 from ghar.progress import progress
@@ -58,10 +60,12 @@ def _fingerprint(cohort: Cohort) -> str:
     """The key of a cohort from the cache; of any other one what it holds."""
     if cohort.key is not None:
         return cohort.key
-    digest = hashlib.sha256()
-    for frame in (cohort.events, cohort.codes.select("code", "description")):
-        digest.update(repr(frame.schema).encode())
-        digest.update(frame.hash_rows(0).to_numpy().tobytes())
+    events, codes = cohort.scan(), cohort.codes.select("code", "description")
+    digest = hashlib.sha256(repr(events.collect_schema()).encode())
+    for part in subject_ranges(events):
+        digest.update(part.of(events).collect(engine="streaming").hash_rows(0).to_numpy().tobytes())
+    digest.update(repr(codes.schema).encode())
+    digest.update(codes.hash_rows(0).to_numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -97,6 +101,7 @@ class _Builder:
         with progress(int(people["events"].sum()), "Build the event store") as advance:
             for first, last in pairwise(_cuts(people["events"].to_numpy())):
                 self._fill(arrays, people, first, last)
+                _let_go(arrays)
                 advance(int(people["events"][first:last].sum()))
         kept = self._write(arrays, people, codes["code"].to_list(), indicators)
         return {name: len(array) for name, array in kept.items()}
@@ -236,6 +241,13 @@ class _Builder:
         texts = {"codes": codes, "labels": self.labels.to_list(), "values": list(self.values), "indicators": indicators}
         write_arrays(self.folder, {name: Strings.of(values) for name, values in texts.items()})
         return {**arrays, **small}
+
+
+def _let_go(arrays: dict[str, np.ndarray]) -> None:
+    """What is written leaves this process's memory: the system keeps it, and puts it on disk when it likes."""
+    for array in arrays.values():
+        if isinstance(array.base, mmap.mmap):
+            array.base.madvise(mmap.MADV_DONTNEED)
 
 
 def _filled(texts: pl.Series) -> pl.Series:

@@ -2,17 +2,29 @@
 
 import json
 from dataclasses import replace
+from functools import partial
+from typing import get_args
 
 import polars as pl
 import pytest
 
+from ghar.data.ranges import subject_ranges
 from ghar.data.readers import events, tables
 from ghar.data.readers.cache import load_cohort, save_cohort
 from ghar.data.readers.meds import read_meds
+from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.tasks import series
+from ghar.data.tasks.ehrshot import EhrshotTask, ehrshot_labels
+from ghar.data.tasks.series import series_samples
 from ghar.data.tasks.stays import make_samples
 from ghar.envs.worlds.severity import generate_world
 from ghar.errors import BadInput
+from ghar.retrieval import event_build
+from ghar.retrieval.event_build import build_event_store
+from ghar.retrieval.event_store import ARRAYS, StoreLayout
+
+LABS = ("LAB/50912", "LAB/50971", "LAB/51222")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +81,41 @@ def test_meds_read_in_parts_is_read_at_once(world, tmp_path, monkeypatch):
     assert whole.events.height == rows.height and whole.visits.height == cohort.visits.height
     assert whole.counts["events_without_visit"] == whole.events["visit_id"].null_count() > 0
     assert whole.counts["repaired.meds.subject_in_several_files"] == cohort.visits["subject_id"].n_unique()
+
+
+def test_labels_series_store_and_export_leave_the_events_on_disk(world, tmp_path, monkeypatch):
+    """Range by range of patients they come to what all events in memory come to."""
+    whole = read_mimic4(world)
+    cohort = read_mimic4(world, tmp_path / "cache")
+    layout = StoreLayout(100, 5, True, "known")
+    wanted = [build_event_store(whole, tmp_path / "whole", None, layout)]
+    write_meds(whole, tmp_path / "one", shard_size=1000)
+    shown = [series_samples(whole, task, features=LABS)[1] for task in ("los", "dec")]
+    in_parts = partial(subject_ranges, size=300)
+    for module in (series, event_build):
+        monkeypatch.setattr(module, "subject_ranges", in_parts)
+    monkeypatch.setattr(event_build, "PART", 300)
+    assert len(in_parts(cohort.scan())) > 5
+    for task in get_args(EhrshotTask):
+        assert ehrshot_labels(cohort, task)[0].equals(ehrshot_labels(whole, task)[0])
+    for task, others in zip(("los", "dec"), shown, strict=True):
+        samples = series_samples(cohort, task, features=LABS)[1]
+        assert len(samples) == len(others) > 50
+        for one, other in zip(samples, others, strict=True):
+            assert one.sample_id == other.sample_id and (one.source == other.source).all()
+    stored = build_event_store(cohort, tmp_path / "parts", None, layout)
+    for name in ARRAYS:
+        assert (getattr(stored, name) == getattr(wanted[0], name)).all(), name
+    write_meds(cohort, tmp_path / "shards", shard_size=7)
+    assert "events" not in vars(cohort)
+    assert event_build._fingerprint(whole) == event_build._fingerprint(replace(cohort, counts={}))
+    exported = (pl.scan_parquet(sorted((tmp_path / name / "data").glob("*"), key=shard)) for name in ("one", "shards"))
+    one, shards = (frame.collect() for frame in exported)
+    assert one.equals(shards)
+
+
+def shard(path):
+    return int(path.stem)
 
 
 def test_a_part_cut_short_is_noticed_when_the_cohort_is_opened(world, tmp_path):

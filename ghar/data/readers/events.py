@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.ranges import Range, subject_ranges
 from ghar.data.readers.cache import EVENTS, build_cohort, load_cohort, scan_events
 from ghar.data.readers.tables import ROW_GROUP, SourceTable, fingerprint, sift
 from ghar.seal import sound
@@ -78,11 +79,9 @@ def in_order(
     is given each range, sorted, before it is written.
     """
     events = stacked(parts)
-    sizes = events.group_by("subject_id").len().collect(engine="streaming").sort("subject_id")
-    bounds = sizes.group_by(pl.col("len").cum_sum() // SORTED).agg(pl.min("subject_id"), last=pl.max("subject_id"))
-    ranges = bounds.sort("subject_id").select("subject_id", "last").rows() or [(0, 0)]
-    for i, (first, last) in enumerate(ranges):
-        some = events if len(ranges) == 1 else events.filter(pl.col("subject_id").is_between(first, last))
+    ranges = subject_ranges(events, SORTED) or [Range(0, 0, 0)]
+    for i, part in enumerate(ranges):
+        some = events if len(ranges) == 1 else part.of(events)
         rows = some.collect(engine="streaming").sort("subject_id", "time", maintain_order=True)
         finish(rows).write_parquet(work / EVENTS.format(i), compression="lz4", row_group_size=ROW_GROUP)
     return scan_events(work, len(ranges))

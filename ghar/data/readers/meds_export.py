@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -78,12 +77,16 @@ def write_meds(
         (half / "data").mkdir()
         (half / "metadata").mkdir()
         more = _stays(cohort)
-        rows = pl.concat([cohort.events, more], how="diagonal").sort("subject_id", "time", maintain_order=True)
-        subjects = rows["subject_id"]
-        firsts = subjects.unique().sort().gather_every(shard_size)
-        cuts = [*subjects.search_sorted(firsts).to_list(), len(subjects)]
-        for shard, (start, stop) in enumerate(track(list(pairwise(cuts)), "Write MEDS")):
-            _write(rows[start:stop], EVENT_TYPES, half / "data" / f"{shard}.parquet")
+        people = pl.concat([cohort.scan().select("subject_id"), more.lazy().select("subject_id")])
+        subjects = people.unique().collect(engine="streaming")["subject_id"].sort()
+        cuts = range(0, len(subjects), shard_size)
+        for shard, start in enumerate(track(cuts, "Write MEDS")):
+            own = subjects[start : start + shard_size]
+            inside = pl.col("subject_id").is_between(own[0], own[-1])
+            events = cohort.scan().filter(inside).collect(engine="streaming")
+            rows = pl.concat([events, more.filter(inside)], how="diagonal")
+            rows = rows.sort("subject_id", "time", maintain_order=True)
+            _write(rows, EVENT_TYPES, half / "data" / f"{shard}.parquet")
         codes = cohort.codes if "parents" in cohort.codes.columns else cohort.codes.with_columns(parents=pl.lit(None))
         added = more.select(pl.col("code").unique().sort())
         fresh = added.join(codes, on="code", how="anti", maintain_order="left")

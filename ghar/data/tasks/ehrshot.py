@@ -132,9 +132,9 @@ def before_death(rows: pl.DataFrame, cohort: Cohort) -> tuple[pl.DataFrame, int]
 
     The death is the one in a stay, or MEDS_DEATH; one that contradicts later stays is none (`sound_deaths`).
     """
-    told = cohort.scan().filter(pl.col("code").str.starts_with(DEATH)).select("subject_id", "time").collect()
+    told = cohort.scan().filter(pl.col("code").str.starts_with(DEATH)).select("subject_id", "time")
     inside = cohort.visits.filter("died").select("subject_id", time="death_time")
-    deaths = sound_deaths(pl.concat([told, inside]), cohort.visits)[0]
+    deaths = sound_deaths(pl.concat([told.collect(engine="streaming"), inside]), cohort.visits)[0]
     late = pl.when(is_date()).then(pl.col("time") + WHOLE_DAY).otherwise("time")
     first = deaths.with_columns(time=late).group_by("subject_id").agg(_death=pl.min("time"))
     known = rows.join(first, on="subject_id", how="left", maintain_order="left")
@@ -231,7 +231,8 @@ def _infarction(cohort: Cohort) -> Labels:
     roots = [INFARCTION, *every.filter(every.str.contains(INFARCTION_ICD))]
     below = descendants(cohort.codes, *roots)
     coded = pl.col("code").is_in(list(below))
-    attacks = cohort.events.filter(coded & pl.col("time").is_not_null()).select("subject_id", attack="time")
+    timed = cohort.scan().filter(coded & pl.col("time").is_not_null())
+    attacks = timed.select("subject_id", attack="time").collect(engine="streaming")
     rows = visits.with_columns(prediction_time=_end_of_day(pl.col("end")))
     first = attacks.group_by("subject_id").agg(pl.col("attack").min().alias("first"))
     rows = rows.join(first, on="subject_id", how="left")
@@ -246,8 +247,12 @@ def _infarction(cohort: Cohort) -> Labels:
 def _anaemia(cohort: Cohort) -> Labels:
     below = descendants(cohort.codes, *HAEMOGLOBIN, *IN_G_DL)
     is_result = pl.col("code").is_in(list(below)) & ~pl.col("code").str.starts_with("SPECIMEN/")
-    results = cohort.events.filter(is_result & pl.col("time").is_not_null())
-    begins = _contacts(cohort).group_by("subject_id").agg(pl.col("time").min().alias("begin"))
+    events = cohort.scan()
+    unit = [name for name in ("unit",) if name in events.collect_schema()]  # of a MEDS folder
+    results = events.filter(is_result & pl.col("time").is_not_null())
+    columns = ["subject_id", "time", "code", "numeric_value", "text_value", *unit]
+    results = results.select(columns).collect(engine="streaming")
+    begins = _contacts(cohort).group_by("subject_id").agg(begin=pl.col("time").min()).collect(engine="streaming")
     results = results.join(begins, on="subject_id", how="left", maintain_order="left")
     later = results.filter(pl.col("time") > pl.col("begin"))
     words = pl.col("text_value").str.strip_chars().str.to_lowercase()
@@ -273,10 +278,10 @@ def _anaemia(cohort: Cohort) -> Labels:
     return rows.filter(pl.col("label").is_not_null()), left_out
 
 
-def _contacts(cohort: Cohort) -> pl.DataFrame:
+def _contacts(cohort: Cohort) -> pl.LazyFrame:
     """Events but for births and deaths: these begin and prolong no record, so that sources that write them (MEDS) and
     sources that do not (the tables of MIMIC) give the same labels."""
-    return cohort.events.filter(~pl.col("code").str.contains(LIFE))
+    return cohort.scan().filter(~pl.col("code").str.contains(LIFE))
 
 
 def _record_ends(cohort: Cohort) -> pl.DataFrame:
@@ -284,7 +289,7 @@ def _record_ends(cohort: Cohort) -> pl.DataFrame:
     times = pl.concat(
         [
             _contacts(cohort).select("subject_id", last="time"),
-            *(cohort.visits.select("subject_id", last=name) for name in ("start", "end")),
+            *(cohort.visits.lazy().select("subject_id", last=name) for name in ("start", "end")),
         ]
     )
-    return times.group_by("subject_id").agg(pl.col("last").max())
+    return times.group_by("subject_id").agg(pl.col("last").max()).collect(engine="streaming")

@@ -45,6 +45,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Task
+from ghar.data.ranges import subject_ranges
 from ghar.data.readers.vitals import VARIABLES
 from ghar.data.tasks.icu import COLUMNS, benchmark_stays, icu_stays
 from ghar.data.tasks.samples import TimeSeriesSample
@@ -87,15 +88,21 @@ def series_samples(
     """
     if step_hours < 1 or last_steps < 1:
         raise BadInput(f"step_hours={step_hours} and last_steps={last_steps} must be 1 or more: correct them.")
-    if task == "dec":
-        samples = _hourly(cohort, series_labels(cohort, task, leakage, stay=stay), tuple(features), leakage)
-        if not samples:
-            raise BadInput(f"Task {TASKS[task].name} has no sample in the {cohort.name}: is anything measured in it?")
-        return _about(cohort, task, stay, los), [replace(one, credentialed=cohort.credentialed) for one in samples]
+    if len(set(features)) < len(features) or not features:
+        raise BadInput("features must name at least one code and each only once: correct the list.")
     windows = series_labels(cohort, task, leakage, stay=stay, los=los)
-    measured = _measured(cohort, windows, tuple(features), leakage, step_hours)
     keep = -(-48 // step_hours) if task == "mortality" else last_steps
-    samples = _fill(windows, measured, tuple(features), TASKS[task].name, step_hours, keep)
+    samples: list[TimeSeriesSample] = []
+    for part in subject_ranges(cohort.scan()):  # of all patients together, values may not fit in memory
+        some = windows.filter(pl.col("subject_id").is_between(part.first, part.last))
+        events = part.of(cohort.scan()).with_row_index("row", part.before)
+        if task == "dec":
+            samples += _hourly(events, some, tuple(features), leakage)
+        else:
+            measured = _measured(events, some, tuple(features), leakage, step_hours)
+            samples += _fill(some, measured, tuple(features), TASKS[task].name, step_hours, keep)
+    if not samples and task == "dec":
+        raise BadInput(f"Task {TASKS[task].name} has no sample in the {cohort.name}: is anything measured in it?")
     if not samples:
         raise BadInput(f"Task {TASKS[task].name} has no sample in the {cohort.name}: are {features[0]}, ... measured?")
     return _about(cohort, task, stay, los), [replace(one, credentialed=cohort.credentialed) for one in samples]
@@ -198,9 +205,9 @@ def _discharges(cohort: Cohort, stays: pl.DataFrame) -> pl.DataFrame:
     back = (pl.col("next") - end <= MONTH).fill_null(False)
     if "group" in stays.columns:  # a group is a whole hospital stay: its last ICU stay had no next one
         return live.with_columns(until=end, label=back)
-    told = cohort.events.filter(pl.col("code").str.starts_with("MEDS_DEATH")).select("subject_id", death="time")
+    told = cohort.scan().filter(pl.col("code").str.starts_with("MEDS_DEATH")).select("subject_id", death="time")
     seen = cohort.visits.filter("died").select("subject_id", death="death_time")
-    deaths = pl.concat([told, seen]).group_by("subject_id").agg(pl.col("death").max())
+    deaths = pl.concat([told.collect(engine="streaming"), seen]).group_by("subject_id").agg(pl.col("death").max())
     rows = live.join(deaths, on="subject_id", how="left", maintain_order="left")
     dies = (pl.col("death") - end).is_between(timedelta(0), MONTH).fill_null(False)
     known = pl.col("next").is_not_null() | dies  # a last stay without such a death is censored
@@ -208,7 +215,7 @@ def _discharges(cohort: Cohort, stays: pl.DataFrame) -> pl.DataFrame:
 
 
 def _measured(
-    cohort: Cohort,
+    events: pl.LazyFrame,
     windows: pl.DataFrame,
     features: tuple[str, ...],
     leakage: Leakage,
@@ -217,10 +224,8 @@ def _measured(
 ) -> pl.DataFrame:
     """window, step, feature (their numbers), value and row of the last value of each step.
 
-    clock: what puts a value into its step.
+    events: those of some patients, with their rows in `Cohort.events`. clock: what puts a value into its step.
     """
-    if len(set(features)) < len(features) or not features:
-        raise BadInput("features must name at least one code and each only once: correct the list.")
     numbers = {code: i for i, code in enumerate(features)}
     spans = windows.lazy().select("subject_id", "window", "start", "until", _visit="visit_id")
     at = pl.max_horizontal("time", clock)
@@ -232,9 +237,7 @@ def _measured(
         pl.col("until") - pl.col("start")
     ).dt.total_microseconds() - 1  # a value at the very end is of the last step
     return (
-        cohort.events.lazy()
-        .select("subject_id", "time", "visit_id", "recorded", "code", value="numeric_value")
-        .with_row_index("row")
+        events.select("row", "subject_id", "time", "visit_id", "recorded", "code", value="numeric_value")
         .filter(pl.col("code").is_in(features) & pl.col("value").is_not_null())
         .join(spans, on="subject_id")
         .filter(inside & same & stored)
@@ -248,11 +251,13 @@ def _measured(
         .sort("row")  # by time, and in the source's order at one time
         .group_by("window", "step", "feature", maintain_order=True)
         .agg(pl.col("value").last(), pl.col("row").last())
-        .collect()
+        .collect(engine="streaming")
     )
 
 
-def _hourly(cohort: Cohort, rows: pl.DataFrame, features: tuple[str, ...], leakage: Leakage) -> list[TimeSeriesSample]:
+def _hourly(
+    events: pl.LazyFrame, rows: pl.DataFrame, features: tuple[str, ...], leakage: Leakage
+) -> list[TimeSeriesSample]:
     """A sample for each hour in `rows` by which anything was measured, in arrays that those of one stay share.
 
     strict: a value stands in the hour in which it was stored.
@@ -262,7 +267,7 @@ def _hourly(cohort: Cohort, rows: pl.DataFrame, features: tuple[str, ...], leaka
         pl.first("subject_id"), pl.first("window"), pl.max("until"), pl.first("label"), pl.last("outcome")
     )
     clock = "recorded" if leakage == "strict" else "time"
-    measured = _measured(cohort, whole.select(rows.columns), features, leakage, 1, clock)
+    measured = _measured(events, whole.select(rows.columns), features, leakage, 1, clock)
     filled = _fill(whole.select(rows.columns), measured, features, TASKS["dec"].name, 1, sys.maxsize)
     table = {(full.visit_id, full.prediction_time): full for full in filled}
     ends = dict(zip(whole.select(stay).iter_rows(), whole["until"], strict=True))
