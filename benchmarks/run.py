@@ -33,6 +33,7 @@ hostile: `--share` of a million hostile replies through every reader of every sy
 silence: bytes that leave the machine, counted by the kernel, in trainings of all systems and in refused ones.
 kills: a small training, alone, under torchrun and on Ray, killed `--share` of 50 times: it ends as if left alone.
 sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on SmolLM2: false alarms, and what is found.
+order_arms: order check with SmolLM2: SFT, then rejection sampling, RLOO and MAPPO from it, on unopened test questions.
 real_model: replies, label probabilities and SFT a second with SmolLM2-135M and engine hf, at `--share` of their tokens.
 kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
 """
@@ -84,6 +85,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "threads": lambda a: bench("threads").threads(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
     "sync": lambda a: bench("sync").sync(a.seeds),
+    "order_arms": lambda a: bench("order_arms").order_arms(a.folder, a.overrides, a.timeout),
     "real_model": lambda a: bench("real_model").real_model(share=a.share),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),
 }

@@ -22,7 +22,7 @@ from ghar.envs.ghar.orders.baselines import (
     sentence_encoder,
 )
 from ghar.envs.ghar.orders.episode import ROLES, OrderEpisodes, OrderSpec, play_order
-from ghar.envs.ghar.orders.numbers import LABELS, by_group, order_numbers, order_row
+from ghar.envs.ghar.orders.numbers import LABELS, MAIN, by_group, order_numbers, order_row
 from ghar.envs.ghar.orders.reward import score_order
 from ghar.envs.ghar.orders.teacher import OrderTeacher
 from ghar.envs.ghar.settings import Settings
@@ -36,7 +36,7 @@ from ghar.llm.policy import Policy
 from ghar.rewards.compose import EpisodeReward
 
 NAME = "order_check"
-MAIN, READS = "ghar_rl", "reads"
+READS = "reads"
 BASELINES = {
     "usual": "Usual answer", "drug_memory": "Memory of drugs", "patient_memory": "Memory of patients",
     "degree": "Many contraindications", "lexical": "Lexical rule, all facts of the drug",
