@@ -34,6 +34,7 @@ silence: bytes that leave the machine, counted by the kernel, in trainings of al
 kills: a small training, alone, under torchrun and on Ray, killed `--share` of 50 times: it ends as if left alone.
 coverage: how often intervals over 2, 3, 5 and 8 seeds hold the truth, on `--share` of 1,000 studies a setting.
 sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on SmolLM2: false alarms, and what is found.
+order_arms: order check with SmolLM2: SFT, then rejection sampling, RLOO and MAPPO from it, on unopened test questions.
 real_model: replies, label probabilities and SFT a second with SmolLM2-135M and engine hf, at `--share` of their tokens.
 kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
 """
@@ -86,6 +87,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "coverage": lambda a: bench("coverage").coverage(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
     "sync": lambda a: bench("sync").sync(a.seeds),
+    "order_arms": lambda a: bench("order_arms").order_arms(a.folder, a.overrides, a.timeout),
     "real_model": lambda a: bench("real_model").real_model(share=a.share),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),
 }

@@ -58,7 +58,8 @@ def check_machine(config: Config, training: bool = True) -> None:
     if config.engine.kind == "vllm":
         check_installed(config.engine.device)
     lora, stage = config.model.finetune == "lora", config.deepspeed.stage
-    if config.model.dtype == "bfloat16" and (stage == 0 or (stage is None and not lora)):
+    reinforced = not lora and config.trainer.rl.updates > 0  # SFT alone steps on float32 masters of its own
+    if config.model.dtype == "bfloat16" and (stage == 0 or (stage is None and reinforced)):
         raise BadInput(
             f"model.dtype=bfloat16 {'without DeepSpeed' if stage is None else 'under deepspeed=zero0'} would step on "
             "trained weights of 8 bits of precision, which rounds most steps away: choose deepspeed=zero1 (or higher; "
@@ -218,8 +219,8 @@ def _training(config: Config, shape: ModelShape, processes: int, busy: float, ad
     model, stage, item = config.model, config.deepspeed.stage, _item(config)
     lora = model.finetune == "lora"
     trained = adapters * model.lora_rank * shape.ends if lora else shape.weights
-    own = 4 if lora and stage is None else item  # peft keeps adapters in float32, DeepSpeed in the model's dtype
-    held = copies * shape.weights * item + (trained * own if lora else 0)
+    own = 4 if stage is None else item  # what is trained without DeepSpeed is float32: adapters, SFT's masters
+    held = copies * shape.weights * (item if lora else own) + (trained * own if lora else 0)
     masters = 2 * own if stage is None else 12  # AdamW's moments; DeepSpeed's work on float32 masters
     summed = 4 if stage else own  # bytes of a number in which gradients add up
     away = config.deepspeed.offload and torch.cuda.is_available()

@@ -164,6 +164,9 @@ def test_adamw_on_bfloat16_weights_is_refused():
     with pytest.raises(BadInput, match=r"deepspeed=zero1 \(or higher"):
         check_machine(config(*SMALL, *full))
     check_machine(config(*SMALL, *full, "deepspeed=zero1"))
+    check_machine(config(*SMALL, *full, "trainer.rl.updates=0"))  # SFT alone steps on float32 copies
+    short, exact = (estimate(config(full[0], f"model.dtype={d}"), BIG, 1)["sft"] for d in ("bfloat16", "float32"))
+    assert all(short[name] == exact[name] for name in ("weights", "optimiser", "gradients"))
 
 
 def test_an_engine_on_a_missing_gpu_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import parameters_to_vector
 
 from ghar.disk import full_disk_told
 from ghar.errors import BadInput
@@ -45,6 +46,20 @@ def test_learns_and_hands_the_model_back_as_it_came(tmp_path, monkeypatch):
     assert "forward" not in result.model.__dict__ and type(result.model).forward is forward
     assert not result.model.training and all(p.requires_grad for p in result.model.parameters())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_steps_too_small_for_bfloat16_add_up_in_float32():
+    """Each step at this rate moves a weight by less than its last bit; twelve of them move it."""
+    settings, data = replace(SETTINGS, lr=2e-5, dtype="bfloat16"), pairs(8)
+    before = tiny_model().to(torch.bfloat16)
+    after = run_sft(tiny_model().to(torch.bfloat16), tiny_tokenizer(), data, replace(settings, steps=60)).model
+    exact = run_sft(tiny_model().to(torch.bfloat16).float(), tiny_tokenizer(), data,
+                    replace(settings, steps=60, dtype="float32")).model  # fmt: skip
+    start = parameters_to_vector(before.parameters()).float()
+    moved = parameters_to_vector(after.parameters()).float() - start
+    should = parameters_to_vector(exact.parameters()) - start
+    assert {p.dtype for p in after.parameters()} == {torch.bfloat16}
+    assert torch.corrcoef(torch.stack([moved, should]))[0, 1] > 0.8
 
 
 @pytest.mark.parametrize("finetune", ["full", "lora"])

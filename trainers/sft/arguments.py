@@ -42,6 +42,11 @@ class SFTSettings:
     seed: int = 0
 
 
+def has_masters(cfg: SFTSettings) -> bool:
+    """Whether a model in bfloat16 is trained on float32 copies of its weights: all of them, without DeepSpeed's own."""
+    return cfg.finetune == "full" and cfg.dtype == "bfloat16" and cfg.deepspeed.stage is None
+
+
 def arguments_of(cfg: SFTSettings, folder: str, cpu: bool, kept: bool, validated: bool) -> Any:
     """An SFTConfig. kept: with checkpoints in `folder`; validated: with a validation loss at every point of the loss
     curve. BadInput for batches that the processes cannot share."""
@@ -71,7 +76,7 @@ def arguments_of(cfg: SFTSettings, folder: str, cpu: bool, kept: bool, validated
         data_seed=cfg.seed,
         use_cpu=cpu and not sharded,
         accelerator_config={"use_configured_state": True} if sharded else None,
-        bf16=sharded and cfg.dtype == "bfloat16",
+        bf16=(sharded or has_masters(cfg)) and cfg.dtype == "bfloat16",
         gradient_checkpointing=cfg.deepspeed.checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False} if cfg.deepspeed.checkpointing else None,
         max_length=None,

@@ -27,7 +27,7 @@ from ghar.progress import progress
 from ghar.trainers.runs.checkpoint import other_processes
 from ghar.trainers.runs.distributed import gather, on_main, rank, world
 from ghar.trainers.runs.manifest import fault, seal
-from ghar.trainers.sft.arguments import SFTSettings, arguments_of
+from ghar.trainers.sft.arguments import SFTSettings, arguments_of, has_masters
 from ghar.trainers.sft.pairs import Example, collate, dataset
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ def run_sft(
     groups = groups_of(pairs, cfg.batch_size) if can_share(model) else ()
     origin = "" if keep is None else _origin(pairs, valid, cfg)
     start_from = None if keep is None else on_main(lambda: _newest(keep, origin))
+    if has_masters(cfg):
+        model.float()  # steps would be rounded away in 8 bits of precision; passes run in bfloat16 all the same
     with _folder(keep) as folder, _quiet(), torch.random.fork_rng(), progress(cfg.steps, title) as advance:
         trainer: Any = CompletionTrainer(
             model=model,
@@ -121,6 +123,8 @@ def run_sft(
         trained = trained.unload()
     trained.__dict__.pop("forward", None)  # TRL gave the model a forward of its own: hand it back as it came
     trained.zero_grad(set_to_none=True)
+    if has_masters(cfg):
+        trained.bfloat16()
     step = (trainer.state.best_global_step if valid else None) or cfg.steps
     return SFTResult(trained.requires_grad_(True).eval(), _curve(trainer.state.log_history), seconds, step)
 

@@ -13,33 +13,39 @@ from typing import Any, Literal
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.system import Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Parsed, Prediction, ReasoningStep, Reply, Retrieve
+from ghar.kg.contraindications import CONTRAINDICATION
 from ghar.kg.metapaths import MetaPath
 from ghar.llm.parsing import parse_choice, parse_query
 from ghar.llm.prompts import load_prompts
 
 ROLES = ("retrieve", "followup", "metapaths", "summarise", "continue", "predict")
 SEARCH, ANSWER = "search", "answer"
-NOTHING = "(nothing yet)"
+NONE = "none"  # no fact found names the drug with a recorded condition
+NOTHING, NOTHING_FOUND = "(nothing yet)", "nothing"
 
 
 @dataclass(frozen=True)
 class OrderSpec:
     """max_iterations: searches at most. top_n: facts of a search. decision: whether to search is Agent-Top's, or
-    fixed: never, or always, one search for each recorded condition."""
+    fixed: never, or always, one search for each recorded condition. reads: the search is fixed too, for one condition
+    after the other until Agent-Low names one, so that reading and answering alone are the model's."""
 
     max_iterations: int
     top_n: int
     decision: Literal["learned", "always", "never"] = "learned"
+    reads: bool = False
 
 
 @dataclass(frozen=True)
 class ReadReply:
-    """Parse a reply that is one of `choices`, as the whole number `value` gives."""
+    """Parse a reply that is one of `choices`, as the whole number `value` gives; a chart's words stand as they are."""
 
     choices: tuple[str, ...]
     value: Callable[[str], int]
 
     def __call__(self, reply: str) -> Parsed:
+        if reply.strip() in self.choices:
+            return Parsed(self.value(reply.strip()))
         found = parse_choice(reply, self.choices)
         return found if found.error else Parsed(self.value(found.value))
 
@@ -69,6 +75,8 @@ class OrderEpisodes:
         return Prediction(None if final.value is None else int(final.value > 0))
 
     def _searches(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]):
+        if self.spec.reads and history and history[-1].answer != NOTHING_FOUND:
+            return False
         if self.spec.decision != "learned":
             return self.spec.decision == "always"
         if not history:
@@ -78,20 +86,33 @@ class OrderEpisodes:
         return reply.value == SEARCH
 
     def _search(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]):
+        if self.spec.reads:
+            query, path = self._fixed(question, history)
+        else:
+            query, path = yield from self._asked(question, history)
+        evidence = Evidence()
+        if path is not None:
+            evidence = facts_of((yield Retrieve(query, (path,), self.spec.top_n)))
+        choices = reading_choices(question)
+        low: Reply = yield self._act(
+            question, "summarise", history, query=query, evidence=evidence, choices=choices,
+            parse=ReadReply(choices, choices.index),
+        )  # fmt: skip
+        found = f"condition {low.value}" if low.value else NOTHING_FOUND
+        return ReasoningStep(query, found, True, () if path is None else (path,), int(path is None), 0, evidence.text)
+
+    def _asked(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]):
+        """Agent-Top's query, and its partition: None where it could not be read."""
         written = yield self._act(question, "followup", history, parse=parse_query)
         query = written.value or question.drug
         numbers = _numbers(1, len(self.partitions))
         named = yield self._act(question, "metapaths", history, query=query, choices=numbers)
-        path = None if named.value is None else self.partitions[int(named.value) - 1].index
-        evidence = Evidence()
-        if path is not None:
-            evidence = facts_of((yield Retrieve(query, (path,), self.spec.top_n)))
-        number = ReadReply(_numbers(0, len(question.conditions)), int)
-        low: Reply = yield self._act(
-            question, "summarise", history, query=query, evidence=evidence, choices=number.choices, parse=number,
-        )  # fmt: skip
-        found = f"condition {low.value}" if low.value else "nothing"
-        return ReasoningStep(query, found, True, () if path is None else (path,), int(path is None), 0, evidence.text)
+        return query, None if named.value is None else self.partitions[int(named.value) - 1].index
+
+    def _fixed(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]) -> tuple[str, int]:
+        relations = [part.relation for part in self.partitions]
+        path = self.partitions[relations.index(CONTRAINDICATION)].index
+        return f"{question.drug} {question.conditions[len(history)]}", path
 
     def _predict(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]) -> Act:
         verdict = ReadReply(("no", *(f"yes {i}" for i in _numbers(1, len(question.conditions)))), condition_of)
@@ -142,6 +163,11 @@ def play_order(question: OrderQuestion, variant: Variant) -> EpisodeGenerator:
 def facts_of(evidence: Evidence) -> Evidence:
     """The edges found: a node's name alone tells nothing of a contraindication."""
     return Evidence(tuple(passage for passage in evidence.passages if passage.kind == "edge"))
+
+
+def reading_choices(question: OrderQuestion) -> tuple[str, ...]:
+    """Replies to facts found: none, or a recorded condition in the chart's words, at the place of its number."""
+    return (NONE, *question.conditions)
 
 
 def condition_of(reply: str) -> int:

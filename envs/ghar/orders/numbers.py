@@ -16,6 +16,7 @@ from ghar.metrics.policy import acted, policy_summary
 from ghar.metrics.rows import Row, paired, patients_of
 
 LABELS = ("no", "yes")
+MAIN = "ghar_rl"
 COLUMNS = {"accuracy": "correct", "named": "named", "retrievals": "retrievals", "reward": "reward"}
 
 
@@ -33,17 +34,31 @@ def order_row(episode: Episode, question: OrderQuestion, variant: Variant) -> di
 
 
 def order_numbers(rows: Sequence[Row], draw: dict[str, int]) -> dict[str, Any]:
-    """`policy_summary`, the share of right answers that name the condition, searches, and searches by condition."""
+    """`policy_summary`, the share of right answers that name the condition, searches, and searches by condition.
+
+    Intervals draw patients and drugs. Each patient has as many yes as no, so intervals over patients alone would be too
+    narrow: numbers that are no mean over questions have none.
+    """
     drawn = _Draw(rows, draw)
     found = policy_summary(rows, LABELS, **draw)
-    for name in ("named", "retrievals"):
-        found[name] = drawn.mean([float(row[name]) for row in rows]).as_list()
+    found |= {name: [*value[:1], None, None] for name, value in found.items() if _has_interval(name, value)}
+    usual = found["answers"]["usual"]
+    means = {
+        "accuracy": [row["correct"] for row in rows],
+        "over_usual": [row["correct"] - (row["label"] == usual) for row in rows],
+        "retrieval_rate": [row["retrieved"] for row in rows],
+        "tokens": [row["prompt_tokens"] + row["completion_tokens"] for row in rows],
+        **{name: [row[name] for row in rows] for name in ("named", "retrievals", "iterations", "seconds")},
+        **({"reward": [row["reward"] for row in rows]} if acted(rows) else {}),
+    }
+    found |= {name: drawn.mean([float(value) for value in values]).as_list() for name, values in means.items()}
     searches, conditions = (sum(row[name] for row in rows) for name in ("retrievals", "conditions"))
     return found | {"retrievals_per_condition": [searches / conditions] * 3}
 
 
 def by_group(rows: Mapping[str, Sequence[Row]], draw: dict[str, int]) -> dict[str, Any]:
-    """For summary.json, "orders": variant -> group -> number -> [value, low, high]; patients and drugs are drawn."""
+    """For summary.json, "orders": variant -> group -> number -> [value, low, high], and "differences" of the variant
+    trained last, or the first, less the others; patients and drugs are drawn."""
     found: dict[str, Any] = {}
     for variant, every in rows.items():
         parts = {"all": every} | {group: [row for row in every if row["group"] == group] for group in GROUPS}
@@ -53,7 +68,21 @@ def by_group(rows: Mapping[str, Sequence[Row]], draw: dict[str, int]) -> dict[st
             }
             for group, own in parts.items() if own
         }  # fmt: skip
-    return {"orders": found}
+    main = MAIN if MAIN in rows else next(iter(rows))
+    apart = {f"{main} - {name}": _difference(rows[main], own, draw) for name, own in rows.items() if name != main}
+    return {"orders": found, "differences": apart}
+
+
+def _difference(a: Sequence[Row], b: Sequence[Row], draw: dict[str, int]) -> dict[str, Any]:
+    """`ghar.metrics.policy.compare` with patients and drugs drawn."""
+    columns = {"accuracy": "correct", **({"reward": "reward"} if acted(a) and acted(b) else {})}
+    found = {name: order_difference(a, b, key, draw).as_list() for name, key in columns.items()}
+    alike = [one["prediction"] is not None and one["prediction"] == two["prediction"] for one, two in paired(a, b)]
+    return {**found, "same": float(np.mean(alike))}
+
+
+def _has_interval(name: str, value: object) -> bool:
+    return name != "confusion" and isinstance(value, list) and len(value) == 3
 
 
 def order_difference(a: Sequence[Row], b: Sequence[Row], column: str, draw: dict[str, int]) -> Interval:

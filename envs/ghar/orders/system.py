@@ -22,7 +22,7 @@ from ghar.envs.ghar.orders.baselines import (
     sentence_encoder,
 )
 from ghar.envs.ghar.orders.episode import ROLES, OrderEpisodes, OrderSpec, play_order
-from ghar.envs.ghar.orders.numbers import LABELS, by_group, order_numbers, order_row
+from ghar.envs.ghar.orders.numbers import LABELS, MAIN, by_group, order_numbers, order_row
 from ghar.envs.ghar.orders.reward import score_order
 from ghar.envs.ghar.orders.teacher import OrderTeacher
 from ghar.envs.ghar.settings import Settings
@@ -36,7 +36,7 @@ from ghar.llm.policy import Policy
 from ghar.rewards.compose import EpisodeReward
 
 NAME = "order_check"
-MAIN = "ghar_rl"
+READS = "reads"
 BASELINES = {
     "usual": "Usual answer", "drug_memory": "Memory of drugs", "patient_memory": "Memory of patients",
     "degree": "Many contraindications", "lexical": "Lexical rule, all facts of the drug",
@@ -49,7 +49,7 @@ SCRIPTED = {  # conditions of a search, whether facts are read by the links, whe
     "scripted_first": ("One condition a search, any fact of the drug", 1, False, True),
     "upper_bound": ("Every condition searched, read exactly", 1, True, False),
 }
-LISTED = (*BASELINES, *SCRIPTED, "llm_only", "always_rag", "ghar_base", STAGE, "ghar_sft", MAIN)
+LISTED = (*BASELINES, *SCRIPTED, "llm_only", "always_rag", READS, "ghar_base", STAGE, "ghar_sft", MAIN)
 
 
 class DirectAnswer:
@@ -99,6 +99,7 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
         read_by=lambda reader: made,
         fixed={**scripted, **_baselines(every.train, diseases)},
         teacher="scripted",
+        rehearsed={READS: 1.0},
         stages={STAGE: lambda reader: _label_pairs(OrderEpisodes(spec, partitions), splits, settings.label_epochs)},
         texts=lambda: _prompts(OrderEpisodes(spec, partitions), splits.train),
         answer=_in_words,
@@ -120,8 +121,8 @@ def _most_conditions(splits: Splits[OrderQuestion]) -> int:
 def _variants(spec: OrderSpec, partitions: Sequence[Any], settings: Settings) -> dict[str, Variant]:
     """Baselines, scripted readers, decisions that are fixed for the trained weights, and the stages of training."""
 
-    def episodes(decision: Any) -> OrderEpisodes:
-        return OrderEpisodes(replace(spec, decision=decision), partitions)
+    def episodes(decision: Any, reads: bool = False) -> OrderEpisodes:
+        return OrderEpisodes(replace(spec, decision=decision, reads=reads), partitions)
 
     learned = episodes(settings.decision)
     direct = DirectAnswer(learned)
@@ -133,6 +134,7 @@ def _variants(spec: OrderSpec, partitions: Sequence[Any], settings: Settings) ->
     found += [
         Variant("llm_only", "Trained weights, never searching", episodes("never")),
         Variant("always_rag", "Trained weights, a search for each condition", episodes("always")),
+        Variant(READS, "Trained weights read, searches are fixed", episodes("always", reads=True)),
         Variant("ghar_base", "Base model, untrained", learned, "base"),
         Variant(STAGE, "Label-only SFT", direct, STAGE),
         Variant("ghar_sft", "GHAR after SFT", learned, "sft"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ghar.data.tasks.order_check import OrderQuestion
-from ghar.envs.ghar.orders.episode import ANSWER, SEARCH
+from ghar.envs.ghar.orders.episode import ANSWER, NOTHING_FOUND, SEARCH, reading_choices
 from ghar.envs.rollout import derive_seed
 from ghar.episode import Act, Completion, Evidence, ReasoningStep
 from ghar.kg.contraindications import CONTRAINDICATION
@@ -52,7 +52,7 @@ class OrderTeacher:
             relations = [part.relation for part in act.facts["partitions"]]
             return str(relations.index(CONTRAINDICATION) + 1)
         if act.role == "summarise":
-            return str(self._read(question, act.facts["evidence"], asked))
+            return reading_choices(question)[self._read(question, act.facts["evidence"], asked)]
         if act.role == "continue":
             return ANSWER if (found and self.stops) or asked >= len(question.conditions) else SEARCH
         return f"yes {found}" if found else "no"
@@ -77,5 +77,5 @@ class OrderTeacher:
 
 def _found(history: Sequence[ReasoningStep]) -> int:
     """The number of the first condition that a search confirmed, 0 for none."""
-    numbers = [int(step.answer.removeprefix("condition ")) for step in history if step.answer != "nothing"]
+    numbers = [int(step.answer.removeprefix("condition ")) for step in history if step.answer != NOTHING_FOUND]
     return numbers[0] if numbers else 0

@@ -13,7 +13,7 @@ import pytest
 from ghar.config import Config
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound
-from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec
+from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec, ReadReply
 from ghar.envs.ghar.orders.numbers import order_difference
 from ghar.envs.ghar.orders.reward import score_order
 from ghar.envs.ghar.orders.system import LISTED
@@ -92,7 +92,7 @@ def test_the_teacher_asks_in_the_charts_order_and_stops_at_the_fact() -> None:
 def test_prompts_show_the_order_the_conditions_and_facts_alone() -> None:
     read = next(act for act in acts(played(teacher(at_once=2))) if act.role == "summarise")
     assert ROW in read.prompt and "Nadolol (drug)" not in read.prompt and "2. asthma / bronchospasm" in read.prompt
-    assert read.choices == ("0", "1", "2") and read.agent == "low"
+    assert read.choices == ("none", "DKA", "asthma / bronchospasm") and read.agent == "low"
     menu = next(act for act in acts(played(teacher())) if act.role == "metapaths")
     assert menu.choices == ("1", "2") and "pathway" not in menu.prompt
 
@@ -105,8 +105,24 @@ def test_never_asks_nothing_and_always_asks_about_each_condition() -> None:
     assert not {"retrieve", "continue"} & {act.role for act in acts(always)}
 
 
+def test_reading_alone_is_asked_where_searches_are_fixed() -> None:
+    corpus = Facts()
+    episode = played(Replies(summarise="asthma / bronchospasm", predict="yes 2"), corpus, decision="always", reads=True)
+    assert [act.role for act in acts(episode)] == ["summarise", "predict"]
+    assert [request.query for request in corpus.asked] == ["Nadolol DKA"]
+    assert episode.prediction.history[0].answer == "condition 2"
+    exact = played(teacher(), decision="always", reads=True)
+    assert [act.role for act in acts(exact)] == ["summarise", "summarise", "predict"] and exact.prediction.label == 1
+
+
+@pytest.mark.parametrize("text", ["none", "not otherwise specified, or unknown", "no"])
+def test_a_condition_in_the_charts_words_is_read_as_it_stands(text: str) -> None:
+    choices = ("none", "not otherwise specified, or unknown", "no")
+    assert ReadReply(choices, choices.index)(f" {text}\n").value == choices.index(text)
+
+
 def test_unreadable_replies_are_errors_and_no_answers() -> None:
-    words = Replies(retrieve="yes", followup="Nadolol", metapaths="7", summarise="9", predict="perhaps",
+    words = Replies(retrieve="yes", followup="Nadolol", metapaths="7", summarise="gout", predict="perhaps",
                     **{"continue": "answer"})  # fmt: skip
     episode = played(words)
     assert episode.prediction.label is None and episode.prediction.history[0].path_errors == 1
@@ -118,7 +134,7 @@ def test_unreadable_replies_are_errors_and_no_answers() -> None:
 ])  # fmt: skip
 def test_the_outcome_needs_the_condition(reply: str, against: tuple[int, ...], outcome: float) -> None:
     question = replace(QUESTION, against=against)
-    words = Replies(retrieve="yes", followup="Nadolol", metapaths="1", summarise="0", predict=reply,
+    words = Replies(retrieve="yes", followup="Nadolol", metapaths="1", summarise="none", predict=reply,
                     **{"continue": "answer"})  # fmt: skip
     episode = played(words, question=question)
     reward = score_order(episode, question, 2.0, 0.05)
@@ -187,9 +203,13 @@ def test_real_orders_are_played_by_rules(made: System[Any], config: Config) -> N
         rows = rows_of(made, variant, cases, episodes, rewards, "train")
         numbers = summarise(made, rows, 0, 50)
         right[name] = numbers["accuracy"][0]
+        assert numbers["macro_f1"][1:] == [None, None]  # no interval over patients alone
         assert numbers["named"][0] <= numbers["accuracy"][0] and {row["group"] for row in rows} <= {"name", "word",
                                                                                                  "none", "parent"}
-        assert made.summary({name: rows})["orders"][name]["all"]["n"] == 80
+        summary = made.summary({name: rows, "again": rows})
+        assert summary["orders"][name]["all"]["n"] == 80
+        assert summary["orders"][name]["all"]["accuracy"] == numbers["accuracy"]
+        assert summary["differences"][f"{name} - again"]["accuracy"] == [0.0, 0.0, 0.0]
     assert right["usual"] == 0.5 and right["scripted_one"] > 0.9 and right["upper_bound"] > 0.9
     assert right["scripted_first"] < right["scripted_one"]
 
