@@ -52,7 +52,7 @@ def follow(line: str, whole: bool = True) -> list[str]:
     words = line.split(" ")
     start, before = words[-1], [word for word in words[1:-1] if word]
     if not before:
-        return _beginning(start, [*COMMANDS, "completion", "--help", "--version"])
+        return _beginning(start, [*COMMANDS, "--help", "--version"])
     if before[0] == "completion":
         return _beginning(start, SCRIPTS)
     if before[0] not in HYDRA:
@@ -111,3 +111,7 @@ def _types(before: list[str]) -> Mapping[str, Any]:
         return key_types(settings_of(named.removesuffix("_released")))
     except BadInput:
         return key_types(settings_of("ghar"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
