@@ -365,3 +365,9 @@ def test_messages_are_plain() -> None:
     texts = ((file, text) for file in files for text in sentences(ast.parse(file.read_text())))
     found = {f"{file.relative_to(ROOT)}: {text[:60]}" for file, text in texts if asked.search(text)}
     assert not found, f"write them in plainer words: {sorted(found)}"
+
+
+def test_the_page_of_the_papers_is_that_of_the_studies() -> None:
+    from benchmarks.papers import PAGE, page
+
+    assert PAGE.read_text() == page(), "write it again: python benchmarks/run.py papers"
