@@ -117,7 +117,8 @@ FURTHER = {  # data.more
             KEY: "stay_id orderid linkorderid",
             STAFF: "caregiver_id",
             ORDER: "ordercategoryname secondaryordercategoryname ordercomponenttypedescription "
-            "ordercategorydescription totalamount totalamountuom isopenbag continueinnextdept originalamount originalrate",
+            "ordercategorydescription totalamount totalamountuom isopenbag continueinnextdept originalamount "
+            "originalrate",
             REPEATED: "patientweight",
         },
     ),
