@@ -94,9 +94,7 @@ def test_outpatient_measures_microbiology_and_drugs_given_of_the_open_demo(demo:
     grown = of(cohort, "MICROBIOLOGY/urine culture")
     assert grown.filter(pl.col("text_value").str.contains("URINE, ESCHERICHIA COLI, GENTAMICIN S")).height > 0
     assert (grown["recorded"] >= grown["time"]).all()
-    assert {rule: n for rule, n in counts.items() if rule.endswith(("put.no_time", "transfers.discharge"))} == {
-        "dropped.transfers.discharge": 275
-    }
+    assert counts["dropped.transfers.discharge"] == 275  # one an admission
 
 
 def test_rates_are_known_from_the_start_and_amounts_when_given(tmp_path: Path) -> None:
