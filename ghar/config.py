@@ -66,7 +66,7 @@ class DataConfig:
     mapping: Literal["all", "drugs"]
     vocabulary: str | None  # meds: YAML file of what further codes mean; null knows the shapes in docs/data.md
     # mimic4: further tables for systems that read events, ehr_rag above all; ed is MIMIC-IV-ED's folder beside hosp/
-    more: tuple[Literal["ed", "omr", "microbiology", "emar"], ...]
+    more: tuple[Literal["ed", "omr", "microbiology", "emar", "inputs", "outputs", "transfers", "services"], ...]
     earlier: bool  # similar patients, examples and reports are those whose outcome was known before, by time
     take: Count | None  # so many patients of real tables, drawn by chance, for a quick look; null takes all
     cache: str  # folder for what can be recomputed: the demo world, converted tables, indexes

@@ -14,7 +14,7 @@ from ghar.data.readers.cache import load_cohort, save_cohort
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_export import write_meds
 from ghar.data.readers.mimic4 import read_mimic4
-from ghar.data.tasks import series
+from ghar.data.tasks import ehrshot, series
 from ghar.data.tasks.ehrshot import EhrshotTask, ehrshot_labels
 from ghar.data.tasks.series import series_samples
 from ghar.data.tasks.stays import make_samples
@@ -92,7 +92,7 @@ def test_labels_series_store_and_export_leave_the_events_on_disk(world, tmp_path
     write_meds(whole, tmp_path / "one", shard_size=1000)
     shown = [series_samples(whole, task, features=LABS)[1] for task in ("los", "dec")]
     in_parts = partial(subject_ranges, size=300)
-    for module in (series, event_build):
+    for module in (series, event_build, ehrshot):
         monkeypatch.setattr(module, "subject_ranges", in_parts)
     monkeypatch.setattr(event_build, "PART", 300)
     assert len(in_parts(cohort.scan())) > 5

@@ -13,6 +13,7 @@ from ghar.data.readers import tables
 from ghar.data.readers.eicu import read_eicu
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.readers.mimic4_more import MORE
 from ghar.errors import BadInput
 from tests.data import eicu_tables
 from tests.data.conftest import write_mimic4
@@ -69,13 +70,16 @@ def test_the_emergency_department(tmp_path: Path) -> None:
 def test_outpatient_measures_microbiology_and_drugs_given_of_the_open_demo(demo: Path) -> None:
     usual, cohort = (
         read_mimic4(demo, charts=False),
-        read_mimic4(demo, charts=False, more=["emar", "omr", "microbiology"]),
+        read_mimic4(demo, charts=False, more=[name for name in MORE if name != "ed"]),
     )
     counts = cohort.counts
     assert cohort.shown.visits == usual.shown.visits and not cohort.credentialed
     added = counts["added.omr.second_pressure"]
     kept = {"omr": ("OMR/", "VITAL/"), "microbiologyevents": ("MICROBIOLOGY/",), "emar": ("GIVEN/",)}
-    lines = {"omr": 2964, "microbiologyevents": 2899, "emar": 35835}
+    kept |= {"inputevents": ("INPUT/",), "outputevents": ("OUTPUT/",)}
+    kept |= {"transfers": ("TRANSFER/",), "services": ("SERVICE/",)}
+    lines = {"omr": 2964, "microbiologyevents": 2899, "emar": 35835, "inputevents": 20404, "outputevents": 9362}
+    lines |= {"transfers": 1190, "services": 319}
     for name, prefixes in kept.items():
         events = sum(of(cohort, prefix).height for prefix in prefixes) - (added if name == "omr" else 0)
         assert counts[f"rows.{name}"] == lines[name] == events + account(counts, name, "dropped"), name
@@ -90,6 +94,33 @@ def test_outpatient_measures_microbiology_and_drugs_given_of_the_open_demo(demo:
     grown = of(cohort, "MICROBIOLOGY/urine culture")
     assert grown.filter(pl.col("text_value").str.contains("URINE, ESCHERICHIA COLI, GENTAMICIN S")).height > 0
     assert (grown["recorded"] >= grown["time"]).all()
+    assert counts["dropped.transfers.discharge"] == 275  # one an admission
+
+
+def test_rates_are_known_from_the_start_and_amounts_when_given(tmp_path: Path) -> None:
+    root = write_mimic4(tmp_path)
+    (root / "icu/d_items.csv").write_text("itemid,label\n1,Norepinephrine\n2,Foley\n")
+    begin, end = "2150-01-01 11:00:00", "2150-01-01 15:00:00"
+    (root / "icu/inputevents.csv").write_text(
+        "subject_id,hadm_id,starttime,endtime,storetime,itemid,amount,amountuom,rate,rateuom,statusdescription\n"
+        f"1,90,{begin},{end},2150-01-01 11:05:00,1,4,mg,0.1,mcg/kg/min,FinishedRunning\n"
+        f"1,90,{begin},{end},2150-01-01 11:05:00,1,4,mg,,,FinishedRunning\n"
+        f"1,90,{begin},{end},,1,4,mg,,,Rewritten\n1,90,{begin},{end},,7,4,mg,,,Stopped\n"
+    )
+    (root / "icu/outputevents.csv").write_text(
+        "subject_id,hadm_id,charttime,storetime,itemid,value,valueuom\n"
+        f"1,90,{begin},2150-01-01 11:30:00,2,350,ml\n1,90,{begin},,2,876587,ml\n1,90,{begin},,2,3,L\n"
+    )
+    cohort = read_mimic4(root, more=["inputs", "outputs"])
+    at = datetime(2150, 1, 1, 11)
+    found = cohort.events.filter(pl.col("code").str.contains("^(IN|OUT)PUT/")).sort("code")
+    assert found.select("code", "time", "numeric_value", "recorded").rows() == [
+        ("INPUT/norepinephrine, mcg/kg/min", at, pytest.approx(0.1), at.replace(minute=5)),
+        ("INPUT/norepinephrine, mg", at, 4.0, at.replace(hour=15)),
+        ("OUTPUT/foley", at, 350.0, at.replace(minute=30)),
+    ]
+    assert account(cohort.counts, "inputevents", "dropped") == account(cohort.counts, "outputevents", "dropped") == 2
+    assert cohort.names()["OUTPUT/foley"] == "foley"
 
 
 # The largest tables, with every column of the real files.

@@ -51,6 +51,25 @@ def test_stored_time_else_chart_time(tmp_path: Path) -> None:
     assert notes.available.tolist() == [2 * day, day + 10**6]
 
 
+def test_summaries_of_mimic3(tmp_path: Path) -> None:
+    """NOTEEVENTS: dates alone, addenda and errors left out, other notes no summaries."""
+    rows = [
+        '1,1,20,1970-01-02,,,Discharge summary,Report,,,"Discharge Diagnosis:\nold"',
+        '2,1,20,1970-01-03,,,Discharge summary,Report,,,"Discharge Diagnosis:\nnew"',
+        "3,1,20,1970-01-04,,,Discharge summary,Addendum,,,more",
+        "4,2,30,1970-01-03,,,Discharge summary,Report,,1,Discharge Diagnosis: wrong",
+        "5,2,30,1970-01-03,1970-01-03 10:00:00,,Radiology,CHEST,,,clear",
+        "6,2,,1970-01-03,,,Discharge summary,Report,,,Discharge Diagnosis: nowhere",
+    ]
+    header = "row_id,subject_id,hadm_id,chartdate,charttime,storetime,category,description,cgid,iserror,text"
+    (tmp_path / "NOTEEVENTS.csv").write_text("\n".join([header, *rows]) + "\n")
+    notes = read_notes(tmp_path, tmp_path / "cache")
+    assert notes.visit_id.tolist() == [20] and notes.text(20).endswith("new") and notes.credentialed
+    assert notes.available.tolist() == [3 * 86_400 * 10**6 - 10**6]  # the last second of 3 January
+    counted = {name.rpartition(".")[2]: n for name, n in notes.counts.items() if name.startswith("dropped")}
+    assert counted == {"no_summary": 1, "no_stay": 1, "addendum": 1, "error": 1, "earlier_summary": 1}
+
+
 @pytest.mark.parametrize("rows, header, said", [
     (["x,1,20,DS,1,2150-01-02,,no heading here"], HEADER, "none of the first 1 reports has a section"),
     (["x,1,20,DS,1"], "note_id,subject_id,hadm_id,note_type,note_seq", "no column charttime, storetime, text"),

@@ -88,10 +88,20 @@ MIMIC3 = SourceColumns(
             records={"fluid": TEXT},
             ignored={KEY: "row_id", NOT_YET: "category loinc_code"},
         ),
+        "noteevents": TableColumns(  # system.notes
+            {
+                **KEYS,
+                **dict.fromkeys(("chartdate", "charttime", "storetime"), TIME),
+                **dict.fromkeys(("category", "description"), TEXT),
+                "iserror": I64,
+                "text": TEXT,
+            },
+            ignored={KEY: "row_id", STAFF: "cgid"},
+        ),
     },
     {
         NOT_YET: "inputevents_cv inputevents_mv outputevents procedureevents_mv datetimeevents microbiologyevents "
-        "noteevents services transfers d_items",
+        "services transfers d_items",
         ORDER: "callout cptevents d_cpt drgcodes",
         STAFF: "caregivers",
     },

@@ -108,6 +108,37 @@ FURTHER = {  # data.more
         {**KEYS, "charttime": TIME, "storetime": TIME, "medication": TEXT, "event_txt": TEXT},
         ignored={KEY: "emar_id emar_seq poe_id pharmacy_id", STAFF: "enter_provider_id", ORDER: "scheduletime"},
     ),
+    "icu/inputevents": TableColumns(
+        {
+            **KEYS, **dict.fromkeys(("starttime", "endtime", "storetime"), TIME), "itemid": I64,
+            "amount": F64, "amountuom": TEXT, "rate": F64, "rateuom": TEXT, "statusdescription": TEXT,
+        },
+        ignored={
+            KEY: "stay_id orderid linkorderid",
+            STAFF: "caregiver_id",
+            ORDER: "ordercategoryname secondaryordercategoryname ordercomponenttypedescription "
+            "ordercategorydescription totalamount totalamountuom isopenbag continueinnextdept originalamount "
+            "originalrate",
+            REPEATED: "patientweight",
+        },
+    ),
+    "icu/outputevents": TableColumns(
+        {**KEYS, "charttime": TIME, "storetime": TIME, "itemid": I64, "value": F64, "valueuom": TEXT},
+        ignored={KEY: "stay_id", STAFF: "caregiver_id"},
+    ),
+    "icu/d_items": TableColumns(
+        {"itemid": I64, "label": TEXT},
+        ignored={
+            REPEATED: "abbreviation linksto category unitname param_type",
+            "ranges of charted items, which vitals.py does not use": "lownormalvalue highnormalvalue",
+        },
+    ),
+    "hosp/transfers": TableColumns(
+        {**KEYS, "eventtype": TEXT, "careunit": TEXT, "intime": TIME}, ignored={KEY: "transfer_id", REPEATED: "outtime"}
+    ),
+    "hosp/services": TableColumns(
+        {**KEYS, "transfertime": TIME, "curr_service": TEXT}, ignored={REPEATED: "prev_service"}
+    ),
     "ed/edstays": TableColumns(
         {**KEYS, "stay_id": I64, "intime": TIME, "outtime": TIME, "arrival_transport": TEXT, "disposition": TEXT},
         ignored={REPEATED: "gender race"},
@@ -145,8 +176,7 @@ MIMIC4 = SourceColumns(
     "MIMIC-IV",
     {**HOSPITAL, **FURTHER, **NOTES},
     {
-        NOT_YET: "hosp/services hosp/transfers icu/inputevents icu/ingredientevents icu/outputevents "
-        "icu/procedureevents icu/datetimeevents icu/d_items note/radiology",
+        NOT_YET: "icu/ingredientevents icu/procedureevents icu/datetimeevents note/radiology",
         ORDER: "hosp/poe hosp/poe_detail hosp/pharmacy hosp/emar_detail hosp/drgcodes hosp/hcpcsevents hosp/d_hcpcs",
         STAFF: "hosp/provider icu/caregiver",
         "list of the demo's patients, who stand in hosp/patients": "demo_subject_id",

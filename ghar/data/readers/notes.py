@@ -1,4 +1,5 @@
-"""Discharge summaries in MIMIC-IV-Note's files (note/discharge.csv.gz), as memory-mapped texts by stay."""
+"""Discharge summaries in MIMIC-IV-Note's files (note/discharge.csv.gz) or MIMIC-III's (NOTEEVENTS.csv.gz), as
+memory-mapped texts by stay."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ import numpy as np
 import polars as pl
 
 from ghar.data.readers.columns import open_declared
+from ghar.data.readers.deaths import WHOLE_DAY
+from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.tables import find_table, fingerprint, sift
 from ghar.data.sections import HEAD, split_sections
@@ -61,20 +64,24 @@ class Notes:
 
 
 def read_notes(root: Path, cache: Path) -> Notes:
-    """Read the folder that holds note/discharge.csv.gz (or csv, parquet), or its copy under `cache`.
+    """Read the folder that holds note/discharge.csv.gz or NOTEEVENTS.csv.gz (or csv, parquet), or its copy in `cache`.
 
-    Of a stay with several summaries the last one counts; addenda (note_type AD) and notes without a stay are left out,
-    counted. Raises BadInput for an absent table or column, a cell of the wrong type, and a file in which no report has
-    a heading that is known.
+    Of a stay with several summaries the last one counts; addenda, notes marked as errors and notes without a stay are
+    left out, counted. Raises BadInput for an absent table or column, a cell of the wrong type, and a file in which no
+    report has a heading that is known.
     """
     root = Path(root)
-    path = find_table(root, "note/discharge")
+    of_mimic4, of_mimic3 = find_table(root, "note/discharge"), find_table(root, "noteevents")
+    path = of_mimic4 or of_mimic3
     if path is None:
-        raise BadInput(f"{root} has no note/discharge.csv.gz: set system.notes to a folder in MIMIC-IV-Note's layout.")
+        raise BadInput(
+            f"{root} has no note/discharge.csv.gz: set system.notes to a folder in MIMIC-IV-Note's layout, or to "
+            "MIMIC-III's with NOTEEVENTS.csv.gz."
+        )
     beside = [root / SEAL] if (root / SEAL).exists() else []
     folder = Path(cache) / f"notes-{fingerprint([path, *beside], VERSION)}"
     if not sound(folder):
-        frame, counts = _read(root)
+        frame, counts = _read_mimic3(root) if of_mimic4 is None else _read(root)
         _check_sections(frame, path)
         _save(frame, counts, signed_mark(root), folder)
     about = read_meta(folder)
@@ -95,15 +102,41 @@ def _read(root: Path) -> tuple[pl.DataFrame, dict[str, int]]:
     visit = pl.col("hadm_id").alias("visit_id")
     result = [visit, pl.col("subject_id", "note_seq", "text"), available.alias("available")]
     frame, counts = sift(table, table.rows, drops, {}, result)
-    last = frame.sort("visit_id", "note_seq").unique("visit_id", keep="last", maintain_order=True)
+    return _last(frame, counts, "discharge")
+
+
+def _read_mimic3(root: Path) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Summaries have a date alone there: they are known at its last second."""
+    table = open_declared(root, MIMIC3, "noteevents")
+    kind, report = (pl.col(name).str.strip_chars().str.to_lowercase() for name in ("category", "description"))
+    drops = {
+        "no_summary": (kind != "discharge summary").fill_null(True),
+        "no_stay": pl.col("hadm_id").is_null(),
+        "addendum": (report == "addendum").fill_null(False),
+        "error": (pl.col("iserror") == 1).fill_null(False),
+        "no_text": pl.col("text").str.strip_chars().fill_null("") == "",
+    }
+    dated = pl.col("chartdate").dt.truncate("1d") + WHOLE_DAY
+    available = pl.coalesce("storetime", "charttime", dated).to_physical().fill_null(NEVER)
+    order = pl.col("chartdate").to_physical().alias("note_seq")
+    visit = pl.col("hadm_id").alias("visit_id")
+    result = [visit, pl.col("subject_id", "text"), order, available.alias("available")]
+    frame, counts = sift(table, table.rows, drops, {}, result)
+    return _last(frame, counts, "noteevents")
+
+
+def _last(frame: pl.DataFrame, counts: dict[str, int], name: str) -> tuple[pl.DataFrame, dict[str, int]]:
+    """The last summary of each stay."""
+    ordered = frame.sort("visit_id", "note_seq", maintain_order=True)
+    last = ordered.unique("visit_id", keep="last", maintain_order=True)
     if frame.height > last.height:
-        counts["dropped.discharge.earlier_summary"] = frame.height - last.height
+        counts[f"dropped.{name}.earlier_summary"] = frame.height - last.height
     return last, counts
 
 
 def _check_sections(frame: pl.DataFrame, path: Path) -> None:
     if frame.is_empty():
-        raise BadInput(f"{path} holds no discharge summary (note_type DS) of a stay: copy the file again.")
+        raise BadInput(f"{path} holds no discharge summary of a stay: copy the file again.")
     looked = frame["text"].head(LOOKED_AT)
     if all(section.heading == HEAD for text in looked for section in split_sections(text)):
         raise BadInput(

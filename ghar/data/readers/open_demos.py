@@ -94,6 +94,26 @@ DEMOS = {
                 "e05e81aa52a3022e522b6832a898101a69b84e64c17bb344d819e458d5bc21b3",
                 "9a79a759372a6075560a0dcf53d10122e691a8a4dce7141101f6660ab8476f42",
             ),
+            "icu/inputevents": (
+                "69597dca47e554e16645ca505167e9f39b07c1724e915ba54ccfb40f5fa0078a",
+                "34ff7b19dbdfdf4608c4de3ad589a4b1624f6e767a09cd5489fe6d2448e4edfd",
+            ),
+            "icu/outputevents": (
+                "3bcf68adaa11070d6c24e13d4bfaaf718606cd33b0df7f28e0de240c357a869e",
+                "afdafb80d6e7353ead549862acbbb93d8d96db08e8843e23ce36c6371ffc0134",
+            ),
+            "icu/d_items": (
+                "1690467a822345226a041c1149237c418aa60098c6b699fb4cef64d73588a01f",
+                "3a9ff93b12727ec17000896c144c03573bccae0f8f71d5d5c2ba773ebf7ffa5d",
+            ),
+            "hosp/transfers": (
+                "41151539886d12d57159b65ffe4d7df5a7ef8ceb7cd113ea9a56fbfbfd78a87c",
+                "75a8f8c8bcaecb57406bbec43aa1cffee72cf2b91195a949aa7f21426432da8b",
+            ),
+            "hosp/services": (
+                "28306d68e952fe2cc9ef6e60b0afda93c27d7a06bee8ef39e71ccc4de5ded793",
+                "78d0093c8829fa86dd1c1895128e62615d0da15a8faa4123f0ecfe00213dfcc7",
+            ),
             "icu/chartevents": ("90f096ad3db847ed1aaec073f8d86053c51fea7b616d3b046410e030f083d560",),
         },
     ),

@@ -34,6 +34,7 @@ then (a lab drawn before and stored after it is not shown). Static facts are alw
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Literal
 
@@ -41,6 +42,7 @@ import numpy as np
 import polars as pl
 
 from ghar.data.cohort import Cohort, Task
+from ghar.data.ranges import subject_ranges
 from ghar.data.readers.deaths import DEATH, WHOLE_DAY, is_date, sound_deaths
 from ghar.data.tasks.samples import EventSample
 from ghar.data.tasks.stays import Leakage
@@ -247,12 +249,21 @@ def _infarction(cohort: Cohort) -> Labels:
 def _anaemia(cohort: Cohort) -> Labels:
     below = descendants(cohort.codes, *HAEMOGLOBIN, *IN_G_DL)
     is_result = pl.col("code").is_in(list(below)) & ~pl.col("code").str.starts_with("SPECIMEN/")
-    events = cohort.scan()
-    unit = [name for name in ("unit",) if name in events.collect_schema()]  # of a MEDS folder
-    results = events.filter(is_result & pl.col("time").is_not_null())
-    columns = ["subject_id", "time", "code", "numeric_value", "text_value", *unit]
-    results = results.select(columns).collect(engine="streaming")
     begins = _contacts(cohort).group_by("subject_id").agg(begin=pl.col("time").min()).collect(engine="streaming")
+    wanted = ["subject_id", "time", "code", "numeric_value", "text_value"]
+    wanted += [name for name in ("unit",) if name in cohort.scan().collect_schema()]  # of a MEDS folder
+    found = [pl.DataFrame(schema={"subject_id": pl.Int64, "prediction_time": pl.Datetime("us"), "label": pl.Int64})]
+    left_out: Counter[str] = Counter()
+    for part in subject_ranges(cohort.scan()):  # a few in a hundred events, but with words and units
+        results = part.of(cohort.scan()).filter(is_result & pl.col("time").is_not_null())
+        rows, rules = _graded(results.select(wanted).collect(engine="streaming"), begins)
+        found.append(rows.select("subject_id", "prediction_time", pl.col("label").cast(pl.Int64)))
+        left_out.update(rules)
+    return pl.concat(found), dict(left_out)
+
+
+def _graded(results: pl.DataFrame, begins: pl.DataFrame) -> Labels:
+    """A row a result that says how severe an anaemia is, and how many say it not, or begin a record."""
     results = results.join(begins, on="subject_id", how="left", maintain_order="left")
     later = results.filter(pl.col("time") > pl.col("begin"))
     words = pl.col("text_value").str.strip_chars().str.to_lowercase()
