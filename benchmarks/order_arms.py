@@ -22,7 +22,7 @@ from typing import Any
 OPENED = 100
 ROOT = Path(__file__).resolve().parents[1]
 COMMON = ("+experiment=order_check", "model=smollm2")
-SFT = ("model.finetune=full", "trainer.rl.updates=0")
+SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=3.0e-4", "trainer.rl.updates=0")
 ARMS = {
     "rft": ("trainer.method=rft",),
     "rloo": ("trainer.rl.estimator=rloo",),
@@ -55,6 +55,8 @@ def _settings(run: Path, overrides: Sequence[str]) -> list[str]:
 
 
 def _train(run: Path, overrides: Sequence[str], timeout: float) -> None:
+    if (run / "summary.json").is_file():
+        return
     command = [sys.executable, str(ROOT / "launch" / "train.py"), *_settings(run, overrides)]
     print(" ".join(command), flush=True)
     subprocess.run(command, check=True, timeout=timeout)
