@@ -28,7 +28,8 @@ ARMS = {
     "rloo": ("trainer.rl.estimator=rloo",),
     "mappo": ("trainer.rl.estimator=gae",),
 }
-RULES = ("usual", "degree", "lexical", "scripted", "scripted_one", "scripted_all", "scripted_first", "upper_bound")
+RULES = ("usual", "degree", "lexical", "scripted", "scripted_one", "scripted_all", "scripted_first", "upper_bound",
+         "facts_regression")  # fmt: skip
 OF_SFT = (*RULES, "ghar_sft", "llm_only", "reads")
 COLUMNS = ("correct", "named", "reward", "retrievals")
 

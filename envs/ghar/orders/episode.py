@@ -20,6 +20,7 @@ from ghar.llm.prompts import load_prompts
 
 ROLES = ("retrieve", "followup", "metapaths", "summarise", "continue", "predict")
 SEARCH, ANSWER = "search", "answer"
+SEPARATOR = " - "  # between the parts of a fact
 NONE = "none"  # no fact found names the drug with a recorded condition
 NOTHING, NOTHING_FOUND = "(nothing yet)", "nothing"
 
@@ -112,7 +113,7 @@ class OrderEpisodes:
     def _fixed(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]) -> tuple[str, int]:
         relations = [part.relation for part in self.partitions]
         path = self.partitions[relations.index(CONTRAINDICATION)].index
-        return f"{question.drug} {question.conditions[len(history)]}", path
+        return fixed_query(question, len(history)), path
 
     def _predict(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]) -> Act:
         verdict = ReadReply(("no", *(f"yes {i}" for i in _numbers(1, len(question.conditions)))), condition_of)
@@ -163,6 +164,17 @@ def play_order(question: OrderQuestion, variant: Variant) -> EpisodeGenerator:
 def facts_of(evidence: Evidence) -> Evidence:
     """The edges found: a node's name alone tells nothing of a contraindication."""
     return Evidence(tuple(passage for passage in evidence.passages if passage.kind == "edge"))
+
+
+def fixed_query(question: OrderQuestion, number: int) -> str:
+    """The query about one recorded condition, counted from 0."""
+    return f"{question.drug} {question.conditions[number]}"
+
+
+def confirmed(history: Sequence[ReasoningStep]) -> int:
+    """The number of the first condition that a search confirmed, 0 for none."""
+    numbers = [int(step.answer.removeprefix("condition ")) for step in history if step.answer != NOTHING_FOUND]
+    return numbers[0] if numbers else 0
 
 
 def reading_choices(question: OrderQuestion) -> tuple[str, ...]:
