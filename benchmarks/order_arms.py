@@ -30,7 +30,7 @@ ARMS = {
 }
 RULES = ("usual", "degree", "lexical", "scripted", "scripted_one", "scripted_all", "scripted_first", "upper_bound",
          "facts_regression")  # fmt: skip
-OF_SFT = (*RULES, "ghar_sft", "llm_only", "reads")
+OF_SFT = (*RULES, "reads", "ghar_sft", "llm_only")
 COLUMNS = ("correct", "named", "reward", "retrievals")
 
 
