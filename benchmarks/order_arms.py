@@ -22,7 +22,7 @@ from typing import Any
 OPENED = 100
 ROOT = Path(__file__).resolve().parents[1]
 COMMON = ("+experiment=order_check", "model=smollm2")
-SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=3.0e-4", "trainer.rl.updates=0")
+SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 ARMS = {
     "rft": ("trainer.method=rft",),
     "rloo": ("trainer.rl.estimator=rloo",),
