@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ghar.data.tasks.order_check import OrderQuestion
-from ghar.envs.ghar.orders.episode import NONE, SEPARATOR, confirmed, fixed_query
+from ghar.envs.ghar.orders.episode import NONE, confirmed, fact_ends, fixed_query
 from ghar.episode import Act, Completion, Evidence
 from ghar.kg.names import disease_key
 
@@ -53,15 +53,11 @@ class FactRegression:
 
 
 def fact_features(drug: str, condition: str, evidence: Evidence) -> np.ndarray:
-    """float64 [4] of facts that name the drug: how many, 1/place of the first, and the largest share of their disease's
-    words that the condition has and of the condition's words that they have."""
-    said, places, shares = set(disease_key(condition).split()), [], [(0.0, 0.0)]
-    for place, passage in enumerate(evidence.passages, 1):
-        ends = passage.text.split(SEPARATOR)
-        if drug not in (ends[0], ends[-1]):
-            continue
-        named = set(disease_key(ends[-1] if ends[0] == drug else ends[0]).split())
-        places.append(place)
-        shares.append((len(said & named) / max(1, len(named)), len(said & named) / max(1, len(said))))
-    first = 1 / places[0] if places else 0.0
-    return np.array([len(places), first, *np.max(shares, axis=0)])
+    """float64 [3] of facts that name the drug: how many, and the largest share of their disease's words that the
+    condition has and of the condition's words that they have."""
+    said, shares = set(disease_key(condition).split()), [(0.0, 0.0)]
+    for ends in (fact_ends(passage.text) for passage in evidence.passages):
+        if drug in ends:
+            named = set(disease_key(ends[1] if ends[0] == drug else ends[0]).split())
+            shares.append((len(said & named) / max(1, len(named)), len(said & named) / max(1, len(said))))
+    return np.array([len(shares) - 1, *np.max(shares, axis=0)])

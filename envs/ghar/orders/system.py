@@ -21,7 +21,7 @@ from ghar.envs.ghar.orders.baselines import (
     SentenceRule,
     sentence_encoder,
 )
-from ghar.envs.ghar.orders.episode import ROLES, OrderEpisodes, OrderSpec, facts_of, play_order
+from ghar.envs.ghar.orders.episode import ROLES, OrderEpisodes, OrderSpec, play_order
 from ghar.envs.ghar.orders.numbers import LABELS, MAIN, by_group, order_numbers, order_row
 from ghar.envs.ghar.orders.regression import FactRegression
 from ghar.envs.ghar.orders.reward import score_order
@@ -85,7 +85,7 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
     path = next(part.index for part in partitions if part.relation == CONTRAINDICATION)
 
     def search(queries: Sequence[str]) -> list[Evidence]:
-        return [facts_of(found) for found in corpus.retrieve([Retrieve(q, (path,), spec.top_n) for q in queries])]
+        return corpus.retrieve([Retrieve(query, (path,), spec.top_n) for query in queries])
 
     diseases: dict[int, list[str]] = defaultdict(list)
     for disease, drugs in sorted(edges.drugs.items()):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ghar.data.tasks.order_check import OrderQuestion
-from ghar.envs.ghar.orders.episode import ANSWER, SEARCH, SEPARATOR, confirmed, reading_choices
+from ghar.envs.ghar.orders.episode import ANSWER, SEARCH, confirmed, fact_ends, reading_choices
 from ghar.envs.rollout import derive_seed
 from ghar.episode import Act, Completion, Evidence, ReasoningStep
 from ghar.kg.contraindications import CONTRAINDICATION
@@ -62,13 +62,13 @@ class OrderTeacher:
     def _read(self, question: OrderQuestion, evidence: Evidence, asked: int) -> int:
         """The number of the first condition that a fact about the drug is of, 0 for none."""
         for passage in evidence.passages:
-            ends = passage.text.split(SEPARATOR)
-            if question.drug not in (ends[0], ends[-1]):
+            ends = fact_ends(passage.text)
+            if question.drug not in ends:
                 continue
             if not self.exact:
                 return min(asked + 1, len(question.conditions))
             for number, nodes in enumerate(question.nodes, 1):
                 near = {other for node in nodes for other in (node, *self.parents.get(node, ()))}
-                if {self.name_of(node) for node in near} & {ends[0], ends[-1]}:
+                if {self.name_of(node) for node in near} & set(ends):
                     return number
         return 0

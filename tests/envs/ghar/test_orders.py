@@ -161,8 +161,8 @@ def test_rules() -> None:
 def test_features_of_facts_that_name_the_drug() -> None:
     other = Passage("asthma - contraindication - Timolol", "edge", 0, 1.0, 1)
     facts = Evidence((other, Passage(ROW, "edge", 0, 1.0, 0)))
-    assert fact_features("Nadolol", "asthma / bronchospasm", facts).tolist() == [1, 0.5, 1.0, 0.5]
-    assert fact_features("Nadolol", "DKA", facts).tolist() == [1, 0.5, 0, 0]
+    assert fact_features("Nadolol", "asthma / bronchospasm", facts).tolist() == [1, 1.0, 0.5]
+    assert fact_features("Nadolol", "DKA", facts).tolist() == [1, 0, 0]
     assert not fact_features("Aspirin", "asthma", facts).any()
 
 
