@@ -22,14 +22,15 @@ from typing import Any
 OPENED = 100
 ROOT = Path(__file__).resolve().parents[1]
 COMMON = ("+experiment=order_check", "model=smollm2")
-SFT = ("model.finetune=full", "trainer.rl.updates=0")
+SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 ARMS = {
     "rft": ("trainer.method=rft",),
     "rloo": ("trainer.rl.estimator=rloo",),
     "mappo": ("trainer.rl.estimator=gae",),
 }
-RULES = ("usual", "degree", "lexical", "scripted", "scripted_one", "scripted_all", "scripted_first", "upper_bound")
-OF_SFT = (*RULES, "ghar_sft", "llm_only", "reads")
+RULES = ("usual", "degree", "lexical", "scripted", "scripted_one", "scripted_all", "scripted_first", "upper_bound",
+         "facts_regression")  # fmt: skip
+OF_SFT = (*RULES, "reads", "ghar_sft", "llm_only")
 COLUMNS = ("correct", "named", "reward", "retrievals")
 
 
@@ -55,6 +56,8 @@ def _settings(run: Path, overrides: Sequence[str]) -> list[str]:
 
 
 def _train(run: Path, overrides: Sequence[str], timeout: float) -> None:
+    if (run / "summary.json").is_file():
+        return
     command = [sys.executable, str(ROOT / "launch" / "train.py"), *_settings(run, overrides)]
     print(" ".join(command), flush=True)
     subprocess.run(command, check=True, timeout=timeout)

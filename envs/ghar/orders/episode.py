@@ -20,6 +20,8 @@ from ghar.llm.prompts import load_prompts
 
 ROLES = ("retrieve", "followup", "metapaths", "summarise", "continue", "predict")
 SEARCH, ANSWER = "search", "answer"
+SEPARATOR = " - "  # between the parts of a fact
+HIERARCHY = f"{SEPARATOR}parent-child{SEPARATOR}"  # of two diseases
 NONE = "none"  # no fact found names the drug with a recorded condition
 NOTHING, NOTHING_FOUND = "(nothing yet)", "nothing"
 
@@ -92,7 +94,7 @@ class OrderEpisodes:
             query, path = yield from self._asked(question, history)
         evidence = Evidence()
         if path is not None:
-            evidence = facts_of((yield Retrieve(query, (path,), self.spec.top_n)))
+            evidence = facts_of((yield Retrieve(query, (path,), self.spec.top_n)), question.drug)
         choices = reading_choices(question)
         low: Reply = yield self._act(
             question, "summarise", history, query=query, evidence=evidence, choices=choices,
@@ -112,7 +114,7 @@ class OrderEpisodes:
     def _fixed(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]) -> tuple[str, int]:
         relations = [part.relation for part in self.partitions]
         path = self.partitions[relations.index(CONTRAINDICATION)].index
-        return f"{question.drug} {question.conditions[len(history)]}", path
+        return fixed_query(question, len(history)), path
 
     def _predict(self, question: OrderQuestion, history: tuple[ReasoningStep, ...]) -> Act:
         verdict = ReadReply(("no", *(f"yes {i}" for i in _numbers(1, len(question.conditions)))), condition_of)
@@ -160,9 +162,28 @@ def play_order(question: OrderQuestion, variant: Variant) -> EpisodeGenerator:
     return variant.spec.episode(question)
 
 
-def facts_of(evidence: Evidence) -> Evidence:
-    """The edges found: a node's name alone tells nothing of a contraindication."""
-    return Evidence(tuple(passage for passage in evidence.passages if passage.kind == "edge"))
+def facts_of(evidence: Evidence, drug: str) -> Evidence:
+    """The edges found, of those that lead to drugs the ones of this drug: a node's name alone tells nothing of a
+    contraindication, nor does another drug's."""
+    edges = (passage for passage in evidence.passages if passage.kind == "edge")
+    return Evidence(tuple(edge for edge in edges if drug in fact_ends(edge.text) or HIERARCHY in edge.text))
+
+
+def fact_ends(text: str) -> tuple[str, str]:
+    """The two nodes of a fact."""
+    parts = text.split(SEPARATOR)
+    return parts[0], parts[-1]
+
+
+def fixed_query(question: OrderQuestion, number: int) -> str:
+    """The query about one recorded condition, counted from 0."""
+    return f"{question.drug} {question.conditions[number]}"
+
+
+def confirmed(history: Sequence[ReasoningStep]) -> int:
+    """The number of the first condition that a search confirmed, 0 for none."""
+    numbers = [int(step.answer.removeprefix("condition ")) for step in history if step.answer != NOTHING_FOUND]
+    return numbers[0] if numbers else 0
 
 
 def reading_choices(question: OrderQuestion) -> tuple[str, ...]:

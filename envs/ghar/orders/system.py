@@ -23,15 +23,16 @@ from ghar.envs.ghar.orders.baselines import (
 )
 from ghar.envs.ghar.orders.episode import ROLES, OrderEpisodes, OrderSpec, play_order
 from ghar.envs.ghar.orders.numbers import LABELS, MAIN, by_group, order_numbers, order_row
+from ghar.envs.ghar.orders.regression import FactRegression
 from ghar.envs.ghar.orders.reward import score_order
 from ghar.envs.ghar.orders.teacher import OrderTeacher
 from ghar.envs.ghar.settings import Settings
 from ghar.envs.graph_cases import graph_corpus
 from ghar.envs.records import Records
 from ghar.envs.system import SftExamples, System, Variant
-from ghar.episode import Act, Episode, EpisodeGenerator
+from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Retrieve
 from ghar.errors import BadInput
-from ghar.kg.contraindications import contraindications
+from ghar.kg.contraindications import CONTRAINDICATION, contraindications
 from ghar.llm.policy import Policy
 from ghar.rewards.compose import EpisodeReward
 
@@ -49,7 +50,8 @@ SCRIPTED = {  # conditions of a search, whether facts are read by the links, whe
     "scripted_first": ("One condition a search, any fact of the drug", 1, False, True),
     "upper_bound": ("Every condition searched, read exactly", 1, True, False),
 }
-LISTED = (*BASELINES, *SCRIPTED, "llm_only", "always_rag", READS, "ghar_base", STAGE, "ghar_sft", MAIN)
+REGRESSION = "facts_regression"
+LISTED = (*BASELINES, *SCRIPTED, REGRESSION, "llm_only", "always_rag", READS, "ghar_base", STAGE, "ghar_sft", MAIN)
 
 
 class DirectAnswer:
@@ -80,6 +82,11 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
         name: partial(OrderTeacher, name_of, edges.parents, at_once, exact, stops)
         for name, (_, at_once, exact, stops) in SCRIPTED.items()
     }
+    path = next(part.index for part in partitions if part.relation == CONTRAINDICATION)
+
+    def search(queries: Sequence[str]) -> list[Evidence]:
+        return corpus.retrieve([Retrieve(query, (path,), spec.top_n) for query in queries])
+
     diseases: dict[int, list[str]] = defaultdict(list)
     for disease, drugs in sorted(edges.drugs.items()):
         for drug in drugs:
@@ -97,7 +104,9 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
         main=MAIN,
         listed=LISTED,
         read_by=lambda reader: made,
-        fixed={**scripted, **_baselines(every.train, diseases)},
+        fixed={
+            **scripted, **_baselines(every.train, diseases), REGRESSION: lambda: FactRegression(every.train, search),
+        },
         teacher="scripted",
         rehearsed={READS: 1.0},
         stages={STAGE: lambda reader: _label_pairs(OrderEpisodes(spec, partitions), splits, settings.label_epochs)},
@@ -132,6 +141,9 @@ def _variants(spec: OrderSpec, partitions: Sequence[Any], settings: Settings) ->
         for name, (title, _, _, stops) in SCRIPTED.items()
     ]
     found += [
+        Variant(
+            REGRESSION, "Searches are fixed, a regression reads", episodes("always", reads=True), REGRESSION
+        ),
         Variant("llm_only", "Trained weights, never searching", episodes("never")),
         Variant("always_rag", "Trained weights, a search for each condition", episodes("always")),
         Variant(READS, "Trained weights read, searches are fixed", episodes("always", reads=True)),

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ghar.data.tasks.order_check import OrderQuestion
-from ghar.envs.ghar.orders.episode import ANSWER, NOTHING_FOUND, SEARCH, reading_choices
+from ghar.envs.ghar.orders.episode import ANSWER, SEARCH, confirmed, fact_ends, reading_choices
 from ghar.envs.rollout import derive_seed
 from ghar.episode import Act, Completion, Evidence, ReasoningStep
 from ghar.kg.contraindications import CONTRAINDICATION
 
 MOST = 3  # conditions that a drawn habit puts into one search
-SEPARATOR = " - "  # between the parts of a fact
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class OrderTeacher:
     def _reply(self, act: Act) -> str:
         question: OrderQuestion = act.facts["case"]
         history: tuple[ReasoningStep, ...] = act.facts["history"]
-        found = _found(history)
+        found = confirmed(history)
         asked = len(history) * self._size(question)
         if act.role == "retrieve":
             return "yes"
@@ -63,19 +62,13 @@ class OrderTeacher:
     def _read(self, question: OrderQuestion, evidence: Evidence, asked: int) -> int:
         """The number of the first condition that a fact about the drug is of, 0 for none."""
         for passage in evidence.passages:
-            ends = passage.text.split(SEPARATOR)
-            if question.drug not in (ends[0], ends[-1]):
+            ends = fact_ends(passage.text)
+            if question.drug not in ends:
                 continue
             if not self.exact:
                 return min(asked + 1, len(question.conditions))
             for number, nodes in enumerate(question.nodes, 1):
                 near = {other for node in nodes for other in (node, *self.parents.get(node, ()))}
-                if {self.name_of(node) for node in near} & {ends[0], ends[-1]}:
+                if {self.name_of(node) for node in near} & set(ends):
                     return number
         return 0
-
-
-def _found(history: Sequence[ReasoningStep]) -> int:
-    """The number of the first condition that a search confirmed, 0 for none."""
-    numbers = [int(step.answer.removeprefix("condition ")) for step in history if step.answer != NOTHING_FOUND]
-    return numbers[0] if numbers else 0

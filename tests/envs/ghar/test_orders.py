@@ -15,6 +15,7 @@ from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound
 from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec, ReadReply
 from ghar.envs.ghar.orders.numbers import order_difference
+from ghar.envs.ghar.orders.regression import fact_features
 from ghar.envs.ghar.orders.reward import score_order
 from ghar.envs.ghar.orders.system import LISTED
 from ghar.envs.ghar.orders.teacher import OrderTeacher
@@ -157,6 +158,14 @@ def test_rules() -> None:
     assert best_bound([(1, 1), (1, 0), (1, 1)]) == 1
 
 
+def test_features_of_facts_that_name_the_drug() -> None:
+    other = Passage("asthma - contraindication - Timolol", "edge", 0, 1.0, 1)
+    facts = Evidence((other, Passage(ROW, "edge", 0, 1.0, 0)))
+    assert fact_features("Nadolol", "asthma / bronchospasm", facts).tolist() == [1, 1.0, 0.5]
+    assert fact_features("Nadolol", "DKA", facts).tolist() == [1, 0, 0]
+    assert not fact_features("Aspirin", "asthma", facts).any()
+
+
 def test_a_difference_with_itself_is_zero_and_intervals_draw_drugs_too() -> None:
     rng = np.random.default_rng(0)
     rows = [
@@ -196,7 +205,7 @@ def test_real_orders_are_played_by_rules(made: System[Any], config: Config) -> N
     assert set(LISTED) == set(made.listed) <= set(made.variants)
     right: dict[str, float] = {}
     cases = made.cases.train[:80]
-    for name in ("usual", "degree", "lexical", "scripted_one", "upper_bound", "scripted_first"):
+    for name in ("usual", "degree", "lexical", "scripted_one", "upper_bound", "scripted_first", "facts_regression"):
         variant = made.variants[name]
         episodes = play(stage_of(made, variant, config), cases, made.fixed[variant.who](), seed=0, title=name)
         rewards = [made.reward(e, case) for e, case in zip(episodes, cases, strict=True)]
@@ -211,7 +220,7 @@ def test_real_orders_are_played_by_rules(made: System[Any], config: Config) -> N
         assert summary["orders"][name]["all"]["accuracy"] == numbers["accuracy"]
         assert summary["differences"][f"{name} - again"]["accuracy"] == [0.0, 0.0, 0.0]
     assert right["usual"] == 0.5 and right["scripted_one"] > 0.9 and right["upper_bound"] > 0.9
-    assert right["scripted_first"] < right["scripted_one"]
+    assert right["scripted_first"] < right["facts_regression"] <= right["upper_bound"]
 
 
 def test_other_sources_are_refused(config: Config) -> None:
