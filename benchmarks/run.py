@@ -23,6 +23,7 @@ kare_dgra: KARE's selection for one patient among `--share` of 60,000 communitie
 events: EHR-RAG's event store of `--share` of 10,000 patients with 5,000 events each, and one ETHER query.
 kare_graph: KARE's filter of `--share` of 44,000 concept sets, and path search on two graphs of a million edges.
 environments: what each registered environment pays simple policies, onto docs/environments.md.
+clients: other projects' learners and tools on each registered environment, onto docs/environments.md.
 threads: the demo's steps beside 0, 2 and 8 busy processes, by threads and way of waiting.
 trivial: what every environment pays policies that take no thought, beside the agents trained in FOLDER/NAME.
 distill: KARE's distilled model against models that learn labels alone, on the demo world, under `--seeds` seeds.
@@ -82,6 +83,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "silence": lambda a: bench("silence").silence(a.folder),
     "kills": lambda a: bench("kills").kills(a.folder, count=max(1, round(50 * a.share)), seed=a.seeds),
     "environments": lambda a: bench("environments").environments(a.share),
+    "clients": lambda a: bench("clients").clients(a.folder),
     "threads": lambda a: bench("threads").threads(a.share),
     "coverage": lambda a: bench("coverage").coverage(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),

@@ -26,6 +26,11 @@ class Range:
         return (number > self.low if self.above else number >= self.low) and number <= self.high
 
 
+@dataclass(frozen=True)
+class OwnModule:
+    """Beside the choices of a Literal, a module of the user's own: PACKAGE.MODULE (docs/extending.md)."""
+
+
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
 Positive = Annotated[float, Range(0, above=True)]
@@ -43,7 +48,10 @@ class ScaleConfig:
 class DataConfig:
     # the source, which names its file format; demo_long: generated long histories, for EHR-RAG (small: for tests);
     # demo_cases: generated patients whose outcome other patients' cases alone tell, for GraphWalker
-    name: Literal["demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "medqa"]
+    name: Annotated[
+        Literal["demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "medqa"],
+        OwnModule(),
+    ]
     root: str | None  # folder of the source's tables, a file of medqa; null generates the demo world
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
@@ -79,7 +87,7 @@ class PaperProtocol:
 @dataclass(frozen=True)
 class TaskConfig:
     # GHAR's three; KARE's two; GraphWalker's three on time series (ghar/data/tasks/series.py)
-    name: Literal[
+    name: Annotated[Literal[
         "los", "read", "dec", "kare_mortality", "kare_readmission",
         "series_mortality", "series_readmission", "series_los", "series_dec",
         "dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction",  # EXPRAG's DischargeQA
@@ -87,7 +95,7 @@ class TaskConfig:
         "medqa",  # GraphWalker's Appendix M
         "order_check",  # contraindicated orders: real stays, the graph's truth (ghar/data/tasks/order_check.py)
         "labels",  # those of a MEDS label file
-    ]
+    ], OwnModule()]
     labels: str | None  # task=labels: a label file or a folder of them; null, or a name: of those beside MEDS data
     question: str | None  # task=labels: what is asked; null asks as NAME.json beside the labels does, or by their name
     answers: tuple[str, ...] | None  # task=labels: in the order of the values; null takes those of NAME.json or values
@@ -117,7 +125,7 @@ class KgConfig:
 
 @dataclass(frozen=True)
 class RetrieverConfig:
-    kind: str  # tfidf, bm25, e5, bge_m3, clinical_bert, or any sentence-transformers name
+    kind: str  # tfidf, bm25, e5, bge_m3, clinical_bert, any sentence-transformers name, or a module of your own
     top_n: Count  # nodes and edges per partition, N of Eq. 10
     probes: Count | None  # lists of a large partition that a query reads (dense kinds); null reads all, exactly
     service: str | None  # address of launch/serve_retrieval.py, like http://127.0.0.1:8077; null retrieves in process
@@ -148,7 +156,8 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    kind: Literal["hf", "vllm", "api"]  # api: model.path is the address of a server, model@http://host:8000/v1
+    # api: model.path is the address of a server, model@http://host:8000/v1
+    kind: Annotated[Literal["hf", "vllm", "api"], OwnModule()]
     max_batch: Count  # requests per forward pass
     temperature: Positive  # of sampling in training; evaluation is greedy
     importance_cap: Positive | None  # C of truncated importance sampling; null trusts the engine's log-probs
@@ -157,6 +166,11 @@ class EngineConfig:
     memory: Annotated[float, Range(0, 0.95, above=True)] | None  # vllm: share of a GPU, for all
     sync: Literal["weights", "adapter"] | None  # vllm, LoRA: what is sent; null sends adapters on GPUs in 16 bits
     sleep: bool  # vllm on GPUs: give memory back between rollouts
+
+    @property
+    def loads_weights(self) -> bool:
+        """Whether weights of ours answer, and not a server or an engine of the user's own: these only evaluate."""
+        return self.kind in ("hf", "vllm")
 
 
 @dataclass(frozen=True)

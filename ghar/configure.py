@@ -11,9 +11,10 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
-from ghar.config import Config, Named, Range
+from ghar.config import Config, Named, OwnModule, Range
 from ghar.contradictions import contradictions
 from ghar.errors import BadInput
+from ghar.extensions import is_module
 from ghar.processor import quick_dtype
 
 Rules = Callable[[Config, Any], Iterator[str]]
@@ -164,6 +165,8 @@ def _value(kind: Any, value: Any) -> tuple[Any, str]:
         return read, wrong and f"{wrong}, or null"
     if origin is Annotated:
         read, wrong = _value(args[0], value)
+        if isinstance(args[1], OwnModule):
+            return (value, "") if is_module(value) else (read, wrong and f"{wrong} or a module of your own")
         bound: Range = args[1]
         wanted = f"{_NAMES[args[0]]} {bound}"
         return (read, "") if not wrong and bound.holds(read) else (None, wanted)

@@ -6,6 +6,16 @@ class BadInput(ValueError):
 
 
 MEMORY = "lower trainer.rl.micro_tokens, engine.max_batch or env.in_flight"
+# Module -> the extra that brings it; what is in no extra here is in the core.
+EXTRAS = {
+    **dict.fromkeys(
+        ("torch", "transformers", "tokenizers", "peft", "trl", "accelerate", "datasets", "safetensors",
+         "sentence_transformers", "pyarrow", "matplotlib", "networkx", "sacrebleu", "rouge_score"), "train",
+    ),
+    "faiss": "faiss-cpu", "wandb": "wandb", "ray": "ray", "deepspeed": "deepspeed", "gguf": "smollm2",
+    "fastapi": "service", "uvicorn": "service", "starlette": "service", "pydantic": "service",
+    "verifiers": "verifiers",
+}  # fmt: skip
 # Errors of libraries that are not imported for their names' sake.
 FATES = {
     "MemoryError": f"The memory is used up: {MEMORY}",
@@ -14,8 +24,19 @@ FATES = {
 }
 
 
+def missing_extra(error: BaseException) -> str | None:
+    """A sentence for a library that is not installed and that an extra brings; None for any other error."""
+    module = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or module not in EXTRAS:
+        return None
+    other = " (on a GPU ghar[faiss-gpu], never both)" if module == "faiss" else ""
+    return f"This needs {module}, which is not installed: pip install 'ghar[{EXTRAS[module]}]'{other}."
+
+
 def fate(error: BaseException) -> str | None:
     """A sentence for an error, or one that it followed from, that is no fault of the code: what was saved stays."""
+    if wanted := missing_extra(error):
+        return wanted
     found = FATES.get(type(error).__name__)
     if type(error).__name__ == "WrongWeights":
         return f"{error} What was saved stays. Start again with engine=hf, which holds no copy of the weights."

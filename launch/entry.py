@@ -29,6 +29,7 @@ from ghar.configure import build, leaf_keys, nearest, section_keys, unknown_key
 from ghar.disk import told, user_cache
 from ghar.envs.system import settings_of
 from ghar.errors import BadInput, fate
+from ghar.extensions import is_module
 from ghar.interrupt import EXIT, stop_on_terminate
 from ghar.launch import help as helping
 from ghar.launch.renamed_keys import GONE, replaced
@@ -37,6 +38,11 @@ from ghar.privacy import ask_gate
 # Beside launch/ in a clone, in it where it is installed (setup.py).
 HERE = Path(__file__).resolve().parent
 CONF = HERE.parent / "conf"
+# group -> the choice whose other keys a module of the user's own takes, and the key that holds its name
+OWN = {
+    "data": ("meds", "data.name"), "task": ("read", "task.name"), "retriever": ("tfidf", "retriever.kind"),
+    "engine": ("hf", "engine.kind"),
+}  # fmt: skip
 OmegaConf.register_new_resolver("user_cache", lambda: str(user_cache()), replace=True)
 
 
@@ -244,11 +250,21 @@ def _own_system(overrides: Sequence[str]) -> tuple[list[str], type | None]:
     system=PACKAGE.MODULE, has no file in conf/system either.
     """
     own = [f"++{text}" if text.startswith("system.") else text for text in overrides]
+    own = [part for text in own for part in _own_choice(text)]
     named = next((text.partition("=")[2] for text in reversed(overrides) if text.startswith("system=")), "")
     if "." not in named or "," in named:
         return own, None
     others = [text for text in own if text != f"system={named}"]
     return ["system=_own", f"++system.name={named}", *others], settings_of(named)
+
+
+def _own_choice(override: str) -> list[str]:
+    """The override of a group that names a module of the user's own, as Hydra takes it; another as it is."""
+    group, _, name = override.partition("=")
+    if group not in OWN or not is_module(name):
+        return [override]
+    choice, key = OWN[group]
+    return [f"{group}={choice}", f"++{key}={name}"]
 
 
 def _checked(values: Mapping[str, Any]) -> Config:
@@ -304,8 +320,8 @@ def _values(override: Override) -> list[Any]:
 def _no_choice(group: str, value: str) -> str:
     valid = choices(group)
     own = f" (any other sentence-transformers model: retriever.kind={value})" if group == "retriever" else ""
-    if group == "system":
-        own = " (a system of your own: system=PACKAGE.MODULE)"
+    if group in ("system", *OWN) and group != "retriever":
+        own = f" (one of your own: {group}=PACKAGE.MODULE)"
     near = nearest(value, valid)
     guess = f" Did you mean {near}?" if near else ""
     return f"There is no {group}={value}. Choices: {', '.join(valid)}.{guess}{own}"

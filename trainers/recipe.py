@@ -237,7 +237,8 @@ def _further_stage(run: TrainingRun, name: str) -> None:
     pairs = run.system.stages[name](reader_of(tokenizer, model))
     train, valid = pairs_of(tokenizer, pairs.train), pairs_of(tokenizer, pairs.valid)
     steps = run.checkpoints / f"{name}-steps"
-    learned = learn(config, model, tokenizer, TrainingExamples(train, valid, {}, {}), steps, pairs.epochs)
+    lessons, title = TrainingExamples(train, valid, {}, {}), f"SFT, {name}"
+    learned = learn(config, model, tokenizer, lessons, steps, pairs.epochs, title=title)
     on_main(lambda: save_model(learned.model, tokenizer, run.checkpoints / name, run.system.credentialed))
     on_main(lambda: shutil.rmtree(steps, ignore_errors=True))
 

@@ -12,7 +12,7 @@ from typing import Any
 from ghar.config import Config
 from ghar.envs.system import WORDS, Reader, System
 from ghar.errors import BadInput
-from ghar.llm.engines import asking, make_engine
+from ghar.llm.engines import make_engine, without_weights
 from ghar.llm.models import load_configured, untrained
 from ghar.llm.policy import EnginePolicy
 from ghar.trainers.base import BASE, base_seed, reader_of
@@ -88,9 +88,8 @@ def answering(
 
     "sft" and "trained" share one engine; others have their own, built when asked for. A server answers for all.
     """
-    if config.engine.kind == "api":
-        address = str(config.model.path)
-        with asking(config, address, system.credentialed) as engine:
+    if not config.engine.loads_weights:
+        with without_weights(config, system.credentialed) as engine:
             yield lambda stage: _given(AnsweringModel(EnginePolicy(engine, 0, config.env.decisions), WORDS, None))
         return
     shared = _Shared(config, system.agents, found) if stages & set(LAST) else None

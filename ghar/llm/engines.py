@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ghar.config import Config
 from ghar.errors import BadInput
+from ghar.extensions import import_module, is_module
 from ghar.llm.engine import Engine
 from ghar.llm.scripted import ScriptedEngine
 from ghar.llm.vllm_build import VLLMSettings, check_installed
-from ghar.privacy import masked
+from ghar.privacy import check_destination, masked
 
 if TYPE_CHECKING:
     from ghar.llm.hf import HFEngine
@@ -28,6 +29,8 @@ def make_engine(config: Config, model: Any, tokenizer: Any) -> AnyEngine:
     engine = config.engine
     if engine.kind == "hf":
         return HFEngine(model, tokenizer, engine.max_batch)
+    if not engine.loads_weights:
+        raise BadInput(f"engine={engine.kind} takes no weights: it plays evaluations; choose engine=hf to train.")
     check_installed(engine.device)
     from ghar.llm.vllm import VLLMEngine
 
@@ -102,14 +105,34 @@ def named_engine(
     """
     if name == "scripted":
         yield ScriptedEngine(scripted)
-    elif name == "engine" and config.engine.kind != "api":
+    elif name == "engine" and config.engine.loads_weights:
         from ghar.llm.models import load_backbone  # imports torch
 
         with served(config, *load_backbone(config, texts)) as engine:
             yield engine
-    else:
-        with asking(config, str(config.model.path) if name == "engine" else name, credentialed) as engine:
+    elif name == "engine":
+        with without_weights(config, credentialed) as engine:
             yield engine
+    else:
+        with asking(config, name, credentialed) as engine:
+            yield engine
+
+
+@contextmanager
+def without_weights(config: Config, credentialed: bool) -> Iterator[Engine]:
+    """The server or the engine of the user's own that `engine` names, closed at the end.
+
+    BadInput before it is built where patients are credentialed and privacy.allow does not name it: what an engine of
+    the user's own sends, no gate of ours sees.
+    """
+    kind = config.engine.kind
+    if not is_module(kind):
+        with asking(config, str(config.model.path), credentialed) as engine:
+            yield engine
+        return
+    check_destination(credentialed, kind, config.privacy.allow)
+    with closing(import_module("engine", kind, "build").build(config)) as engine:
+        yield engine
 
 
 @contextmanager

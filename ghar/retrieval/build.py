@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ghar.errors import BadInput
+from ghar.extensions import import_module, is_module
 from ghar.kg.graph import KnowledgeGraph
 from ghar.progress import progress, track
 from ghar.retrieval.dense import DenseIndex, fill_matrix
@@ -33,7 +34,8 @@ def build_retriever(
 ) -> PartitionRetriever:
     """The retriever Φ of Eq. 10 (GHAR) over a graph.
 
-    kind: tfidf, bm25, hashing, e5, bge_m3, clinical_bert, any sentence-transformers name or folder.
+    kind: tfidf, bm25, hashing, e5, bge_m3, clinical_bert, any sentence-transformers name or folder, or a module of the
+        user's own with `build(graph)`, which answers `retrieve(requests)`.
     cache: where indexes are kept, one folder per graph and kind, opened memory-mapped; None keeps it in memory.
     batch_size: texts per forward pass of a sentence encoder.
     probes: with a dense kind, lists of a large partition that a query reads (lists.py); None reads all of it (exact).
@@ -41,6 +43,8 @@ def build_retriever(
     and edge in memory.
     `BadInput` when an encoder cannot be loaded or a kept index is damaged.
     """
+    if is_module(kind):
+        return import_module("retriever", kind, "build").build(graph)
     if kind == "tfidf" or kind == "bm25":
         return PartitionRetriever(graph, _sparse(graph, kind, cache))
     index, lists = _dense(graph, load_encoder(kind, batch_size), cache)

@@ -22,9 +22,10 @@ def learn(
     keep: Path | None,
     epochs: int | None = None,
     log: Log = lambda row: None,
+    title: str = "SFT",
 ) -> SFTResult:
     """Fine-tune, full or by LoRA, `epochs` times over, by default trainer.warmup.epochs; checkpoints go to `keep`, rows
-    of the curve to `log` as they are made.
+    of the curve to `log` as they are made; title: what the progress is shown under.
 
     With validation pairs the weights with the lowest loss on them are kept, which is computed every quarter of an epoch
     (Figure 2 of KARE's paper), and the settings are those of its Table 6.
@@ -33,4 +34,4 @@ def learn(
     if lessons.valid:
         quarter = max(1, round(len(lessons.pairs) / settings.batch_size / 4))
         settings = replace(settings, warmup=WARMUP, schedule="cosine", log_every=quarter)
-    return run_sft(model, tokenizer, lessons.pairs, settings, keep, lessons.valid, log)
+    return run_sft(model, tokenizer, lessons.pairs, settings, keep, lessons.valid, log, title)

@@ -13,8 +13,10 @@ from ghar.data.readers.meds import read_meds, require_shown
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
+from ghar.data.readers.own_source import read_own
 from ghar.data.take import take_patients
 from ghar.errors import BadInput
+from ghar.extensions import is_module
 from ghar.provenance import GENERATED, Provenance, signed_mark
 
 
@@ -51,6 +53,8 @@ def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
         raise BadInput(f"data.more={list(data.more)} are tables of MIMIC-IV, not of data={data.name}: leave it out.")
     if data.root is None:
         raise BadInput(f"data={data.name} reads real tables: set data.root to their folder, or choose data=demo.")
+    if is_module(data.name):
+        return read_own(data.name, Path(data.root))
     readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
     if data.name == "meds":
         told = None if data.vocabulary is None else Path(data.vocabulary)

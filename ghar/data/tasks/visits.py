@@ -18,10 +18,12 @@ from ghar.data.tasks.label_files import label_file_task, located
 from ghar.data.tasks.labelled import labelled_samples
 from ghar.data.tasks.next_visit import SIZE, NextVisitTask, complete_visits, mimic4_sample, next_visit_samples
 from ghar.data.tasks.own_labels import label_rows, own_splits, split_samples
+from ghar.data.tasks.own_task import own_task_samples
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage, make_samples
 from ghar.data.tasks.subsets import last_of_patients, sample_patients
 from ghar.errors import BadInput
+from ghar.extensions import is_module
 
 # How long after the prediction the outcome is known at the latest.
 HORIZONS = {
@@ -119,6 +121,8 @@ def visit_samples(
     if task.name == "labels":
         about, rows = label_file_task(task)
         return about, labelled_samples(cohort, about.name, before_death(rows, cohort)[0], leakage)
+    if is_module(task.name):
+        return own_task_samples(cohort, task.name, leakage)
     if task.name not in ("los", "read", "dec"):
         raise BadInput(f"task={task.name} shows no visits of codes, which this system predicts from: choose another.")
     about, made = make_samples(

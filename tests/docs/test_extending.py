@@ -1,0 +1,127 @@
+"""Every module of docs/extending.md: the page shows it as it is, it is short, and it does what the page says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ghar.config import Config
+from ghar.data.readers.own_source import faults
+from ghar.data.tasks.visits import visit_samples
+from ghar.envs import check
+from ghar.envs.play import play, stage_of
+from ghar.envs.records import Records
+from ghar.envs.stepper import scene_of
+from ghar.envs.system import build
+from ghar.envs.views.games import TextGame
+from ghar.envs.views.gym_view import GymView
+from ghar.envs.worlds.source import read_source
+from ghar.episode import Act, Retrieve
+from ghar.errors import BadInput
+from ghar.launch.entry import load
+from ghar.llm.engine import Request
+from ghar.llm.engines import make_engine, without_weights
+from ghar.trainers.rows import rows_of, summarise
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+NAMES = ("registry", "long_stay", "overlap", "first_choice", "brevity")
+STAYS = """patient,stay,admitted,discharged,died,diagnoses,drugs
+2,21,2020-03-01 10:00:00,2020-03-04 09:00:00,no,I50.9;E11.9,Furosemide
+1,11,2020-01-01 08:00:00,2020-01-12 12:00:00,no,J18.9,amoxicillin; insulin
+1,12,2020-05-01 08:00:00,2020-05-02 20:00:00,yes,I50.9,
+"""
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_shows_each_module_as_it_is_and_none_is_long(name: str) -> None:
+    text = (EXAMPLES / "mine" / f"{name}.py").read_text()
+    assert f"```python\n{text}```" in (ROOT / "docs" / "extending.md").read_text()
+    assert len(text.splitlines()) < 60
+
+
+def registry(folder: Path, text: str = STAYS, *overrides: str) -> Config:
+    folder.mkdir(exist_ok=True)
+    (folder / "stays.csv").write_text(text)
+    return load(["data=mine.registry", f"data.root={folder}", f"data.cache={folder}/cache", *overrides])
+
+
+def test_a_source_is_read_checked_and_counts_as_credentialed(tmp_path: Path) -> None:
+    config = registry(tmp_path, STAYS, "task=read")
+    records = Records(config)
+    assert records.source.visits["visit_id"].to_list() == [11, 12, 21] and records.source.credentialed
+    history = records.source.shown.visits[11]
+    assert history.diagnoses == ("ICD10CM/J189",) and history.medications == ("DRUG/amoxicillin", "DRUG/insulin")
+    twice = replace(records.source, codes=records.source.codes.head(1).vstack(records.source.codes.head(1)))
+    assert any("twice" in wrong for wrong in faults(twice)) and any("not among the codes" in w for w in faults(twice))
+    wrong = replace(records.source, visits=records.source.visits.reverse().drop("died"))
+    assert faults(wrong) == ["visits.died is missing, and must be Boolean."]
+    assert faults(replace(records.source, visits=records.source.visits.reverse()))[0].startswith("visits are not in")
+
+
+def test_a_task_asks_on_the_second_day(tmp_path: Path) -> None:
+    config = registry(tmp_path, STAYS, "task=mine.long_stay")
+    task, samples = visit_samples(read_source(config.data), config.task, config.data.leakage)
+    assert task.labels == ("no", "yes") and [sample.label for sample in samples] == [1, 0, 0]
+    assert samples[0].history[-1].visit_id == 11
+    assert samples[0].history[-1].diagnoses == ()  # which the chart knows at the discharge
+
+
+@pytest.mark.parametrize("override, sentence", [
+    ("data=mine.nowhere", "data=mine.nowhere leads to no module"),
+    ("data=mine.long_stay", "data=mine.long_stay has no read"),
+])  # fmt: skip
+def test_a_module_that_is_missing_or_lacks_a_part_is_one_sentence(tmp_path: Path, override: str, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        read_source(load([override, f"data.root={tmp_path}"]).data)
+    with pytest.raises(BadInput, match=r"data\.name"):
+        load(["data.name=registry"])
+    with pytest.raises(BadInput, match=r"There is no engine=mine\. .*engine=PACKAGE\.MODULE"):
+        load(["engine=mine"])
+
+
+def test_a_retriever_is_what_the_system_asks(small_config: Callable[..., Config]) -> None:
+    made = build(Records(small_config("retriever=mine.overlap", "data.patients=150")))
+    [evidence] = made.corpus.retrieve([Retrieve(made.cases.train[0].text, None, 1)])
+    assert evidence.passages and {passage.kind for passage in evidence.passages} == {"edge"}
+    check(GymView(TextGame(scene_of(made))), episodes=1)
+
+
+def test_an_engine_answers_evaluations_alone(small_config: Callable[..., Config]) -> None:
+    config = small_config("engine=mine.first_choice")
+    with without_weights(config, credentialed=False) as engine:
+        replies = engine.generate([Request("?", 8, ("yes", "no")), Request("?", 8)])
+    assert [reply.text for reply in replies] == ["yes", "0"]
+    with pytest.raises(BadInput, match="takes no weights"):
+        make_engine(config, None, None)
+    with pytest.raises(BadInput, match=r"privacy\.allow"), without_weights(config, credentialed=True):
+        pass
+    allowed = small_config("engine=mine.first_choice", "privacy.allow=[mine.first_choice]")
+    with without_weights(allowed, credentialed=True) as engine:
+        assert engine.version == -1
+
+
+def test_a_reward_term_and_a_metric_stand_with_the_others(small_config: Callable[..., Config]) -> None:
+    config = small_config("system=mine.brevity", "system.brevity=0.5")
+    made, plain = build(Records(config)), build(Records(small_config()))
+    rule, cases = made.variants["scripted"], made.cases.test[:4]
+    episodes = play(stage_of(made, rule, config), cases, made.fixed[rule.who](), seed=0, title="Playing")
+    for episode, case in zip(episodes, cases, strict=True):
+        reward, before = made.reward(episode, case), plain.reward(episode, case)
+        written = sum(len(r.result.text.split()) for r in episode.trace if isinstance(r.effect, Act))
+        assert reward.terms["brevity"] == -written < 0 and reward.total == pytest.approx(before.total - 0.5 * written)
+        assert sum(reward.arriving()) == pytest.approx(reward.total)
+        assert made.shaping.reward(episode, case, None, None).terms["brevity"] == -written
+    rewards = [made.reward(episode, case) for episode, case in zip(episodes, cases, strict=True)]
+    rows = rows_of(made, rule, cases, episodes, rewards, "test")
+    found = summarise(made, rows, 0, 50)
+    asked = sum(row["retrievals"] > 1 for row in rows) / len(rows)
+    assert found["asked_again"][0] == asked and "accuracy" in found and rows[0]["rewards"]["brevity"] < 0
