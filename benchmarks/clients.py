@@ -71,7 +71,7 @@ def table(cells: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def make(name: str, **arguments: Any) -> Any:
+def make(name: str, **arguments: object) -> Any:
     """The Gymnasium environment of an id, as a user makes it."""
     import gymnasium
 
@@ -102,7 +102,7 @@ def view_of(arguments: Mapping[str, Any]) -> str:
     return "default" if "view" not in arguments else "token"
 
 
-def legal(env: Any, info: Mapping[str, Any], rng: np.random.Generator) -> Any:
+def legal(info: Mapping[str, Any], rng: np.random.Generator) -> int | str:
     """A random legal action of a Gymnasium environment: of the mask, of the choices, or a short reply."""
     if "action_mask" in info:
         return int(rng.choice(np.flatnonzero(info["action_mask"])))
@@ -144,7 +144,7 @@ def rllib(name: str, folder: Path) -> str:
     start_ray(1)
     register_env(name, lambda _: make(name, illegal="penalise", **arguments))
 
-    def flatten(env: Any, spaces: Any = None, device: Any = None) -> Any:
+    def flatten(env: object, spaces: object = None, device: object = None) -> FlattenObservations:
         return FlattenObservations()
 
     config = (
@@ -186,7 +186,7 @@ def cleanrl(name: str, folder: Path) -> str:
             action = drawn.sample()
             logs.append(drawn.log_prob(action))
             if arrays:
-                reply: Any = int(action)
+                reply: int | str = int(action)
             else:
                 among = info["choices"] or REPLIES
                 reply = among[int(action) % len(among)]
@@ -220,7 +220,7 @@ def supersuit(name: str, folder: Path) -> str:
     env = ss.clip_reward_v0(make(name), lower_bound=-1, upper_bound=1)
     (_, info), ended = env.reset(seed=0), False
     while not ended:
-        _, reward, terminated, truncated, info = env.step(legal(env, info, rng))
+        _, reward, terminated, truncated, info = env.step(legal(info, rng))
         if not -1 <= reward <= 1:
             raise RuntimeError(f"The reward {reward} was not clipped.")
         ended = terminated or truncated
@@ -237,7 +237,7 @@ def supersuit(name: str, folder: Path) -> str:
     return "default view: wrappers of Gymnasium, AEC and Parallel, an episode each"
 
 
-def asked(observation: Any, info: Mapping[str, Any], rng: np.random.Generator) -> Any:
+def asked(observation: object, info: Mapping[str, Any], rng: np.random.Generator) -> int | str:
     """A random legal action of a PettingZoo agent; it waits where it has nothing to decide."""
     if isinstance(observation, dict):
         return int(rng.choice(np.flatnonzero(observation["action_mask"])))
@@ -256,7 +256,7 @@ def minari(name: str, folder: Path) -> str:
     for seed in range(3):
         (_, info), ended = env.reset(seed=seed), False
         while not ended:
-            _, _, terminated, truncated, info = env.step(legal(env, info, rng))
+            _, _, terminated, truncated, info = env.step(legal(info, rng))
             ended, total = terminated or truncated, total + 1
     env.create_dataset(number)
     back = store.load_dataset(number)
@@ -283,7 +283,7 @@ def trl(name: str, folder: Path) -> str:
         max_completion_length=8, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no",
     )  # fmt: skip
 
-    def place(completions: list[Any], **_: Any) -> list[float]:
+    def place(completions: list[object], **_: object) -> list[float]:
         return [float(i) for i, _ in enumerate(completions)]  # rewards that differ, so that there is a gradient
 
     trainer = library.GRPOTrainer(
@@ -333,7 +333,7 @@ class _OneReply(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Quiet."""
 
 

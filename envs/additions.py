@@ -26,7 +26,7 @@ def add_term(system: System[C], name: str, term: Term, weight: float = 1.0) -> S
     if not weight:
         raise BadInput(f"The reward term {name} has the weight 0: leave it out.")
 
-    def added(episode: Episode, case: Any, reward: EpisodeReward) -> EpisodeReward:
+    def added(episode: Episode, case: C, reward: EpisodeReward) -> EpisodeReward:
         if name in reward.terms:
             raise BadInput(f"There is a reward term {name} already: choose another name.")
         if episode.failure is not None or episode.cut or not episode.turns:

@@ -83,7 +83,7 @@ def _values(key: str, before: list[str]) -> list[str]:
     return _choices(_types(before).get(group))
 
 
-def _choices(kind: Any) -> list[str]:
+def _choices(kind: object) -> list[str]:
     """Values that an annotation lists."""
     if kind is bool:
         return ["true", "false"]
