@@ -27,7 +27,8 @@ BLOCK = 256  # queries whose products with every row are in memory together, wit
 def propose(queries: np.ndarray, base: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Find the k rows of `base` with the highest inner products.
 
-    Returns scores float32 [q, k], highest first, and rows int64 [q, k]. In float32, by FAISS where it is installed: ties and last bits are for whoever ranks them anew.
+    Returns scores float32 [q, k], highest first, and rows int64 [q, k]. In float32, by FAISS where it is installed:
+    ties and last bits are for whoever ranks them anew.
     """
     if importlib.util.find_spec("faiss") is not None:
         import faiss

@@ -1,8 +1,8 @@
 """Nearest neighbours by cosine, exact, the same however the patients are put into batches.
 
 Order: higher cosine first, rounded as everywhere in the house (`ghar.ranking`), then the lower row. Rows are proposed
-in float32, a few more than wanted; cosines are computed again in float64, and where rows tie at the cut-off every row is
-looked at. So a list does not depend on what else is asked, and lists of parts merge to the list of all.
+in float32, a few more than wanted; cosines are computed again in float64, and where rows tie at the cut-off every row
+is looked at. So a list does not depend on what else is asked, and lists of parts merge to the list of all.
 """
 
 from __future__ import annotations
