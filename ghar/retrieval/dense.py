@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ghar.ranking import DECIMALS, best
+from ghar.ranking import DECIMALS, best, propose
 from ghar.retrieval.encoders import Encoder
 
 Hits = tuple[np.ndarray, np.ndarray]
@@ -55,13 +56,14 @@ class DenseIndex:
 
 
 def _in_range(queries: np.ndarray, matrix: np.ndarray, items: range, k: int) -> Hits:
-    import faiss
-
-    scores, rows = faiss.knn(queries, matrix[items.start : items.stop], k, metric=faiss.METRIC_INNER_PRODUCT)
+    scores, rows = propose(queries, matrix[items.start : items.stop], k)
     return rows + items.start, scores
 
 
 def _in_list(queries: np.ndarray, matrix: np.ndarray, items: np.ndarray, k: int) -> Hits:
+    if importlib.util.find_spec("faiss") is None:
+        scores, rows = propose(queries, matrix[items], k)
+        return items[rows], scores
     import faiss
 
     ids = np.ascontiguousarray(items, dtype=np.int64)

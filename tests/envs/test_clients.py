@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium.error import InvalidAction
 
+from benchmarks.clients import CLIENTS
 from ghar.envs.register import GAMES
 
 NAVIGATION = "ghar.envs.register:ghar/Navigation-v0"
@@ -111,3 +112,14 @@ def test_every_environment_in_processes_of_its_own(name: str, tmp_path: Path, mo
             assert reward.shape == (2,)
     finally:
         made.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["CleanRL-style loop", "SuperSuit", "Minari"])
+@pytest.mark.parametrize("name", sorted(GAMES))
+def test_other_projects_play_every_default_view(
+    client: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others of benchmarks/clients.py have tests of their own, on one id each: they train models."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    assert CLIENTS[client][1](name, tmp_path).startswith("default view")

@@ -1,15 +1,15 @@
 """Nearest neighbours by cosine, exact, the same however the patients are put into batches.
 
-Order: higher cosine first, rounded as everywhere in the house (`ghar.ranking`), then the lower row. FAISS
-proposes in float32, a few more than wanted; cosines are computed again in float64, and where rows tie at the cut-off
-every row is looked at. So a list does not depend on what else is asked, and lists of parts merge to the list of all.
+Order: higher cosine first, rounded as everywhere in the house (`ghar.ranking`), then the lower row. Rows are proposed
+in float32, a few more than wanted; cosines are computed again in float64, and where rows tie at the cut-off every row
+is looked at. So a list does not depend on what else is asked, and lists of parts merge to the list of all.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ghar.ranking import DECIMALS, best
+from ghar.ranking import DECIMALS, best, propose
 
 SPARE = 16  # proposals beyond those wanted, so that ties at the cut-off are seen
 BLOCK = 2048  # queries whose proposals are looked at together
@@ -22,11 +22,9 @@ def k_nearest(queries: np.ndarray, base: np.ndarray, k: int, first: int | None =
     queries, base: unit rows. first: query i is row first + i of the base and is no neighbour of itself; None: the
     queries are not in it. Needs k <= rows to choose from.
     """
-    import faiss
-
     own = -np.ones(len(queries), np.int64) if first is None else first + np.arange(len(queries))
     wanted = min(k + (first is not None) + SPARE, len(base))
-    scores, rows = faiss.knn(queries, base, wanted, metric=faiss.METRIC_INNER_PRODUCT)
+    scores, rows = propose(queries, base, wanted)
     near = np.empty((len(queries), k), np.int64)
     cosines = np.empty((len(queries), k), np.float32)
     for start in range(0, len(queries), BLOCK):
