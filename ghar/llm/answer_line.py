@@ -24,7 +24,7 @@ DECORATION = re.compile(r"[\s#*_`>\"'{(\[\d.)-]{0,20}(?:(?:so|thus|therefore|hen
 DENIED = re.compile(
     r"\b(?:no|not|never|neither|nor|without|wrong|incorrect|false|hardly|instead|rather|if|whether|unless|suppose|"
     r"assuming|example|instance|format|form|template|like|such|either|opposite|contrary|reverse|disagree|reject|refute|"
-    r"dispute|(?:anything|everything|all) but)\b|n['’]t\b"
+    r"refuse|decline|avoid|withhold|dispute|(?:anything|everything|all) but)\b|n['’]t\b"
 )
 ATTRIBUTED = re.compile(  # to someone else: "my colleague's answer:", "the model said answer:"
     r"\b(?!(?:let|here|that|there|it|what|today)['’]s\b)\w{1,30}['’]s\s(?:\w{1,30}\s)?$|"
@@ -33,16 +33,18 @@ ATTRIBUTED = re.compile(  # to someone else: "my colleague's answer:", "the mode
 )
 REFUSED = re.compile(
     r"\b(?:cannot|can ?not|unable|refuse|decline|impossible|not able|if|unless|whether|suppose|assuming|for example|"
-    r"for instance)\b|\b(?:ca|wo)n['’]t\b"
+    r"for instance|format|template)\b|\b(?:ca|wo)n['’]t\b"
 )
+JSON_KEY = re.compile(r"[{,]\s*[\"']$")  # before the word answer
 # Words that correct what was said before them, with another label behind them; those that take it back by themselves.
 CORRECTED = re.compile(
     r"\b(?:wait|actually|correction|sorry|oops|hmm|edit|erratum|on (?:second thoughts?|reflection)|i mean(?:t)?|"
-    r"instead|rather|chang(?:e|ed|ing) my|revis(?:e|ed|ing)|reconsider(?:ing)?|mistake|however|p\.?s|scratch|strike|"
+    r"instead|rather|revis(?:e|ed|ing)|reconsider(?:ing)?|mistake|however|p\.?s|scratch|strike|"
     r"read (?:that|this|it|the above)|make (?:that|it)|should (?:be|have been|read|say)|opposite)\b"
 )
 WITHDRAWN = re.compile(
     r"\b(?:ignore (?:that|this|the above|my)|disregard|(?:scratch|strike|forget) that|take (?:that|it|this) back|"
+    r"(?:withdraw|retract|revoke|take back) (?:that|it|this|my|the)|chang(?:e|ed|ing) my (?:mind|answer)|"
     r"i was (?:wrong|mistaken)|(?:that|this|it)(?: is| was|['’]s) (?:wrong|incorrect|not (?:right|correct|true)|"
     r"(?:only |just )?an? (?:mistake|joke|placeholder|dummy|test|example|guess))|"
     r"(?:only|just|was) (?:kidding|joking))\b"
@@ -109,4 +111,4 @@ def denied(before: str) -> bool:
     clause = re.split(r"[,—:]", sentence)[-1]
     if DENIED.search(clause) or ATTRIBUTED.search(sentence):
         return True
-    return not sentence.endswith(('"', "'")) and REFUSED.search(sentence) is not None
+    return not JSON_KEY.search(sentence) and REFUSED.search(sentence) is not None

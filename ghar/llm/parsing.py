@@ -47,7 +47,7 @@ LOW = re.compile(
     r"(?:(?:with )?(?:an? )?(?:very )?low (?:probability|chance|likelihood|certainty|confidence)\b(?! of\b).*|"
     r"(?:only |about |around |at |p\s?[=:]\s?){0,3}"
     r"(?:0?\.[0-4]\d{0,6}|[0-4]?\d(?:\.\d{1,3})?\s?%)"
-    r"\s?(?:sure|confident|certain|certainty|probability|likely|likelihood|probable|chance)?[)\].\s]*)$"
+    r"\s?(?:sure|confident|confidence|certain|certainty|probability|likely|likelihood|probable|chance)?[)\].\s]*)$"
 )
 SOON = re.compile(rf"\b{OTHERS}\W{{0,3}}$")  # before another label, this makes it another answer
 STATED = r"(?:is|was|seems|looks|appears|would|could|might|may|remains|cannot|can ?not)"
@@ -56,7 +56,8 @@ ALONE = re.compile(rf"(?!\s+[^\W\d])|\s+(?:{OTHERS}|{STATED})\b")  # "no" is an 
 DOUBT = re.compile(
     r"\b(?:wrong|incorrect|kidding|not (?:right|correct|true|sure|certain|enough|known|possible|available)|cannot|"
     r"can ?not|unable|unclear|unknown|unsure|uncertain|undetermined|insufficient|unavailable|impossible|missing|n/a|"
-    r"no (?:idea|data|information|answer)|guess(?:ing)?|if|unless|until|provided|"
+    r"no (?:idea|data|information|answer)|guess(?:ing)?|if|unless|until|provided|assuming|depend(?:s|ing)|"
+    r"(?:as|so) long as|not sufficient|(?:more|further|additional) \w{1,20} (?:is|are) (?:needed|required|necessary)|"
     r"(?:or|perhaps|maybe|possibly) not)\b|n['’]t\b"
 )
 # These leave the answer open where another label stands beside them, even in its reason.
@@ -81,10 +82,12 @@ SENTENCE = (
     r"(?:the|my)\s(?:(?:final|correct|best)\s)?answer\sis\s"
 )
 EXPLAINED = re.compile(r"[\s*_#(]{0,8}(?:because|reason|explanation|rationale|justification|since|based on)")
-BETWEEN_TAGS = re.compile(r"</answer>[^\w\n]*")  # two answers on one line, and no word that corrects the first
+# between two answers, where no word corrects the first
+NO_WORD = re.compile(r"(?:</answer>)?[\W_]*(?:<answer>)?[\W_]*")
 SENTENCES, NUMBER = re.compile(r"[;\n]|\.(?!\d)"), re.compile(r"[0-9]")
 DENIED = re.compile(
-    r"\b(?:none|neither|nor|nothing|except|excluding|without|irrelevant|not(?! only\b)|no (?:meta-?)?(?:path|id)s?)\b|"
+    r"\b(?:none|neither|nor|nothing|except|excluding|exclude|without|irrelevant|avoid|skip|ignore|"
+    r"(?:all|any) (?:but|of)|at most|cannot|not(?! only\b)|no (?:meta-?)?(?:path|id)s?)\b|"
     r"n['’]t\b"
 )
 SPLIT, BULLET = re.compile(r"[;\n]"), re.compile(r"[-*]|\d+[.)](?!\d)")
@@ -162,8 +165,8 @@ def _bare(text: str, grammar: _Grammar) -> re.Match[str] | None:
 
 def _closes(label: str, rest: str, mention: re.Pattern[str]) -> bool:
     """Whether what follows a label on its line leaves it the only answer."""
-    before, *reason = REASON.split(rest, maxsplit=1)
-    if DOUBT.search(before) or (reason and WITHDRAWN.search(reason[0])):
+    before = REASON.split(rest, maxsplit=1)[0]
+    if DOUBT.search(before) or WITHDRAWN.search(rest):
         return False
     if HEDGE.search(rest) and any(found[0] != label for found in mention.finditer(rest)):
         return False
@@ -220,7 +223,7 @@ def _contradicted(text: str, said: StatedAnswer, label: str, grammar: _Grammar) 
         between = text[other.end : said.begin]
         found = grammar.head.match(other.text)
         differs = found is None or found[1] != label
-        if differs and found is not None and BETWEEN_TAGS.fullmatch(between):
+        if differs and found is not None and NO_WORD.fullmatch(other.text[found.end() :] + between):
             return True
         if differs and (other.end >= said.end or NEXT_CASE.search(f"\n{between}"[-4 * LINE :])):
             return True
