@@ -182,6 +182,14 @@ def test_a_table_of_a_header_alone_is_counted(tmp_path: Path) -> None:
     assert cohort.counts["empty.prescriptions"] == 1 and "empty.labevents" not in cohort.counts
 
 
+@pytest.mark.parametrize("table", ["patients", "admissions", "diagnoses_icd"])
+def test_a_header_alone_is_refused_where_there_must_be_rows(tmp_path: Path, table: str) -> None:
+    root = acceptance.write_mimic(tmp_path)
+    (root / "hosp" / f"{table}.csv").write_text(acceptance.MIMIC[f"hosp/{table}"] + "\n")
+    with pytest.raises(BadInput, match=rf"{table}.csv (lists no patient|has no admission|has a header and no row)"):
+        read_mimic4(root)
+
+
 @pytest.mark.parametrize("name", ["labels", "guo_los"])
 def test_opposite_labels_of_one_patient_at_one_time_are_refused(folder, tmp_path: Path, name: str) -> None:
     path = folder("labels_twice_conflict")

@@ -28,6 +28,7 @@ BATCH = 100_000  # rows of a table that are judged at once
 ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
 LAYOUT = 5  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
 YEARS = (1800, 2500)  # of every source, its shifts into the future and (MIMIC-III's oldest) the past included
+NEVER_EMPTY = ("diagnoses_icd",)  # the readers of patients, admissions and stays refuse those without a sound row
 STRANGE = "_strange_date"  # column of `SourceTable.rows`: whether a date of that row is outside of YEARS
 
 
@@ -244,7 +245,10 @@ def _sift(
 
 
 def _empty(table: SourceTable) -> dict[str, int]:
-    """A sentence on the screen and a count for a table that has a header and no row: it may have been cut short."""
+    """A sentence on the screen and a count for a table that has a header and no row: it may have been cut short.
+    BadInput for one that is never empty at its source."""
+    if table.name in NEVER_EMPTY:
+        raise BadInput(f"{table.path} has a header and no row, and no hospital has none: copy the table again.")
     print(f"{table.path} has a header and no row: copy the table again unless it is empty at its source.",
           file=sys.stderr)  # fmt: skip
     return {f"empty.{table.name}": 1}
