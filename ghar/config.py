@@ -119,7 +119,7 @@ class KgConfig:
 class RetrieverConfig:
     kind: str  # tfidf, bm25, e5, bge_m3, clinical_bert, or any sentence-transformers name
     top_n: Count  # nodes and edges per partition, N of Eq. 10
-    probes: Count | None  # lists of a large partition that a query reads (dense kinds); null reads all, exactly
+    probes: Count | None  # dense kinds: lists of a large partition that are read, which misses hits; null reads all
     service: str | None  # address of launch/serve_retrieval.py, like http://127.0.0.1:8077; null retrieves in process
     workers: Count  # service: processes that answer, and calls a run has under way
     batch: Count  # service, Ray: requests answered together

@@ -8,7 +8,6 @@ on it, so a system of the user's own cannot be forgotten. The senders ask once m
 from __future__ import annotations
 
 import atexit
-import fcntl
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 from ghar.config import Config
 from ghar.disk import whole
 from ghar.errors import BadInput
+from ghar.lock import lock
 from ghar.sections import leaves
 
 WANDB, HUB = "wandb", "huggingface.co"
@@ -263,7 +263,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """No other process of the run writes its log meanwhile."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle, folder, wait=True)
         yield
     finally:
         os.close(handle)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ghar import seal
 from ghar.errors import BadInput
+from ghar.lock import lock
 from ghar.provenance import Provenance, sign, signed_mark
 
 if TYPE_CHECKING:  # folders without arrays do without it: it takes longer to import than a small cohort to open
@@ -82,7 +83,7 @@ def new_folder(target: Path, mark: Provenance | None = None, *, keep: bool = Fal
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         with (temporary / WRITER).open("w") as writer:
-            fcntl.flock(writer, fcntl.LOCK_EX)  # the system lets go of it when the process ends, however it ends
+            lock(writer, target.parent, wait=True)  # the system lets go of it when the process ends, however it ends
             yield temporary
             (temporary / WRITER).unlink()
             seal.seal(temporary) if mark is None else sign(temporary, mark)
@@ -93,11 +94,11 @@ def new_folder(target: Path, mark: Provenance | None = None, *, keep: bool = Fal
 
 def sweep(place: Path) -> None:
     """Remove the half folders in `place` whose writers are gone."""
-    for lock in place.glob(f".*/{WRITER}"):
-        with suppress(OSError), lock.open() as file:  # OSError: it is at work, or has just finished
-            if time.time() - lock.stat().st_mtime > YOUNG:
+    for writer in place.glob(f".*/{WRITER}"):
+        with suppress(OSError), writer.open() as file:  # OSError: it is at work, or has just finished
+            if time.time() - writer.stat().st_mtime > YOUNG:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent, ignore_errors=True)
+                shutil.rmtree(writer.parent, ignore_errors=True)
 
 
 def _move(temporary: Path, target: Path, mark: Provenance | None, keep: bool) -> None:

@@ -119,3 +119,15 @@ def test_two_evaluations_of_one_folder(tmp_path: Path):
 
     with occupied(tmp_path), pytest.raises(BadInput, match="at work in"):
         evaluate(load([f"run_dir={tmp_path}"]))
+
+
+def test_a_file_system_without_locks_is_named_once_and_the_run_goes_on(tmp_path: Path, monkeypatch, capsys):
+    def refuse(file: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("ghar.lock.fcntl.flock", refuse)
+    monkeypatch.setattr("ghar.lock._named", set())
+    for _ in range(2):
+        with occupied(tmp_path):
+            pass
+    assert capsys.readouterr().err.count("this file system has no locks (flock)") == 1

@@ -8,7 +8,6 @@ engine: let its path name the model.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from ghar.disk import full_disk_told
 from ghar.episode import Completion
 from ghar.errors import BadInput
 from ghar.llm.engine import Engine, Request, StreamingEngine, mark_of
+from ghar.lock import lock
 from ghar.progress import progress
 from ghar.sanitize import readable
 
@@ -212,7 +212,7 @@ def _locked(path: Path, store: Path) -> Iterator[None]:
         deadline = time.monotonic() + LOCK_SECONDS
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file, store, wait=False)
                 break
             except OSError as error:
                 if time.monotonic() >= deadline:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from ghar import ledger
 from ghar.config import Config
 from ghar.disk import told
 from ghar.errors import BadInput
+from ghar.lock import lock
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import masked
 from ghar.sections import leaves
@@ -43,7 +43,7 @@ def occupied(path: Path) -> Iterator[None]:
     path.mkdir(parents=True, exist_ok=True)
     with (path / ".lock").open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file, path, wait=False)
         except BlockingIOError:
             raise BadInput(f"Another process is at work in {path}: wait for it, or choose another run_dir.") from None
         yield
