@@ -35,6 +35,7 @@ kills: a small training, alone, under torchrun and on Ray, killed `--share` of 5
 coverage: how often intervals over 2, 3, 5 and 8 seeds hold the truth, on `--share` of 1,000 studies a setting.
 sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on SmolLM2: false alarms, and what is found.
 real_model: replies, label probabilities and SFT a second with SmolLM2-135M and engine hf, at `--share` of their tokens.
+base_model: the base model that comes with the package, made again and compared byte by byte.
 kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
 """
 
@@ -87,6 +88,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
     "sync": lambda a: bench("sync").sync(a.seeds),
     "real_model": lambda a: bench("real_model").real_model(share=a.share),
+    "base_model": lambda a: bench("base_model").base_model(a.folder / "base_model"),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),
 }
 
