@@ -89,7 +89,7 @@ def packaged_base(config: Config, practice: DemoPretraining) -> Path | None:
     wanted = config.trainer.base
     if practice.packaged is None or wanted.seed is not None or wanted.steps == 0:
         return None
-    for folder in sorted(practice.packaged.iterdir()):
+    for folder in sorted(file.parent for file in practice.packaged.glob("*/config.json")):
         steps = base_steps(folder, 0)
         longer = replace(config, trainer=replace(config.trainer, base=replace(wanted, steps=steps)))
         if wanted.steps <= steps and base_key(longer, practice) == folder.name and _whole(folder):
