@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -119,10 +120,12 @@ class DemoPretraining:
     """How the demo's base model is made on the spot; a pretrained model needs none.
 
     key: changes with everything that the exercises are made from. exercises: `total` of them, given a seed.
+    packaged: folder of base models that come with the package, each in a folder named by its recipe.
     """
 
     key: tuple[Any, ...]
     exercises: Callable[[int, int], PretrainingTasks]
+    packaged: Path | None = None
 
 
 @dataclass(frozen=True)

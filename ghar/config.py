@@ -194,7 +194,9 @@ class BaseConfig:
     steps: Natural  # of training; 0 leaves it untrained
     batch: Count  # exercises a step
     lr: Positive  # learning rate
-    seed: Natural | None  # of its weights and exercises; null is data.world_seed, so that runs share one base model
+    # of its weights and exercises; null is data.world_seed, so that runs share one base model: the package's, where one
+    # of this recipe and of at least so many steps comes with it, else one that is made once; a number makes it again
+    seed: Natural | None
 
 
 @dataclass(frozen=True)

@@ -44,11 +44,6 @@ def main() -> None:
 
         print(f"ghar {__version__}")
         return
-    if words[0] == "completion":
-        from ghar.launch.completion import main as complete
-
-        complete(words[1:])
-        return
     if words[0] not in known:
         near = difflib.get_close_matches(words[0], known, n=1)
         guess = f" Did you mean {near[0]}?" if near else ""
@@ -62,7 +57,6 @@ def main() -> None:
 def usage(known: dict[str, tuple[str, tuple[str, ...], str]]) -> str:
     """What `ghar --help` prints."""
     lines = [f"  {name:12} {about}" for name, (_, _, about) in known.items()]
-    lines.append(f"  {'completion':12} completion of commands and keys in bash, zsh or fish")
     return "\n".join([(__doc__ or "").strip(), "", "Commands:", "", *lines])
 
 

@@ -24,6 +24,11 @@ def test_this_machine_needs_no_permission(url: str) -> None:
     ("http://localhost.example.org", "localhost.example.org"),
     ("http://127.0.0.1@example.org:80", "example.org"),
     ("http://0.0.0.0:8077", "0.0.0.0"),
+    ("http://127.0.0.1.nip.io:8077", "127.0.0.1.nip.io"),
+    ("http://2130706433:8077", "2130706433"),
+    ("http://[::ffff:10.0.0.1]:8077", "::ffff:10.0.0.1"),
+    ("http://there.example#@127.0.0.1/", "there.example"),
+    ("http://127.0.0.1\t.there.example/", "127.0.0.1.there.example"),
 ])  # fmt: skip
 def test_another_machine_must_be_named(url: str, host: str) -> None:
     for allow in ([], ["wandb"], [f"x{host}"]):

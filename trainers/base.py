@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from ghar.trainers.sft.run import metrics_row, run_sft
 BASE = "base"  # in checkpoints/: what an untrained or practised demo model was before the warm-up
 TEXTS = 500  # episodes whose prompts the tokenizer is made from
 AT_ONCE = 1000  # episodes tokenised together
+PACKAGED = "Base model of the package; trainer.base.seed={seed} makes it again."
 
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -51,7 +53,8 @@ class TokenCount:
 
 
 def start_model(system: System[Any], records: Records, folder: RunFolder, log: Log) -> tuple[Any, Any]:
-    """What training starts from. The demo's is made once in a cache; a copy goes to checkpoints/base of the run.
+    """What training starts from. The demo's comes with the package, any other one is made once in a cache; a copy goes
+    to checkpoints/base of the run.
 
     Where it is there already, the run's rows of how it was made stay: an earlier start of this run may have made it.
     """
@@ -64,7 +67,11 @@ def start_model(system: System[Any], records: Records, folder: RunFolder, log: L
         model, tokenizer = untrained(config, texts, (), base_seed(config))
     else:
         kept = Path(config.data.cache) / "bases" / base_key(config, practice)
-        if on_main(lambda: _whole(kept)):
+        packaged = on_main(lambda: packaged_base(config, practice))
+        if packaged is not None:
+            on_main(lambda: print(PACKAGED.format(seed=base_seed(config))))
+            kept = packaged
+        elif on_main(lambda: _whole(kept)):
             on_main(lambda: print(f"Base model of an earlier run: {kept}"))
         else:
             on_main(lambda: folder.rewind("base", -1))
@@ -74,6 +81,25 @@ def start_model(system: System[Any], records: Records, folder: RunFolder, log: L
         model, tokenizer = load_pretrained(str(kept), config.model.dtype)
     on_main(lambda: save_model(model, tokenizer, folder.path / "checkpoints" / BASE, system.credentialed))
     return model, tokenizer
+
+
+def packaged_base(config: Config, practice: DemoPretraining) -> Path | None:
+    """The package's base model of the same recipe, trained for at least `trainer.base.steps` steps; None where there is
+    none, where it should stay untrained, and where `trainer.base.seed` asks for one that is made."""
+    wanted = config.trainer.base
+    if practice.packaged is None or wanted.seed is not None or wanted.steps == 0:
+        return None
+    for folder in sorted(file.parent for file in practice.packaged.glob("*/config.json")):
+        steps = base_steps(folder, 0)
+        longer = replace(config, trainer=replace(config.trainer, base=replace(wanted, steps=steps)))
+        if wanted.steps <= steps and base_key(longer, practice) == folder.name and _whole(folder):
+            return folder
+    return None
+
+
+def base_steps(folder: Path, otherwise: int) -> int:
+    """Steps for which a base model was trained; `otherwise` where an older version wrote it."""
+    return json.loads((folder / "config.json").read_text()).get("base_steps", otherwise)
 
 
 def _whole(kept: Path) -> bool:
@@ -120,6 +146,7 @@ def build_base(config: Config, practice: DemoPretraining, log: Log) -> tuple[Any
     made = practice.exercises(base.steps * base.batch, seed)
     texts = [text for episode in made.episodes[:TEXTS] for text in _texts(episode)]
     model, tokenizer = untrained(config, texts, made.names, seed, made.copying)
+    model.config.base_steps = base.steps
     if base.steps == 0:
         return model, tokenizer
     pairs = _pairs(tokenizer, made, base.steps * base.batch, seed)

@@ -20,12 +20,13 @@ from ghar.config import Config
 from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
-from ghar.envs.system import WORDS, System, Variant, words
+from ghar.envs.system import WORDS, DemoPretraining, System, Variant, words
 from ghar.episode import Act, Completion, Episode
 from ghar.errors import BadInput
 from ghar.llm.policy import Policy
 from ghar.llm.vllm_build import GIB, free_memory
 from ghar.trainers.activation_memory import architecture
+from ghar.trainers.base import packaged_base
 from ghar.trainers.memory import ModelShape, estimate, processes_of, shape_of
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.trajectory import Row
@@ -139,7 +140,9 @@ def phases_of(
         seconds += (episodes + rules) * counted.seconds
         found.append(PlanPhase(name, calls, read + passes, sampled, trained, seconds / processes, held))
 
-    if config.model.kind == "demo" and system.practice is not None:
+    practice = system.practice
+    packaged = isinstance(practice, DemoPretraining) and packaged_base(config, practice) is not None
+    if config.model.kind == "demo" and practice is not None and not packaged:
         add("base", 0, base.steps * base.batch * call, memory["sft"])
     samples = min(warmup.samples, len(cases.train))
     if system.pairs is None:

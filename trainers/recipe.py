@@ -28,13 +28,13 @@ from ghar.disk import full_disk_told
 from ghar.envs import system as systems
 from ghar.envs.play import stage_of
 from ghar.envs.records import Records, of_credentialed
-from ghar.envs.system import System
+from ghar.envs.system import DemoPretraining, System
 from ghar.errors import BadInput
 from ghar.metrics.logger import Logger, start_logger
 from ghar.metrics.runfolder import RunFolder
 from ghar.privacy import ask_gate, keep_log
 from ghar.progress import left_of
-from ghar.trainers.base import reader_of, start_model
+from ghar.trainers.base import BASE, base_steps, reader_of, start_model
 from ghar.trainers.evaluate import evaluate_system, table_of
 from ghar.trainers.leakage import audited, by_rarity, keep_groups
 from ghar.trainers.memory import check_machine, fitted
@@ -302,7 +302,8 @@ def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
 def _trained_on(run: TrainingRun, replies: int) -> dict[str, int]:
     """Count what each phase trained on; replies: of the lessons."""
     trainer = run.config.trainer
-    base = 0 if run.config.model.path is not None else trainer.base.steps * trainer.base.batch
+    made = isinstance(run.system.practice, DemoPretraining | str) and run.config.model.kind == "demo"
+    base = base_steps(run.checkpoints / BASE, trainer.base.steps) * trainer.base.batch if made else 0
     updates = max((row["step"] for row in run.folder.metrics() if row["phase"] == "rl"), default=0)
     return {
         "pretraining examples": base,

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ PASSES = 4  # times the rarest kind of exercise, one a patient, is seen
 POINTED = 0.3  # of made-up patients with each pointer to a further source
 REDRAWN_AFTER = 1000  # made-up patients: other grades for the next ones, or the model would learn false facts
 BASE_FORMAT = 6  # raise it when the exercises or their training change
+PACKAGED = Path(__file__).parent / "base_models"  # the demo's; `python benchmarks/run.py base_model` makes it again
 SEEN_OFTEN = 8  # times a topic must occur among real training patients for the teacher to know it
 GRADE = re.compile(r"(grade|falling) \d (course|pain|a year)")
 
@@ -219,7 +221,7 @@ def practice(records: Records, episodes: GharEpisodes[Any], corpus: Corpus) -> D
         episodes.spec,
         [path.text for path in episodes.metapaths],
     )
-    return DemoPretraining(key, partial(_exercises, records, knowledge, episodes, corpus))
+    return DemoPretraining(key, partial(_exercises, records, knowledge, episodes, corpus), PACKAGED)
 
 
 def _exercises(

@@ -290,7 +290,9 @@ def test_python_lines_run_after_the_commands_that_they_follow(
     if not real.is_dir():
         pytest.skip(f"README reads MIMIC-IV, and {real} is not there")
     env = {"GHAR_CACHE": str(tmp_path / "cache")}
-    run_python(ROOT / "launch" / "train.py", "--quick", cwd=tmp_path, env=env).check_returncode()
+    done = run_python(ROOT / "launch" / "train.py", "--quick", cwd=tmp_path, env=env)
+    done.check_returncode()
+    assert "Base model of the package" in done.stdout, "its recipe has changed: python benchmarks/run.py base_model"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GHAR_CACHE", env["GHAR_CACHE"])
     for page in (README, ROOT / "docs" / "first-run.md"):

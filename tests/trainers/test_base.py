@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ghar.config import Config
-from ghar.envs.ghar.pretraining import teacher_knowledge
+from ghar.envs.ghar.pretraining import PACKAGED, teacher_knowledge
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.errors import BadInput
@@ -18,7 +18,9 @@ from ghar.llm.models import load_pretrained
 from ghar.llm.policy import EnginePolicy
 from ghar.llm.tokens import encode_prompt
 from ghar.metrics.runfolder import RunFolder
-from ghar.trainers.base import base_key, build_base, reader_of, start_model
+from ghar.provenance import learned_from_credentialed
+from ghar.trainers.base import base_key, base_steps, build_base, packaged_base, reader_of, start_model
+from ghar.trainers.runs.manifest import fault
 from ghar.trainers.runs.models import SFT, load_sft, save_model
 
 
@@ -77,6 +79,20 @@ def test_a_base_is_made_once_and_shared_by_whoever_would_make_the_same(small_rec
     assert weights[0] == weights[1]
     keys = [base_key(tiny(small_records.config, steps), small_system.practice) for steps in (0, 1)]
     assert keys[0] != keys[1] == base_key(config, small_system.practice)
+
+    packaged, base = replace(small_system.practice, packaged=tmp_path / "cache" / "bases"), config.trainer.base
+    for steps, seed, there in ((1, None, True), (2, None, False), (0, None, False), (1, 0, False)):
+        wanted = replace(config.trainer, base=replace(base, steps=steps, seed=seed))
+        assert (packaged_base(replace(config, trainer=wanted), packaged) is not None) == there, (steps, seed)
+
+
+def test_the_package_has_one_base_model_and_it_is_sound():
+    """That its recipe is today's is seen where `--quick` takes it (tests/docs/test_pages.py); that it is made again to
+    the byte, by `benchmarks/run.py base_model`, which takes minutes."""
+    [folder] = PACKAGED.iterdir()
+    assert fault(folder) is None and base_steps(folder, 0) == 3500
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 1.4e6
+    assert not learned_from_credentialed(folder)
 
 
 def test_the_warmed_up_policy_comes_back_from_disk(base, small_records, small_system, tmp_path):
