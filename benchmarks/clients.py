@@ -71,7 +71,7 @@ def table(cells: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def make(name: str, **arguments: object) -> Any:
+def make(name: str, **arguments: Any) -> Any:
     """The Gymnasium environment of an id, as a user makes it."""
     import gymnasium
 
@@ -144,7 +144,7 @@ def rllib(name: str, folder: Path) -> str:
     start_ray(1)
     register_env(name, lambda _: make(name, illegal="penalise", **arguments))
 
-    def flatten(env: object, spaces: object = None, device: object = None) -> FlattenObservations:
+    def flatten(env: object, spaces: object = None, device: object = None) -> Any:
         return FlattenObservations()
 
     config = (
@@ -217,7 +217,8 @@ def supersuit(name: str, folder: Path) -> str:
     from ghar.envs.views.pettingzoo_view import aec, parallel
 
     rng = np.random.default_rng(0)
-    env = ss.clip_reward_v0(make(name), lower_bound=-1, upper_bound=1)
+    wrap: Any = ss  # its wrappers are typed for one kind of environment and take all
+    env = wrap.clip_reward_v0(make(name), lower_bound=-1, upper_bound=1)
     (_, info), ended = env.reset(seed=0), False
     while not ended:
         _, reward, terminated, truncated, info = env.step(legal(info, rng))
@@ -225,12 +226,12 @@ def supersuit(name: str, folder: Path) -> str:
             raise RuntimeError(f"The reward {reward} was not clipped.")
         ended = terminated or truncated
     game = GAMES[name]()
-    turns = ss.reward_lambda_v0(aec(game), lambda reward: reward / 10)
+    turns = wrap.reward_lambda_v0(aec(game), lambda reward: reward / 10)
     turns.reset(seed=0)
     for _ in turns.agent_iter(500):
         observation, _reward, terminated, truncated, info = turns.last()
         turns.step(None if terminated or truncated else asked(observation, info, rng))
-    side = ss.reward_lambda_v0(parallel(game), lambda reward: reward / 10)
+    side = wrap.reward_lambda_v0(parallel(game), lambda reward: reward / 10)
     observed, infos = side.reset(seed=0)
     while side.agents:
         observed, *_, infos = side.step({agent: asked(observed[agent], infos[agent], rng) for agent in side.agents})
@@ -269,6 +270,8 @@ def minari(name: str, folder: Path) -> str:
 def trl(name: str, folder: Path) -> str:
     """One step of GRPO by a model of two layers that knows nothing."""
     import trl as library
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     from ghar.envs.views.trl_view import TrlEnvironment, rows
     from ghar.llm.demo_model import build_model, build_tokenizer
@@ -278,15 +281,15 @@ def trl(name: str, folder: Path) -> str:
     texts = [game.start(case, 0).paused.acts[0].prompt for case in game.scene.cases[:20]]
     tokenizer = build_tokenizer([template, *texts], [], 600)
     tokenizer.chat_template = template
-    arguments = library.GRPOConfig(
+    arguments = GRPOConfig(
         output_dir=str(folder / "trl"), max_steps=1, per_device_train_batch_size=2, num_generations=2,
         max_completion_length=8, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no",
     )  # fmt: skip
 
-    def place(completions: list[object], **_: object) -> list[float]:
+    def place(completions: list[object], **_: object) -> list[float | None]:
         return [float(i) for i, _ in enumerate(completions)]  # rewards that differ, so that there is a gradient
 
-    trainer = library.GRPOTrainer(
+    trainer = GRPOTrainer(
         build_model(tokenizer, hidden=16, layers=1, heads=2, seed=0), reward_funcs=[place], args=arguments,
         processing_class=tokenizer, train_dataset=rows(game, 4), environment_factory=lambda: TrlEnvironment(game),
     )  # fmt: skip
