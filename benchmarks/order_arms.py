@@ -21,7 +21,6 @@ from typing import Any
 
 OPENED = 100
 ROOT = Path(__file__).resolve().parents[1]
-COMMON = ("+experiment=order_check", "model=smollm2")
 SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 ARMS = {
     "rft": ("trainer.method=rft",),
@@ -52,7 +51,7 @@ def order_arms(folder: Path, overrides: Sequence[str], timeout: float) -> dict[s
 
 def _settings(run: Path, overrides: Sequence[str]) -> list[str]:
     # the run's own evaluation would open the test's first questions once more
-    return [*COMMON, *overrides, "eval.variants=[usual]", f"run_dir={run}"]
+    return [*overrides, "eval.variants=[usual]", f"run_dir={run}"]
 
 
 def _train(run: Path, overrides: Sequence[str], timeout: float) -> None:

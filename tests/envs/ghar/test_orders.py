@@ -13,7 +13,7 @@ import pytest
 from ghar.config import Config
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound
-from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec, ReadReply
+from ghar.envs.ghar.orders.episode import OrderEpisodes, OrderSpec, ReadReply, facts_of
 from ghar.envs.ghar.orders.numbers import order_difference
 from ghar.envs.ghar.orders.regression import fact_features
 from ghar.envs.ghar.orders.reward import score_order
@@ -156,6 +156,14 @@ def test_rules() -> None:
     assert LexicalRule({9: ["asthma"]})(QUESTION) == 2 and LexicalRule({9: ["gout"]})(QUESTION) == 0
     assert best_bound([(1, 0), (2, 1), (3, 1), (4, 1)]) == 2 and best_bound([(1, 0)]) == float("inf")
     assert best_bound([(1, 1), (1, 0), (1, 1)]) == 1
+
+
+def test_a_search_shows_facts_of_the_ordered_drug_and_the_hierarchy_of_diseases() -> None:
+    texts = (ROW, "asthma - contraindication - Timolol", "asthma - parent-child - lung disease")
+    found = Evidence(tuple(Passage(text, "edge", 0, 1.0, i) for i, text in enumerate((*texts, ROW))))
+    node = Passage("Nadolol", "node", 0, 1.0, 9)
+    shown = facts_of(Evidence((node, *found.passages)), "Nadolol")
+    assert [passage.text for passage in shown.passages] == [texts[0], texts[2], ROW]
 
 
 def test_features_of_facts_that_name_the_drug() -> None:
