@@ -125,8 +125,8 @@ def test_another_graph_is_refused_at_once_and_later(service: str, retriever: Par
 
 
 def test_another_index_is_refused(service: str, tiny: KnowledgeGraph):
-    with pytest.raises(BadInput, match=r"all lists.*16 probes"):
-        connect(service, replace(version_of(tiny), probes=16), credentialed=False, allow=())
+    with pytest.raises(BadInput, match=r"16 probes.*all lists"):
+        connect(service, replace(version_of(tiny), probes=None), credentialed=False, allow=())
 
 
 def test_nobody_there(tiny: KnowledgeGraph):
