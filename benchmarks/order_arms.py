@@ -73,6 +73,7 @@ def _fork(folder: Path, name: str, overrides: Sequence[str]) -> None:
 def _played(run: Path, overrides: Sequence[str], own: Sequence[str], variants: Sequence[str]) -> dict[str, Any]:
     """Rows of each variant on test questions from `OPENED` on, beside "summary", their numbers by group, and "draw"."""
     from ghar.envs import system as systems
+    from ghar.envs.ghar.orders.numbers import by_group
     from ghar.envs.records import Records
     from ghar.launch.entry import load
     from ghar.metrics.runfolder import RunFolder
@@ -83,11 +84,12 @@ def _played(run: Path, overrides: Sequence[str], own: Sequence[str], variants: S
     config = replace(config, eval=replace(config.eval, variants=tuple(variants)))
     use_cores(config.threads)
     system = systems.build(Records(config))
-    cases = replace(system.cases, test=system.cases.test[OPENED:])
+    unopened = {case.sample_id for case in system.cases.test[OPENED:]}
     folder = RunFolder.open(run / "evaluations" / "unopened")
-    summary = evaluate_system(replace(system, cases=cases), config, folder, resume=True)
+    evaluate_system(system, config, folder, resume=True)  # plays all: a model's reader makes the cases anew
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    return {"summary": summary["orders"], "draw": draw} | {name: lean(folder, name) for name in variants}
+    rows = {name: [row for row in lean(folder, name) if row["sample_id"] in unopened] for name in variants}
+    return {"summary": by_group(rows, draw)["orders"], "draw": draw} | rows
 
 
 def _differences(rows: dict[str, Any], draw: dict[str, int]) -> dict[str, Any]:
