@@ -44,8 +44,12 @@ def main(arguments: Sequence[str]) -> None:
 
         plan_study(shop)
         return
+    from ghar.errors import BadInput
     from ghar.trainers.study.run import run_study
 
+    for run in shop.study.runs:
+        if run.predictions is not None and not Path(run.predictions).is_dir():
+            raise BadInput(f"predictions={run.name}:{run.predictions} is no folder; it should hold COHORT-TASK.parquet.")
     numbers = run_study(shop)
     count = sum("value" in cell for found in numbers.values() for row in found["cells"].values()
                 for column in row.values() for cell in column.values())  # fmt: skip
@@ -165,7 +169,7 @@ def _models(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in _list(text):
         name, colon, folder = item.partition(":")
-        if not (name and colon and Path(folder).is_dir()):
+        if not (name and colon and folder):
             raise BadInput(f"predictions has {item!r}: write NAME:FOLDER, where the folder has COHORT-TASK.parquet.")
         found[name] = folder
     return found

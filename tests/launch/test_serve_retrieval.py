@@ -58,7 +58,7 @@ def test_two_workers_serve_one_index_until_they_are_ended(tmp_path: Path) -> Non
     own = command(tmp_path, f"retriever.service={url}", "retriever.workers=2")
     process = subprocess.Popen(own, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
     try:
-        remote = wait_for(url, ServiceVersion(graph.fingerprint, "tfidf", 16), process)
+        remote = wait_for(url, ServiceVersion(graph.fingerprint, "tfidf", None), process)
         asked = [Retrieve("metformin", (3,)), Retrieve("SOD1", None, 2)] * 40
         expected = build_retriever(graph, "tfidf").retrieve(asked)
         assert remote.retrieve(asked) == expected
