@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
 
     for run in shop.study.runs:
         if run.predictions is not None and not Path(run.predictions).is_dir():
-            raise BadInput(f"predictions={run.name}:{run.predictions} is no folder; it should hold COHORT-TASK.parquet.")
+            raise BadInput(f"predictions={run.name}:{run.predictions} is no folder: it holds COHORT-TASK.parquet.")
     numbers = run_study(shop)
     count = sum("value" in cell for found in numbers.values() for row in found["cells"].values()
                 for column in row.values() for cell in column.values())  # fmt: skip
