@@ -12,6 +12,10 @@ from typing import Any
 
 import torch
 from tokenizers import AddedToken
+
+from ghar.llm import import_transformers  # noqa: F401
+
+# isort: split
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 PAD = "<|pad|>"
