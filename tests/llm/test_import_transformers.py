@@ -1,4 +1,4 @@
-"""Importing transformers takes neither scikit-learn nor scipy.optimize along, and both are there when they are called."""
+"""Importing transformers takes neither scikit-learn nor scipy.optimize along; both are there when they are called."""
 
 from __future__ import annotations
 
