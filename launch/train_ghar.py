@@ -1,4 +1,10 @@
-"""The name on the card: launch/train.py, whose default system is GHAR."""
+"""Train GHAR: launch/train.py, whose default system it is.
+
+python launch/train_ghar.py +experiment=mimic4_los
+
+To read what it does from raw tables to the last equation, begin with trainers/plain.py: the same training in one slow
+file. trainers/recipe.py is the fast one.
+"""
 
 import runpy
 from pathlib import Path

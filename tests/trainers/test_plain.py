@@ -1,0 +1,147 @@
+"""The plain training against the fast one: the same gradients, the same replies, the same advantages."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ghar.envs.play import play, stage_of
+from ghar.episode import Completion, Episode, Prediction, Turn
+from ghar.errors import BadInput
+from ghar.llm.hf import HFEngine
+from ghar.llm.models import untrained
+from ghar.llm.policy import EnginePolicy
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers import plain
+from ghar.trainers.rl.actor_critic import ActorCritic
+from ghar.trainers.rl.learner import PlainLearner
+from ghar.trainers.rl.mappo import improve
+from ghar.trainers.rl.settings import settings_of
+from tests.trainers.tiny import AGENTS, VOCAB, build, for_two, perturb, tiny_model
+
+CHOICES = ((5, 6), (9, 10), (9, 11, 12))
+
+
+def reply(rng: np.random.Generator, length: int, choices: tuple[tuple[int, ...], ...] = ()) -> Completion:
+    """Any reply, at a behaviour log-prob that is not quite the model's."""
+    ids = choices[rng.integers(len(choices))] if choices else tuple(rng.integers(2, VOCAB, length).tolist())
+    prompt = tuple(rng.integers(2, VOCAB, rng.integers(1, 5)).tolist())
+    return Completion("", prompt, ids, tuple((-4 + 0.3 * rng.normal(size=len(ids))).tolist()), choices)
+
+
+def episodes(seed: int) -> tuple[list[Episode], list[EpisodeReward]]:
+    """Six attempts at two samples and one at a third: choices, a reply in two parts, one that was forced and is paid,
+    and one that failed."""
+    rng, played, rewards = np.random.default_rng(seed), [], []
+    for number in range(7):
+        first, forced, last = reply(rng, 2, CHOICES), Completion("no"), reply(rng, 1 + number % 3)
+        parts = replace(reply(rng, 1, CHOICES), before=last)
+        turns = tuple(
+            Turn(agent, role, index, 0, said, True, bool(said.token_ids))
+            for index, (agent, role, said) in enumerate(
+                [("top", "retrieve", first), ("top", "continue", forced), ("low", "summarise", parts)]
+            )
+        )
+        failure = "retrieval" if number == 5 else None
+        played.append(Episode(f"s{number // 3}", number % 3, Prediction(0), turns, failure=failure))
+        values = tuple({"orm": float(value)} for value in rng.normal(size=3))
+        rewards.append(EpisodeReward({}, sum(v["orm"] for v in values), values, "shared"))
+    return played, rewards
+
+
+@pytest.mark.parametrize("estimator", ["gae", "rloo"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_an_update_moves_the_weights_as_the_fast_one_does(estimator: str, seed: int, small_config):
+    config = small_config(
+        f"trainer.rl.estimator={estimator}", "trainer.rl.epochs=2", "trainer.rl.minibatches=2", "model.critic=head",
+        "trainer.rl.entropy=0.03", "trainer.rl.kl=0.2", "trainer.rl.lam=0.9", "trainer.rl.gamma=0.97",
+        "trainer.rl.max_grad_norm=0.5",
+    )  # fmt: skip
+    rl = config.trainer.rl
+    actor = ActorCritic(tiny_model(), for_two(finetune="full", detach=True))
+    with torch.no_grad():
+        for weight in actor.policy.parameters():  # so that the reference is another policy
+            weight.add_(0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)))
+    if seed:
+        perturb(actor, seed)  # a critic that has learned something
+    policy = plain.Policies(copy.deepcopy(actor.policy), AGENTS, 1.0)
+    policy.reference = copy.deepcopy(actor.reference)
+    for agent, head in policy.heads.items():
+        head.load_state_dict(actor.heads[agent].state_dict())
+    before = [weight.detach().clone() for weight in policy.model.parameters()]
+    played, rewards = episodes(seed)
+
+    fast = replace(settings_of(config), mismatch_limit=None)
+    learner = PlainLearner(actor, torch.optim.SGD(actor.trainable_parameters(), lr=0.1), rl.max_grad_norm)
+    report = improve(learner, build(played, rewards), fast, np.random.default_rng(seed))
+    optimizer = torch.optim.SGD([*policy.model.parameters(), *policy.head_weights()], lr=0.1)
+    row = plain.update(
+        policy, optimizer, plain.replies_of(played, rewards), rewards, rl, np.random.default_rng(seed)
+    )
+
+    moved = max(float((a.detach() - b).abs().max()) for a, b in zip(policy.model.parameters(), before, strict=True))
+    assert moved > 1e-3
+    for own, other in zip(policy.model.parameters(), actor.policy.parameters(), strict=True):
+        torch.testing.assert_close(own, other, atol=1e-6, rtol=1e-6)
+    for agent, head in policy.heads.items():
+        for own, other in zip(head.parameters(), actor.heads[agent].parameters(), strict=True):
+            torch.testing.assert_close(own, other, atol=1e-6, rtol=1e-6)
+    assert row["train/loss/policy"] == pytest.approx(report["loss/policy"], rel=1e-6, abs=1e-6)
+    assert row["train/loss/kl"] == pytest.approx(report["kl_reference"], rel=1e-6, abs=1e-6)
+    assert row["train/grad_norm"] == pytest.approx(report["grad_norm"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_episodes_are_played_as_the_rollout_plays_them(small_system, small_config):
+    config = small_config()
+    model, tokenizer = untrained(config, list(small_system.texts()), (), 0)
+    policy = EnginePolicy(HFEngine(model, tokenizer), 1.0, config.env.decisions)
+    cases = small_system.cases.train[:8]
+    stage = stage_of(small_system, small_system.variants[small_system.main], config)
+    for own, fast in zip(
+        [plain.play(small_system, case, policy, 7) for case in cases],
+        play(stage, cases, policy, seed=7, title="Rollout"),
+        strict=True,
+    ):
+        assert [t.completion.token_ids for t in own.turns] == [t.completion.token_ids for t in fast.turns]
+        assert own.prediction == fast.prediction
+        assert len(own.trace) == len(fast.trace)
+
+
+@pytest.mark.slow
+def test_a_whole_plain_training_learns_what_it_is_shown(small_config, tmp_path: Path):
+    config = small_config(
+        "trainer.base.steps=0", "trainer.warmup.samples=40", "trainer.warmup.epochs=1", "trainer.rl.updates=2",
+        "trainer.rl.episodes=8", "trainer.rl.eval_samples=8", "trainer.rl.eval_every=2", "task.max_test=8",
+        f"run_dir={tmp_path / 'run'}",
+    )  # fmt: skip
+    plain.train(config)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    sft, rl = ([row for row in rows if row["phase"] == phase] for phase in ("sft", "rl"))
+    assert sft[-1]["train/loss"] < sft[0]["train/loss"]
+    assert [row["step"] for row in rl] == [1, 2] and "eval/accuracy" in rl[-1]
+    assert (tmp_path / "run" / "checkpoints" / "trained" / "model.safetensors").is_file()
+    with pytest.raises(BadInput, match="does not resume"):
+        plain.train(config)
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("trainer.method=rft", "trainer.method=rft"),
+        ("trainer.rl.credit=token", "trainer.rl.credit=token"),
+        ("model.finetune=lora", "model.finetune=lora"),
+        ("trainer.rl.estimator=gae", "model.critic=head"),
+        ("system.composition=separate", "system.composition=separate"),
+    ],
+)
+def test_settings_that_it_lacks_are_named(override: str, named: str, small_config: Any, tmp_path: Path):
+    with pytest.raises(BadInput, match=named):
+        plain.check(small_config(override, f"run_dir={tmp_path / 'run'}"))

@@ -1,0 +1,434 @@
+"""Train a system the slow and direct way, in one file to be read from top to bottom (section IV, Eqs. 14-18, GHAR).
+
+raw tables -> samples -> base model -> SFT -> (rollout -> reward -> credit -> loss -> step) x updates -> evaluation
+
+One reply is one forward pass, one episode is played after the other, nothing is cached, sharded or resumed. What
+trainers/recipe.py makes of the same lines for speed is named beside them, and tests/trainers/test_plain.py holds both
+to the same gradients. Start it with launch/train_plain.py. It covers the settings in `SUPPORTED`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from ghar.config import Config, RlConfig
+from ghar.envs import system as systems
+from ghar.envs.records import Records
+from ghar.envs.rollout import derive_seed
+from ghar.envs.system import System
+from ghar.episode import Act, AuditRecord, Episode, read_reply
+from ghar.errors import BadInput
+from ghar.llm.hf import HFEngine
+from ghar.llm.policy import EnginePolicy, Policy
+from ghar.metrics.runfolder import RunFolder
+from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.base import reader_of, start_model
+from ghar.trainers.rl.schedule import rate
+from ghar.trainers.rl.settings import has_critic
+from ghar.trainers.runs.models import save_model, use_cores
+from ghar.trainers.sft.pairs import Example, tokenised
+from ghar.trainers.sft.warmup import chosen, sample_references
+from ghar.trainers.teacher import teaching
+
+VALUE_CLIP = 5.0  # how far one update may move a value, in units of reward
+# section.key -> the values that this file implements; launch/train.py implements all
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "trainer.method": ("mappo",), "trainer.rl.estimator": ("gae", "rloo"), "trainer.rl.credit": ("turn",),
+    "trainer.rl.per_agent": (False,), "trainer.rl.aggregate": ("token",), "trainer.rl.ratio": ("behaviour",),
+    "trainer.rl.critic_target": ("returns",), "trainer.rl.kl_in": ("loss",), "trainer.rl.kl_estimator": ("k3",),
+    "trainer.rl.kl_target": (None,), "trainer.rl.curriculum": (0.0,), "trainer.rl.dynamic": (False,),
+    "model.finetune": ("full",), "engine.importance_cap": (None,), "engine.kind": ("hf",), "deepspeed.stage": (None,),
+    "system.composition": ("shared",), "system.normalise": ("range", "none"),
+}  # fmt: skip
+
+
+def train(config: Config) -> None:
+    """All phases, in their order. The trained model goes to RUN_DIR/checkpoints/trained, curves to metrics.jsonl."""
+    check(config)
+    use_cores(config.threads)
+    torch.manual_seed(config.seed)
+
+    # 1. raw tables -> patients, visits, codes -> samples by split, each with its record as prompts show it
+    records = Records(config)  # ghar/data/: readers, tasks, splits; ghar/kg/: the graph that codes are linked to
+    system = systems.build(records)  # envs/NAME/system.py
+    if system.pairs is not None:
+        raise BadInput(f"System {system.name} writes its own training examples: use launch/train.py.")
+
+    # 2. base model: a pretrained one, or the demo's; records are cut to what its context holds
+    folder = RunFolder.open(Path(config.run_dir))
+    model, tokenizer = start_model(system, records, folder, folder.log)
+    system = system.read_by(reader_of(tokenizer, model))
+
+    # 3. SFT on a teacher's right episodes (Algorithm 1's starting policy); they are also the references of Eq. 15
+    pairs, references = imitate(system, config, tokenizer)
+    for step, loss in enumerate(fine_tune(model, pairs, config), start=1):
+        folder.log({"phase": "sft", "step": step, "train/loss": loss})
+
+    # 4. multi-agent PPO from there (lines 15-18 of Algorithm 1)
+    policy = Policies(model, system.agents, config.engine.temperature)
+    for row in reinforce(system, config, policy, tokenizer, references):
+        folder.log(row)
+        print("  ".join(f"{key} {row[key]:.4g}" for key in row if key != "phase"), flush=True)
+
+    # 5. evaluation: the most probable replies on test samples, opened once
+    print("test", validate(system, config, policy, tokenizer, system.cases.test))
+    save_model(policy.model, tokenizer, folder.path / "checkpoints" / "trained", system.credentialed)
+
+
+def check(config: Config) -> None:
+    """BadInput for a setting that only the fast trainer implements, and for a run folder in use."""
+    for key, values in SUPPORTED.items():
+        value: Any = config
+        for part in key.split("."):
+            value = getattr(value, part, values[0])  # not every system has the last two
+        if value not in values:
+            raise BadInput(f"A plain training has no {key}={value}, only {values}: use launch/train.py.")
+    if has_critic(config):
+        raise BadInput("A plain training has no critic of its own: set model.critic=head or use launch/train.py.")
+    if Path(config.run_dir).exists():
+        raise BadInput(f"run_dir={config.run_dir} exists and a plain training does not resume: choose another folder.")
+
+
+# ------------------------------------------------------------------------------------------------ SFT
+
+
+def imitate(system: System[Any], config: Config, tokenizer: Any) -> tuple[list[Example], dict[str, Any]]:
+    """The teacher's right episodes as (prompt ids, reply ids), and references by sample (trainers/sft/warmup.py)."""
+    with teaching(config, system) as teacher:
+        right = sample_references(system, config, teacher, chosen(system, config))
+    episodes = [*right.accepted, *(episode for some in right.rehearsed for episode in some)]
+    return [pair for _, pair in tokenised(tokenizer, episodes)], right.references
+
+
+def fine_tune(model: Any, pairs: Sequence[Example], config: Config) -> Iterator[float]:
+    """Minimise -log p(reply | prompt), a mean over the reply tokens of a batch; yields each step's loss.
+
+    Fast: trainers/sft/ (TRL; replies that share a prefix are read once).
+    """
+    warmup, rng = config.trainer.warmup, np.random.default_rng(config.seed)
+    steps = max(1, warmup.epochs * len(pairs) // warmup.batch)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=warmup.lr, weight_decay=0.0)
+    order = np.concatenate([rng.permutation(len(pairs)) for _ in range(warmup.epochs + 1)])
+    model.train()
+    for step in range(steps):
+        batch = [pairs[i] for i in order[step * warmup.batch : (step + 1) * warmup.batch]]
+        tokens = sum(len(pair.completion_ids) for pair in batch)
+        loss = 0.0
+        for pair in batch:
+            logits = next_token_logits(model, pair.prompt_ids, pair.completion_ids)
+            target = torch.tensor(pair.completion_ids, device=logits.device)
+            part = cross_entropy(logits, target, reduction="sum") / tokens
+            part.backward()
+            loss += float(part.detach())
+        for group in optimizer.param_groups:
+            group["lr"] = warmup.lr * (1 - step / steps)
+        descend(model.parameters(), optimizer, most=1.0)
+        yield loss
+    model.eval()
+
+
+def next_token_logits(model: Any, prompt: Sequence[int], reply: Sequence[int]) -> Tensor:
+    """Logits [len(reply), vocabulary] at the states from which the reply's tokens are predicted."""
+    ids = torch.tensor([[*prompt, *reply]], device=model.device)
+    return model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+
+
+def descend(parameters: Any, optimizer: torch.optim.Optimizer, most: float) -> float:
+    """One step along the gradient, clipped to norm `most`; returns the norm before clipping."""
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, most))
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm
+
+
+# ------------------------------------------------------------------------------------------------ rollout
+
+
+def play(system: System[Any], case: Any, policy: Policy, seed: int, attempt: int = 0) -> Episode:
+    """Play one episode: run the generator, answer what it asks for (fast: envs/rollout.py, thousands in flight)."""
+    generator = system.episode(case, system.variants[system.main])
+    turns: list[Any] = []
+    trace: list[AuditRecord] = []
+    answer: Any = None
+    while True:
+        try:
+            asked = generator.send(answer)
+        except StopIteration as end:
+            return Episode(case.sample_id, attempt, end.value, tuple(turns), tuple(trace))
+        effects = asked if isinstance(asked, tuple) else (asked,)
+        answers, first = [], len(turns)
+        for place, effect in enumerate(effects):
+            if isinstance(effect, Act):  # an agent acts
+                own = derive_seed(seed, case.sample_id, attempt, first, place)
+                turn, reply = read_reply(effect, policy.answer([effect], [own])[0], len(turns))
+                turns.append(turn)
+                answers.append(reply)
+            else:  # the corpus answers; its text is in later prompts and is never trained on
+                answers.append(system.corpus.retrieve([effect])[0])
+            trace.append(AuditRecord(effect, answers[-1]))
+        answer = tuple(answers) if isinstance(asked, tuple) else answers[0]
+
+
+def speak(policy: Policies, tokenizer: Any, config: Config, temperature: float) -> Policy:
+    """Replies sampled from the model, restricted to an act's choices where it has any (ghar/llm/hf.py)."""
+    return EnginePolicy(HFEngine(policy.model, tokenizer), temperature, config.env.decisions)
+
+
+# ------------------------------------------------------------------------------------------------ credit
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A sampled reply: `tokens` after `prompt`, at log-probs `behaviour`, among `choices` or free; `reward` arrives
+    at its end. Every token of it shares one advantage and one return (credit=turn)."""
+
+    sample_id: str
+    episode: int
+    agent: str
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    behaviour: tuple[float, ...]
+    choices: tuple[tuple[int, ...], ...]
+    reward: float = 0.0
+    advantage: float = 0.0
+    target: float = 0.0  # return, which the critic learns
+
+
+def replies_of(episodes: Sequence[Episode], rewards: Sequence[EpisodeReward]) -> list[Reply]:
+    """The policy's own replies in the order they were sampled (fast: trainers/rl/trajectory.py).
+
+    A reward that arrives at a forced reply goes to the policy's own before it. Failed episodes are left out.
+    """
+    replies: list[Reply] = []
+    for number, (episode, reward) in enumerate(zip(episodes, rewards, strict=True)):
+        own: list[Reply] = []
+        if episode.failure is not None:
+            continue
+        for turn, arriving in zip(episode.turns, reward.arriving(), strict=True):
+            for part in turn.completion.parts if turn.trainable else ():
+                ids, told = (part.prompt_ids, part.token_ids), (part.logprobs, part.choice_ids)
+                own += [Reply(episode.sample_id, number, turn.agent, *ids, *told)] if part.token_ids else []
+            own[-1:] = [replace(last, reward=last.reward + arriving) for last in own[-1:]]
+        replies += own
+    return replies
+
+
+def gae(replies: Sequence[Reply], values: Sequence[float], gamma: float, lam: float) -> list[Reply]:
+    """A_k = δ_k + γλ A_{k+1} with δ_k = r_k + γ V_{k+1} - V_k, and the return A_k + V_k (A_t of Eq. 16, GHAR).
+
+    values: of the state before each reply. Fast: trainers/rl/credit.py.
+    """
+    done: list[Reply] = []
+    for reply, value in zip(reversed(replies), reversed(values), strict=True):
+        later = done[-1].advantage if done and done[-1].episode == reply.episode else 0.0
+        value_after = done[-1].target - later if done and done[-1].episode == reply.episode else 0.0
+        advantage = reply.reward + gamma * value_after - value + gamma * lam * later
+        done.append(replace(reply, advantage=advantage, target=advantage + value))
+    return whiten(done[::-1])
+
+
+def whiten(replies: list[Reply]) -> list[Reply]:
+    """Advantages of each agent with mean 0 and variance 1 over its tokens."""
+    for agent in {reply.agent for reply in replies}:
+        mine = [(reply.advantage, len(reply.tokens)) for reply in replies if reply.agent == agent]
+        advantages, tokens = np.array(mine).T
+        mean = np.average(advantages, weights=tokens)
+        deviation = np.sqrt(np.average((advantages - mean) ** 2, weights=tokens) + 1e-8)
+        replies = [
+            replace(reply, advantage=(reply.advantage - mean) / deviation) if reply.agent == agent else reply
+            for reply in replies
+        ]
+    return replies
+
+
+def leave_one_out(replies: Sequence[Reply], rewards: Sequence[EpisodeReward]) -> list[Reply]:
+    """The episode's reward less the mean of the other attempts at its sample (RLOO, trainers/rl/estimators.py)."""
+    total = {reply.episode: sum(rewards[reply.episode].arriving()) for reply in replies}
+    sample = {reply.episode: reply.sample_id for reply in replies}
+    done = []
+    for reply in replies:
+        others = [total[e] for e in total if sample[e] == reply.sample_id and e != reply.episode]
+        advantage = total[reply.episode] - sum(others) / len(others) if others else 0.0
+        done.append(replace(reply, advantage=advantage, target=total[reply.episode]))
+    return done
+
+
+# ------------------------------------------------------------------------------------------------ loss and update
+
+
+class Policies:
+    """One model as all agents (they share parameters), a frozen copy as the reference, and a value head an agent.
+
+    Fast: trainers/rl/actor_critic.py, where LoRA's reference is the base with its adapters switched off.
+    """
+
+    def __init__(self, model: Any, agents: Sequence[str], temperature: float) -> None:
+        self.model, self.temperature = model.eval(), temperature
+        self.reference = copy.deepcopy(model).requires_grad_(False)
+        self.heads = {agent: torch.nn.Linear(model.config.hidden_size, 1, device=model.device) for agent in agents}
+        for weight in self.head_weights():
+            torch.nn.init.zeros_(weight)
+
+    def head_weights(self) -> list[nn.Parameter]:
+        return [weight for head in self.heads.values() for weight in head.parameters()]
+
+    def log_probs(self, model: Any, reply: Reply) -> tuple[Tensor, Tensor]:
+        """log π of each token, and the entropy there, under the distribution that it was sampled from."""
+        logits = next_token_logits(model, reply.prompt, reply.tokens) / self.temperature
+        for place in range(len(reply.tokens)) if reply.choices else ():
+            same = [choice for choice in reply.choices if choice[:place] == reply.tokens[:place]]
+            forbidden = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
+            forbidden[sorted({choice[place] for choice in same if len(choice) > place})] = False
+            logits[place] = logits[place].masked_fill(forbidden, -1e30)
+        logp = logits.log_softmax(-1)
+        entropy = -(logp.exp() * logp).sum(-1)
+        return logp.gather(1, torch.tensor(reply.tokens, device=logp.device)[:, None])[:, 0], entropy
+
+    def values(self, reply: Reply) -> Tensor:
+        """V of the state before each token, by the head of the reply's agent; its loss does not reach the trunk."""
+        ids = torch.tensor([[*reply.prompt, *reply.tokens]], device=self.model.device)
+        with torch.no_grad():
+            states = self.model(input_ids=ids, use_cache=False, output_hidden_states=True).hidden_states[-1][0]
+        return self.heads[reply.agent](states[len(reply.prompt) - 1 : -1].float())[:, 0]
+
+
+@dataclass(frozen=True)
+class Before:
+    """Of a reply, under the weights before the update: values and the reference's log-probs, a tensor a token."""
+
+    values: Tensor
+    reference: Tensor
+
+
+def prepare(
+    policy: Policies, replies: Sequence[Reply], rewards: Sequence[EpisodeReward], rl: RlConfig
+) -> tuple[list[Reply], list[Before]]:
+    """Credit every reply, and note what the losses are measured against (fast: trainers/rl/targets.py)."""
+    with torch.no_grad():
+        if rl.estimator == "gae" and not any(bool(weight.any()) for weight in policy.head_weights()):
+            start_critic(policy, gae(replies, [0.0] * len(replies), rl.gamma, 1.0))
+        before = [Before(policy.values(r), policy.log_probs(policy.reference, r)[0]) for r in replies]
+    if rl.estimator == "rloo":
+        return leave_one_out(replies, rewards), before
+    return gae(replies, [float(own.values[0]) for own in before], rl.gamma, rl.lam), before
+
+
+def start_critic(policy: Policies, replies: Sequence[Reply]) -> None:
+    """A critic that has learned nothing begins at the mean return of the tokens, and not at zero."""
+    tokens = sum(len(reply.tokens) for reply in replies)
+    for head in policy.heads.values():
+        head.bias.data.fill_(sum(reply.target * len(reply.tokens) for reply in replies) / tokens)
+
+
+def loss_of(policy: Policies, reply: Reply, before: Before, rl: RlConfig, spread: float) -> dict[str, Tensor]:
+    """The terms of Eq. 18 for one reply, sums over its tokens (fast: trainers/rl/losses.py).
+
+    spread: variance of all returns, at least 1, the unit of the value loss.
+    """
+    logp, entropy = policy.log_probs(policy.model, reply)
+    ratio = (logp - torch.tensor(reply.behaviour, device=logp.device)).exp()
+    clipped = ratio.clamp(1 - rl.clip, 1 + rl.clip)
+    terms = {"policy": -torch.min(ratio * reply.advantage, clipped * reply.advantage).sum()}  # Eq. 16
+    if rl.estimator == "gae":  # Eq. 17
+        value = policy.values(reply)
+        near = before.values + (value - before.values).clamp(-VALUE_CLIP, VALUE_CLIP)
+        terms["value"] = torch.max((value - reply.target) ** 2, (near - reply.target) ** 2).sum() / spread
+    apart = before.reference - logp  # KL(π || π_ref) by the k3 estimator
+    terms["kl"] = (apart.exp() - apart - 1).sum()
+    terms["entropy"] = entropy.sum()
+    weights = {"policy": 1.0, "value": rl.value_coef, "kl": rl.kl, "entropy": -rl.entropy}
+    return terms | {"total": cast("Tensor", sum(weights[name] * term for name, term in terms.items()))}
+
+
+def accumulate(
+    policy: Policies, part: Sequence[tuple[Reply, Before]], rl: RlConfig, spread: float
+) -> dict[str, float]:
+    """Add up the gradient of a minibatch, a mean over its tokens. Returns the mean of each term."""
+    tokens = sum(len(reply.tokens) for reply, _ in part)
+    means: dict[str, float] = {}
+    for reply, before in part:
+        for name, term in (terms := loss_of(policy, reply, before, rl, spread)).items():
+            means[f"loss/{name}"] = means.get(f"loss/{name}", 0.0) + float(term.detach()) / tokens
+        (terms["total"] / tokens).backward()
+    return means
+
+
+def update(
+    policy: Policies,
+    optimizer: torch.optim.Optimizer,
+    replies: Sequence[Reply],
+    rewards: Sequence[EpisodeReward],
+    rl: RlConfig,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """One update: `epochs` passes over the batch in `minibatches` steps each (fast: trainers/rl/mappo.py)."""
+    credited, before = prepare(policy, replies, rewards, rl)
+    returns = np.repeat([reply.target for reply in credited], [len(reply.tokens) for reply in credited])
+    spread, batch = max(1.0, float(returns.var())), list(zip(credited, before, strict=True))
+    steps = []
+    for _ in range(rl.epochs):
+        for part in np.array_split(rng.permutation(len(batch)), rl.minibatches):
+            steps.append(accumulate(policy, [batch[i] for i in part], rl, spread))
+            weights = [*policy.model.parameters(), *policy.head_weights()]
+            steps[-1]["grad_norm"] = descend(weights, optimizer, rl.max_grad_norm)
+    return {f"train/{name}": float(np.mean([step[name] for step in steps])) for name in steps[0]}
+
+
+# ------------------------------------------------------------------------------------------------ the loop
+
+
+def reinforce(
+    system: System[Any], config: Config, policy: Policies, tokenizer: Any, references: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Play, reward, update; yields a row of metrics an update (fast: trainers/rl/loop.py)."""
+    rl, rng = config.trainer.rl, np.random.default_rng(derive_seed(config.seed, "rl"))
+    groups: list[dict[str, Any]] = [{"params": list(policy.model.parameters()), "lr": rl.lr},
+                                    {"params": policy.head_weights(), "lr": rl.value_lr}]  # fmt: skip
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+    reward = rewarded(system, references)
+    patients = min(max(1, rl.episodes // rl.attempts), len(system.cases.train))
+    upcoming: list[int] = []  # training samples, each once a pass
+    for step in range(1, rl.updates + 1):
+        if len(upcoming) < patients:
+            upcoming += [i for i in rng.permutation(len(system.cases.train)).tolist() if i not in upcoming]
+        cases, upcoming = [system.cases.train[i] for i in upcoming[:patients]], upcoming[patients:]
+        tries = [(case, attempt) for case in cases for attempt in range(rl.attempts)]
+        agents = speak(policy, tokenizer, config, config.engine.temperature)
+        seed = derive_seed(config.seed, "rollout", step)
+        episodes = [play(system, case, agents, seed, attempt) for case, attempt in tries]
+        rewards = [reward(episode, case) for episode, (case, _) in zip(episodes, tries, strict=True)]
+        for group, peak in zip(optimizer.param_groups, (rl.lr, rl.value_lr), strict=True):
+            group["lr"] = peak * rate(rl.schedule, step, rl.updates, rl.lr_warmup)
+        row = update(policy, optimizer, replies_of(episodes, rewards), rewards, rl, rng)
+        row |= {"train/reward": float(np.mean([r.total for r in rewards]))}
+        if step % rl.eval_every == 0 or step == rl.updates:
+            row |= validate(system, config, policy, tokenizer, system.cases.valid[: rl.eval_samples])
+        yield {"phase": "rl", "step": step, **row}
+
+
+def rewarded(system: System[Any], references: dict[str, Any]) -> Callable[[Episode, Any], EpisodeReward]:
+    """R_all of an episode (Eq. 14, GHAR; rewards/): with its sample's reference where the system's reward takes one."""
+    shaping = system.shaping
+    if shaping is None:
+        return system.reward
+    return lambda episode, case: shaping.reward(episode, case, references.get(case.sample_id), None)
+
+
+def validate(
+    system: System[Any], config: Config, policy: Policies, tokenizer: Any, cases: Sequence[Any]
+) -> dict[str, float]:
+    """Accuracy and mean reward of the most probable replies."""
+    agents = speak(policy, tokenizer, config, temperature=0.0)
+    episodes = [play(system, case, agents, config.seed) for case in cases]
+    right = [episode.prediction.label == case.label for episode, case in zip(episodes, cases, strict=True)]
+    rewards = [system.reward(episode, case).total for episode, case in zip(episodes, cases, strict=True)]
+    return {"eval/accuracy": sum(right) / len(right), "eval/reward": sum(rewards) / len(rewards)}
