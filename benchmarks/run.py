@@ -34,6 +34,7 @@ flips: `--share` of 10,000 flipped bits in caches, indexes, models, checkpoints,
 hostile: `--share` of a million hostile replies through every reader of every system: exceptions, processor time.
 silence: bytes that leave the machine, counted by the kernel, in trainings of all systems and in refused ones.
 kills: a small training, alone, under torchrun and on Ray, killed `--share` of 50 times: it ends as if left alone.
+road: files, functions and depth of calls that one update runs, of trainers/plain.py and of the fast trainer.
 papers: docs/papers.md from the studies: what makes each table and figure, and in what it differs.
 coverage: how often intervals over 2, 3, 5 and 8 seeds hold the truth, on `--share` of 1,000 studies a setting.
 sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on SmolLM2: false alarms, and what is found.
@@ -90,6 +91,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "environments": lambda a: bench("environments").environments(a.share),
     "clients": lambda a: bench("clients").clients(a.folder),
     "threads": lambda a: bench("threads").threads(a.share),
+    "road": lambda a: bench("road").road(),
     "papers": lambda a: bench("papers").papers(),
     "coverage": lambda a: bench("coverage").coverage(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
