@@ -1,7 +1,7 @@
 """How much of our code one update runs: files, functions and depth of calls, of the plain and of the fast trainer.
 
-Counted by Python's profile hook over one training with `trainer.rl.updates=1`, from the first rollout to the step of the
-optimiser, evaluation left out. Depth counts our own frames alone, the loop's being 1; a generator counts where it runs.
+Counted by Python's profile hook over a training with `trainer.rl.updates=1`, from its rollout to the optimiser's steps,
+evaluation left out. Depth counts our own frames alone, the loop's being 1; a generator counts where it runs.
 Functions of the system's own room (prompts, episode, reward) are counted too: both trainers run the same. What runs on
 another thread is not counted: the fast rollout retrieves on one.
 """
@@ -53,7 +53,8 @@ class Road:
         return self.paths[name]
 
     def numbers(self) -> dict[str, int]:
-        return {"files": len({file for file, _ in self.functions}), "functions": len(self.functions), "depth": self.depth}
+        files = {file for file, _ in self.functions}
+        return {"files": len(files), "functions": len(self.functions), "depth": self.depth}
 
 
 def road() -> dict[str, Any]:
