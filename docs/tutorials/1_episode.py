@@ -9,8 +9,8 @@ import gymnasium
 env = gymnasium.make("ghar.envs.register:ghar/GHAR-v0", split="train", render_mode="ansi")
 prompt, info = env.reset(seed=0)
 
-# Agent-Top writes a sub-query, decides whether to retrieve it and from which meta-paths (by number), Agent-Low summarises
-# what was retrieved, and at the end Agent-Top predicts. `info` names who acts, on what, and the legal replies, if few.
+# Agent-Top writes a sub-query, decides whether to retrieve it and from which meta-paths (by number). Agent-Low
+# summarises what was retrieved, and at the end Agent-Top predicts. `info` names who acts and the legal replies, if few.
 replies = {"rewrite": "heart failure", "retrieve": "yes", "metapaths": "4 9", "continue": "terminate", "predict": "3"}
 done, reward = False, 0.0
 while not done:

@@ -55,9 +55,10 @@ def build(records: Records) -> System[Patient]:
         own = records.splits
         return Splits(*(tuple(map(case, part)) for part in (own.train, own.valid, own.test)))
 
+    cache = Path(records.config.data.cache) / "indexes"
     made = System(
         name="once", task=records.task, agents=("reader",), roles=("query", "answer"), cases=cut(WORDS),
-        episode=episode, corpus=build_retriever(records.primekg, "tfidf", cache=Path(records.config.data.cache) / "indexes"),
+        episode=episode, corpus=build_retriever(records.primekg, "tfidf", cache=cache),
         reward=lambda done, patient: score_outcome(done, patient.label, records.config.reward.eta),
         variants={"rule": Variant("rule", who="rule")}, main="rule", listed=("rule",),
         read_by=lambda reader: replace(made, cases=cut(reader)), fixed={"rule": Rule}, decides=("answer",),
