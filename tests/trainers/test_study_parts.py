@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.metrics import f1_score
 
 from ghar.config import Config
 from ghar.data.cohort import Cohort, Sample, Visit
@@ -98,6 +99,10 @@ def test_net_benefit_and_calibration_are_their_formulas() -> None:
     assert number("sensitivity_at_valid") == pytest.approx(at[truth].mean())
     assert number("specificity_at_valid") == pytest.approx((~at[~truth]).mean())
     assert number("distance@1") == pytest.approx(truth.mean())
+    assert number("class_f1@0") == pytest.approx(f1_score(~truth, np.ones(50, bool)))  # all replies are "no"
+    assert number("class_f1@1") == 0
+    with pytest.raises(BadInput, match="2 labels"):
+        number("class_f1@2")
 
 
 def source_run(path: Path, config: Config) -> Path:

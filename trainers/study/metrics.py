@@ -2,7 +2,8 @@
 
 A name may carry a parameter: net_benefit@0.2 (decision curve at a threshold of 0.2, Vickers and Elkin 2006),
 observed@0.25 (share of class 1 among predictions of about 0.25, for a reliability diagram), distance@2 (share of
-replies two labels away from the truth, for labels in order; GHAR, Fig. 10c).
+replies two labels away from the truth, for labels in order; GHAR, Fig. 10c), class_f1@2 (F1 of the third label against
+all others; EHR-RAG, Tables 1 and 2).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from ghar.errors import BadInput
-from ghar.metrics.answers import too_few
+from ghar.metrics.answers import FEWEST, too_few
 from ghar.metrics.bootstrap import ratio
 from ghar.metrics.calibration import BINS
 from ghar.metrics.scores import cells_of, from_confusion, from_scores
@@ -27,20 +28,20 @@ CONFUSION = ("balanced_accuracy", "macro_f1", "sensitivity", "specificity")
 SCORES = ("auroc", "auprc")
 AT_VALID = ("f1_at_valid", "sensitivity_at_valid", "specificity_at_valid")  # threshold chosen on validation samples
 NAMES = ("accuracy", "readable", "f1", *CONFUSION, *SCORES, "brier", "ece", *MEANS, "when_f1", *AT_VALID)
-PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups")
+PARAMETERS = ("net_benefit", "observed", "distance", "accuracy_look_ups", "class_f1")
 TITLES = {
     "accuracy": "Accuracy", "balanced_accuracy": "B-Accuracy", "macro_f1": "F1 (macro)", "f1": "F1", "auroc": "AUROC",
     "auprc": "AUPRC", "sensitivity": "Sensitivity", "specificity": "Specificity", "readable": "Readable replies",
     "retrieval_rate": "Retrieves", "rounds": "Rounds", "calls": "Calls", "tokens": "Tokens", "lookups": "Look-ups",
     "seconds": "Seconds", "reward": "Reward", "when_f1": "When to retrieve, F1", "brier": "Brier", "ece": "ECE",
-    "f1_at_valid": "F1, threshold of validation", "sensitivity_at_valid": "Sensitivity, threshold of validation",
+    "class_f1": "F1 of label", "f1_at_valid": "F1, threshold of validation", "sensitivity_at_valid": "Sensitivity, threshold of validation",
     "specificity_at_valid": "Specificity, threshold of validation",
 }  # fmt: skip
 
 
 def title_of(metric: str) -> str:
     name, _, parameter = metric.partition("@")
-    return TITLES.get(name, name.replace("_", " ").capitalize()) + (f" at {parameter}" if parameter else "")
+    return TITLES.get(name, name.replace("_", " ").capitalize()) + (f"{'' if name == 'class_f1' else ' at'} {parameter}" if parameter else "")
 
 
 def check_metric(metric: str) -> None:
@@ -84,6 +85,10 @@ def number_of(metric: str, frame: pl.DataFrame, labels: Sequence[str]) -> Number
         raise BadInput(f"too few: {why}")
     if name == "distance":
         return _distance(truth, guess, int(parameter))
+    if name == "class_f1":
+        if int(parameter) >= len(labels):
+            raise BadInput(f"the task has {len(labels)} labels")
+        return _class_f1(frame, truth, guess, int(parameter))
     if name in CONFUSION or (name == "f1" and len(labels) != 2):
         return _of_confusion(truth, guess, len(labels), "macro_f1" if name == "f1" else name)
     if name == "f1":
@@ -159,6 +164,14 @@ def _f1(truth: np.ndarray, said: np.ndarray) -> Number:
     if not truth.any():
         raise BadInput(f"one class only among {len(truth)} samples")
     return lambda weights: ratio(2 * weights @ (truth & said), weights @ truth + weights @ said)
+
+
+def _class_f1(frame: pl.DataFrame, truth: np.ndarray, guess: np.ndarray, label: int) -> Number:
+    if "subject_id" in frame.columns:
+        own = frame.filter(pl.Series(truth == label))
+        if 0 < (patients := own["subject_id"].n_unique()) < FEWEST:
+            raise BadInput(f"too few: {patients} patient{'' if patients == 1 else 's'} with label {own['label'][0]}")
+    return _f1(truth == label, guess == label)
 
 
 def _distance(truth: np.ndarray, guess: np.ndarray, steps: int) -> Number:
