@@ -34,14 +34,18 @@ TITLES = {
     "auprc": "AUPRC", "sensitivity": "Sensitivity", "specificity": "Specificity", "readable": "Readable replies",
     "retrieval_rate": "Retrieves", "rounds": "Rounds", "calls": "Calls", "tokens": "Tokens", "lookups": "Look-ups",
     "seconds": "Seconds", "reward": "Reward", "when_f1": "When to retrieve, F1", "brier": "Brier", "ece": "ECE",
-    "class_f1": "F1 of label", "f1_at_valid": "F1, threshold of validation", "sensitivity_at_valid": "Sensitivity, threshold of validation",
+    "class_f1": "F1 of label", "f1_at_valid": "F1, threshold of validation",
+    "sensitivity_at_valid": "Sensitivity, threshold of validation",
     "specificity_at_valid": "Specificity, threshold of validation",
 }  # fmt: skip
+
+_AT = {"class_f1": ""}  # between title and parameter
 
 
 def title_of(metric: str) -> str:
     name, _, parameter = metric.partition("@")
-    return TITLES.get(name, name.replace("_", " ").capitalize()) + (f"{'' if name == 'class_f1' else ' at'} {parameter}" if parameter else "")
+    title = TITLES.get(name, name.replace("_", " ").capitalize())
+    return f"{title}{_AT.get(name, ' at')} {parameter}" if parameter else title
 
 
 def check_metric(metric: str) -> None:
