@@ -99,12 +99,9 @@ def take_over(
     if isinstance(engine, HFEngine):
         engine.model.load_state_dict(dict(parcels[0].weights), strict=False)  # tied weights come under one name only
         engine.sync(engine.model, weights.version)
-        ids = weights.expected.ids
-        probe = canary.EngineProbe(ids, engine.score([(ids[:1], ids[1:])])[0], ())
     else:
         engine.receive(parcels, weights.version)
-        probe = engine.probe(weights.expected.ids)
-    watch.judge(weights.expected, probe)
+    watch.judge(weights.expected, engine.probe(weights.expected.ids))
 
 
 @dataclass
