@@ -176,7 +176,7 @@ class ActorPool:
     def _offer(self, learner: Learner, version: int) -> OfferedWeights:
         """The learner's weights, into the object store; of an adapter's base once."""
         adapters = sends_adapters(self.config)
-        with learner.whole(), plain(learner.actor, merge=not adapters) as model:
+        with learner.whole(), plain(learner.module, merge=not adapters) as model:
             whole, *rest = pack(model, adapters)
             about = model.config.get_text_config()
             longest = min(about.max_position_embeddings, self.config.model.max_length or about.max_position_embeddings)
