@@ -177,9 +177,11 @@ def fine(deepspeed: DeepspeedConfig, finetune: str) -> dict:
         rng = np.random.default_rng(1)
         for _ in range(fits):
             each.fit(batch, returns, rng)
-    ends = [safe_get_full_fp32_param(p) for p in own], exact.reader.trainable_parameters()
+    plain_ends = [p.detach() for p in exact.reader.trainable_parameters()]
+    ends = [safe_get_full_fp32_param(p) for p in own], plain_ends
     moved, wanted = (torch.cat([(e.float() - b).flatten() for e, b in zip(end, begun, strict=True)]) for end in ends)
-    stuck = [(p.float() == b).float().mean() for p, b in zip(plain.reader.trainable_parameters(), begun, strict=True)]
+    narrow = [p.detach().float() for p in plain.reader.trainable_parameters()]
+    stuck = [(p == b).float().mean() for p, b in zip(narrow, begun, strict=True)]
     return {"off": float((moved - wanted).norm() / wanted.norm()), "stuck": float(torch.stack(stuck).mean())}
 
 

@@ -86,7 +86,7 @@ def test_a_critic_of_its_own_is_sharded_as_the_policy_is(tmp_path: Path, alone: 
 def test_a_critic_in_16_bits_takes_the_steps_of_a_plain_float32_one(tmp_path: Path):
     found = numbers(2, tmp_path / "out.json", *(f"fine:{stage}:full" for stage in (1, 2, 3)))
     for stage, told in found.items():
-        assert told["/off"] < 0.2 and told["/stuck"] > 0.9, (stage, told)
+        assert told["/off"] < 0.2 and told["/stuck"] > 0.7, (stage, told)
 
 
 @needs_deepspeed
