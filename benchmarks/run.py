@@ -40,6 +40,7 @@ coverage: how often intervals over 2, 3, 5 and 8 seeds hold the truth, on `--sha
 sync: `--seeds` exchanges of weights and of adapters with vLLM in bfloat16 on SmolLM2: false alarms, and what is found.
 order_arms: order check with SmolLM2: SFT, then rejection sampling, RLOO and MAPPO from it, on unopened test questions.
 real_model: replies, label probabilities and SFT a second with SmolLM2-135M and engine hf, at `--share` of their tokens.
+adapter_play: replies a second with SmolLM2-135M, its adapter folded in and beside the base, and what this rounds.
 base_model: the base model that comes with the package, made again and compared byte by byte.
 kare_clusters: agglomerative clustering of `--share` of 100,000 entity names, against all distances on 5,000.
 """
@@ -98,6 +99,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "sync": lambda a: bench("sync").sync(a.seeds),
     "order_arms": lambda a: bench("order_arms").order_arms(a.folder, a.overrides, a.timeout),
     "real_model": lambda a: bench("real_model").real_model(share=a.share),
+    "adapter_play": lambda a: bench("adapter_play").adapter_play(a.seeds, a.share),
     "base_model": lambda a: bench("base_model").base_model(a.folder / "base_model"),
     "kare_clusters": lambda a: bench("kare_clusters").kare_clusters(a.seeds, share=a.share),
 }

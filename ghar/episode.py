@@ -34,7 +34,7 @@ class Options:
 
     texts: the options, as replies name them. most: how many a reply may name, `separator` between them. head: what the
     engine writes before them. alone: the reply is the choice and nothing else; otherwise free text comes first. open:
-    the options that free text follows ("Search:").
+    the options that free text follows ("Search:"). words: of that text, what is read; None: all of its first line.
     """
 
     texts: tuple[str, ...]
@@ -43,6 +43,7 @@ class Options:
     separator: str = ", "
     alone: bool = False
     open: tuple[str, ...] = ()
+    words: int | None = None
 
 
 @dataclass(frozen=True)

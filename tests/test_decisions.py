@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from ghar.envs.ehr_rag.event_replies import MOST_WORDS, parse_move
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.envs.stepper import Scene, SteppedEpisode
 from ghar.episode import Act, Completion, Options, Prediction, read_reply
@@ -125,9 +126,37 @@ def test_a_list_of_options_may_end_behind_each_of_them() -> None:
         assert allowed_tokens(tree.beside(reply), reply[:n]) == tree.allowed(reply[:n])
 
 
+class Script:
+    """An engine that says one prepared text after the other, and remembers what it was asked."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.asked = list(texts), []
+
+    def generate(self, requests: Any) -> list[Completion]:
+        self.asked += requests
+        return [Completion(self.texts.pop(0), (1,), (2,)) for _ in requests]
+
+
+MOVE = Act(
+    "top", "react", "Now?", max_tokens=8, parse=partial(parse_move, n_labels=2, asked=("blood count",)),
+    options=Options(("Search:", "Answer: 0", "Answer: 1"), head="", open=("Search:",), words=MOST_WORDS),
+)  # fmt: skip
+
+
+def test_a_search_that_cannot_be_read_becomes_an_answer_and_a_long_one_is_cut() -> None:
+    engine: Any = Script("Hm.", "Search:", "Blood count", "Answer: 1")
+    (reply,) = EnginePolicy(engine, 1.0, "chosen").answer([MOVE], [1])
+    assert MOVE.parse(reply.chosen).value == ("answer", 1) and reply.text == "Hm.\nAnswer: 1"
+    assert engine.asked[-1].choices == ("Answer: 0", "Answer: 1") and len(reply.parts) == 4
+    engine = Script("Hm.", "Search:", " ".join(f"word{i}" for i in range(40)) + "\nAnswer: 0")
+    (reply,) = EnginePolicy(engine, 1.0, "chosen").answer([MOVE], [1])
+    found = MOVE.parse(reply.chosen)
+    assert found.error is None and len(found.value[1].split()) == MOST_WORDS
+
+
 def test_list_numbers_are_no_ids_and_readable_replies_stay(model: Any) -> None:
     said = "1. 0 disease - contraindication\n2. gene"
-    assert read_reply(CHOOSE, Completion(said), 0)[1].value.ids == (1, 0, 2)
+    assert read_reply(CHOOSE, Completion(said), 0)[1].value.ids == (0,)
     ids = play(chosen(model)).trace[0].result.value.ids
     assert 1 <= len(ids) <= 3 and len(set(ids)) == len(ids)
     told = Completion("answer: yes", token_ids=(1,))

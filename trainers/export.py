@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ def export(config: Config) -> Path:
         raise BadInput(f"{run / 'checkpoints'} holds no checkpoint of RL to export: train the run first.")
     base, tokenizer = load_sft(config, step.parent)
     actor = make_actor(config, base, checkpoint.agents_of(step))
-    actor.load_trainable_state(checkpoint.load(step, identity(config, actor, tokenizer)).weights)
+    actor.load_trainable_state(checkpoint.load(step, identity(config, actor, tokenizer, step.parent)).weights)
     target, partial = run / "export", run / ".export.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -78,9 +77,8 @@ def write_adapter(actor: ActorCritic, target: Path, base: Path) -> str:
     leads to no folder and no hub, so that no tool puts the adapter on another model by itself, wherever it is moved.
     """
     sums = {name: sum_ for name, sum_ in manifest.sums(base).items() if name.endswith((".safetensors", ".bin"))}
-    found = sha256("".join(f"{name} {sums[name]}" for name in sorted(sums)).encode()).hexdigest()
     settings = actor.policy.peft_config["default"]
-    settings.base_model_name_or_path = f"ghar-sft-{found[:16]}"
+    settings.base_model_name_or_path = f"ghar-sft-{manifest.weights_sum(base)[:16]}"
     # PEFT lists every layer by its full name; the kinds of layers mean the same, as every one of a kind has an adapter
     settings.target_modules = {name.rpartition(".")[2] for name in settings.target_modules}
     # Embeddings are never trained; PEFT would ask the hub about them.

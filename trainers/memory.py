@@ -192,15 +192,19 @@ def _rl(config: Config, shape: ModelShape, processes: int) -> Need:
     copies = 2 if not lora and (rl.kl > 0 or rl.ratio == "reference") else 1
     busy = activations(_pass("rl", config, shape, 1, rl.micro_tokens))
     need = _training(config, shape, processes, busy, adapters=1, copies=copies)
-    if has_critic(config):  # weights and moments, in every process; it has gradients when the policy has none
-        need["critic"] = 3 * (4 * model.lora_rank * shape.ends if lora else item * shape.weights)
+    read = 0.0  # of the critic, while all of its weights are gathered beside the policy's
+    if has_critic(config):
+        own = _training(config, shape, processes, 0, adapters=1, copies=0 if lora else 1)
+        # plain, it has gradients when the policy has none; ZeRO keeps room for either's
+        need["critic"] = own["weights"] + own["optimiser"] + (own["gradients"] if config.deepspeed.stage else 0)
+        read = (need["weights"] + own["weights"]) * processes if config.deepspeed.stage == 3 else 0
     play = (shape.linear * item if lora else 0) + (need["weights"] * processes if config.deepspeed.stage == 3 else 0)
     played = _engine(config, shape)["engine"]
     if config.engine.kind == "vllm":
         need["engine"] = played
     else:  # it plays while nothing is trained
         play += played
-    need["activations"] = max(need["activations"], play - need["gradients"])
+    need["activations"] = max(need["activations"], play - need["gradients"], read - need["gradients"])
     return need
 
 

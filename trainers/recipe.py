@@ -274,7 +274,7 @@ def _reinforce(run: TrainingRun, make_workers: MakeWorkers) -> None:
     actor = make_actor(config, model, system.agents)
     with run.timed("rl"):
         workers = make_workers(stage, system.credentialed, actor, tokenizer)
-        fits = identity(config, actor, tokenizer)
+        fits = identity(config, actor, tokenizer, run.checkpoints)
         reinforce(system, config, actor, fits, references, run.log, run.folder, workers)
 
 

@@ -20,7 +20,7 @@ from ghar.trainers.label_scores import label_probabilities
 from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
 from ghar.trainers.rl.serving import serving
 from ghar.trainers.rl.settings import has_critic, needs_reference
-from ghar.trainers.runs import checkpoint
+from ghar.trainers.runs import checkpoint, manifest
 from ghar.trainers.runs.models import SFT, check_saved, load_saved, load_sft
 
 LAST = (SFT, "trained")  # stages that share one model in memory
@@ -142,7 +142,7 @@ class _Shared:
         if self.actor is None:
             assert self.found.step is not None  # Found.names gives "trained" only then
             self.actor = make_actor(self.config, self.model, self.agents)
-            kept = checkpoint.load(self.found.step, identity(self.config, self.actor, self.tokenizer))
+            kept = checkpoint.load(self.found.step, identity(self.config, self.actor, self.tokenizer, self.found.home))
             self.actor.load_trainable_state(kept.weights)
         return self.actor
 
@@ -173,10 +173,12 @@ def make_actor(config: Config, base: Any, agents: tuple[str, ...]) -> ActorCriti
     )
 
 
-def identity(config: Config, actor: ActorCritic, tokenizer: Any) -> dict[str, str]:
-    """What a checkpoint's weights must fit (see ghar.trainers.runs.checkpoint)."""
+def identity(config: Config, actor: ActorCritic, tokenizer: Any, home: Path) -> dict[str, str]:
+    """What a checkpoint's weights must fit (see ghar.trainers.runs.checkpoint). home: the folder of the checkpoints,
+    where the policy after the warm-up lies once for all of them."""
     model = config.model
     trained = {"finetune": model.finetune, "critic": model.critic, "agents": ",".join(actor.cfg.agents)}
     if model.finetune == "lora":
         trained |= {"rank": str(model.lora_rank), "alpha": str(model.lora_alpha)}
-    return checkpoint.identity(actor.model, tokenizer, model.path or "demo", trained)
+    sft = manifest.weights_sum(home / SFT)
+    return checkpoint.identity(actor.model, tokenizer, model.path or "demo", trained, sft)

@@ -24,7 +24,7 @@ from ghar.data.cohort import Task
 from ghar.data.tasks.cards import TaskCard
 from ghar.envs.ehr_rag.context import APART, PromptContext, fit, merge
 from ghar.envs.ehr_rag.ether import EventPassage, EventQuery, View
-from ghar.envs.ehr_rag.event_replies import parse_items, parse_label_number, parse_move, parse_search
+from ghar.envs.ehr_rag.event_replies import MOST_WORDS, parse_items, parse_label_number, parse_move, parse_search
 from ghar.envs.parallel import together
 from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
@@ -187,7 +187,7 @@ class EhrRagEpisodes:
         spec, lookups, asked = self.spec, [], []
         evidence: Passages = ()
         answers = tuple(f"Answer: {label}" for label in range(len(case.card.meanings)))
-        moves = Options(("Search:", *answers), head="", open=("Search:",))
+        moves = Options(("Search:", *answers), head="", open=("Search:",), words=MOST_WORDS)
         for step in range(spec.iterations):
             reply: Reply = yield self._act(
                 case, "top", "react", self._fit(evidence, ()), step, asked=tuple(asked),

@@ -189,7 +189,9 @@ class SelectionPool:
 def cut_to(material: EncodedCases[Any], reader: Reader) -> SelectionPool:
     """The cases as pieces of the reader's tokens. BadInput for a context too small for k examples and the patient."""
     tokenizer = reader.tokenizer if reader.tokenizer is not None else WordTokenizer()
-    prompt = make_prompt(material.task, material.head, tokenizer, reader.context or BOUNDLESS, material.settings.k)
+    settings = material.settings
+    bounds = reader.context or BOUNDLESS, settings.k
+    prompt = make_prompt(material.task, material.head, tokenizer, *bounds, chat=settings.variant != "released")
 
     def patients(samples: Sequence[Any]) -> tuple[Patient, ...]:
         return tuple(material.piece(prompt, reader, sample) for sample in samples)

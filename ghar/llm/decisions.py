@@ -2,8 +2,9 @@
 
 A reply that can be read stays as it is. Behind one that cannot, the engine writes the head of the answer ("answer:")
 and the same model chooses among the options; a list of ids or names is chosen from its beginning, with the end beside
-every further option. One act is one turn and one reply, however many parts it was sampled in; each part keeps the
-context and the restriction it was sampled under, and is trained as such.
+every further option. Where text follows an option ("Search:") and cannot be read, one of the other options is chosen.
+One act is one turn and one reply, however many parts it was sampled in; each part keeps the context and the restriction
+it was sampled under, and is trained as such.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ def next_request(
         return replace(choose, head=f"\n{options.head}" if last.text else options.head)
     if len(said) == 2 and last.text in options.open:
         return replace(choose, choices=(), most=1, max_tokens=OPEN_TOKENS)
+    closed = tuple(text for text in options.texts if text not in options.open)
+    if len(said) == 3 and closed and act.parse(joined(act, said).chosen).error is not None:
+        return replace(choose, choices=closed, most=1, head="\n")  # such as a search that was made before
     return None
 
 
@@ -49,7 +53,11 @@ def joined(act: Act, said: Sequence[Completion]) -> Completion:
         return last
     options = act.options
     assert options is not None
-    lines = (reply.text.partition("\n")[0] for reply in said[1:])  # a model goes on behind its search, too
+    lines = [reply.text.partition("\n")[0] for reply in said[1:]]  # a model goes on behind its search, too
+    if len(lines) > 2:  # what was written behind an open option could not be read
+        lines = lines[-1:]
+    elif len(lines) == 2 and options.words is not None:
+        lines[1] = " ".join(lines[1].split()[: options.words])
     chosen = " ".join(part for part in (options.head, *lines) if part)
     text = "\n".join(part for part in (said[0].text, chosen) if part)
     before = earlier[0]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ghar.episode import Completion
+from ghar.llm import canary
 from ghar.llm.engine import Pair, Request, check_pairs
 from ghar.llm.kv_cache import BatchCache, PrefixStore, grouped_heads, read_prompts
 from ghar.llm.model_facts import facts_of
@@ -51,11 +52,20 @@ class HFEngine:
         self._pad: int = tokenizer.pad_token_id or 0
         self._store = PrefixStore()
         self._seen: tuple[tuple[int, int, int], ...] = ()
+        self._canary = canary.Canary()
 
     def sync(self, model: Any, version: int) -> None:
         """Sample from `model` itself: nothing is copied, so there is nothing that could be stale."""
         self.model, self.version = model, version
         self.forget()
+
+    def probe(self, ids: Sequence[int]) -> canary.EngineProbe:
+        """What the canary compares: a text as this engine scores it."""
+        return canary.EngineProbe(tuple(ids), self.score([(ids[:1], ids[1:])])[0], ())
+
+    def judge(self, expected: canary.TrainerScores) -> float:
+        """How far the engine is from what a trainer expects, in nats; see `Canary.judge`."""
+        return self._canary.judge(expected, self.probe(expected.ids))
 
     def forget(self) -> None:
         """Give back the memory of what was read."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from ghar.episode import Parsed
 from ghar.llm.answer_line import (
@@ -90,6 +91,8 @@ DENIED = re.compile(
     r"(?:all|any) (?:but|of)|at most|cannot|not(?! only\b)|no (?:meta-?)?(?:path|id)s?)\b|"
     r"n['’]t\b"
 )
+LISTED = re.compile(r"^[ \t]{0,8}([0-9]{1,6})[.)][ \t]{1,8}(?=\S)", re.M)  # "1. 7" and "2) 9": lines that are counted
+COUNTED = 5  # numbers that may run upward one by one; more, and more than twice what is allowed, only count
 SPLIT, BULLET = re.compile(r"[;\n]"), re.compile(r"[-*]|\d+[.)](?!\d)")
 
 
@@ -232,15 +235,19 @@ def _contradicted(text: str, said: StatedAnswer, label: str, grammar: _Grammar) 
 
 def parse_path_ids(reply: str, n_paths: int, max_paths: int) -> Parsed:
     """`PathChoice` of the whole numbers in the reply's first `MOST` characters; ids that do not exist or exceed
-    `max_paths` are errors.
+    `max_paths` are errors. Numbers that count the lines of a list are no ids ("1. 7", then "2. 9").
 
     Errors: "no_ids" when no number is there, "no_valid_id" when none of them exists, "denied_ids" when a sentence with
-    numbers says that they do not apply, or all but they ("None of paths 1-5 apply", "1 but not 3").
+    numbers says that they do not apply, or all but they ("None of paths 1-5 apply", "1 but not 3"), "counted_ids" when
+    the numbers only count upward (0, 1, 2, and on, far beyond what is allowed).
     """
     ids: list[int] = []
     errors = duplicates = 0
+    said = _without_markers(reply[:MOST])
     # nine digits are more than any graph has paths, and int() refuses thousands of them
-    numbers = [int(number[:9]) for number in re.findall(r"0*([0-9]+)", reply[:MOST])]
+    numbers = [int(number[:9]) for number in re.findall(r"0*([0-9]+)", said)]
+    if len(numbers) > max(COUNTED, 2 * max_paths) and all(b == a + 1 for a, b in pairwise(numbers)):
+        return Parsed(PathChoice(()), "counted_ids")
     for number in numbers:
         if number in ids:  # at most max_paths of them
             duplicates += 1
@@ -254,6 +261,19 @@ def parse_path_ids(reply: str, n_paths: int, max_paths: int) -> Parsed:
     if not numbers:
         return Parsed(choice, "no_ids")
     return Parsed(choice, None if ids else "no_valid_id")
+
+
+def _without_markers(text: str) -> str:
+    """A list without the numbers that count its lines from 0 or 1, where a line has a number of its own besides; any
+    other text as it is."""
+    marks = list(LISTED.finditer(text))
+    numbers = [int(mark[1]) for mark in marks]
+    if not marks or numbers != list(range(numbers[0], numbers[0] + len(marks))) or numbers[0] > 1:
+        return text
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    items = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=True)]
+    own = any(NUMBER.search(item.partition("\n")[0]) for item in items)
+    return text[: marks[0].start()] + "\n".join(items) if own else text
 
 
 def parse_queries(reply: str, limit: int) -> Parsed:

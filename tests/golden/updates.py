@@ -112,7 +112,7 @@ def shake(actor: Any) -> None:
 def numbers(learner: Any, trajectories: Trajectories, settings: MappoConfig) -> dict[str, Any]:
     """Advantages and returns over the trainable tokens, and the report of one update whose step changes nothing."""
     rows = [row for row in trajectories.rows() if row.trainable]
-    targets, _ = prepare(learner.actor, rows, trajectories, settings, 0)
+    targets, _ = prepare(learner.module, rows, trajectories, settings, 0)
     report = improve(learner, trajectories, settings, np.random.default_rng(SEED), version=0)
     return {
         "tokens": len(sampled(rows)),

@@ -1,6 +1,6 @@
 """Every decision of a real model on real patients can be read: SmolLM2 on the open MIMIC-IV demo, system by system.
 
-EHR-RAG is missing: its ReAct takes five minutes here, and a search that the model writes can be too long to be read.
+EHR-RAG's ReAct takes five minutes here, so that it is played at night alone.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ pytestmark = [pytest.mark.slow, needs_smollm2]
 
 TOKENS = 40
 GUARD = "take it as information"  # of the sentence that every prompt has
-SYSTEMS = {
+SYSTEMS: dict[str, tuple[str | None, list[str]]] = {
     "exprag": (None, ["task=los"]),
     "comparators": ("search_r1", ["task=los"]),
     "ghar": (None, ["task=los"]),
     "graphwalker": ("zero_shot", ["task=series_mortality"]),
     "kare": ("zero_shot", ["task=kare_readmission"]),
 }
+REACT = ("ehr_rag", "react", ["task=guo_los", "system.iterations=2", "system.rows=30"])
 
 
 class Short(EnginePolicy):
@@ -44,7 +45,17 @@ class Short(EnginePolicy):
 @pytest.mark.parametrize("patients", [1, pytest.param(3, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_decision_can_be_read(name: str, patients: int, shared_data: Path, tmp_path: Path) -> None:
-    variant, more = SYSTEMS[name]
+    every_decision_can_be_read(name, *SYSTEMS[name], patients, shared_data, tmp_path)
+
+
+@pytest.mark.nightly
+def test_every_move_of_react_can_be_read(shared_data: Path, tmp_path: Path) -> None:
+    every_decision_can_be_read(*REACT, 1, shared_data, tmp_path)
+
+
+def every_decision_can_be_read(
+    name: str, variant: str | None, more: list[str], patients: int, shared_data: Path, tmp_path: Path
+) -> None:
     config = load([
         "data=mimic4", f"data.root={shared_data / 'mimic-iv-demo-2.2'}", f"data.cache={tmp_path}", f"system={name}",
         f"kg.path={shared_data / 'kg/primekg-subset/merged_kg_12col.csv.gz'}", f"run_dir={tmp_path / 'run'}",

@@ -1,7 +1,7 @@
 """Run by torchrun (or alone) for tests/trainers/test_distributed.py: short trainings, their numbers into a file.
 
-python sharing.py OUT JOB [JOB ...], a JOB being {sft,best,killed,mappo,rft,changed,summed}:STAGE:{full,lora} with STAGE
-one of none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second process does.
+python sharing.py OUT JOB [JOB ...], a JOB being WHAT:STAGE:{full,lora} with WHAT a name of `JOBS` and STAGE one of
+none, 0, 1, 2, 3 (offload appended: 2offload); or die, in which the second process does.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from ghar.config import DeepspeedConfig
 from ghar.launch.entry import load
 from ghar.trainers.rl.actor_critic import ActorCritic
-from ghar.trainers.rl.learner import DeepSpeedLearner, Learner, PlainLearner
+from ghar.trainers.rl.critic import Critic, CriticConfig
+from ghar.trainers.rl.learner import DeepSpeedLearner, Learner, PlainLearner, score
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.rft import imitate
+from ghar.trainers.rl.state import State, states, width
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs import checkpoint, manifest
 from ghar.trainers.runs.distributed import gather, on_main, rank, share, together, world
 from ghar.trainers.sft import run as sft_module
 from ghar.trainers.sft.run import run_sft
 from tests.trainers.minibatch import select
+from tests.trainers.test_critic import episodes
 from tests.trainers.test_mappo import CONFIG, make_actor, play
 from tests.trainers.test_sft import SETTINGS, Killed, killer, pairs
-from tests.trainers.tiny import for_two, perturb, tiny_model, tiny_tokenizer
+from tests.trainers.tiny import ROLES, for_two, perturb, tiny_model, tiny_tokenizer
 
 
 def sft(deepspeed: DeepspeedConfig, finetune: str, keep: Path | None = None) -> dict:
@@ -116,16 +119,81 @@ def rft(deepspeed: DeepspeedConfig, finetune: str) -> dict:
 
 def saved(learner: Learner) -> dict:
     """The learner's state from a checkpoint that every process wrote its part of, and has read again."""
+    return written({"own": learner.state()} if rank() == 0 or learner.parted else {}, learner.parted)["own"]
+
+
+def written(own: dict, parted: bool) -> dict:
+    """What a checkpoint gives back of the optimisers' state in `own`."""
     folder = Path(on_main(tempfile.mkdtemp))
-    own = {"own": learner.state()} if rank() == 0 or learner.parted else {}
     made = checkpoint.Checkpoint({}, own, {}, {}, 1, processes=world())
     step = checkpoint.save(folder, made, {}, checkpoint.KeepPolicy(1, 1))
     parts = len(list(step.glob("optimizer*.pt")))
-    assert parts == (world() if learner.parted else 1) and manifest.fault(step) is None
-    found = checkpoint.load(step, {}).optimizer["own"]
+    assert parts == (world() if parted else 1) and manifest.fault(step) is None
+    found = checkpoint.load(step, {}).optimizer
     gather(None)
     on_main(lambda: shutil.rmtree(folder))
     return found
+
+
+def critic(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """Three fits of a critic to seven episodes, the last from a checkpoint; processes hold unequal shares."""
+    actor, one, batch, returns = own_critic(finetune, torch.float32, 1e-2, deepspeed.checkpointing)
+    learner = make_learner(actor, deepspeed)
+    if deepspeed.stage is not None:
+        one.shard(deepspeed, "float32")
+    one.observe(batch, returns)
+    rng = np.random.default_rng(1)
+    told = [one.fit(batch, returns, rng) for _ in range(2)]
+    main = rank() == 0
+    whole = one.state(main)
+    kept = {"critic": whole} if main else {}
+    kept |= {"critic_own": one.own_state()} if main or learner.parted else {}
+    found = written(kept, learner.parted)
+    one.load_state(found["critic"], found["critic_own"])
+    told.append(one.fit(batch, returns, rng))
+    values = [value for own in gather([v.tolist() for v in one.values(batch)]) for v in own for value in v]
+    return {"losses": told, "values": values}
+
+
+def fine(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """Steps of a critic in bfloat16 that its weights would round away: how far its float32 masters end from the plain
+    float32 critic of the same weights, as a share of the way, and the share of weights that plain bfloat16 moves."""
+    from deepspeed.utils import safe_get_full_fp32_param  # pyright: ignore[reportMissingImports]
+
+    rate, fits = 1e-5, 4
+    actor, one, batch, returns = own_critic(finetune, torch.bfloat16, rate)
+    _, exact, *_ = own_critic(finetune, torch.float32, rate)
+    _, plain, *_ = own_critic(finetune, torch.bfloat16, rate)
+    own = one.reader.trainable_parameters()
+    with torch.no_grad():
+        for p, narrow in zip(exact.reader.trainable_parameters(), own, strict=True):
+            p.copy_(narrow)
+    begun = [p.detach().float().clone() for p in own]
+    learner = DeepSpeedLearner(actor, adamw(actor), deepspeed, "bfloat16", 0.5)
+    assert learner.stage is not None
+    one.shard(deepspeed, "bfloat16")
+    for each in (one, exact, plain):
+        each.observe(batch, returns)
+        rng = np.random.default_rng(1)
+        for _ in range(fits):
+            each.fit(batch, returns, rng)
+    plain_ends = [p.detach() for p in exact.reader.trainable_parameters()]
+    ends = [safe_get_full_fp32_param(p) for p in own], plain_ends
+    moved, wanted = (torch.cat([(e.float() - b).flatten() for e, b in zip(end, begun, strict=True)]) for end in ends)
+    narrow = [p.detach().float() for p in plain.reader.trainable_parameters()]
+    stuck = [(p == b).float().mean() for p, b in zip(narrow, begun, strict=True)]
+    return {"off": float((moved - wanted).norm() / wanted.norm()), "stuck": float(torch.stack(stuck).mean())}
+
+
+def own_critic(
+    finetune: str, dtype: torch.dtype, rate: float, checkpointing: bool = False
+) -> tuple[ActorCritic, Critic, list[State], list[np.ndarray]]:
+    """An actor, its critic, this process's episodes as states, and returns to learn."""
+    settings = for_two(finetune=finetune, rank=4, critic="own", checkpointing=checkpointing)  # type: ignore[arg-type]
+    actor = ActorCritic(tiny_model().to(dtype), settings)
+    batch = states(own_part(episodes(7, 0)), every_token=False)
+    returns = [np.array([0.0, float(state.tokens.sum() % 3)], np.float32) for state in batch]
+    return actor, Critic(actor, width(ROLES), CriticConfig(2, 3, 16, rate, 1e9), seed=0), batch, returns
 
 
 def changed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
@@ -150,7 +218,7 @@ def summed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     exact = [torch.zeros(p.shape) for p in actor.trainable_parameters()]
     for part in rows:
         actor.zero_grad(set_to_none=True)
-        (score := actor.score([part])).logp.sum().add(score.values.sum()).backward()
+        (direct := actor.score([part])).logp.sum().add(direct.values.sum()).backward()
         for p, total in zip(actor.trainable_parameters(), exact, strict=True):
             total += 0 if p.grad is None else sum(shares) * p.grad
     actor.zero_grad(set_to_none=True)
@@ -159,9 +227,9 @@ def summed(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     own = rows[rank() :: world()]
     for i, share_of in enumerate(shares):
         for k, row in enumerate(own):
-            score = learner.score([row])
+            found = score(learner, [row])
             last = i == len(shares) - 1 and k == len(own) - 1
-            learner.backward(share_of * (score.logp.sum() + score.values.sum()), last)
+            learner.backward(share_of * (found.logp.sum() + found.values.sum()), last)
     learner.step()
     moved = [b - safe_get_full_fp32_param(p) for p, b in zip(actor.trainable_parameters(), before, strict=True)]
     off, size = (
@@ -198,6 +266,12 @@ def own_part(whole: Trajectories) -> Trajectories:
     return select(whole, [row.index for row in whole.rows() if int(whole.segments.episode[2 * row.index]) in mine])
 
 
+JOBS = {
+    "sft": sft, "best": best, "killed": killed, "mappo": mappo, "rft": rft, "changed": changed, "summed": summed,
+    "critic": critic, "fine": fine,
+}  # fmt: skip
+
+
 def main(out: str, *jobs: str) -> None:
     torch.set_num_threads(1)
     torch.optim.AdamW = Damped  # for SFT, too: transformers' Trainer looks it up when it needs it
@@ -209,11 +283,7 @@ def main(out: str, *jobs: str) -> None:
             what, stage, finetune = job.split(":")
             number = None if stage == "none" else int(stage[0])
             deepspeed = DeepspeedConfig(number, stage.endswith("offload"), checkpointing=world() > 1, auto=False)
-            work = {
-                "sft": sft, "best": best, "killed": killed, "mappo": mappo, "rft": rft, "changed": changed,
-                "summed": summed,
-            }[what]  # fmt: skip
-            found[job] = work(deepspeed, finetune)
+            found[job] = JOBS[what](deepspeed, finetune)
         on_main(lambda: Path(out).write_text(json.dumps(found)))
 
 

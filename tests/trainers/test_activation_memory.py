@@ -76,15 +76,15 @@ def test_a_real_update_holds_what_was_estimated(name: str, dtype: str, finetune:
     traj = one_turn_each(prompts, replies, model.config.vocab_size)
     critic = Critic(actor, width(traj.roles), CriticConfig(1, 1, config.trainer.rl.micro_tokens, 1e-4, 1.0), seed=0)
     with LiveBytes() as live:
-        live.overlook(p for module in (actor, critic) for p in module.parameters())
+        live.overlook(p for module in (actor, critic.parts) for p in module.parameters())
         for parameter in critic.learned:  # as after a first update: its moments are there while the policy learns
             parameter.grad = torch.zeros_like(parameter)
-        critic.optimizer.step()
-        critic.optimizer.zero_grad(set_to_none=True)
+        critic.learner.optimizer.step()
+        critic.learner.optimizer.zero_grad(set_to_none=True)
         live.peak = live.now
         update(actor, optimizer, traj, replace(settings_of(config), mismatch_limit=None), rng, critic=critic)
     said = sum(estimate(config, shaped(model.config), 1)["rl"].values())
-    assert said == pytest.approx(held(live, actor, critic), rel=0.15)
+    assert said == pytest.approx(held(live, actor, critic.parts), rel=0.15)
 
 
 @pytest.mark.parametrize(("name", "dtype", "finetune", "checkpointing"), CASES)

@@ -20,6 +20,7 @@ from ghar.errors import BadInput
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.runs.checkpoint import (
     FILES,
+    SFT_SUM,
     Checkpoint,
     KeepPolicy,
     find,
@@ -196,15 +197,24 @@ def test_checkpoint_of_another_model_says_what_differs(tmp_path, key):
         load(step, {**MODEL, key: "other"})
 
 
+def test_a_step_of_an_earlier_version_has_no_sum_of_its_base_and_can_be_read(tmp_path):
+    step = save(tmp_path, some(), MODEL, KEEP)
+    assert load(step, {**MODEL, SFT_SUM: "a1"}).step == some().step
+    step = save(tmp_path, some(2), {**MODEL, SFT_SUM: "a1"}, KEEP)
+    with pytest.raises(BadInput, match="of another model: its sft is a1, this run's is b2"):
+        load(step, {**MODEL, SFT_SUM: "b2"})
+
+
 def test_identity_follows_architecture_tokenizer_base_and_training():
     words = Words("a", "b")
-    same = identity(tiny_model(0), words, "base", {"rank": 4})
-    assert identity(tiny_model(1), words, "base", {"rank": 4}) == same  # weights are not part of it
+    same = identity(tiny_model(0), words, "base", {"rank": 4}, "a1")
+    assert identity(tiny_model(1), words, "base", {"rank": 4}, "a1") == same  # weights are not part of it
     changed = {
-        "architecture": identity(tiny_model(hidden=16), words, "base", {"rank": 4}),
-        "tokenizer": identity(tiny_model(), Words("b", "a"), "base", {"rank": 4}),
-        "base": identity(tiny_model(), words, "other", {"rank": 4}),
-        "trained": identity(tiny_model(), words, "base", {"rank": 8}),
+        "architecture": identity(tiny_model(hidden=16), words, "base", {"rank": 4}, "a1"),
+        "tokenizer": identity(tiny_model(), Words("b", "a"), "base", {"rank": 4}, "a1"),
+        "base": identity(tiny_model(), words, "other", {"rank": 4}, "a1"),
+        "trained": identity(tiny_model(), words, "base", {"rank": 8}, "a1"),
+        "sft": identity(tiny_model(), words, "base", {"rank": 4}, "b2"),
     }
     for key, other in changed.items():
         assert {k for k in same if same[k] != other[k]} == {key}

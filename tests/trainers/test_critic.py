@@ -192,7 +192,7 @@ def test_it_goes_on_from_its_state():
     one, other = make()[1], make()[1]
     one.observe(batch, returns)
     one.fit(batch, returns, np.random.default_rng(0))
-    other.load_state(one.state())
+    other.load_state(one.state(), one.own_state())
     for critic in (one, other):
         critic.fit(batch, returns, np.random.default_rng(1))
     for a, b in zip(one.values(batch), other.values(batch), strict=True):
@@ -237,5 +237,5 @@ def test_the_yardstick_goes_on_from_its_state():
     for batch in batches[:2]:
         one.measure(*batch)
     other = CriticBaseline()
-    other.load_state(one.state())
+    other.load_state(one.state(), one.own_state())
     assert one.measure(*batches[2]) == other.measure(*batches[2])

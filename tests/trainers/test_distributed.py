@@ -45,7 +45,8 @@ def leaves(value: Any, name: str = "") -> Any:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     """Numbers of one process without DeepSpeed."""
-    jobs = [f"{what}:none:{finetune}" for what in ("sft", "best", "mappo", "rft") for finetune in ("full", "lora")]
+    what = ("sft", "best", "mappo", "rft", "critic")
+    jobs = [f"{name}:none:{finetune}" for name in what for finetune in ("full", "lora")]
     return numbers(1, tmp_path_factory.mktemp("alone") / "out.json", *jobs)
 
 
@@ -61,6 +62,7 @@ def same(found: dict[str, dict[str, float]], alone: dict[str, dict[str, float]])
 
 def test_two_processes_without_deepspeed_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]]):
     jobs = ("sft:none:full", "best:none:lora", "killed:none:lora", "mappo:none:full", "rft:none:full")
+    jobs += ("critic:none:lora",)
     same(numbers(2, tmp_path / "out.json", *jobs), alone)
 
 
@@ -71,6 +73,20 @@ def test_two_processes_under_zero_train_like_one(tmp_path: Path, alone: dict[str
     jobs = [f"{what}:{stage}" for stage in ("0:full", "1:lora", "2:full", "2offload:lora", "3:full", "3offload:lora")]
     jobs += ["killed:2:full", "killed:3:lora", "best:2:lora", "best:3:full"] if what == "sft" else []
     same(numbers(2, tmp_path / "out.json", *jobs), alone)
+
+
+@needs_deepspeed
+def test_a_critic_of_its_own_is_sharded_as_the_policy_is(tmp_path: Path, alone: dict[str, dict[str, float]]):
+    """Unclipped losses and values of one process without DeepSpeed, also after a checkpoint."""
+    jobs = [f"critic:{stage}" for stage in ("0:full", "1:full", "2:lora", "2offload:full", "3:full")]
+    same(numbers(2, tmp_path / "out.json", *jobs), alone)
+
+
+@needs_deepspeed
+def test_a_critic_in_16_bits_takes_the_steps_of_a_plain_float32_one(tmp_path: Path):
+    found = numbers(2, tmp_path / "out.json", *(f"fine:{stage}:full" for stage in (1, 2, 3)))
+    for stage, told in found.items():
+        assert told["/off"] < 0.2 and told["/stuck"] > 0.7, (stage, told)
 
 
 @needs_deepspeed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from ghar.config import Config
 from ghar.errors import BadInput
 from ghar.launch.entry import load
+from ghar.llm.canary import WrongWeights, expect
 from ghar.llm.engines import make_engine
 from ghar.llm.hf import HFEngine
 from ghar.trainers.rl.actor_critic import ActorCritic
@@ -39,6 +41,32 @@ def test_the_hf_engine_serves_the_merged_actor_and_a_plain_model(actor):
     assert torch.equal(logits(actor.model), expected)
     with serving(engine, base, 8):
         assert engine.model is base and engine.version == 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_folded_adapter_is_judged_at_every_sync_and_taken_back_exactly(dtype):
+    """Log-probs of the played model are the actor's within rounding, also after an update."""
+    actor = perturb(ActorCritic(tiny_model().to(dtype), for_two(finetune="lora", rank=4)))
+    engine = HFEngine(actor.model, tiny_tokenizer())
+    base = {name: p.detach().clone() for name, p in actor.policy.named_parameters() if "lora_" not in name}
+    for version in range(2):
+        expected = expect(actor.model, range(2, 40))
+        with serving(engine, actor, version):
+            played = torch.tensor(engine.probe(expected.ids).scored)
+        apart = (played - torch.tensor(expected.exact)).abs()
+        own = (torch.tensor(expected.logprobs) - torch.tensor(expected.exact)).abs()
+        assert float(apart.mean()) <= max(1e-6, 2 * float(own.mean()))
+        now = dict(actor.policy.named_parameters())
+        assert all(torch.equal(now[name], weight) for name, weight in base.items())
+        perturb(actor, seed=2 + version)
+
+
+def test_an_adapter_that_was_not_folded_in_stops_the_run(actor, monkeypatch):
+    engine = HFEngine(actor.model, tiny_tokenizer())
+    base = tiny_model()
+    monkeypatch.setattr(actor, "merged", lambda: nullcontext(base))
+    with pytest.raises(WrongWeights, match="differ by"), serving(engine, actor, 0):
+        pass
 
 
 class Remote:

@@ -47,7 +47,7 @@ def finished_run(folder: Path, *overrides: str, credentialed: bool = False) -> t
     found = checkpoint.Checkpoint(
         actor.trainable_state(), {}, checkpoint.random_state(), {}, 7, score=1.0, credentialed=credentialed
     )
-    names = identity(config, actor, AutoTokenizer.from_pretrained(checkpoints / SFT))
+    names = identity(config, actor, AutoTokenizer.from_pretrained(checkpoints / SFT), checkpoints)
     checkpoint.save(checkpoints, found, names, checkpoint.KeepPolicy(1, 1))
     RunFolder.open(folder).write_summary(SUMMARY)
     return config, actor

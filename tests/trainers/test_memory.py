@@ -177,13 +177,17 @@ def test_an_engine_on_a_missing_gpu_is_refused_at_once(monkeypatch: pytest.Monke
         check_machine(config("engine=vllm", "engine.device=cuda"))
 
 
-def test_a_critic_of_its_own_keeps_its_weights_and_moments_in_every_process():
+def test_a_critic_of_its_own_keeps_its_weights_and_moments_as_the_policy_does():
     gae = ("model.finetune=full", "trainer.rl.estimator=gae")
     own, head = (config(*gae, f"model.critic={critic}") for critic in ("own", "head"))
     needs = [estimate(c, BIG, 2)["rl"] for c in (own, head)]
     assert needs[0]["critic"] == 3 * 4 * BIG.weights and "critic" not in needs[1]
     free = config("model.finetune=full", "trainer.rl.estimator=rloo", "trainer.rl.attempts=2")
     assert "critic" not in estimate(free, BIG, 2)["rl"]
+    shared = ("model.dtype=bfloat16", "model.critic=own", *gae)
+    for stage, weights, gradients in (("zero1", 2, 4), ("zero2", 2, 4), ("zero3", 2 / 8, 4)):
+        need = estimate(config(*shared, f"deepspeed={stage}"), BIG, 8)["rl"]
+        assert need["critic"] == pytest.approx((weights + 12 / 8 + gradients / 8) * BIG.weights)
 
 
 @pytest.mark.parametrize("stage", ["zero1", "zero2"])

@@ -45,7 +45,7 @@ def learned_on(updates: int, episodes: int, cases: int) -> Any:
 def walk(ahead: int, updates: int, episodes: int, cases: int) -> tuple[list[Any], list[tuple[RolloutRequest, int]]]:
     """Batches in the order in which they are trained on, and all orders."""
     actor = SimpleNamespace(trainable_state=dict)  # weights are kept for as long as an order may be of them
-    loop: Any = _Loop(SimpleNamespace(actor=actor, whole=nullcontext), np.random.default_rng(3), None)  # type: ignore[arg-type]
+    loop: Any = _Loop(SimpleNamespace(module=actor, whole=nullcontext), np.random.default_rng(3), None)  # type: ignore[arg-type]
     workers, about, trained = Notebook(ahead), learned_on(updates, episodes, cases), []
     for loop.step in range(1, updates + 1):
         _order(about, loop, workers)  # type: ignore[arg-type]
@@ -69,10 +69,10 @@ def test_every_batch_is_ordered_once_with_weights_within_the_bound(ahead, update
 
 
 def test_what_is_ordered_ahead_is_what_comes_next_and_what_a_resumed_run_orders_again():
-    loop: Any = _Loop(SimpleNamespace(actor=None), np.random.default_rng(3), None)  # type: ignore[arg-type]
+    loop: Any = _Loop(SimpleNamespace(module=None), np.random.default_rng(3), None)  # type: ignore[arg-type]
     ahead = [_batch(loop, range(10), 4, k) for k in range(3)]  # type: ignore[arg-type]
     kept = json.loads(json.dumps(loop.upcoming))
-    again: Any = _Loop(SimpleNamespace(actor=None), np.random.default_rng(9), None, upcoming=kept)  # type: ignore[arg-type]
+    again: Any = _Loop(SimpleNamespace(module=None), np.random.default_rng(9), None, upcoming=kept)  # type: ignore[arg-type]
     for batch in ahead:
         assert _batch(again, range(10), 4, 0) == batch  # type: ignore[arg-type]
         del again.upcoming[:4]

@@ -99,12 +99,9 @@ def take_over(
     if isinstance(engine, HFEngine):
         engine.model.load_state_dict(dict(parcels[0].weights), strict=False)  # tied weights come under one name only
         engine.sync(engine.model, weights.version)
-        ids = weights.expected.ids
-        probe = canary.EngineProbe(ids, engine.score([(ids[:1], ids[1:])])[0], ())
     else:
         engine.receive(parcels, weights.version)
-        probe = engine.probe(weights.expected.ids)
-    watch.judge(weights.expected, probe)
+    watch.judge(weights.expected, engine.probe(weights.expected.ids))
 
 
 @dataclass
@@ -179,7 +176,7 @@ class ActorPool:
     def _offer(self, learner: Learner, version: int) -> OfferedWeights:
         """The learner's weights, into the object store; of an adapter's base once."""
         adapters = sends_adapters(self.config)
-        with learner.whole(), plain(learner.actor, merge=not adapters) as model:
+        with learner.whole(), plain(learner.module, merge=not adapters) as model:
             whole, *rest = pack(model, adapters)
             about = model.config.get_text_config()
             longest = min(about.max_position_embeddings, self.config.model.max_length or about.max_position_embeddings)

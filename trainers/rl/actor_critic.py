@@ -264,9 +264,7 @@ class ActorCritic(nn.Module):
         """Trunk states [T, H] at the positions that predict completion tokens."""
         trunk = trunk_of(model)
         if self.cfg.checkpointing:
-            # transformers checkpoints layers in training mode only; what is inside them, dropout too, stays in eval
-            for layer in trunk.layers:
-                layer.training = torch.is_grad_enabled()
+            recomputing(trunk)
         with only_at(model, batch.row, batch.position):
             # rows are padded on the right, where nothing that counts looks, so causal attention needs no mask
             how = {"position_ids": batch.place, "attention_mask": batch.seen, "use_cache": False}
@@ -293,6 +291,13 @@ class ActorCritic(nn.Module):
         """peft changes requires_grad whenever it switches adapters; ours are always trainable."""
         for parameter in (*self._trainable, *self.critic_adapter):
             parameter.requires_grad_(True)
+
+
+def recomputing(trunk: Any) -> None:
+    """Have the layers' activations recomputed in the next backward pass: transformers checkpoints layers in training
+    mode only; what is inside them, dropout too, stays in eval."""
+    for layer in trunk.layers:
+        layer.training = torch.is_grad_enabled()
 
 
 def _columns(scores: Scores) -> tuple[Tensor, ...]:

@@ -1,19 +1,19 @@
-"""An actor and its optimiser, plain or under DeepSpeed, behind the few calls an update makes.
+"""What is trained and its optimiser, plain or under DeepSpeed, behind the few calls an update makes.
 
-An update runs micro-batches through `score` and `backward`, then `step`. With ZeRO-3 a process holds a part of every
-weight: whatever else reads weights (rollouts, log-probs before an update, checkpoints) does so inside `whole`.
+An update runs micro-batches through the learner and `backward`, then `step`. With ZeRO-3 a process holds a part of
+every weight: whatever else reads weights (rollouts, log-probs before an update, checkpoints) does so inside `whole`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from ghar.config import Config, DeepspeedConfig
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
@@ -23,15 +23,37 @@ from ghar.trainers.runs.distributed import load_deepspeed, world
 from ghar.trainers.runs.zero import zero_config
 
 
-class PlainLearner:
-    """`actor` and `optimizer` as they are; several processes hold everything each and add up their gradients."""
+class Trainable(Protocol):
+    """A module that knows which of its parameters are trained."""
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """In a fixed order."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All of them."""
+        ...
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The forward pass."""
+        ...
+
+
+M = TypeVar("M", bound=Trainable)
+
+
+class PlainLearner(Generic[M]):
+    """`module` and `optimizer` as they are; several processes hold everything each and add up their gradients."""
 
     even = False  # processes may make different numbers of passes
     parted = False  # every process has the same `state`
 
-    def __init__(self, actor: ActorCritic, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> None:
-        self.actor, self.optimizer, self.max_grad_norm = actor, optimizer, max_grad_norm
-        self.score = actor.score
+    def __init__(self, module: M, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> None:
+        self.module, self.optimizer, self.max_grad_norm = module, optimizer, max_grad_norm
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The module's forward pass."""
+        return self.module(*inputs)
 
     def take(self, share: float) -> None:
         """Steps from here on take this share of the learning rates that the optimiser was built with."""
@@ -43,7 +65,7 @@ class PlainLearner:
 
     def step(self) -> float:
         """One optimiser step; the global norm of its gradient before clipping (not finite: the step was not made)."""
-        parameters = self.actor.trainable_parameters()
+        parameters = self.module.trainable_parameters()
         if world() > 1:
             for p in parameters:  # the same collective calls in every process, whatever it had rows for
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
@@ -71,8 +93,8 @@ class PlainLearner:
         self.optimizer.load_state_dict(state)
 
 
-class DeepSpeedLearner:
-    """`actor` and `optimizer` (torch's, over the actor's trainable parameters) trained by DeepSpeed.
+class DeepSpeedLearner(Generic[M]):
+    """`module` and `optimizer` (torch's, over the module's trainable parameters) trained by DeepSpeed.
 
     dtype: of the model's weights ("float32", "bfloat16"). Needs a process group (`distributed.together`).
     """
@@ -81,22 +103,22 @@ class DeepSpeedLearner:
 
     def __init__(
         self,
-        actor: ActorCritic,
+        module: M,
         optimizer: torch.optim.Optimizer,
         settings: DeepspeedConfig,
         dtype: str,
         max_grad_norm: float,
     ) -> None:
-        self.actor, self.stage = actor, settings.stage
+        self.module, self.stage = module, settings.stage
         self.parted = bool(settings.stage)  # every process has a part of `state`
         # without ZeRO nothing reports the norm: `step` clips by itself
         config = zero_config(settings, dtype, max_grad_norm if settings.stage else 0.0)
         self.max_grad_norm = max_grad_norm
-        self.engine: Any = load_deepspeed().initialize(model=actor, optimizer=optimizer, config=config)[0]
+        self.engine: Any = load_deepspeed().initialize(model=module, optimizer=optimizer, config=config)[0]
 
-    def score(self, rows: Sequence[Row], entropy_gradient: bool = True, trees: Sequence[int] = ()) -> Scores:
-        """`ActorCritic.score`, through DeepSpeed."""
-        return Scores(*self.engine(rows, entropy_gradient, trees))
+    def __call__(self, *inputs: Any) -> Any:
+        """The module's forward pass, through DeepSpeed."""
+        return self.engine(*inputs)
 
     def take(self, share: float) -> None:
         """Steps from here on take this share of the learning rates that the optimiser was built with."""
@@ -112,7 +134,7 @@ class DeepSpeedLearner:
         if self.stage:
             self.engine.step()
             return float(self.engine.get_global_grad_norm())
-        norm = float(torch.nn.utils.clip_grad_norm_(self.actor.trainable_parameters(), self.max_grad_norm))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.module.trainable_parameters(), self.max_grad_norm))
         if np.isfinite(norm):
             self.engine.step()
         return norm
@@ -126,7 +148,7 @@ class DeepSpeedLearner:
         import deepspeed  # pyright: ignore[reportMissingImports]
         from trl.models.utils import add_hooks, remove_hooks
 
-        with deepspeed.zero.GatheredParameters(list(self.actor.parameters())):
+        with deepspeed.zero.GatheredParameters(list(self.module.parameters())):
             remove_hooks(self.engine)
             try:
                 yield
@@ -143,7 +165,7 @@ class DeepSpeedLearner:
             return
         import deepspeed  # pyright: ignore[reportMissingImports]
 
-        with deepspeed.zero.GatheredParameters(self.actor.trainable_parameters(), modifier_rank=0), torch.no_grad():
+        with deepspeed.zero.GatheredParameters(self.module.trainable_parameters(), modifier_rank=0), torch.no_grad():
             work()
         for weights, masters in zip(inner.fp16_partitioned_groups_flat, self._masters(), strict=True):
             if masters is not weights:
@@ -181,7 +203,12 @@ class DeepSpeedLearner:
             outer._clear_fp32_optimizer_param_groups()
 
 
-Learner: TypeAlias = "PlainLearner | DeepSpeedLearner"
+Learner: TypeAlias = "PlainLearner[ActorCritic] | DeepSpeedLearner[ActorCritic]"
+
+
+def score(learner: Learner, rows: Sequence[Row], entropy_gradient: bool = True, trees: Sequence[int] = ()) -> Scores:
+    """`ActorCritic.score`, through the learner."""
+    return Scores(*learner(rows, entropy_gradient, trees))
 
 
 def _take(groups: Sequence[dict[str, Any]], share: float) -> None:

@@ -86,7 +86,7 @@ class _Loop:
 
     @property
     def actor(self) -> ActorCritic:
-        return self.learner.actor
+        return self.learner.module
 
     def weights(self, wanted: bool = True) -> dict[str, torch.Tensor]:
         """A copy of the trainable weights in CPU memory, where they are `wanted`; every process must ask."""
@@ -107,8 +107,10 @@ class _Loop:
         optimizer: dict[str, Any] = {"own": self.learner.state()} if main or self.learner.parted else {}
         if main:
             optimizer["yardstick"] = self.yardstick.state()
-        if main and self.critic is not None:
-            optimizer["critic"] = self.critic.state()
+        if self.critic is not None:
+            told = self.critic.state(main)
+            optimizer |= {"critic": told} if main else {}
+            optimizer |= {"critic_own": self.critic.own_state()} if main or self.learner.parted else {}
         random = checkpoint.random_state(rl=self.rng)
         return Checkpoint(weights, optimizer, random, state, self.step, score, checkpoint.processes())
 
@@ -117,7 +119,7 @@ class _Loop:
         self.learner.load_state(found.optimizer["own"])
         self.yardstick.load_state(found.optimizer["yardstick"])
         if self.critic is not None:
-            self.critic.load_state(found.optimizer["critic"])
+            self.critic.load_state(found.optimizer["critic"], found.optimizer.get("critic_own", {}))
         checkpoint.restore_random(found.random, rl=self.rng)
         if self.running is not None:
             self.running.load_state_dict(found.state["running"])
@@ -147,7 +149,10 @@ def reinforce(
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
     rng = np.random.default_rng(derive_seed(config.seed, "rl"))
     critic = _critic(system, config, actor)  # before DeepSpeed shares out what it copies
-    loop = _Loop(learner_of(config, actor), rng, running_of(system), critic, rl.kl, Curriculum(rl.curriculum))
+    learner = learner_of(config, actor)
+    if critic is not None and config.deepspeed.stage is not None:
+        critic.shard(config.deepspeed, config.model.dtype)
+    loop = _Loop(learner, rng, running_of(system), critic, rl.kl, Curriculum(rl.curriculum))
     checkpoints = folder.path / "checkpoints"
     keep = checkpoint.KeepPolicy(config.keep_last, best=1)
     found = _newest(checkpoints, model, keep)

@@ -19,7 +19,7 @@ from ghar.trainers.rl import losses
 from ghar.trainers.rl.actor_critic import ActorCritic, Scores
 from ghar.trainers.rl.critic import Critic
 from ghar.trainers.rl.critic_baseline import CriticBaseline
-from ghar.trainers.rl.learner import Learner, PlainLearner
+from ghar.trainers.rl.learner import Learner, PlainLearner, score
 from ghar.trainers.rl.rows import packed
 from ghar.trainers.rl.settings import MappoConfig
 from ghar.trainers.rl.state import states
@@ -75,7 +75,7 @@ def improve(
     if cfg.trains_heads:
         _start_heads(learner, traj, cfg)
     with learner.whole():
-        targets, report = prepare(learner.actor, rows, traj, cfg, version, critic, yardstick, earlier)
+        targets, report = prepare(learner.module, rows, traj, cfg, version, critic, yardstick, earlier)
     if moves:
         report |= _policy_steps(learner, rows, targets, counts, cfg, rng, advance)
     if critic is not None:
@@ -105,7 +105,7 @@ def _policy_steps(
         for everyone in np.array_split(rng.permutation(sum(counts)), cfg.minibatches):
             part = everyone[(everyone >= first) & (everyone < first + len(rows))] - first
             batches: list[_Part] = []
-            for micro in packed([rows[i] for i in part], cfg.micro_tokens, learner.actor.shares):
+            for micro in packed([rows[i] for i in part], cfg.micro_tokens, learner.module.shares):
                 own = part[micro.rows]
                 batches.append(
                     ([rows[i] for i in own], micro.trees, targets.take(spans(ends[own] - sizes[own], ends[own])))
@@ -121,15 +121,15 @@ def _start_heads(learner: Learner, traj: Trajectories, cfg: MappoConfig) -> None
     """A critic that was never trained starts at the mean return: rewards are worth about η per term, and from zero it
     would only chase that constant."""
     with learner.whole():
-        untrained = learner.actor.critic_is_untrained
+        untrained = learner.module.critic_is_untrained
     mean = gathered(earned(traj, np.zeros(len(traj.tokens)), cfg)[traj.mask][None].astype(np.float64)).mean()
     if untrained and np.isfinite(start := float(mean)):
-        learner.change(lambda: learner.actor.start_critic_at(start))
+        learner.change(lambda: learner.module.start_critic_at(start))
 
 
 def _step(learner: Learner, batches: Sequence[_Part], cfg: MappoConfig) -> dict[str, float]:
     """One optimiser step on micro-batches whose gradients add up; additive diagnostics are summed over processes."""
-    device = learner.actor.device
+    device = learner.module.device
     own = float(sum(targets.weights.double().sum() for *_, targets in batches))
     weight = float(summed(torch.tensor(own, device=device, dtype=torch.float64)))
     names = PARTS + (("loss/value",) if cfg.trains_heads else ()) + (("kl_reference",) if cfg.has_kl_loss else ())
@@ -137,7 +137,7 @@ def _step(learner: Learner, batches: Sequence[_Part], cfg: MappoConfig) -> dict[
     ratio_max = torch.zeros((), device=device)
     passes = max(gather(len(batches))) if learner.even else len(batches)
     for i, (rows, trees, targets) in enumerate(batches):
-        scores = learner.score(rows, cfg.entropy > 0, trees)
+        scores = score(learner, rows, cfg.entropy > 0, trees)
         loss, parts = total_loss(scores, targets, weight, cfg)
         learner.backward(loss, last=i == passes - 1)
         for name in names:
@@ -158,7 +158,7 @@ def empty_loss(learner: Learner, entropy_gradient: bool) -> Tensor:
     Its graph has the outputs of theirs: under ZeRO-3 processes fetch weights in the order their graphs tell.
     """
     blank = Row(0, 0, 1, np.zeros(2, np.int64), np.zeros(2, np.float32), (), agent=0, role=0, trainable=True)
-    scores = learner.score([blank], entropy_gradient=entropy_gradient)
+    scores = score(learner, [blank], entropy_gradient)
     return 0.0 * (scores.logp.sum() + scores.values.sum() + scores.entropy.sum())
 
 

@@ -17,7 +17,7 @@ import torch
 from ghar.config import RlConfig
 from ghar.episode import Episode
 from ghar.rewards.compose import EpisodeReward
-from ghar.trainers.rl.learner import Learner
+from ghar.trainers.rl.learner import Learner, score
 from ghar.trainers.rl.mappo import empty_loss
 from ghar.trainers.rl.rows import packed
 from ghar.trainers.rl.targets import summed
@@ -71,14 +71,14 @@ def imitate(
 
 def _step(learner: Learner, rows: Sequence[Row], micro_tokens: int) -> dict[str, float]:
     """Take one optimiser step on the mean loss over the reply tokens of all processes' rows."""
-    device = learner.actor.device
+    device = learner.module.device
     own = sum(len(row.tokens) - row.prompt for row in rows)
     tokens = float(summed(torch.tensor(float(own), dtype=torch.float64, device=device)))
-    micros = packed(rows, micro_tokens, learner.actor.shares)
+    micros = packed(rows, micro_tokens, learner.module.shares)
     loss, entropy = torch.zeros((), device=device), torch.zeros((), device=device)
     passes = max(gather(len(micros))) if learner.even else len(micros)
     for i, micro in enumerate(micros):
-        scores = learner.score([rows[k] for k in micro.rows], False, micro.trees)
+        scores = score(learner, [rows[k] for k in micro.rows], False, micro.trees)
         part = -scores.logp.sum() / tokens
         learner.backward(part + 0.0 * scores.values.sum(), last=i == passes - 1)  # ZeRO wants every weight in the graph
         loss += part.detach()

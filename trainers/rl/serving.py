@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-import torch
-
+from ghar.llm import canary
 from ghar.llm.engines import AnyEngine, serving_model
 from ghar.llm.hf import HFEngine
 from ghar.trainers.rl.actor_critic import ActorCritic
@@ -15,12 +14,16 @@ from ghar.trainers.rl.actor_critic import ActorCritic
 
 @contextmanager
 def serving(engine: AnyEngine, policy: ActorCritic | Any, version: int) -> Iterator[None]:
-    """For the duration, `engine` answers with the weights of `policy` (an actor, or a plain model); see
-    `ghar.llm.engines.serving_model`."""
+    """For the duration, `engine` answers with the weights of `policy` (an actor, or a plain model), its adapter folded
+    in unless the engine takes adapters; see `ghar.llm.engines.serving_model`.
+
+    WrongWeights when the engine with the folded adapter is further from the actor in float32 than rounding explains.
+    """
     if isinstance(engine, HFEngine):
-        # in 16 bits a merged adapter is rounded, and the trainer would score other weights than played
-        exact = not isinstance(policy, ActorCritic) or next(policy.parameters()).dtype == torch.float32
-        with plain(policy, merge=exact) as model, serving_model(engine, model, version):
+        expected = _expected(engine, policy) if _has_adapter(policy) else None
+        with plain(policy, merge=True) as model, serving_model(engine, model, version):
+            if expected is not None:
+                engine.judge(expected)
             yield
         return
     engine.wake()
@@ -38,3 +41,14 @@ def plain(policy: ActorCritic | Any, merge: bool) -> AbstractContextManager[Any]
     if not isinstance(policy, ActorCritic):
         return nullcontext(policy)
     return policy.merged() if merge else nullcontext(policy.model)
+
+
+def _has_adapter(policy: ActorCritic | Any) -> bool:
+    return isinstance(policy, ActorCritic) and policy.cfg.finetune == "lora"
+
+
+def _expected(engine: HFEngine, policy: ActorCritic) -> canary.TrainerScores:
+    """What the actor says about the canary's text with its adapter beside the base."""
+    about = policy.model.config.get_text_config()
+    ids = canary.prompt(engine.tokenizer, about.vocab_size, about.max_position_embeddings)
+    return canary.expect(policy.model, ids)

@@ -58,7 +58,7 @@ class LocalWorkers:
 
     def begin(self, order: RolloutRequest, learner: Learner, version: int) -> Callable[[], list[Episode]]:
         """See `Workers`."""
-        with learner.whole(), serving(self.engine, learner.actor, version):
+        with learner.whole(), serving(self.engine, learner.module, version):
             policy = EnginePolicy(self.engine, order.temperature, self.stage.config.env.decisions)
             own = {"seed": order.seed, "title": order.title, "attempts": order.attempts}
             episodes = play(self.stage, order.cases, policy, **own)

@@ -1,12 +1,13 @@
 """Checkpoints: whole or not at all, verified on reading, never loaded into another model.
 
 <run>/checkpoints/
-    step-N/  weights.safetensors   trainable weights
+    step-N/  weights.safetensors   trainable weights: with LoRA the adapter and the value heads alone
              optimizer.pt          optimiser state of process 0, or of all where they have the same
              optimizer-R.pt        where ZeRO shares it out, the part of process R, written by itself
              random.pt             states of the random generators
              state.json            step, score, number of processes, and whatever the training loop counts
-             model.json            identity of the model the weights belong to
+             model.json            identity of the model the weights belong to, with the sum of the weights in sft/,
+                                   the base of every adapter, which is stored once
              provenance.json       whose patients the weights have learned from
              manifest.json         sha256 of the files above
     latest, best                   one line each: the name of a step folder, for people to read
@@ -38,6 +39,7 @@ from ghar.trainers.runs.distributed import gather, on_main, rank
 from ghar.trainers.runs.manifest import MANIFEST, fault, seal, sync
 
 CHECKPOINTS = "checkpoints"  # in a run folder
+SFT_SUM = "sft"  # in model.json: the sum of the weights that a step's adapter belongs on
 FILES = ("weights.safetensors", "optimizer.pt", "random.pt", "state.json", "model.json", "provenance.json")
 
 
@@ -68,10 +70,12 @@ class KeepPolicy:
     best: int
 
 
-def identity(model: Any, tokenizer: Any, base: str, trained: Mapping[str, Any]) -> dict[str, str]:
-    """What must be equal for weights to fit: architecture and tokenizer (hashed), base model, how it is trained.
+def identity(model: Any, tokenizer: Any, base: str, trained: Mapping[str, Any], sft: str) -> dict[str, str]:
+    """What must be equal for weights to fit: architecture and tokenizer (hashed), base model, how it is trained, and
+    the weights after the warm-up that adapters belong on.
 
-    model: a transformers model; trained: settings that shape the trainable weights (finetune, rank, critic, ...).
+    model: a transformers model; trained: settings that shape the trainable weights (finetune, rank, critic, ...);
+    sft: `manifest.weights_sum` of the warmed-up policy.
     """
     # Where it was loaded from and by which version does not change what the weights mean.
     config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_") and k != "transformers_version"}
@@ -81,6 +85,7 @@ def identity(model: Any, tokenizer: Any, base: str, trained: Mapping[str, Any]) 
         "tokenizer": _digest(json.dumps(vocabulary).encode()),
         "base": base,
         "trained": json.dumps(dict(trained), sort_keys=True),
+        SFT_SUM: sft,
     }
 
 
@@ -279,7 +284,7 @@ def processes() -> int:
 
 def _compare(step: Path, model: Mapping[str, str]) -> None:
     saved = json.loads((step / "model.json").read_text())
-    for key in sorted({*saved, *model}):
+    for key in sorted({*saved, *model} - ({SFT_SUM} - saved.keys())):  # steps of earlier versions have no such sum
         if saved.get(key) != model.get(key):
             raise BadInput(
                 f"{step} is of another model: its {key} is {saved.get(key)}, this run's is {model.get(key)}; "

@@ -27,6 +27,12 @@ def sums(folder: Path) -> dict[str, str]:
     return json.loads((folder / MANIFEST).read_text())
 
 
+def weights_sum(folder: Path) -> str:
+    """sha256 over the names and sums of the weights in a sealed model folder: the same wherever it is moved."""
+    found = {name: digest for name, digest in sums(folder).items() if name.endswith((".safetensors", ".bin"))}
+    return hashlib.sha256("".join(f"{name} {found[name]}" for name in sorted(found)).encode()).hexdigest()
+
+
 def fault(folder: Path) -> str | None:
     """What is wrong with a sealed folder, naming the file; None when every file is what the manifest says."""
     try:

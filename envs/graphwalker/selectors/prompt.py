@@ -3,7 +3,11 @@
 The order is fixed: the head, then each example with its answer, then the patient, which ends where the answer begins.
 Every piece is tokenised on its own, so a prompt of other examples has the same ids for the rest, its parts are known by
 construction, and engines find what prompts share. Units and usual ranges are said once, in the head. The layout follows
-Appendix K of GraphWalker; the wording is ours. No chat wrapper: what is scored is the text itself.
+Appendix K of GraphWalker; the wording is ours.
+
+Eq. 8 takes the cross-entropy of the full prompt, so a prompt is scored in the form in which it is asked: as a message
+of the user where the model has a chat template. The released code scores the text without that wrapper, and so does
+system.variant=released.
 
 A record longer than its share of the context loses its oldest steps, the same whatever it is shown beside; how many is
 kept in `Patient.dropped`. Lists of visits, which can be such a case too, lose their oldest visits, medical questions
@@ -26,6 +30,7 @@ from ghar.envs.graphwalker.question_files import ChoiceQuestion
 from ghar.envs.graphwalker.selectors.protocol import Patient
 from ghar.envs.graphwalker.series_text import UNITS, USUAL, number
 from ghar.errors import BadInput
+from ghar.llm.chat_template import CONTENT, render
 from ghar.llm.model_facts import facts_of
 from ghar.llm.prompts import heads_of, quoted
 from ghar.llm.tokens import told_apart
@@ -39,7 +44,8 @@ PARTS = heads_of("Example:", "Patient:", "Shared:", "Answer:")  # no line of a r
 @dataclass(frozen=True, eq=False)
 class Prompt:
     """Pieces of one task for one tokenizer. head: ids. answers: ids of each label in its place. room: tokens that a
-    patient's piece may have, so that `k` examples and the patient fit into the context. opening: the head's text."""
+    patient's piece may have, so that `k` examples and the patient fit into the context. opening: the head's text.
+    close: ids between the patient and the answer, the end of the user's message."""
 
     task: Task
     tokenizer: Any
@@ -47,6 +53,7 @@ class Prompt:
     answers: tuple[tuple[int, ...], ...]
     room: int
     opening: str = ""
+    close: tuple[int, ...] = ()
 
     def patient(self, sample: TimeSeriesSample, estimate: str | None = None) -> Patient:
         """A sample as pieces, its oldest steps left out where it is too long.
@@ -115,22 +122,30 @@ class Prompt:
         return tuple(self.tokenizer.encode(plain(text, self.tokenizer), add_special_tokens=False))
 
 
-def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int) -> Prompt:
+def make_prompt(task: Task, head: str, tokenizer: Any, context: int, k: int, chat: bool = True) -> Prompt:
     """The prompt of a task for models that read `context` tokens. BadInput when the context is too small for k.
 
-    head: what stands before any case (`head_text`, `question_head`).
+    head: what stands before any case (`head_text`, `question_head`). chat: as a user's message where the tokenizer has
+    a template for one; False: the text alone.
     """
-    labels = [tuple(tokenizer.encode(f" {label}", add_special_tokens=False)) for label in task.labels]
+
+    def ids(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(text, add_special_tokens=False))
+
     facts = facts_of(tokenizer)
-    answers = told_apart(labels, facts.end)
-    ids = (*facts.begin, *tokenizer.encode(head, add_special_tokens=False))
-    room = (context - len(ids) - max(map(len, answers))) // (k + 1)
+    before, behind, blank = "", "", " "
+    if chat and facts.chat:
+        before, _, behind = render(tokenizer, ("user", CONTENT), prompt=True).partition(CONTENT)
+        blank = ""
+    answers = told_apart([ids(blank + label) for label in task.labels], facts.end)
+    opening, close = (*facts.begin, *ids(before + head)), ids(behind) if behind else ()
+    room = (context - len(opening) - len(close) - max(map(len, answers))) // (k + 1)
     if room < SHORTEST:
         raise BadInput(
             f"A context of {context} tokens leaves each of {k} examples and the patient {room} tokens: lower "
             "system.k or use a model with a longer context."
         )
-    return Prompt(task, tokenizer, ids, answers, room, head)
+    return Prompt(task, tokenizer, opening, answers, room, head, close)
 
 
 def example_text(text: str, label: str) -> str:

@@ -75,7 +75,8 @@ class EngineScorer:
         if isinstance(ask, Perplexity):
             return [self.path((row,)) for row in ask.shots]
         before = [(*self.path(shots), ask.patient.asked) for shots in ask.sets]
-        return [(*path, answer) for path in before for answer in self.prompt.answers]
+        close = (self.prompt.close,) if self.prompt.close else ()
+        return [(*path, *close, answer) for path in before for answer in self.prompt.answers]
 
     def _read(self, ask: Entropy | Labels | Perplexity, scores: Sequence[tuple[float, ...]]) -> Any:
         if isinstance(ask, Labels):
@@ -99,8 +100,10 @@ class EngineScorer:
         model = model_internals.model_of(self.engine)
         self.read += len(ask.patients) if isinstance(ask, HiddenStates) else 1
         if isinstance(ask, HiddenStates):
-            return model_internals.states(model, [(*self.prompt.head, *patient.asked) for patient in ask.patients])
-        pieces = [self.prompt.head, *(self.pool[row].shown for row in ask.anchor), ask.patient.asked]
+            head, close = self.prompt.head, self.prompt.close
+            return model_internals.states(model, [(*head, *patient.asked, *close) for patient in ask.patients])
+        asked = (*ask.patient.asked, *self.prompt.close)
+        pieces = [self.prompt.head, *(self.pool[row].shown for row in ask.anchor), asked]
         answer = self.prompt.answers[ask.patient.label]
         return model_internals.slopes(model, pieces, answer, [self.pool[row].shown for row in ask.shots])
 

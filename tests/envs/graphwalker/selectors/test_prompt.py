@@ -18,7 +18,10 @@ from ghar.envs.graphwalker.selectors.prompt import (
     table,
 )
 from ghar.errors import BadInput
+from ghar.llm.demo_model import build_tokenizer
+from ghar.llm.tokens import encode_choices, encode_prompt
 from tests.envs.graphwalker.selectors.walks import FEATURES, make_patient
+from tests.test_sanitize import CHAT
 
 TASK = Task("series-mortality", "Will it happen?", ("no", "yes"))
 HEAD = head_text(TASK, FEATURES)
@@ -54,6 +57,20 @@ def test_pieces_hold_what_they_should_and_only_examples_their_answer() -> None:
     assert [text(ids) for ids in prompt.answers] == [" no", " yes"]
     head = text(prompt.head)
     assert TASK.question in head and "heart rate (beats/min; 60 to 100)" in head and head.count("mmHg") == 0
+
+
+def test_a_model_with_a_template_is_scored_as_it_is_asked() -> None:
+    chat = build_tokenizer(["Example: Patient: Answer: yes or no, system user assistant"] * 9, ["answer"], 400)
+    chat.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    chat.chat_template = CHAT
+    prompt = make_prompt(TASK, HEAD, chat, 4000, 2)
+    shown, asked = prompt.patient(replace(series(3), label=1)), prompt.patient(series(2))
+    pieces = [i for piece in (prompt.head, shown.shown, asked.asked, prompt.close) for i in piece]
+    whole = encode_prompt(chat, HEAD + example_text(shown.text, "yes") + asked_text(asked.text))
+    assert chat.decode(pieces) == chat.decode(whole) and prompt.answers == encode_choices(chat, TASK.labels)
+    assert prompt.close and whole[-len(prompt.close) :] == list(prompt.close)
+    raw = make_prompt(TASK, HEAD, chat, 4000, 2, chat=False)  # the released code
+    assert raw.close == () and raw.head == tuple(chat.encode(HEAD, add_special_tokens=False))
 
 
 def test_a_long_record_loses_its_oldest_steps_and_says_how_many() -> None:
