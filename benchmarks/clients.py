@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
@@ -57,7 +58,7 @@ def cell(run: Callable[[str, Path], str], name: str, folder: Path) -> str:
     except NoView as none:
         return f"none: {none}"
     except Exception as error:  # a client may raise anything, which is what the table is to show
-        print(f"{type(error).__name__}: {error}", flush=True)
+        traceback.print_exc()
         return f"{FAILED}: {type(error).__name__}"
 
 

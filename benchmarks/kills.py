@@ -218,11 +218,11 @@ def differences(whole: Path, broken: Path) -> Iterator[str]:
     yield from (f"{name} differs" for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name))
     if metrics(whole) != metrics(broken):
         yield "metrics.jsonl differs"
-    names = {path.name for run in (whole, broken) for path in (run / "episodes").glob("*.jsonl")}
-    for name in sorted(names):
-        rows = [untimed((run / "episodes" / name).read_text().splitlines()) for run in (whole, broken)]
+    runs = [{str(p.relative_to(run)): p for p in (run / "episodes").rglob("*.jsonl")} for run in (whole, broken)]
+    for name in sorted(runs[0].keys() | runs[1].keys()):
+        rows = [untimed(run[name].read_text().splitlines()) if name in run else None for run in runs]
         if rows[0] != rows[1]:
-            yield f"episodes/{name} differs"
+            yield f"{name} differs"
     summaries = [untimed([(run / "summary.json").read_text()]) for run in (whole, broken)]
     if summaries[0] != summaries[1]:
         yield "summary.json differs"

@@ -53,7 +53,8 @@ def add_term(system: System[C], name: str, term: Term, weight: float = 1.0) -> S
 def add_metric(system: System[C], name: str, metric: Metric) -> System[C]:
     """Add the mean of `metric(row)` over each variant's test episodes, with an interval over patients, to its numbers.
 
-    metric: of a row of episodes/VARIANT.jsonl; None leaves the row out.
+    metric: of a row of episodes/VARIANT.jsonl; None leaves the row out. The numbers of a variant list the names of such
+    metrics under "own_metrics", for the report.
     """
     plain, read = system.numbers, system.read_by
 
@@ -62,10 +63,11 @@ def add_metric(system: System[C], name: str, metric: Metric) -> System[C]:
         if name in found:
             raise BadInput(f"There is a metric {name} already: choose another name.")
         values = [(value, row["subject_id"]) for row in rows if (value := metric(row)) is not None]
+        own = {"own_metrics": {**found.get("own_metrics", {}), name: len(values)}}
         if not values:
-            return {**found, name: None}
-        own = mean_interval([v for v, _ in values], patients=[who for _, who in values], **draw)
-        return {**found, name: own.as_list()}
+            return {**found, **own, name: None}
+        mean = mean_interval([v for v, _ in values], patients=[who for _, who in values], **draw)
+        return {**found, **own, name: mean.as_list()}
 
     def reread(reader: Reader) -> System[C]:
         return add_metric(read(reader), name, metric)

@@ -10,7 +10,8 @@ MEMORY = "lower trainer.rl.micro_tokens, engine.max_batch or env.in_flight"
 EXTRAS = {
     **dict.fromkeys(
         ("torch", "transformers", "tokenizers", "peft", "trl", "accelerate", "datasets", "safetensors",
-         "sentence_transformers", "pyarrow", "matplotlib", "networkx", "sacrebleu", "rouge_score"), "train",
+         "huggingface_hub", "sentence_transformers", "pyarrow", "matplotlib", "networkx", "sacrebleu",
+         "rouge_score"), "train",
     ),
     "faiss": "faiss-cpu", "wandb": "wandb", "ray": "ray", "deepspeed": "deepspeed", "gguf": "smollm2",
     "fastapi": "service", "uvicorn": "service", "starlette": "service", "pydantic": "service",

@@ -25,7 +25,8 @@ from typing import Any
 from ghar.errors import BadInput
 
 LEDGER = "ledger.jsonl"
-KNOWN = ("config.yaml", "metrics.jsonl", "summary.json", "groups.json", "episodes/*.jsonl", "predictions/*.parquet")
+KNOWN = ("config.yaml", "metrics.jsonl", "summary.json", "groups.json", "episodes/*.jsonl", "episodes/training/*.jsonl",
+         "predictions/*.parquet")  # fmt: skip
 TRIES, PAUSE = 3, 0.1  # of a reader beside a writer; seconds
 Row = dict[str, Any]
 

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "plan": ("train", ("plan=true",), "what a training would take: calls, tokens, hours, memory, disk"),
     "report": ("report", (), "write the report of a run again, or one page of several runs"),
     "export": ("export", (), "adapters, merged weights and a model card of a trained run"),
+    "hub": ("hub", (), "push an export to a hub of models, or pull one"),
     "data": ("prepare_data", (), "patients, visits, codes and labels of your tables"),
     "export-meds": ("export_meds", (), "write a cohort, labels and split as a MEDS folder"),
     "graph": ("convert_graph", (), "write any graph as one table in PrimeKG's format"),

@@ -8,15 +8,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[1]
 IDLE = 240.0  # seconds
 SHARE = 0.005  # of one core: a process that waits for another one uses less, one of ten on two cores more
+SPENT = 600.0  # processor seconds: more than any wait of these tests needs
 PROBE = 0.05  # seconds between two looks whether it has ended
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
@@ -31,7 +34,7 @@ def run_command(
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with started(command, cwd=cwd, env=env, stdout=out.fileno(), stderr=err.fileno()) as process:
-            stuck = not _ends(process, idle)
+            stuck = not ends(process.pid, lambda: process.poll() is None, idle)
         said = [(stream.seek(0), stream.read())[1] for stream in (out, err)]
     assert not stuck, f"{command} made no progress for {idle:g} s:\n{said[0][-3000:]}\n{said[1][-3000:]}"
     return subprocess.CompletedProcess(list(command), process.returncode, *said)
@@ -55,18 +58,44 @@ def started(command: Sequence[str | Path], **options: object) -> Iterator[subpro
         process.wait()
 
 
-def _ends(process: subprocess.Popen[str], idle: float) -> bool:
-    """Wait until the process has ended; False when its tree makes no progress."""
-    used, since = 0.0, time.monotonic()
-    while process.poll() is None:
+def wait_until(look: Callable[[], T | None], process: subprocess.Popen[str], what: str, idle: float = IDLE) -> T:
+    """Look again and again until there is something to see, and return it.
+
+    A busy machine may take long. It fails the test when the process has ended, when it and its descendants have made no
+    progress for `idle` seconds, and when they have used `SPENT` processor seconds: one that turns round makes progress
+    for ever.
+    """
+    progress = _Progress(process.pid, idle)
+    while (found := look()) is None:
+        assert process.poll() is None, f"no {what}: the process has ended with exit code {process.returncode}"
+        assert not progress.has_ceased(), f"no {what}: the process made no progress for {idle:g} s"
+        assert progress.used < SPENT, f"no {what} after {SPENT:g} s of processor time"
         time.sleep(PROBE)
-        if time.monotonic() - since < idle:
-            continue
-        now = _processor_seconds(process.pid)
-        if now - used < SHARE * idle:
+    return found
+
+
+def ends(pid: int, is_alive: Callable[[], bool], idle: float = IDLE) -> bool:
+    """Wait until a process has ended; False when it and its descendants make no progress."""
+    progress = _Progress(pid, idle)
+    while is_alive():
+        time.sleep(PROBE)
+        if progress.has_ceased():
             return False
-        used, since = now, time.monotonic()
     return True
+
+
+class _Progress:
+    """Processor time of a process and its descendants, asked for once in `idle` seconds. used: as last seen."""
+
+    def __init__(self, pid: int, idle: float) -> None:
+        self.pid, self.idle, self.used, self.since = pid, idle, 0.0, time.monotonic()
+
+    def has_ceased(self) -> bool:
+        """Whether less than `SHARE` of a core was used since the last look, `idle` seconds ago."""
+        if time.monotonic() - self.since < self.idle:
+            return False
+        before, self.used, self.since = self.used, _processor_seconds(self.pid), time.monotonic()
+        return self.used - before < SHARE * self.idle
 
 
 def _processor_seconds(pid: int) -> float:

@@ -18,7 +18,7 @@ from ghar.errors import BadInput, fate
 from ghar.interrupt import finishing
 from ghar.launch.entry import check
 from ghar.trainers.runs.resume import occupied
-from tests.running import run_python
+from tests.running import ends, run_python, started
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -105,11 +105,13 @@ def test_a_stopped_launcher_leaves_with_130(tmp_path: Path, sent: signal.Signals
         "def job(config): print('in', flush=True); time.sleep(1e6)\n"
         "entry.launch(job)"
     )
-    going = subprocess.Popen([sys.executable, "-c", code, f"run_dir={tmp_path}"], cwd=ROOT, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True)  # fmt: skip
-    assert going.stdout is not None and going.stdout.readline() == "in\n"
-    going.send_signal(sent)
-    _, said = going.communicate()
+    command = [sys.executable, "-c", code, f"run_dir={tmp_path}"]
+    with started(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as going:
+        assert going.stdout is not None and going.stdout.readline() == "in\n"
+        going.send_signal(sent)
+        assert ends(going.pid, lambda: going.poll() is None), "it goes on after the signal"
+    assert going.stderr is not None
+    said = going.stderr.read()
     assert going.returncode == 130 and said.startswith("Stopped.") and "Traceback" not in said
 
 

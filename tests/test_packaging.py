@@ -13,6 +13,7 @@ from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("ghar", "envs", "rewards", "trainers", "launch")
@@ -138,6 +139,36 @@ def test_every_base_dependency_is_pinned_without_a_local_label() -> None:
     for extra in ("train", "faiss-cpu", "wandb", "test", "dev", "service", "verifiers", "sb3"):
         wanted |= names(settings()["options.extras_require"][extra]) - {"ghar"}
     assert wanted <= set(pins), wanted - set(pins)
+
+
+def test_every_pin_is_one_that_setup_cfg_allows() -> None:
+    """constraints.txt is the lock: each name of every extra has one version there, within its bounds."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = {line.split("==")[0]: line.split("==")[1] for line in lines if line and not line.startswith("#")}
+    extras = settings()["options.extras_require"]
+    listed = [settings()["options"]["install_requires"], *(extras[extra] for extra in extras)]
+    asked = [Requirement(line) for text in listed for line in text.splitlines() if line and not line.startswith("#")]
+    outside = {name for one in asked if (name := one.name.lower().replace("_", "-")) != "ghar"
+               and name in pins and pins[name] not in one.specifier}  # fmt: skip
+    absent = {one.name for one in asked if one.name.lower().replace("_", "-") not in {*pins, "ghar"}}
+    assert not outside and absent <= {"faiss-gpu", "vllm"}, (outside, absent)  # those two are for GPUs
+
+
+def test_every_package_that_a_pinned_one_needs_is_pinned() -> None:
+    """Of what is installed here, for this platform: nothing is left to the day of the installation."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = {line.split("==")[0] for line in lines if line and not line.startswith("#")}
+    left = {line.split()[0].split("==")[0] for line in (ROOT / "overrides-cpu.txt").read_text().splitlines()
+            if line and not line.startswith("#")}  # fmt: skip
+    open_ = set()
+    for one in distributions():
+        if one.metadata["Name"].lower().replace("_", "-").replace(".", "-") not in pins:
+            continue
+        for needed in map(Requirement, one.requires or ()):
+            name = needed.name.lower().replace("_", "-").replace(".", "-")
+            if (needed.marker is None or needed.marker.evaluate({"extra": ""})) and name not in pins | left:
+                open_.add(f"{one.metadata['Name']} needs {name}")
+    assert not open_
 
 
 def test_the_licence_of_every_pin_is_listed() -> None:

@@ -286,8 +286,11 @@ def _finish(run: TrainingRun) -> None:
 
 
 def _conclude(run: TrainingRun, summary: dict[str, Any]) -> None:
-    for name in summary["policies"] if run.config.logger.wandb != "disabled" else ():
-        run.logger.log_episodes(name, run.folder.episodes(name))
+    if run.config.logger.wandb != "disabled":
+        for name in summary["policies"]:
+            run.logger.log_episodes(name, run.folder.episodes(name))
+        if run.folder.training_updates():
+            run.logger.log_episodes("training", run.folder.training_episodes(), ("update", "attempt"))
     run.logger.conclude(summary["policies"])
     run.logger.finish()
     kept = read_lessons(run.checkpoints / LESSONS)

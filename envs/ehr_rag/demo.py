@@ -36,7 +36,8 @@ def demo_events(folder: str | None = None, patients: int = PATIENTS, seed: int =
     cases = []
     for place, (subject, at, label) in enumerate(ehrshot_labels(cohort, TASK)[0].iter_rows()):
         facts = "; ".join(store.record(subject, at).facts)
-        cases.append(EventCase(f"{TASK}-{place}", subject, place, facts, at, TASKS[TASK], CARDS[TASK], label))
+        about = f"{TASK}-{place}", subject, place, facts, at, TASKS[TASK], CARDS[TASK], label
+        cases.append(EventCase(*about, credentialed=cohort.credentialed))
     keys = [(case.subject_id, case.prediction_time) for case in cases]
     corpus = EventCorpus(keys, ETHER, encoder, store, None, seed)
     return ehr_rag_scene(EhrRagEpisodes(SPEC, words), corpus, cases, ETA)

@@ -60,6 +60,7 @@ class WalkCase:
     near: Callable[[int], Iterable[int]]
     likeness: np.ndarray
     unit: np.ndarray
+    credentialed: bool = field(default=True, kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -147,7 +147,8 @@ def demo_walks(budget: int = SPEC.budget, measured: bool = SPEC.measured, seed: 
         query = rng.normal(size=WIDTH)
         explained, costs = coverage(rng, graph, query), DISTRACTION * rng.random(PATIENTS)
         name, start = f"generated-{number}", tuple(anchors_near(query, graph))
-        cases.append(WalkCase(name, start, near.__getitem__, cosines(graph.vectors, query), unit))
+        likeness = cosines(graph.vectors, query)
+        cases.append(WalkCase(name, start, near.__getitem__, likeness, unit, credentialed=False))
         entropies[name] = partial(_entropy, explained, costs)
     return walk_scene(WalkEpisodes(WalkSpec(budget, measured)), ScoredByFunction(entropies), cases)
 

@@ -62,9 +62,12 @@ def demo_communities(folder: str | None = None, patients: int = PATIENTS, seed: 
     graphs = {sample.sample_id: patient_graph(sample.history, names.__getitem__, nodes) for sample in samples}
     texts = visit_lists(samples, names.__getitem__, style="compact", budget=WORDS, count=words)
     cases = [
-        KareCase(s.sample_id, s.subject_id, s.visit_id, view.text, "", topics_of(s, names.__getitem__), task, s.label)
+        KareCase(
+            s.sample_id, s.subject_id, s.visit_id, view.text, "", topics_of(s, names.__getitem__), task, s.label,
+            credentialed=s.credentialed,
+        )
         for s, view in zip(samples, texts, strict=True)
-    ]
+    ]  # fmt: skip
     episodes = KareEpisodes(SPEC, lambda case: SelectCommunities(case.base, None, TOP_N, case.sample_id), words)
     return kare_scene(episodes, CommunityCorpus(index, encoder, graphs, PAPER), cases, ETA)
 

@@ -65,21 +65,22 @@ class Logger:
             LOG.add(WANDB, "rows of metrics", len(str(numbers)))
             self.run.log({f"{row['phase']}/{key}": value for key, value in numbers.items()})
 
-    def log_episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def log_episodes(self, name: str, rows: Iterable[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
         """Send episodes, patient text included, as a table. Raises BadInput when privacy.allow does not permit it.
 
-        Offline runs are held to the same rule: `wandb sync` would send them later.
+        more: further columns that these rows have. Offline runs are held to the same rule: `wandb sync` would send them
+        later.
         """
         if self.run is None:
             return
         check_destination(self.credentialed, WANDB, self.allow)
         import wandb
 
-        columns: list[Any] = [*_COLUMNS, *_TOLD]
+        columns: list[Any] = [*more, *_COLUMNS, *_TOLD]
         data: list[Any] = []
         for row in rows:
             check_destination(row.get("credentialed", True), WANDB, self.allow)
-            data.append([*(row[column] for column in _COLUMNS), *(tell(row) for tell in _TOLD.values())])
+            data.append([*(row[column] for column in (*more, *_COLUMNS)), *(tell(row) for tell in _TOLD.values())])
         LOG.add(WANDB, "episodes", sum(len(str(row)) for row in data), len(data))
         table = wandb.Table(columns=columns, data=data)
         self.run.log({f"episodes/{name}": table})

@@ -32,7 +32,8 @@ def policy_summary(
     "temperature" too, fitted on other patients, so has the summary, with ece_calibrated and brier_calibrated at it.
     "format_errors" is the share of turns whose reply could not be read. Retrieval is scored against needs_retrieval
     on the rows that know it. "over_usual" is accuracy less that of the most frequent label as the answer to all,
-    "answers" what `ghar.metrics.answers` counts. A metric that rests on "too_few" patients is [value, None, None].
+    "reward_terms" is the mean of each weighted term, and "answers" what `ghar.metrics.answers` counts. A metric that
+    rests on "too_few" patients is [value, None, None].
     Raises BadInput when there are no rows, one has no subject_id or a label is not one of the task.
     """
     index = {label: i for i, label in enumerate(labels)}
@@ -67,9 +68,16 @@ def policy_summary(
         "failures": sum(row["failure"] is not None for row in rows),
         "confusion": confusion_matrix(truth, guess, len(labels)).tolist(),
         "answers": answers,
+        **({"reward_terms": terms} if (terms := _reward_terms(rows)) else {}),
         **({"too_few": few} if few else {}),
         **{name: [i.value, None, None] if name in few else i.as_list() for name, i in found.items()},
     }
+
+
+def _reward_terms(rows: Sequence[Row]) -> dict[str, float]:
+    """Mean of each weighted reward term over all episodes: together the mean reward. {} of rows without weights."""
+    names = dict.fromkeys(term for row in rows for term in row.get("weighted") or ())
+    return {name: float(np.mean([(row.get("weighted") or {}).get(name, 0.0) for row in rows])) for name in names}
 
 
 def _when(rows: Sequence[Row], seed: int, resamples: int) -> dict[str, Interval]:

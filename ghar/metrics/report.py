@@ -116,7 +116,9 @@ def _content(
     labels = (summary.get("task") or {}).get("labels") or []
     tallies = {name: breakdown.RowCounts() for name in names}
     explorer = _explorer(run, tallies, about, labels)
-    agents = _colors([*(explorer.agents if explorer else ()), *curves.agents(rows)])
+    training = _training(run, labels)
+    acting = [agent for found in (explorer, training) if found for agent in found.agents]
+    agents = _colors([*acting, *curves.agents(rows)])
     main = about.main_of(list(policies))
     content = {
         "name": run.path.resolve().name,
@@ -142,6 +144,7 @@ def _content(
         "diagnostics": _diagnostic_charts(rows, agents),
         "labels": labels,
         "explorer": explorer,
+        "training": training,
         "agent_colors": as_script(agents),
         **_broken_down(tallies, labels, about, colors),
         "provenance": _provenance(summary),
@@ -196,7 +199,23 @@ def _table(policies: Mapping[str, Any]) -> dict[str, list[tuple[str, list[tuple[
             if any(cells):
                 lines.append((shown_as, cells))
         sections[section] = lines
+    sections |= _named_by_the_system(list(policies.values()))
     return {section: lines for section, lines in sections.items() if lines}
+
+
+def _named_by_the_system(policies: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, list[Any]]]]:
+    """Sections of `_table` whose lines no one knows beforehand: reward terms, and metrics that a module added."""
+    sections = {
+        "Reward by term, weighted": [policy.get("reward_terms") or {} for policy in policies],
+        "Metrics of your own": [{name: p.get(name) for name in p.get("own_metrics") or ()} for p in policies],
+    }
+    return {
+        section: [
+            (name, [_cell(values.get(name), 3) for values in columns])
+            for name in dict.fromkeys(name for values in columns for name in values)
+        ]
+        for section, columns in sections.items()
+    }
 
 
 def _few(policy: Mapping[str, Any], metric: str) -> tuple[str, str] | None:
@@ -287,6 +306,17 @@ def _explorer(
 
     order = dict.fromkeys(name for name in (main, about.before, *tallies) if name is not None and name in tallies)
     found = explore({name: rows(name) for name in order}, main, labels)
+    return found if found.samples else None
+
+
+def _training(run: RunFolder, labels: Sequence[str]) -> Explorer | None:
+    """The kept episodes of training, each under a name of its own: a sample may come again in another update."""
+
+    def named(row: Row) -> Row:
+        name = f"{row['sample_id']}, update {row['update']}, attempt {row['attempt'] + 1}"
+        return {**row, "sample_id": name, "groups": {"update": row["update"]}}
+
+    found = explore({"training": map(named, run.training_episodes())}, "training", labels)
     return found if found.samples else None
 
 

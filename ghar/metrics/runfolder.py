@@ -16,6 +16,7 @@ episodes/<name>.jsonl   one evaluated episode a row: policy, split, sample_id, s
                         reward, failure (null or its name), turns: [{agent, role, step, prompt, reply, format_ok,
                         evidence (text or null)}] and lookups: [{query, found: [{text, kind, score, path (meta-path or
                         null), shown (by any prompt)}]}] (optional)
+episodes/training/<update>.jsonl  a few episodes of that update's batch: the same columns, and update, attempt
 groups.json             sample_id -> {kind: group}: who the test samples are of (ghar.data.groups); of tasks of visits
 checkpoints/            trainers/ owns it
 report.html             made from the above by ghar.metrics.report
@@ -39,6 +40,7 @@ from ghar.errors import BadInput
 
 PHASES = ("base", "sft", "rl")
 CONFIG, METRICS, SUMMARY, GROUPS = "config.yaml", "metrics.jsonl", "summary.json", "groups.json"
+TRAINING = "episodes/training"
 
 _hashed: dict[Path, tuple[ledger.Looks, Any]] = {}  # metrics.jsonl -> its hash so far, as this process left it
 
@@ -94,10 +96,14 @@ class RunFolder:
         _hashed[self.metrics_path] = (ledger.looks(self.metrics_path), known)
 
     def rewind(self, phase: str, step: int) -> None:
-        """Forget the rows after `step` of `phase`, and of later phases: a resumed run writes them again."""
+        """Forget the rows after `step` of `phase`, and of later phases, with the training episodes of these updates: a
+        resumed run writes them again."""
         last = (PHASES.index(phase), step)
         kept = [row for row in self.metrics() if (PHASES.index(row["phase"]), row["step"]) <= last]
         self._write(METRICS, "".join(json.dumps(row) + "\n" for row in kept))
+        for update in self.training_updates():
+            if (PHASES.index("rl"), update) > last:
+                self.remove(_training(update))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Rows of metrics.jsonl, [] when there are none; a partial last line is not a row."""
@@ -138,6 +144,21 @@ class RunFolder:
     def episode_names(self) -> list[str]:
         return sorted(path.stem for path in (self.path / "episodes").glob("*.jsonl"))
 
+    def write_training_episodes(self, update: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write episodes/training/<update>.jsonl, whole or not at all."""
+        (self.path / TRAINING).mkdir(exist_ok=True, mode=0o700)
+        self._write(_training(update), as_lines(rows))
+
+    def training_updates(self) -> list[int]:
+        """Updates of which episodes were kept, in order."""
+        return sorted(int(path.stem) for path in (self.path / TRAINING).glob("*.jsonl"))
+
+    def training_episodes(self) -> Iterator[dict[str, Any]]:
+        """Rows of the kept training episodes, in order of update."""
+        for update in self.training_updates():
+            ledger.check(self.path, _training(update))
+            yield from read_lines(self.path / _training(update))
+
     def remove(self, name: str) -> None:
         """Remove a file by its name below the folder, where there is one."""
         if (self.path / name).exists():
@@ -165,6 +186,10 @@ class RunFolder:
 
 def _episodes(name: str) -> str:
     return f"episodes/{name}.jsonl"
+
+
+def _training(update: int) -> str:
+    return f"{TRAINING}/{update}.jsonl"
 
 
 def _hash_so_far(path: Path) -> tuple[int, Any]:

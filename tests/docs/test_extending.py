@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from ghar.launch.entry import load
 from ghar.llm.engine import Request
 from ghar.llm.engines import make_engine, without_weights
 from ghar.trainers.rows import rows_of, summarise
+from tests.running import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -125,3 +128,56 @@ def test_a_reward_term_and_a_metric_stand_with_the_others(small_config: Callable
     found = summarise(made, rows, 0, 50)
     asked = sum(row["retrievals"] > 1 for row in rows) / len(rows)
     assert found["asked_again"][0] == asked and "accuracy" in found and rows[0]["rewards"]["brevity"] < 0
+
+
+HASTY = '''"""GHAR, paid for short episodes; how many turns an episode takes."""
+
+from dataclasses import dataclass
+
+from ghar.envs.additions import add_metric, add_term
+from ghar.envs.ghar import system as ghar
+from ghar.envs.ghar.settings import Settings as GharSettings
+
+
+@dataclass(frozen=True)
+class Settings(GharSettings):
+    name: str = "theirs.hasty"
+
+
+def build(records, settings):
+    made = add_term(ghar.build(records, settings), "haste", lambda episode, case: -len(episode.turns), 0.25)
+    return add_metric(made, "turns_taken", lambda row: len(row["turns"]) or None)
+'''
+TINY = (
+    "--quick", "system=theirs.hasty", "task=read", "threads=1", "data.patients=120", "model.hidden=32",
+    "model.layers=2", "model.heads=2", "trainer.base.seed=0", "trainer.base.steps=2", "trainer.base.batch=16",
+    "trainer.warmup.samples=24", "trainer.rl.updates=2", "trainer.rl.episodes=8", "trainer.rl.eval_every=1",
+    "trainer.rl.eval_samples=8", "task.max_test=8", "eval.bootstrap=50", "eval.variants=[scripted,ghar_rl]",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_term_and_a_metric_of_a_foreign_folder_stand_in_curves_summary_and_report(tmp_path: Path) -> None:
+    """The command is started in a folder of the user's, which holds nothing but the module."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "hasty.py").write_text(HASTY)
+    words = (*TINY, f"data.cache={tmp_path / 'cache'}", "run_dir=run")
+    done = run_python("-m", "ghar.launch.cli", "train", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    run = tmp_path / "run"
+    curve = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+    updates = [row for row in curve if row["phase"] == "rl"]
+    assert [row["train/reward/haste"] < 0 for row in updates[1:]] == [True, True]
+    assert all(row["eval/turns_taken_low"] <= row["eval/turns_taken"] for row in updates)
+    found = json.loads((run / "summary.json").read_text())["policies"]["ghar_rl"]
+    rows = [json.loads(line) for line in (run / "episodes" / "ghar_rl.jsonl").open()]
+    taken = [len(row["turns"]) for row in rows]
+    assert found["turns_taken"][0] == pytest.approx(sum(taken) / len(taken))
+    assert found["own_metrics"] == {"turns_taken": len(rows)}
+    assert found["reward_terms"]["haste"] == pytest.approx(sum(row["weighted"]["haste"] for row in rows) / len(rows))
+    assert sum(found["reward_terms"].values()) == pytest.approx(found["reward"][0])
+    page = (run / "report.html").read_text()
+    table = page[page.index("Reward by term, weighted") :]
+    assert re.search(r'<th scope="row">haste</th><td class="main">-[0-9.]+<', table)
+    assert re.search(rf'<th scope="row">turns_taken</th><td class="main">{found["turns_taken"][0]:.3f}<', table)
+    assert ">haste</text>" in page or "haste" in page[page.index("Reward terms, training") :]

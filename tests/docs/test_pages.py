@@ -197,6 +197,8 @@ def check_launch(script: str, arguments: list[str]) -> None:
             workshop([word for word in arguments if not word.startswith("cohorts=")])
     elif script == "report.py":
         assert arguments and not any(word.startswith("-") for word in arguments), arguments
+    elif script == "hub.py":
+        assert arguments[0] in ("push", "pull") and len([word for word in arguments if "=" not in word]) == 3, arguments
     elif script == "convert_graph.py":
         assert len([word for word in arguments if not word.startswith("-")]) == 2, arguments
     elif "--help" in arguments:

@@ -22,6 +22,7 @@ from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, see
 from ghar import envs  # noqa: E402
 from ghar.envs.demo import ETA  # noqa: E402
 from ghar.envs.register import GAMES  # noqa: E402
+from ghar.envs.system import mark_of  # noqa: E402
 from ghar.envs.views.pettingzoo_view import aec, parallel  # noqa: E402
 from ghar.envs.views.spaces import Unicode  # noqa: E402
 from tests.envs.test_pettingzoo_view import EXPECTED  # noqa: E402
@@ -183,6 +184,13 @@ def test_parts_of_the_cases_share_no_patient(name: str) -> None:
     assert all(who.values()) and not who["train"] & who["test"] and not who["valid"] & (who["train"] | who["test"])
     with pytest.raises(ValueError, match="choose among train, valid, test"):
         GAMES[name](split="tset")
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_generated_patients_are_marked_as_open(name: str) -> None:
+    """A case without a mark counts as credentialed, and verifiers may not be given its text."""
+    game: Any = GAMES[name]()
+    assert game.scene.cases and not any(map(mark_of, game.scene.cases))
 
 
 @pytest.mark.parametrize("name", ["GHAR", "EHRRAG", "EXPRAG", "KARE"])

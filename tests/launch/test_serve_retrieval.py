@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from ghar.retrieval.build import build_retriever
 from ghar.retrieval.client import RemoteRetriever, connect
 from ghar.retrieval.wire import ServiceVersion
 from tests.kg.graphs import TINY, graph_of
-from tests.running import run_command
+from tests.running import ends, run_command, started, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,13 +29,12 @@ def command(folder: Path, *arguments: str) -> list[str]:
     return [sys.executable, script, f"kg.path={folder / 'kg.csv'}", f"data.cache={folder / 'cache'}", *arguments]
 
 
-def wait_for(url: str, expected: ServiceVersion, process: subprocess.Popen) -> RemoteRetriever:
-    while process.poll() is None:
-        try:
-            return connect(url, expected, credentialed=True, allow=())
-        except BadInput:
-            time.sleep(0.2)
-    raise AssertionError(f"no service; exit code {process.returncode}")
+def connected(url: str, expected: ServiceVersion) -> RemoteRetriever | None:
+    """A client of the service; None while there is none."""
+    try:
+        return connect(url, expected, credentialed=True, allow=())
+    except BadInput:
+        return None
 
 
 def workers_of(service: subprocess.Popen) -> dict[int, psutil.Process]:
@@ -56,25 +54,27 @@ def test_two_workers_serve_one_index_until_they_are_ended(tmp_path: Path) -> Non
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     own = command(tmp_path, f"retriever.service={url}", "retriever.workers=2")
-    process = subprocess.Popen(own, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
-    try:
-        remote = wait_for(url, ServiceVersion(graph.fingerprint, "tfidf", None), process)
+    version = ServiceVersion(graph.fingerprint, "tfidf", None)
+    with started(own, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as process:
+        remote = wait_until(lambda: connected(url, version), process, "service")
         asked = [Retrieve("metformin", (3,)), Retrieve("SOD1", None, 2)] * 40
         expected = build_retriever(graph, "tfidf").retrieve(asked)
         assert remote.retrieve(asked) == expected
         number, worker = next(iter(workers_of(process).items()))
         worker.kill()  # the other one answers, and a new one takes its place
         assert remote.retrieve(asked) == expected
-        while number in (now := workers_of(process)) or len(now) < 2:  # until the killed worker is replaced
-            assert process.poll() is None
-            time.sleep(0.2)
+
+        def replaced() -> bool | None:
+            now = workers_of(process)
+            return (number not in now and len(now) == 2) or None
+
+        wait_until(replaced, process, "new worker")
         assert remote.retrieve(asked) == expected
         second = run_command(own, cwd=tmp_path, env=env)
         assert second.returncode == 2 and "cannot be taken" in second.stderr and "Traceback" not in second.stderr
-    finally:
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate()
-    assert f"2 workers) at {url}" in output
+        assert ends(process.pid, lambda: process.poll() is None), "the service goes on after SIGTERM"
+    assert process.stdout is not None and f"2 workers) at {url}" in process.stdout.read()
 
 
 def test_no_address_no_service(tmp_path: Path) -> None:

@@ -162,6 +162,16 @@ def test_the_table_of_episodes_has_prompts_replies_evidence_and_terms():
     } == dict(zip(table.columns, table.data[0], strict=True))  # fmt: skip
 
 
+def test_training_episodes_have_their_update_and_the_same_gate():
+    run, row = Recorder(), {**ROW, "credentialed": False, "update": 10, "attempt": 1}
+    Logger(run, credentialed=False).log_episodes("training", [row], ("update", "attempt"))
+    table = run.sent[0]["episodes/training"]
+    assert table.columns[:3] == ["update", "attempt", "policy"] and table.data[0][:3] == [10, 1, "ghar_rl"]
+    with pytest.raises(BadInput, match=r"privacy\.allow"):
+        Logger(run, credentialed=False).log_episodes("training", [row | {"credentialed": True}], ("update",))
+    assert len(run.sent) == 1
+
+
 def test_final_numbers_reach_the_summary_of_the_run():
     run = SimpleNamespace(summary={})
     Logger(run).conclude({"ghar_rl": {"accuracy": [0.8, 0.7, 0.9], "n": 40, "ece": None, "label": "los"}})

@@ -234,6 +234,52 @@ def test_a_patient_under_two_variants_with_evidence_and_a_sum(
     assert seen["found"] == [lines, lines]
 
 
+TRAINING = """
+const rows = () => [...document.querySelectorAll("#training-rows tbody tr")].map((row) => row.cells[0].textContent);
+const until = async (met) => { while (!met()) await new Promise((done) => setTimeout(done, 20)); };
+const form = document.getElementById("training-filters");
+const set = (name, value) => {
+  form.elements.namedItem(name).value = value;
+  form.elements.namedItem(name).dispatchEvent(new Event("input", {bubbles: true}));
+};
+const seen = {all: rows(), heads: [...document.querySelectorAll("#training-rows th")].map((cell) => cell.textContent),
+              tests: document.querySelectorAll("#rows tbody tr").length};
+seen.updates = [...form.elements.namedItem("group").options].map((option) => option.text);
+set("group", [...form.elements.namedItem("group").options].find((option) => option.text === "update: 10").value);
+seen.tenth = rows();
+set("group", "");
+set("words", "a reply of training");
+await until(() => form.dataset.words === "a reply of training");
+seen.words = rows();
+document.querySelector("#training-rows tbody tr").click();
+await until(() => document.querySelector("#training-detail .turn"));
+return {...seen, link: location.hash, text: document.getElementById("training-detail").textContent,
+        other: document.getElementById("detail").textContent};
+"""
+
+
+def test_training_episodes_are_listed_searched_and_linked(
+    tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]
+) -> None:
+    folder = build_run(tmp_path / "run", episodes)
+    assert "Training episodes" not in write_report(folder.path, LOOK).read_text()
+    for update in (5, 10, 40):
+        own = [{**row, "update": update, "attempt": i} for i, row in enumerate(episodes["ghar_sft"][:3])]
+        own[1] |= {"turns": [{**own[1]["turns"][0], "reply": f"A reply of training, {update}"}]}
+        folder.write_training_episodes(update, own)
+    page = write_report(folder.path, LOOK)
+    seen = asked(page, TRAINING)
+    ids = [f"{row['sample_id']}, update 10, attempt {i + 1}" for i, row in enumerate(episodes["ghar_sft"][:3])]
+    assert len(seen["all"]) == 9 and seen["tests"] == 60 and seen["tenth"] == ids
+    assert seen["heads"][:4] == ["sample", "patient", "label", "Policy in training"] and "right" not in seen["heads"]
+    assert seen["updates"] == ["any", "update: 5", "update: 10", "update: 40"]
+    assert seen["words"] == [ids[1].replace("update 10", f"update {update}") for update in (5, 10, 40)]
+    assert "A reply of training, 5" in seen["text"] and "Reward" in seen["text"] and seen["other"] == ""
+    assert seen["link"].startswith("#training-episode=")
+    narrow = asked(page, NARROW, "--window-size=420,900")
+    assert narrow["wide"] <= narrow["inner"] and not narrow["out"], narrow
+
+
 def test_ten_thousand_rows_open_within_two_seconds(tmp_path: Path, episodes: dict[str, list[dict[str, Any]]]) -> None:
     folder = RunFolder.open(tmp_path / "large")
     for name in ("ghar_sft", "ghar_rl"):

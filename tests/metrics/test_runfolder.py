@@ -99,6 +99,22 @@ def test_episodes_are_whole_or_absent(tmp_path):
         folder.episodes("ghar_sft")
 
 
+def test_training_episodes_are_forgotten_with_their_updates(tmp_path):
+    folder = RunFolder.open(tmp_path)
+    assert list(folder.training_episodes()) == []
+    for update in (5, 10, 100):
+        folder.write_training_episodes(update, [{"sample_id": "a", "update": update}])
+    assert folder.training_updates() == [5, 10, 100] and folder.episode_names() == []
+    folder.rewind("rl", 10)
+    assert [row["update"] for row in folder.training_episodes()] == [5, 10]
+    (tmp_path / "episodes" / "training" / "5.jsonl").write_text('{"update": 5}\n')
+    with pytest.raises(BadInput, match=r"5\.jsonl is damaged"):
+        list(folder.training_episodes())
+    folder.write_training_episodes(5, [])
+    folder.rewind("sft", 3)
+    assert folder.training_updates() == []
+
+
 def test_summary(tmp_path):
     folder = RunFolder.open(tmp_path)
     assert folder.summary() is None

@@ -79,6 +79,9 @@ def test_demo_from_tables_to_report(tmp_path: Path, cache: Path, capsys: pytest.
     assert "generated" in (run / "report.html").read_text().lower()
     first = [json.loads(line) for line in (run / "episodes" / "ghar_rl.jsonl").read_text().splitlines()]
     assert len(first) == 8 and all(row["turns"] for row in first)
+    kept = [json.loads(line) for n in (1, 2) for line in (run / f"episodes/training/{n}.jsonl").open()]
+    assert [row["update"] for row in kept] == [1] * 4 + [2] * 4 and all(row["split"] == "train" for row in kept)
+    assert "Training episodes" in (run / "report.html").read_text()
 
     again = evaluate(config)  # from the checkpoint on disk: the numbers of the run itself
     for name, numbers in again["policies"].items():

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghar.trainers.sharding import claim, part_file, parted, play_parts, rows_in
+from tests.running import ends
 from tests.trainers.evaluating import evaluate_as
 
 OWN = [
@@ -47,7 +48,7 @@ def evaluated(forks: Any, world: int, run: Path, last: int = 0) -> tuple[list[in
     for process in started:
         process.start()
     for process in started:
-        process.join()
+        ends(process.pid, process.is_alive)  # one that makes no progress is killed below, and has no exit code
     codes = [process.exitcode for process in started]
     for process in started:
         process.kill()

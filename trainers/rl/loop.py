@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ghar.config import Config
+from ghar.config import Config, RlConfig
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
 from ghar.episode import Episode
@@ -40,6 +40,7 @@ from ghar.trainers.rl.sampling import Curriculum, telling
 from ghar.trainers.rl.schedule import adapted, rate
 from ghar.trainers.rl.settings import has_critic, learning_rate, settings_of
 from ghar.trainers.rl.state import width
+from ghar.trainers.rl.training_episodes import sampled_rows
 from ghar.trainers.rl.trajectory import build
 from ghar.trainers.rl.workers import RolloutRequest, Workers
 from ghar.trainers.rows import reward_of, rows_of, running_of, summarise
@@ -52,11 +53,13 @@ CURVE_RESAMPLES = 200  # intervals of a learning curve; final numbers use eval.b
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """What is trained on: a system, its configuration, and references of training cases (Eq. 15)."""
+    """What is trained on: a system, its configuration, and references of training cases (Eq. 15); the run's
+    folder."""
 
     system: System[Any]
     config: Config
     references: Mapping[str, Reference]
+    folder: RunFolder
 
 
 @dataclass
@@ -145,7 +148,7 @@ def reinforce(
     The best policy by `trainer.rl.select` is kept there too (pointer "best"). model: what checkpoints must fit
     (ghar.trainers.runs.checkpoint.identity). workers: who plays the episodes; closed at the end.
     """
-    rl, about = config.trainer.rl, TrainingInputs(system, config, references)
+    rl, about = config.trainer.rl, TrainingInputs(system, config, references, folder)
     torch.manual_seed(derive_seed(config.seed, "rl"))  # what earlier phases drew must not matter to a resumed one
     rng = np.random.default_rng(derive_seed(config.seed, "rl"))
     critic = _critic(system, config, actor)  # before DeepSpeed shares out what it copies
@@ -179,12 +182,17 @@ def _step(about: TrainingInputs, loop: _Loop, workers: Workers) -> tuple[dict[st
     row: dict[str, Any] = {"step": loop.step, "phase": "rl"}
     if loop.step > 0:
         row |= _update(about, loop, workers)
-    if loop.step % rl.eval_every and loop.step != rl.updates:
+    if not _is_evaluated(loop.step, rl):
         return row, None
     numbers = _validate(about, loop, workers)
     score = _score(numbers, rl.select)
     loop.best, loop.waited = (score, 0) if score > loop.best else (loop.best, loop.waited + 1)
     return row | eval_metrics(numbers), score
+
+
+def _is_evaluated(step: int, rl: RlConfig) -> bool:
+    """Whether the policy is validated after this update."""
+    return step % rl.eval_every == 0 or step == rl.updates
 
 
 def _score(numbers: Mapping[str, Any], select: str) -> float:
@@ -235,6 +243,10 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     report = learn(about, loop, [episodes[i] for i in kept], [rewards[i] for i in kept])
     report |= {"lr": learning_rate(config) * share_of_rate, "dropped": float(len(told) - told.sum())}
     _note(about, loop, episodes, cases)
+    if _is_evaluated(loop.step, rl):
+        kept_rows = sampled_rows(about.system, config, step, cases, episodes, rewards)
+        if rank() == 0:
+            about.folder.write_training_episodes(step, kept_rows)
     del loop.upcoming[: min(_patients(config), len(about.system.cases.train))]
     if workers.ahead:
         report["staleness"] = _staleness(episodes, step - 1)

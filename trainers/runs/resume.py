@@ -19,7 +19,7 @@ from ghar.config import Config
 from ghar.disk import told
 from ghar.errors import BadInput
 from ghar.lock import lock
-from ghar.metrics.runfolder import RunFolder
+from ghar.metrics.runfolder import TRAINING, RunFolder
 from ghar.privacy import masked
 from ghar.sections import leaves
 from ghar.trainers.report import report
@@ -152,7 +152,7 @@ def _compare(path: Path, kept: Any, config: Config) -> None:
 
 def _empty(folder: RunFolder) -> None:
     """Remove what an unfinished run has made so far, and nothing else."""
-    for made in ("checkpoints", "episodes/.parts"):
+    for made in ("checkpoints", "episodes/.parts", TRAINING):
         shutil.rmtree(folder.path / made, ignore_errors=True)
     for name in ("metrics.jsonl", "summary.json"):
         (folder.path / name).unlink(missing_ok=True)

@@ -1,11 +1,14 @@
-// The list of all episodes: filter, sort, and read one under two variants side by side.
-{
-  const table = JSON.parse(document.getElementById("table").textContent);
+// A list of episodes: filter, sort, and read one under two variants side by side. prefix: of its elements' ids and of
+// its links. Returns a function that shows the episodes of one variant with one label and one prediction.
+function browse(prefix) {
+  const part = (name) => document.getElementById(prefix + name);
+  const table = JSON.parse(part("table").textContent);
   const colors = JSON.parse(document.getElementById("agents").textContent);
-  const packs = [...document.querySelectorAll("script.pack")];
-  const form = document.getElementById("filters");
-  const body = document.querySelector("#rows tbody");
-  const head = document.querySelector("#rows thead tr");
+  const packs = [...document.querySelectorAll(`script.${prefix}pack`)];
+  const form = part("filters");
+  const body = part("rows").querySelector("tbody");
+  const head = part("rows").querySelector("thead tr");
+  const alone = table.variants.length < 2;
   const WINDOW = 100;
   const opened = new Map();
   let found = [], shown = WINDOW, sorted = "", upwards = true, chosen = -1;
@@ -34,9 +37,13 @@
   option(field("guess"), "-1", "no readable answer");
   for (const [name, texts] of [["source", table.sources], ["group", table.groups]]) {
     option(field(name), "", "any");
-    const order = texts.map((text, i) => [text, i]).sort((a, b) => a[0].localeCompare(b[0]));
+    const order = texts.map((text, i) => [text, i]).sort((a, b) => a[0].localeCompare(b[0], "en", { numeric: true }));
     for (const [text, i] of order) option(field(name), String(i), text);
     field(name).parentElement.hidden = !texts.length;
+  }
+  if (alone) {  // nothing stands beside it
+    for (const name of ["left", "right"]) field(name).parentElement.hidden = true;
+    for (const one of [...field("kind").options]) if (["apart", "gained", "lost"].includes(one.value)) one.remove();
   }
   const first = { left: field("left").value, right: field("right").value };
 
@@ -66,6 +73,7 @@
     seconds: (i) => columns("left").seconds[i],
     reward: (i) => columns("left").reward[i],
   };
+  if (alone) delete heads.right;
   function columns(side) { return table.columns[field(side).value]; }
 
   // The texts of every sample in lower case, read once, when someone first looks for words.
@@ -138,10 +146,10 @@
     }));
     const right = found.filter((i) => l.right[i] === 1).length;
     const share = found.length ? ` ${titled[field("left").value]} is right on ${right.toLocaleString("en")} of them.` : "";
-    document.getElementById("count").textContent =
+    part("count").textContent =
       `${found.length.toLocaleString("en")} of ${table.samples.length.toLocaleString("en")} rows.${share}`;
     form.dataset.words = field("words").value;  // what the rows shown were looked through for
-    document.getElementById("more").hidden = shown >= found.length;
+    part("more").hidden = shown >= found.length;
   }
 
   // The texts of a pack of samples, unpacked when one of them is first read.
@@ -161,10 +169,10 @@
   async function choose(i) {
     chosen = i;
     // a link to this episode; a page that may not change its address (a preview, an archive) goes on without
-    try { history.replaceState(null, "", `#episode=${encodeURIComponent(table.samples[i].id)}`); } catch { /* as it is */ }
+    try { history.replaceState(null, "", `#${prefix}episode=${encodeURIComponent(table.samples[i].id)}`); } catch { /* as it is */ }
     for (const row of body.children) row.setAttribute("aria-selected", String(Number(row.dataset.sample) === i));
     const texts = (await pack(Math.floor(i / table.pack)))[i];
-    const sample = table.samples[i], detail = document.getElementById("detail");
+    const sample = table.samples[i], detail = part("detail");
     detail.replaceChildren();
     const title = add(detail, "h3", sample.id);
     if (sample.of !== null && sample.of !== undefined) add(title, "span", ` of patient ${sample.of}`, "quiet small");
@@ -230,19 +238,9 @@
     filter();
   }));
   for (const name of ["left", "right"]) field(name).addEventListener("change", () => { if (chosen >= 0) choose(chosen); });
-  document.getElementById("more").addEventListener("click", () => { shown += WINDOW; draw(); });
-  for (const cell of document.querySelectorAll(".confusion button")) {
-    cell.addEventListener("click", () => {
-      field("left").value = cell.dataset.variant;
-      field("truth").value = cell.dataset.truth;
-      field("guess").value = cell.dataset.guess;
-      field("kind").value = "";
-      filter();
-      document.getElementById("episodes").scrollIntoView();
-    });
-  }
+  part("more").addEventListener("click", () => { shown += WINDOW; draw(); });
   const quoted = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
-  document.getElementById("save").addEventListener("click", () => {
+  part("save").addEventListener("click", () => {
     const name = (key) => (key === "left" || key === "right" ? titled[field(key).value] : key);
     const lines = [Object.keys(heads).map((key) => quoted(name(key))), ...found.map((i) => Object.values(heads).map((value) => quoted(value(i))))];
     const link = node("a");
@@ -252,7 +250,22 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   });
   filter();
-  const linked = /^#episode=(.+)$/.exec(location.hash);
-  const at = linked ? table.samples.findIndex((sample) => String(sample.id) === decodeURIComponent(linked[1])) : -1;
-  if (at >= 0) choose(at).then(() => document.getElementById("detail").scrollIntoView());
+  const link = `#${prefix}episode=`, wanted = location.hash.startsWith(link) ? decodeURIComponent(location.hash.slice(link.length)) : null;
+  const at = table.samples.findIndex((sample) => String(sample.id) === wanted);
+  if (at >= 0) choose(at).then(() => part("detail").scrollIntoView());
+  return (variant, truth, guess) => {
+    field("left").value = variant;
+    field("truth").value = truth;
+    field("guess").value = guess;
+    field("kind").value = "";
+    filter();
+    form.scrollIntoView();
+  };
 }
+if (document.getElementById("table")) {
+  const show = browse("");
+  for (const cell of document.querySelectorAll(".confusion button")) {
+    cell.addEventListener("click", () => show(cell.dataset.variant, cell.dataset.truth, cell.dataset.guess));
+  }
+}
+if (document.getElementById("training-table")) browse("training-");
