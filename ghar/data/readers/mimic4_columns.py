@@ -41,7 +41,9 @@ HOSPITAL = {
             NOT_YET: "admission_location edregtime edouttime",
         },
     ),
-    "hosp/diagnoses_icd": TableColumns({**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64}),
+    "hosp/diagnoses_icd": TableColumns(
+        {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64}, never_empty=True
+    ),
     "hosp/procedures_icd": TableColumns(
         {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64, "chartdate": TIME}
     ),
