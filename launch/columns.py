@@ -28,7 +28,7 @@ def _lines() -> Iterator[str]:
     yield "Made by `python launch/columns.py` from the declarations by which the readers open tables"
     yield "([columns.py](../ghar/data/readers/columns.py)). A test over the open demos fails for a column without an"
     yield "owner; a column of your own folder that has none is counted when it is read (`undecided.TABLE.columns`)."
-    yield "A table marked as never empty is refused when it has a header and no row; others are counted (`empty.TABLE`)."
+    yield "A table marked as never empty is refused where it has no row; another one is counted (`empty.TABLE`)."
     for source in (MIMIC3, MIMIC4, EICU):
         yield from _source(source)
 
