@@ -49,10 +49,10 @@ HOSPITAL = {
     ),
     "hosp/prescriptions": TableColumns(
         {**KEYS, "starttime": TIME, "drug": TEXT},
-        {"drug_type": TEXT},
+        {"drug_type": TEXT, "poe_seq": TEXT},
         drug_keys=("gsn", "ndc", "route"),
         ignored={
-            KEY: "pharmacy_id poe_id poe_seq",
+            KEY: "pharmacy_id poe_id",
             STAFF: "order_provider_id",
             END: "stoptime",
             REPEATED: "formulary_drug_cd",
