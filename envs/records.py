@@ -14,7 +14,7 @@ import polars as pl
 from ghar.config import Config, DataConfig
 from ghar.data.audit import Exposure, exposure
 from ghar.data.cohort import Cohort, Sample, Task
-from ghar.data.findings import with_findings
+from ghar.data.findings import has_facts, with_findings
 from ghar.data.mapping import CodeMap, read_code_map
 from ghar.data.readers.notes import Notes, read_notes
 from ghar.data.readers.source import origin
@@ -145,6 +145,11 @@ class Records:
         """The folder of the source's own tables; a MEDS folder has none of these."""
         return None if self.own_world or self.config.data.name == "meds" else self.root
 
+    @property
+    def facts(self) -> Path | None:
+        """Where kinds of admission, units and reference ranges stand: the tables, or a MEDS folder that has them."""
+        return self.root if self.tables is None and has_facts(self.root) else self.tables
+
     @cached_property
     def code_map(self) -> CodeMap | None:
         """What codes become; None where they stay as they are."""
@@ -159,10 +164,15 @@ class Records:
     @cached_property
     def charted(self) -> Cohort:
         """The same with chart measurements; the demo world gets them now."""
+        read = self.charted_source
+        return read if self.code_map is None else self.code_map.cohort(read)
+
+    @cached_property
+    def charted_source(self) -> Cohort:
+        """The source with chart measurements, in its own codes."""
         data = self._data
         data = data if data.root is not None or data.name != "mimic4" else replace(data, name="demo")
-        read = read_source(data, stays=self._reads_stays)
-        return read if self.code_map is None else self.code_map.cohort(read)
+        return read_source(data, stays=self._reads_stays)
 
     def credentialed(self, *parts: Cohort | Notes | Provenance) -> bool:
         """Whether one of the `parts` that a system is made of is of credentialed patients or of unknown origin, or
@@ -181,7 +191,7 @@ class Records:
         read = read_task(self.source, self._data, self.config.task, self.code_map)
         if self.source.generated or self.config.env.prompts != "full":
             return read
-        told = with_findings(read.samples, self.charted, self.tables)
+        told = with_findings(read.samples, self.charted, self.facts)
         by_id = {sample.sample_id: sample for sample in told}
         whole = (read.splits.train, read.splits.valid, read.splits.test, read.splits.pool)
         return replace(read, samples=told, splits=Splits(*(tuple(by_id[s.sample_id] for s in part) for part in whole)))

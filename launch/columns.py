@@ -28,6 +28,7 @@ def _lines() -> Iterator[str]:
     yield "Made by `python launch/columns.py` from the declarations by which the readers open tables"
     yield "([columns.py](../ghar/data/readers/columns.py)). A test over the open demos fails for a column without an"
     yield "owner; a column of your own folder that has none is counted when it is read (`undecided.TABLE.columns`)."
+    yield "A table marked as never empty is refused where it has no row; another one is counted (`empty.TABLE`)."
     for source in (MIMIC3, MIMIC4, EICU):
         yield from _source(source)
 
@@ -40,7 +41,8 @@ def _source(source: SourceColumns) -> Iterator[str]:
     yield f"{read} of {known} columns of {len(source.tables)} tables are read ([{file}](../ghar/data/readers/{file}))."
     yield from ("", "| table | read | ignored |", "|---|---|---|")
     for name, table in source.tables.items():
-        yield f"| {name} | {_read(table)} | {_ignored(table)} |"
+        shown = f"{name} (never empty)" if table.never_empty else name
+        yield f"| {shown} | {_read(table)} | {_ignored(table)} |"
     yield from ("", "| tables never opened | reason |", "|---|---|")
     for reason, names in source.unread.items():
         yield f"| {', '.join(names.split())} | {reason} |"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def run(config: Config) -> None:
     import polars as pl
 
+    from ghar.data.findings import record_facts
     from ghar.data.readers.meds_export import write_meds
     from ghar.envs.records import Records
     from ghar.errors import BadInput
@@ -32,8 +33,10 @@ def run(config: Config) -> None:
         splits = {sample.subject_id: part for part, own in parts.items() for sample in own}
     except BadInput as error:
         print(f"No labels of task={config.task.name}: {error}")
-    cohort = records.source
-    write_meds(cohort, place, labels=labels, splits=splits)
+    cohort = records.charted_source
+    facts = None if records.facts is None else record_facts(records.facts)
+    charted = cohort.codes.join(records.source.codes, on="code", how="anti")["code"]
+    write_meds(cohort, place, labels=labels, splits=splits, facts=facts, charted=charted)
     rows = sum(frame.height for frame in labels.values())
     people = cohort.visits["subject_id"].n_unique()
     events = cohort.scan().select(pl.len()).collect(engine="streaming").item()

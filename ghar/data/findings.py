@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import polars as pl
 from ghar.data.cohort import Cohort, Sample
 from ghar.data.readers.columns import SourceColumns, open_declared
 from ghar.data.readers.eicu_columns import EICU
+from ghar.data.readers.meds_files import scan
 from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.tables import columns_of, find_table
@@ -42,6 +43,10 @@ RANGES = ("ref_range_lower", "ref_range_upper")
 LONGEST = 60  # letters of a result in words; remarks of laboratories go on for lines
 FLUIDS = (MIMIC4, "hosp/d_labitems"), (MIMIC3, "d_labitems")
 OF_BLOOD = ("VITAL/glucose", "VITAL/ph")  # copies of laboratory results among the vital signs
+ITEMS, KINDS = "items", "admissions"  # files of `record_facts`
+TEXT, NUMBER = pl.String(), pl.Float64()
+ITEM_TYPES = {"code": TEXT, "unit": TEXT, "low": NUMBER, "high": NUMBER, "fluid": TEXT}
+KIND_TYPES = {"visit_id": pl.Int64(), "kind": TEXT}
 LOOKED_AT = 5_000_000  # rows of results that tell units and reference ranges of items
 
 
@@ -59,9 +64,9 @@ class Item:
 def with_findings(samples: Sequence[Sample], cohort: Cohort, root: Path | None) -> list[Sample]:
     """The samples with `Visit.about`, `Visit.values` and `Visit.dated`, everything known at their prediction times.
 
-    cohort: with chart measurements, where vital signs are wanted. root: folder of the source's own tables, for kinds of
-    admission, units and reference ranges; None for a MEDS folder, whose events say the first two. Older visits have no
-    values.
+    cohort: with chart measurements, where vital signs are wanted. root: folder of the source's own tables, or a MEDS
+    folder with `record_facts`, for kinds of admission, units and reference ranges; None for any other MEDS folder,
+    whose events say the first two. Older visits have no values.
     """
     newest = [(i, s.history[-1].visit_id, s.prediction_time) for i, s in enumerate(samples) if s.history]
     asked = pl.LazyFrame(newest, {"sample": pl.Int64, "visit_id": pl.Int64, "until": TIME}, orient="row")
@@ -173,11 +178,26 @@ def _said(code: str, name: str, number: float | None, text: str | None, item: It
     return 0 if flag else 2, " ".join(part for part in (name, value, unit, flag) if part)
 
 
+def record_facts(root: Path) -> dict[str, pl.DataFrame]:
+    """What records say of the tables in `root` beside codes, for a MEDS folder (`write_meds`): items and admissions."""
+    items = [(code, *astuple(item)) for code, item in sorted(lab_items(root).items())]
+    kinds = sorted(_kinds(root).items())
+    return {ITEMS: pl.DataFrame(items, ITEM_TYPES, orient="row"), KINDS: pl.DataFrame(kinds, KIND_TYPES, orient="row")}
+
+
+def has_facts(root: Path) -> bool:
+    """Whether a MEDS folder has `record_facts`."""
+    return (root / f"{ITEMS}.parquet").is_file() and (root / f"{KINDS}.parquet").is_file()
+
+
 def lab_items(root: Path) -> dict[str, Item]:
     """Code -> the unit that most of an item's results have, and the median of their reference ranges.
 
     Of an item in the house's unit (units.py) only results in that unit count. MIMIC-III and eICU have no ranges.
     """
+    if has_facts(root):
+        rows = scan(root / f"{ITEMS}.parquet", ITEM_TYPES, {}).collect()
+        return {code: Item(*about) for code, *about in rows.iter_rows()}
     name = next((row for row in LABS if find_table(root, row[1]) is not None), None)
     if name is None:
         return {}
@@ -227,6 +247,8 @@ def _kinds_of_events(cohort: Cohort) -> dict[int, str]:
 
 def _kinds(root: Path) -> dict[int, str]:
     """Stay -> kind of admission in the source's words ("EW EMER. admission"), in eICU where the patient came from."""
+    if has_facts(root):
+        return dict(scan(root / f"{KINDS}.parquet", KIND_TYPES, {}).collect().iter_rows())
     for source, name, stay, kind in STAYS:
         if kind not in _there(root, source, name):
             continue

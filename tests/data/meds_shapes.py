@@ -34,18 +34,21 @@ def when(column: str) -> pl.Expr:
 
 
 def what_meds_keeps(demo: Path, root: Path) -> Path:
-    """The demo's tables less what MIMIC_IV_MEDS does not write: the rank of a diagnosis but for the rows' order, the
-    date of a procedure, and laboratory rows without a time of storing; drugs as the pharmacy has them."""
+    """The demo's tables less what MIMIC_IV_MEDS does not write: the ranks of diagnoses and procedures but for the rows'
+    order, the date of a procedure, and laboratory rows without a time of storing; drugs as the pharmacy has them."""
     for name in KEPT:
         path = root / f"{name}.csv.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(demo / f"{name}.csv.gz")
     place = pl.int_range(1, pl.len() + 1).over("hadm_id").cast(pl.String)
-    table(demo, "hosp/diagnoses_icd").with_columns(seq_num=place).write_csv(root / "hosp/diagnoses_icd.csv")
-    procedures = table(demo, "hosp/procedures_icd").with_columns(chartdate=pl.lit(None, pl.String))
-    procedures.write_csv(root / "hosp/procedures_icd.csv")
+    for name in ("hosp/diagnoses_icd", "hosp/procedures_icd"):
+        rows = table(demo, name).with_columns(seq_num=place)
+        dates = [pl.lit(None, pl.String).alias("chartdate")] if "chartdate" in rows.columns else []
+        rows.with_columns(*dates).write_csv(root / f"{name}.csv")
     drugs = table(demo, "hosp/pharmacy").drop_nulls("medication").rename({"medication": "drug"})
-    drugs.select("subject_id", "hadm_id", "starttime", "stoptime", "drug").write_csv(root / "hosp/prescriptions.csv")
+    drugs = drugs.with_columns(poe_seq=pl.col("poe_id").str.extract("-([0-9]+)$"))
+    drugs = drugs.select("subject_id", "hadm_id", "poe_seq", "starttime", "stoptime", "drug")
+    drugs.write_csv(root / "hosp/prescriptions.csv")
     labs = table(demo, "hosp/labevents").drop_nulls("storetime")
     said = ["subject_id", "hadm_id", "itemid", "charttime", "storetime", "value", "valuenum"]
     labs.unique(said, maintain_order=True).write_csv(root / "hosp/labevents.csv")
@@ -103,7 +106,9 @@ def write_etl(demo: Path, root: Path) -> Path:
     return _write(parts, root, demo, key="visit_id")
 
 
-def _events(frame: pl.DataFrame, time: pl.Expr, code: pl.Expr, numbered: bool = True, **more: pl.Expr) -> pl.DataFrame:
+def _events(
+    frame: pl.DataFrame, time: pl.Expr, code: pl.Expr, numbered: bool = True, **more: pl.Expr | str
+) -> pl.DataFrame:
     number = pl.col("hadm_id") if numbered and "hadm_id" in frame.columns else pl.lit(None, pl.String)
     return frame.select("subject_id", time.alias("time"), code.alias("code"), number.alias("hadm_id"), **more)
 
@@ -146,7 +151,7 @@ def _orders(demo: Path, numbered: bool) -> list[pl.DataFrame]:
     rows = table(demo, "hosp/pharmacy")
     name, ends = pl.col("medication").fill_null("UNK"), rows.drop_nulls("stoptime")
     return [
-        _events(rows, when("starttime"), pl.format("MEDICATION//START//{}//UNK", name), numbered),
+        _events(rows, when("starttime"), pl.format("MEDICATION//START//{}//UNK", name), numbered, poe_id="poe_id"),
         _events(ends, when("stoptime"), pl.format("MEDICATION//STOP//{}//UNK", name), numbered),
     ]
 

@@ -6,16 +6,18 @@ import ast
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from ghar.data.groups import STAYS
 from ghar.data.mapping import KEYS, ORDERS
-from ghar.data.readers.columns import SourceColumns
+from ghar.data.readers.columns import SourceColumns, open_declared
 from ghar.data.readers.eicu_columns import EICU
 from ghar.data.readers.mimic3_columns import MIMIC3
 from ghar.data.readers.mimic4 import read_mimic4
 from ghar.data.readers.mimic4_columns import MIMIC4
-from ghar.data.readers.tables import SUFFIXES, columns_of
+from ghar.data.readers.tables import SUFFIXES, columns_of, sift
+from ghar.errors import BadInput
 from ghar.launch.columns import page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +75,19 @@ def test_tables_are_opened_by_the_declarations_alone() -> None:
         if any(isinstance(call, ast.Name) and call.id == "open_table" for call in calls):
             direct.add(path.name)
     assert direct == DIRECT
+
+
+@pytest.mark.parametrize("source", [MIMIC3, MIMIC4], ids=["mimic3", "mimic4"])
+def test_a_table_declared_as_never_empty_is_refused_without_a_row(tmp_path: Path, source: SourceColumns) -> None:
+    declared = [name for name, table in source.tables.items() if table.never_empty]
+    assert len(declared) == 1
+    for name in declared:
+        path = tmp_path / f"{name}.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(",".join(source.tables[name].read) + "\n")
+        table = open_declared(tmp_path, source, name)
+        with pytest.raises(BadInput, match="has a header and no row, and no hospital has none"):
+            sift(table, table.rows, {}, {}, [pl.all()])
 
 
 def test_columns_for_other_purposes_are_those_declared() -> None:

@@ -10,13 +10,18 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from ghar.data.findings import with_findings
 from ghar.data.readers.meds import read_meds
 from ghar.data.readers.meds_labels import read_labels, read_subject_splits
 from ghar.data.readers.mimic4 import read_mimic4
-from ghar.data.tasks.visits import visit_samples
+from ghar.data.tasks.visits import VISIT_TASKS, visit_samples
+from ghar.envs.records import Records
 from ghar.launch.entry import load
 from ghar.launch.export_meds import run
+from tests.data.test_tasks_visits import task_named
 from tests.running import run_command
+
+DEMOS = {"mimic4": "mimic-iv-demo-2.2", "mimic3": "mimic-iii-demo-1.4", "eicu": "eicu-crd-demo-2.0.1"}
 
 WEEK = """
 predicates:
@@ -42,12 +47,35 @@ def exported(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_the_cohort_the_labels_and_the_split_come_back(exported, shared_data):
-    cohort, back = read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=False), read_meds(exported)
-    for frame in ("events", "codes", "visits"):
-        assert getattr(back, frame).equals(getattr(cohort, frame)), frame
+    for charts in (False, True):
+        cohort, back = read_mimic4(shared_data / "mimic-iv-demo-2.2", charts=charts), read_meds(exported, charts=charts)
+        for frame in ("events", "codes", "visits"):
+            assert getattr(back, frame).equals(getattr(cohort, frame)), frame
     labels, splits = read_labels(exported / "labels/guo_los.parquet"), read_subject_splits(exported)
     assert labels.columns[2:] == ["boolean_value"] and labels.height == 262
     assert set(labels["subject_id"]) == set(splits) and set(splits.values()) == {"train", "tuning", "held_out"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["mimic4", "mimic3", "eicu"])
+def test_every_text_of_every_task_is_that_of_the_tables(source, shared_data, tmp_path):
+    """What records show of all samples, at full length and in order: codes, who lies where, newest values."""
+    of_folder = f"data.root={tmp_path / 'meds'}"
+    of_tables = f"data.root={shared_data / DEMOS[source]}"
+    more = [f"data.cache={tmp_path / 'cache'}", f"run_dir={tmp_path}", "env.prompts=full"]
+    run(load([f"data={source}", of_tables, *more, "task=dec"]))
+    tables, folder = (
+        Records(load([*where, *more])) for where in ([f"data={source}", of_tables], ["data=meds", of_folder])
+    )
+    for name in ("los", "read", "dec") if source == "eicu" else VISIT_TASKS:
+        told = []
+        for records in (tables, folder):
+            samples = visit_samples(records.source, task_named(name), "strict")[1]
+            told.append(with_findings(samples, records.charted, records.facts))
+        assert told[0] == told[1] and told[0], name
+        assert any(visit.values for sample in told[0] for visit in sample.history), name
+    names = tables.source.names()
+    assert names == {code: name for code, name in folder.source.names().items() if code in names}
 
 
 def test_aces_makes_a_task_of_it(exported, shared_data, tmp_path):

@@ -36,7 +36,8 @@ class TableColumns:
     read: column -> type, opened by the reader; a folder without one is refused. optional: the same, where a folder has
     the column. records: read for the text of records alone (ghar/data/findings.py). drug_keys: read for drugs' classes
     alone (ghar/data/mapping.py). groups: read for numbers by group of patients
-    (ghar/data/groups.py). ignored: reason -> columns, with blanks between.
+    (ghar/data/groups.py). ignored: reason -> columns, with blanks between. never_empty: one with a header and no row
+    was cut short and is refused (of patients and stays the readers ask for a sound row).
     """
 
     read: Mapping[str, pl.DataType]
@@ -45,6 +46,7 @@ class TableColumns:
     drug_keys: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
+    never_empty: bool = False
 
     @property
     def types(self) -> dict[str, pl.DataType]:
@@ -92,4 +94,4 @@ def open_declared(root: Path, source: SourceColumns, name: str, columns: Sequenc
     else:
         wanted = {column: about.types[column] for column in columns}
     table = open_table(root, name, wanted)
-    return replace(table, undecided=len(there - about.decided))
+    return replace(table, undecided=len(there - about.decided), never_empty=about.never_empty)

@@ -18,6 +18,8 @@ from ghar.seal import sound
 I64, F64, TEXT, TIME = pl.Int64(), pl.Float64(), pl.String(), pl.Datetime("us")
 OWN_NAMES = "^(DRUG|DILUENT|ICU_ADMISSION)/"  # codes whose own text is their name, whatever the source
 SORTED = 3_000_000  # events sorted at once, which takes about 0.7 GB
+RANK = "_rank"  # further column of a part whose events of one time stand in an order of their own (`by_rank`)
+UNRANKED = 2**62  # after all that have a number
 Found = tuple[pl.DataFrame, dict[str, int]]
 FoundLarge = tuple[pl.LazyFrame, dict[str, int]]  # may be on disk
 
@@ -64,7 +66,25 @@ def finite(number: pl.Expr) -> pl.Expr:
 
 def stacked(parts: Sequence[pl.DataFrame | pl.LazyFrame]) -> pl.LazyFrame:
     """All events, part by part, unread where they are on disk."""
-    return pl.concat([part.lazy() for part in parts])
+    return pl.concat([part.lazy() for part in parts], how="diagonal")
+
+
+def rank(number: str) -> pl.Expr:
+    """The column RANK: the number at the end of the text in the column `number` ("10012853-28")."""
+    return pl.col(number).str.extract(r"(\d{1,18})\s*$").cast(I64).fill_null(UNRANKED).alias(RANK)
+
+
+def by_rank(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of one patient and time by their rank, those of one rank by code; rows without RANK keep their places.
+
+    rows: by patient and time. So the rows have one order, whichever files they come from.
+    """
+    placed = rows.with_row_index("_place")
+    ranked = placed.filter(pl.col(RANK).is_not_null())
+    moved = ranked.drop("_place").sort("subject_id", "time", RANK, "code", maintain_order=True)
+    moved = moved.select(ranked["_place"], pl.all())
+    others = placed.filter(pl.col(RANK).is_null())
+    return pl.concat([others, moved]).sort("_place").drop("_place", RANK)
 
 
 def in_order(
@@ -72,7 +92,7 @@ def in_order(
     work: Path,
     finish: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
 ) -> pl.LazyFrame:
-    """All events by subject and time; those of one time in the order of `parts`, static ones first.
+    """All events by subject and time; those of one time in the order of `parts` and of RANK, static ones first.
 
     They are sorted range by range of subjects, about `SORTED` events at once, and written to the folder `work`. Tables
     on disk that are roughly in the order of subjects, as the sources are, are read once; others once a range. `finish`
@@ -83,7 +103,9 @@ def in_order(
     for i, part in enumerate(ranges):
         some = events if len(ranges) == 1 else part.of(events)
         rows = some.collect(engine="streaming").sort("subject_id", "time", maintain_order=True)
-        finish(rows).write_parquet(work / EVENTS.format(i), compression="lz4", row_group_size=ROW_GROUP)
+        rows = finish(rows)
+        rows = by_rank(rows) if RANK in rows.columns else rows
+        rows.write_parquet(work / EVENTS.format(i), compression="lz4", row_group_size=ROW_GROUP)
     return scan_events(work, len(ranges))
 
 

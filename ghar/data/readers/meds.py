@@ -2,8 +2,9 @@
 
 A folder holds data/**/*.parquet (a subject in one file, contiguous, sorted by time), metadata/codes.parquet and, when
 the data set comes with a split, metadata/subject_splits.parquet. Reading keeps every event but those of counted rules
-("dropped.meds.no_subject", "no_code", "date_out_of_range", "drawing_of_a_result"), in the order of the files; rows
-that are not sorted by time are sorted ("repaired.meds.out_of_order"), a subject spread over files is put together
+("dropped.meds.no_subject", "no_code", "date_out_of_range", "drawing_of_a_result"), in the order of the files; where a
+folder has the column of NUMBERS for a kind of codes, those of one time stand by it, then by code. Rows that are not
+sorted by time are sorted ("repaired.meds.out_of_order"), a subject spread over files is put together
 ("repaired.meds.subject_in_several_files").
 
 A folder with visits.parquet is one of `ghar.data.readers.meds_export` and is taken as it stands. In any other one codes
@@ -29,7 +30,7 @@ import polars as pl
 
 from ghar.data.cohort import Cohort, Stay
 from ghar.data.readers.deaths import DEATH, DEATHS_IN_STAYS
-from ghar.data.readers.events import FoundLarge, finite, in_order, through_cache
+from ghar.data.readers.events import RANK, FoundLarge, finite, in_order, rank, through_cache
 from ghar.data.readers.meds_charts import has_charts, vital_codes, with_vitals
 from ghar.data.readers.meds_codes import (
     TABLE_COLUMNS,
@@ -51,7 +52,7 @@ from ghar.errors import BadInput
 from ghar.provenance import Provenance, signed_mark
 from ghar.seal import SEAL
 
-VERSION = "meds-5"  # part of the cache key: raise it when a rule changes
+VERSION = "meds-6"  # part of the cache key: raise it when a rule changes
 REQUIRED = {"subject_id": pl.Int64(), "time": TIME, "code": pl.String()}
 OPTIONAL = {"numeric_value": pl.Float32(), "text_value": pl.String()}
 RECORDED = ("recorded", "storetime", "result_time")  # columns that say when a fact became known
@@ -63,15 +64,17 @@ VISIT_TYPES = {
     "died": pl.Boolean(),
     "death_time": TIME,
 }
+NUMBERS = {"diagnoses": "seq_num", "procedures": "seq_num", "medications": "poe_id"}  # kind -> column of their order
 LISTED = 8  # shapes of codes that a refusal names
 
 
-def read_meds(root: Path, cache: Path | None = None, vocabulary: Path | None = None) -> Cohort:
+def read_meds(root: Path, cache: Path | None = None, vocabulary: Path | None = None, *, charts: bool = True) -> Cohort:
     """Read the MEDS folder `root`, or its copy under `cache` (keyed by the files' names, sizes and times).
 
-    vocabulary: further shapes of codes (`read_vocabulary`). The cohort counts as credentialed unless ghar.json says
-    otherwise in a folder that this machine's GHAR has signed (`write_meds`). Raises BadInput for an absent folder,
-    file or column, one of another type, and a wrong vocabulary.
+    vocabulary: further shapes of codes (`read_vocabulary`). `charts=False` leaves out what the other readers leave out
+    then, where `write_meds` has marked it; any other folder is read whole. The cohort counts as credentialed unless
+    ghar.json says otherwise in a folder that this machine's GHAR has signed (`write_meds`). Raises BadInput for an
+    absent folder, file or column, one of another type, and a wrong vocabulary.
     """
     root = Path(root)
     files = sorted((root / "data").rglob("*.parquet"))
@@ -81,10 +84,13 @@ def read_meds(root: Path, cache: Path | None = None, vocabulary: Path | None = N
     name = f"MEDS tables in {root}"
     beside = [root / "metadata" / "codes.parquet", root / "visits.parquet", root / "ghar.json", root / SEAL, vocabulary]
 
-    def read(work: Path) -> Cohort:
-        return (_ours if (root / "visits.parquet").exists() else _foreign)(root, name, files, told, work)
+    ours = (root / "visits.parquet").exists()
 
-    return through_cache(read, name, cache, "meds", [*files, *beside], VERSION)
+    def read(work: Path) -> Cohort:
+        return _ours(root, name, files, charts, work) if ours else _foreign(root, name, files, told, work)
+
+    version = VERSION if charts or not ours else f"{VERSION}-False"
+    return through_cache(read, name, cache, "meds", [*files, *beside], version)
 
 
 def require_shown(cohort: Cohort, vocabulary: Path | None = None) -> Cohort:
@@ -114,8 +120,8 @@ def require_shown(cohort: Cohort, vocabulary: Path | None = None) -> Cohort:
     )
 
 
-def _ours(root: Path, name: str, files: list[Path], _: CodeVocabulary, work: Path) -> Cohort:
-    """A folder that `write_meds` wrote."""
+def _ours(root: Path, name: str, files: list[Path], charts: bool, work: Path) -> Cohort:
+    """A folder that `write_meds` wrote. charts: whether measurements of charts and of data.more are wanted."""
     about = _about(root)
     counts, added = about.pop("counts"), about.pop("added")
     extra = {"visit_id": pl.Int64(), "recorded": TIME}
@@ -123,6 +129,11 @@ def _ours(root: Path, name: str, files: list[Path], _: CodeVocabulary, work: Pat
     in_stay = (pl.col("code") == DEATH) & pl.col("visit_id").is_not_null()
     ours = pl.col("code").is_in(added) | (in_stay if DEATHS_IN_STAYS in added else pl.lit(False))
     drops = {"added_by_the_export": ours} if added else {}
+    listed = _listed(root).filter(~pl.col("code").is_in(added))
+    if not charts and "charted" in listed.columns:
+        left_out = listed.filter("charted")["code"].implode()
+        drops |= {"charts_not_wanted": pl.col("code").is_in(left_out)} if len(listed.filter("charted")) else {}
+        listed = listed.filter(~pl.col("charted").fill_null(False))
     rows, more = _rows(root, files, extra, {}, drops, work)
     path = root / "visits.parquet"
     group = {"group": pl.Int64()} if "group" in schema_of(path) else {}
@@ -131,7 +142,6 @@ def _ours(root: Path, name: str, files: list[Path], _: CodeVocabulary, work: Pat
     columns = ["subject_id", "time", "code", "numeric_value", "text_value", *extra]
     events = in_order([rows], work, lambda some: some.select(columns))
     seen = events.select("code").unique().collect(engine="streaming")
-    listed = _listed(root).filter(~pl.col("code").is_in(added))
     codes = seen.join(listed, on="code", how="full", coalesce=True).sort("code")
     nameless = codes.join(seen, on="code", how="semi")["description"].null_count()
     own = pl.col("code").str.replace("^[^/]*/+", "")
@@ -173,7 +183,7 @@ def _foreign(root: Path, name: str, files: list[Path], told: CodeVocabulary, wor
     there = {column for file in files for column in schema_of(file)}
     extra = {column: TIME for column in (*RECORDED, "end") if column in there}
     loose = {column: pl.Int64() for column in KEYS if column in there}
-    loose |= {column: pl.String() for column in ("unit", *TABLE_COLUMNS) if column in there}
+    loose |= {column: pl.String() for column in ("unit", *TABLE_COLUMNS, *NUMBERS.values()) if column in there}
     rows, counts = _rows(root, files, extra, loose, {}, work)
     meanings = _meanings(root, rows, told)
     telling = rows.filter(tells_of_stays(told.opens, told.closes)).collect(engine="streaming")
@@ -222,20 +232,23 @@ def _foreign(root: Path, name: str, files: list[Path], told: CodeVocabulary, wor
 
 
 def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
-    """Events with house codes, units, `recorded` and role, each result at the time of its drawing; how many drawings
-    became part of a result, and how many numbers were converted to the unit of the house."""
+    """Events with house codes, units, `recorded`, role and RANK, each result at the time of its drawing; how many
+    drawings became part of a result, and how many numbers were converted to the unit of the house."""
     clinical = pl.col("kind").is_not_null() | (pl.col("role") != "plain") | pl.col("code").str.contains(CLINICAL)
-    about = meanings.select("source", "role", _code="code", _unit="unit", _clinical=clinical)
+    about = meanings.select("source", "role", _code="code", _unit="unit", _clinical=clinical, _kind="kind")
     some = some.join(about, left_on="code", right_on="source", how="left", maintain_order="left")
     said = [pl.col("unit")] if "unit" in some.columns else []
     unit = pl.coalesce(*(pl.when(u != "").then(u) for u in said), "_unit")
     told = [pl.col(name) for name in RECORDED if name in some.columns]
+    ordered = {kind: column for kind, column in NUMBERS.items() if column in some.columns}
+    numbers = [pl.when(pl.col("_kind") == kind).then(rank(column)) for kind, column in ordered.items()]
     some = some.with_columns(
         code=pl.coalesce("_code", "code"),
         unit=unit.replace(UNIT_CONCEPTS),
         recorded=pl.coalesce(*told, "time"),
         _key=key_of(some),
-    ).drop("_code", "_unit")
+        **{RANK: pl.coalesce(*numbers, pl.lit(None, pl.Int64))},
+    ).drop("_code", "_unit", "_kind")
     some, converted = in_house_unit(some)
     some, drawings = with_draws(some)
     some = some.drop("_key")
@@ -243,12 +256,12 @@ def _understood(some: pl.DataFrame, meanings: pl.DataFrame) -> tuple[pl.DataFram
 
 
 def _known_from(some: pl.DataFrame, visits: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `Cohort.events`, and _clinical; what is coded when a stay is over is known from its end on."""
+    """The columns of `Cohort.events`, _clinical, RANK; what is coded when a stay is over is known from its end on."""
     ends = visits.select("visit_id", _end="end")
     some = some.join(ends, on="visit_id", how="left", maintain_order="left")
     late = pl.when(pl.col("role") == "billed").then(pl.max_horizontal("recorded", "_end")).otherwise("recorded")
     names = ["subject_id", "time", "code", "numeric_value", "text_value", "visit_id"]
-    return some.select(*names, late.alias("recorded"), "unit", "_clinical")
+    return some.select(*names, late.alias("recorded"), "unit", "_clinical", RANK)
 
 
 def _meanings(root: Path, rows: pl.LazyFrame, told: CodeVocabulary) -> pl.DataFrame:
@@ -324,13 +337,14 @@ def _rows(
 
 
 def _listed(root: Path) -> pl.DataFrame:
-    """code, description, parent_codes and, where it is there, kind of metadata/codes.parquet, each code once."""
+    """code, description, parent_codes and, where they are there, kind and charted of metadata/codes.parquet, each code
+    once."""
     path = root / "metadata" / "codes.parquet"
     wanted = {"description": pl.String(), "parent_codes": pl.List(pl.String())}
     if not path.exists():
         return pl.DataFrame(schema={"code": pl.String()} | wanted)
-    kind = {"kind": pl.String()} if "kind" in schema_of(path) else {}
-    listed = scan(path, {"code": pl.String()}, wanted, kind).collect()
+    there, own = schema_of(path), {"kind": pl.String(), "charted": pl.Boolean()}
+    listed = scan(path, {"code": pl.String()}, wanted, {c: kind for c, kind in own.items() if c in there}).collect()
     listed = listed.with_columns(pl.col("parent_codes").list.drop_nulls())  # MIMIC_IV_MEDS 0.0.1 writes [null]
     return listed.drop_nulls("code").unique("code", keep="first", maintain_order=True)
 

@@ -1,10 +1,12 @@
 """A `Cohort` written as a MEDS folder, which other tools read, and `ghar.data.readers.meds` without any loss.
 
 data/<n>.parquet, metadata/codes.parquet and dataset.json are MEDS 0.4's. What MEDS has no place for lies beside it: the
-columns visit_id and recorded, visits.parquet, and ghar.json (generated, credentialed, stay, counts, added). Stays are
-written as events too (HOSPITAL_ADMISSION, HOSPITAL_DISCHARGE//ALIVE or //DIED, MEDS_DEATH; for a cohort of ICU stays
-ICU_STAY_START, ICU_STAY_END//...), where the cohort has none of its own: tools such as ACES know of nothing else. Our
-reader leaves them out again. Field types: schema.py of the package meds 0.4.1; https://github.com/Medical-Event-Data-Standard/meds
+columns visit_id and recorded, visits.parquet, what records say beside codes (items.parquet, admissions.parquet), the
+column charted of codes.parquet (read with the charts alone), and ghar.json (generated, credentialed, stay, counts,
+added). Stays are written as events too (HOSPITAL_ADMISSION, HOSPITAL_DISCHARGE//ALIVE or //DIED, MEDS_DEATH; for a
+cohort of ICU stays ICU_STAY_START, ICU_STAY_END//...), where the cohort has none of its own: tools such as ACES know of
+nothing else. Our reader leaves them out again. Field types: schema.py of the package meds 0.4.1;
+https://github.com/Medical-Event-Data-Standard/meds
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ CODE_TYPES = {
     "description": pa.string(),
     "parent_codes": pa.list_(pa.string()),
     "kind": pa.string(),
+    "charted": pa.bool_(),
 }
 STAYS = {  # what a stay is -> codes of its beginning and its end
     "hospital": ("HOSPITAL_ADMISSION", "HOSPITAL_DISCHARGE"),
@@ -62,10 +65,13 @@ def write_meds(
     shard_size: int = 1000,
     labels: Mapping[str, pl.DataFrame] | None = None,
     splits: Mapping[int, str] | None = None,
+    facts: Mapping[str, pl.DataFrame] | None = None,
+    charted: pl.Series | None = None,
 ) -> None:
     """Write `cohort` to the new folder `root`, `shard_size` subjects a file, whole or not at all.
 
-    labels: of tasks, by name, in the columns of MEDS. splits: of patients. Raises BadInput when `root` already holds
+    labels: of tasks, by name, in the columns of MEDS. splits: of patients. facts: `ghar.data.findings.record_facts` of
+    the source's tables. charted: codes that come with the charts alone. Raises BadInput when `root` already holds
     something.
     """
     root = Path(root)
@@ -92,6 +98,8 @@ def write_meds(
         fresh = added.join(codes, on="code", how="anti", maintain_order="left")
         named = fresh.with_columns(description=pl.col("code").replace(ADDED), parents=pl.lit([], pl.List(pl.String)))
         codes = pl.concat([codes, named], how="diagonal_relaxed")
+        if charted is not None:
+            codes = codes.with_columns(charted=pl.col("code").is_in(charted.implode()))
         _write(codes.rename({"parents": "parent_codes"}), CODE_TYPES, half / "metadata" / "codes.parquet")
         for name, frame in (labels or {}).items():
             (half / "labels").mkdir(exist_ok=True)
@@ -101,6 +109,8 @@ def write_meds(
             frame = pl.DataFrame(people, {"subject_id": pl.Int64, "split": pl.String})
             frame.write_parquet(half / "metadata" / "subject_splits.parquet")
         cohort.visits.write_parquet(half / "visits.parquet")
+        for name, frame in (facts or {}).items():
+            frame.write_parquet(half / f"{name}.parquet")
         (half / "metadata" / "dataset.json").write_text(json.dumps(_about(cohort), indent=1))
         ours = {key: getattr(cohort, key) for key in OURS} | {"counts": dict(cohort.counts)}
         own = cohort.codes["code"].str.starts_with(DEATH).any()

@@ -37,7 +37,9 @@ MIMIC3 = SourceColumns(
                 NOT_YET: "admission_location diagnosis edregtime edouttime",
             },
         ),
-        "diagnoses_icd": TableColumns({**KEYS, "seq_num": I64, "icd9_code": TEXT}, ignored={KEY: "row_id"}),
+        "diagnoses_icd": TableColumns(
+            {**KEYS, "seq_num": I64, "icd9_code": TEXT}, ignored={KEY: "row_id"}, never_empty=True
+        ),
         "procedures_icd": TableColumns({**KEYS, "seq_num": I64, "icd9_code": TEXT}, ignored={KEY: "row_id"}),
         "prescriptions": TableColumns(
             {**KEYS, "startdate": TIME, "drug": TEXT},

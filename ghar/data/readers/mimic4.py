@@ -6,14 +6,16 @@ One pass per table. A row is kept, or dropped by a rule that is named and counte
 admissions     a discharge that is missing or earlier than the admission is unknown (`end` null: such a visit is shown
                as history, counts as a readmission, and is never predicted); a death recorded as a date, or before the
                admission, is not earlier than the admission (trap 6, EHR.md).
-ICD codes      (version, code) is the key, in upper case without blanks and dots ("code_with_dot_or_in_lower_case"); an
-               ICD-9 code of digits that is not in the dictionary, but is with one or two zeros before it, lost them
-               and gets them back ("leading_zeros_lost"); known from the discharge on (trap 2). Rows that repeat
-               another in every column read are dropped; those of other tables stay, for two doses of a drug or two
-               tubes of blood may look the same.
+ICD codes      diagnoses stand by seq_num, procedures by chartdate; (version, code) is the key, in upper
+               case without blanks and dots ("code_with_dot_or_in_lower_case"); an ICD-9 code of digits that is not in
+               the dictionary, but is with one or two zeros before it, lost them and gets them back
+               ("leading_zeros_lost"); known from the discharge on (trap 2). Rows that repeat another in every column
+               read are dropped; those of other tables stay, for two doses of a drug or two tubes of blood may look the
+               same.
 prescriptions  the drug's name in lower case; a missing start is the admission time, known at discharge; a start before
                the admission or after the discharge stays as it is (trap 3). A row of drug_type BASE is a bag or a
-               solution: "DILUENT/<name>", which is no medication of a visit ("diluent").
+               solution: "DILUENT/<name>", which is no medication of a visit ("diluent"). Drugs of one start stand in
+               the order in which they were ordered (poe_seq), then by name.
 labevents      known when stored, not when drawn (trap 4); rows without an admission keep `visit_id` null. Values are in
                one unit an item (units.py); where value is blank the result is in the comments.
 chartevents    the 17 variables of vitals.py, known when stored, not when charted.
@@ -40,6 +42,7 @@ from ghar.data.readers.events import (
     dictionary,
     event,
     in_order,
+    rank,
     stacked,
     through_cache,
 )
@@ -67,7 +70,7 @@ from ghar.progress import progress
 from ghar.provenance import signed_mark
 from ghar.seal import SEAL
 
-VERSION = "mimic4-5"  # part of the cache key: raise it when a rule changes
+VERSION = "mimic4-6"  # part of the cache key: raise it when a rule changes
 TABLES = (
     "hosp/patients",
     "hosp/admissions",
@@ -164,8 +167,8 @@ def event_tables(
     """How the events of each table are read, in the order in which those of one time stand: diagnoses by seq_num,
     procedures, drugs, ICU stays, age, labs, charts. titles: names of the codes of diagnoses and of procedures."""
     readers: dict[str, Callable[[], FoundLarge | Found]] = {
-        "hosp/diagnoses_icd": partial(_icd, root, visits, "diagnoses_icd", "seq_num", titles[0]),
-        "hosp/procedures_icd": partial(_icd, root, visits, "procedures_icd", "chartdate", titles[1]),
+        "hosp/diagnoses_icd": partial(_icd, root, visits, "diagnoses_icd", titles[0]),
+        "hosp/procedures_icd": partial(_icd, root, visits, "procedures_icd", titles[1]),
         "hosp/prescriptions": partial(_prescriptions, root, visits, work),
         "icu/icustays": partial(read_icu, root, MIMIC4, "icu/icustays", visits),
         "hosp/patients": partial(demographics, patients, visits, AGE),
@@ -176,10 +179,10 @@ def event_tables(
     return readers
 
 
-def _icd(root: Path, visits: pl.DataFrame, name: str, order: str, titles: pl.DataFrame) -> Found:
-    """diagnoses_icd (in seq_num order) or procedures_icd (in chartdate order). titles: of its codes."""
-    dated = order == "chartdate"
+def _icd(root: Path, visits: pl.DataFrame, name: str, titles: pl.DataFrame) -> Found:
+    """diagnoses_icd (in the order of seq_num) or procedures_icd (of chartdate). titles: of its codes."""
     table = open_declared(root, MIMIC4, f"hosp/{name}")
+    dated = "chartdate" in table.columns
     version, code = pl.col("icd_version"), icd_code("icd_code")
     known = pl.coalesce("end", "start")
     drops = {
@@ -191,10 +194,10 @@ def _icd(root: Path, visits: pl.DataFrame, name: str, order: str, titles: pl.Dat
     prefix = version.replace_strict(VOCABULARY[name], default=None, return_dtype=pl.String)
     time = pl.coalesce("chartdate", known) if dated else known
     result = event(time, pl.concat_str(prefix, pl.lit("/"), pl.coalesce("whole", code)), known)
+    order = "chartdate" if dated else "seq_num"
     nine = pl.when(version == 9).then(code)
     rows = with_lost_zeros(join_visits(table, visits), nine, titles.filter(pl.col("code").str.starts_with("ICD9")))
-    numbers = [pl.col("seq_num"), pl.col(order).alias("order")]
-    kept, counts = sift(table, rows, drops, repairs, [*result, *numbers])
+    kept, counts = sift(table, rows, drops, repairs, [*result, pl.col("seq_num"), pl.col(order).alias("order")])
     kept, repeats = once(kept, name)
     return kept.sort("order", maintain_order=True, nulls_last=True).drop("order", "seq_num"), counts | repeats
 
@@ -206,7 +209,8 @@ def _prescriptions(root: Path, visits: pl.DataFrame, work: Path) -> FoundLarge:
     repairs = {"no_starttime": pl.col("starttime").is_null(), "diluent": pl.col("_base")}
     time = pl.coalesce("starttime", "start")
     known = pl.coalesce("starttime", "end", "start")  # a drug whose start is not known must not be shown early
-    return sift_large(table, rows, drops, repairs, event(time, code, known), work)
+    number = [rank("poe_seq")] if "poe_seq" in table.columns else []
+    return sift_large(table, rows, drops, repairs, [*event(time, code, known), *number], work)
 
 
 def read_titles(root: Path, name: str) -> pl.DataFrame:

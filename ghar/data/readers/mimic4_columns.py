@@ -41,16 +41,18 @@ HOSPITAL = {
             NOT_YET: "admission_location edregtime edouttime",
         },
     ),
-    "hosp/diagnoses_icd": TableColumns({**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64}),
+    "hosp/diagnoses_icd": TableColumns(
+        {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64}, never_empty=True
+    ),
     "hosp/procedures_icd": TableColumns(
         {**KEYS, "seq_num": I64, "icd_code": TEXT, "icd_version": I64, "chartdate": TIME}
     ),
     "hosp/prescriptions": TableColumns(
         {**KEYS, "starttime": TIME, "drug": TEXT},
-        {"drug_type": TEXT},
+        {"drug_type": TEXT, "poe_seq": TEXT},
         drug_keys=("gsn", "ndc", "route"),
         ignored={
-            KEY: "pharmacy_id poe_id poe_seq",
+            KEY: "pharmacy_id poe_id",
             STAFF: "order_provider_id",
             END: "stoptime",
             REPEATED: "formulary_drug_cd",

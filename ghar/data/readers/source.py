@@ -58,7 +58,7 @@ def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
     readers = {"mimic4": read_mimic4, "mimic3": read_mimic3, "eicu": read_eicu}
     if data.name == "meds":
         told = None if data.vocabulary is None else Path(data.vocabulary)
-        cohort = read_meds(Path(data.root), cache / "cohorts", told)
+        cohort = read_meds(Path(data.root), cache / "cohorts", told, charts=charts)
         return require_shown(cohort, told) if stays else cohort
     readers = {name: partial(read, charts=charts) for name, read in readers.items()}
     readers["mimic4"] = partial(read_mimic4, charts=charts, more=data.more if charts else ())

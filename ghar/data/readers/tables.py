@@ -28,7 +28,6 @@ BATCH = 100_000  # rows of a table that are judged at once
 ROW_GROUP = 250_000  # rows a reader of Parquet can skip when none is of the patients it looks for
 LAYOUT = 5  # of a cohort on disk (cache.py), and what cells are taken for here; part of the cache key
 YEARS = (1800, 2500)  # of every source, its shifts into the future and (MIMIC-III's oldest) the past included
-NEVER_EMPTY = ("diagnoses_icd",)  # the readers of patients, admissions and stays refuse those without a sound row
 STRANGE = "_strange_date"  # column of `SourceTable.rows`: whether a date of that row is outside of YEARS
 
 
@@ -37,7 +36,7 @@ class SourceTable:
     """A table that exists: its name in messages and counts, its file, the wanted columns with their types, its rows.
 
     cells: rows that a line of the file becomes, where each of several columns is a row of its own. undecided: columns
-    of the file that nobody decided on (columns.py)."""
+    of the file that nobody decided on; never_empty: whether no source has it without a row (both columns.py)."""
 
     name: str
     path: Path
@@ -45,6 +44,7 @@ class SourceTable:
     rows: pl.LazyFrame
     cells: int = 1
     undecided: int = 0
+    never_empty: bool = False
 
 
 def find_table(root: Path, name: str) -> Path | None:
@@ -247,7 +247,7 @@ def _sift(
 def _empty(table: SourceTable) -> dict[str, int]:
     """A sentence on the screen and a count for a table that has a header and no row: it may have been cut short.
     BadInput for one that is never empty at its source."""
-    if table.name in NEVER_EMPTY:
+    if table.never_empty:
         raise BadInput(f"{table.path} has a header and no row, and no hospital has none: copy the table again.")
     print(f"{table.path} has a header and no row: copy the table again unless it is empty at its source.",
           file=sys.stderr)  # fmt: skip
