@@ -65,7 +65,8 @@ class DataConfig:
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone
     mapping: Literal["all", "drugs"]
     vocabulary: str | None  # meds: YAML file of what further codes mean; null knows the shapes in docs/data.md
-    # mimic4: further tables for systems that read events, ehr_rag above all; ed is MIMIC-IV-ED's folder beside hosp/
+    # further tables for systems that read events, ehr_rag above all: of mimic4 (ed is MIMIC-IV-ED's folder beside
+    # hosp/); mimic3 and eicu have inputs
     more: tuple[Literal["ed", "omr", "microbiology", "emar", "inputs", "outputs", "transfers", "services"], ...]
     earlier: bool  # similar patients, examples and reports are those whose outcome was known before, by time
     take: Count | None  # so many patients of real tables, drawn by chance, for a quick look; null takes all
