@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
@@ -29,6 +30,15 @@ class Range:
 @dataclass(frozen=True)
 class OwnModule:
     """Beside the choices of a Literal, a module of the user's own: PACKAGE.MODULE (docs/extending.md)."""
+
+
+@dataclass(frozen=True)
+class OrYears:
+    """Beside the choices of a Literal, a year or a span of years: 2014, 2011-2016."""
+
+    def holds(self, value: object) -> bool:
+        span = re.fullmatch(r"(\d{4})(?:-(\d{4}))?", str(value))
+        return span is not None and (span[2] is None or span[1] <= span[2])
 
 
 Count = Annotated[int, Range(1)]
@@ -65,7 +75,8 @@ class DataConfig:
     # what is shown, linked and counted in mapped codes: ICD as CCS and drugs as ATC level 3, or drugs alone
     mapping: Literal["all", "drugs"]
     vocabulary: str | None  # meds: YAML file of what further codes mean; null knows the shapes in docs/data.md
-    # mimic4: further tables for systems that read events, ehr_rag above all; ed is MIMIC-IV-ED's folder beside hosp/
+    # further tables for systems that read events, ehr_rag above all: of mimic4 (ed is MIMIC-IV-ED's folder beside
+    # hosp/); mimic3 and eicu have inputs
     more: tuple[Literal["ed", "omr", "microbiology", "emar", "inputs", "outputs", "transfers", "services"], ...]
     earlier: bool  # similar patients, examples and reports are those whose outcome was known before, by time
     take: Count | None  # so many patients of real tables, drawn by chance, for a quick look; null takes all
@@ -104,8 +115,9 @@ class TaskConfig:
     window_days: Count  # read, kare_readmission: readmission within so many days
     since: Literal["discharge", "admission"]  # read, kare_readmission: what these days are counted from
     complete: bool  # los, read, dec: of visits with a diagnosis, a procedure and a drug alone, as PyHealth has it
-    # in which stays is predicted, all if empty: of adults (18 years), a patient's first, with intensive care
-    stays: tuple[Literal["adults", "first", "icu"], ...]
+    # in which stays is predicted, all if empty: of adults (18 years), a patient's first, with intensive care, in
+    # true years (mimic4, eicu)
+    stays: tuple[Annotated[Literal["adults", "first", "icu"], OrYears()], ...]
     draw: Literal["all", "last", "kare"]  # of a patient: all samples, the last of two or more visits, or KARE's draw
     patients: Count | None  # so many are drawn; null takes all
     legacy_order: bool  # visits by id and not by time, as PyHealth 1.1 has them; to reproduce published numbers only

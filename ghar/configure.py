@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
-from ghar.config import Config, Named, OwnModule, Range
+from ghar.config import Config, Named, OrYears, OwnModule, Range
 from ghar.contradictions import contradictions
 from ghar.errors import BadInput
 from ghar.extensions import is_module
@@ -167,6 +167,9 @@ def _value(kind: Any, value: Any) -> tuple[Any, str]:
         read, wrong = _value(args[0], value)
         if isinstance(args[1], OwnModule):
             return (value, "") if is_module(value) else (read, wrong and f"{wrong} or a module of your own")
+        if isinstance(args[1], OrYears):
+            spanned = args[1].holds(value)
+            return (str(value), "") if spanned else (read, wrong and f"{wrong} or years such as 2011-2016")
         bound: Range = args[1]
         wanted = f"{_NAMES[args[0]]} {bound}"
         return (read, "") if not wrong and bound.holds(read) else (None, wanted)

@@ -53,6 +53,7 @@ def _read(table: TableColumns) -> str:
     parts += [f"for the text of records: {_names([*table.records])}"] if table.records else []
     parts += [f"for drugs' classes: {_names(table.drug_keys)}"] if table.drug_keys else []
     parts += [f"for numbers by group: {_names(table.groups)}"] if table.groups else []
+    parts += [f"for years of stays: {_names(table.years)}"] if table.years else []
     return "; ".join(parts)
 
 

@@ -51,7 +51,7 @@ def series_material(
     name = cast(SeriesTask, config.task.name.removeprefix(PREFIX))
     read = partial(series_samples, step_hours=settings.step_hours, stay=settings.stay, los=settings.los)
     task, samples = read(cohort, name, leakage=config.data.leakage)
-    samples, left_out = eligible(samples, cohort, config.task.stays)
+    samples, left_out = eligible(samples, cohort, config.task.stays, config.data.root)
     samples = drawn(samples, cohort, config.task)
     splits = records.limited(split_stratified(samples, config.task.split, config.task.split_seed))
     model, encoder = dense(config.retriever.kind), encoder_of(settings)

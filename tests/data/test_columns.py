@@ -56,7 +56,7 @@ def test_every_column_of_the_open_demos_has_an_owner(shared_data: Path, demo: st
 @pytest.mark.parametrize("source", DEMOS.values(), ids=DEMOS)
 def test_a_column_has_one_owner(source: SourceColumns) -> None:
     for name, table in source.tables.items():
-        owned = [*table.read, *table.optional, *table.drug_keys, *{*table.records, *table.groups}]
+        owned = [*table.read, *table.optional, *table.drug_keys, *{*table.records, *table.groups}, *table.years]
         owned += [column for names in table.ignored.values() for column in names.split()]
         assert len(owned) == len(set(owned)), name
     assert not source.unread_tables & set(source.tables)

@@ -39,6 +39,36 @@ def test_adults_are_those_whose_charted_age_says_so(eicu_cohort: Cohort, demo_ei
     assert stays_of(eicu_cohort, "icu") == set(eicu_cohort.visits["visit_id"].to_list())
 
 
+def test_years_of_mimic4_are_those_in_which_a_stay_was_for_certain(mimic4_cohort: Cohort, demo: Path) -> None:
+    people = pl.read_csv(demo / "hosp" / "patients.csv.gz")
+    group = {p: (int(g[:4]), int(g[-4:])) for p, g in people.select("subject_id", "anchor_year_group").iter_rows()}
+    anchor = dict(people.select("subject_id", "anchor_year").iter_rows())
+    wanted = set()
+    for visit, subject, start in mimic4_cohort.visits.select("visit_id", "subject_id", "start").iter_rows():
+        first, last = (year + start.year - anchor[subject] for year in group[subject])
+        if 2011 <= first and last <= 2016:
+            wanted.add(visit)
+    samples = make_samples(mimic4_cohort, "los")[1]
+    kept, counts = eligible(samples, mimic4_cohort, ["2011-2016"], str(demo))
+    assert {sample.visit_id for sample in kept} == wanted and 50 < len(kept) < len(samples)
+    assert counts == {"left out, task.stays=2011-2016": len(samples) - len(kept)}
+
+
+def test_years_of_eicu_are_those_of_the_hospital_discharge(eicu_cohort: Cohort, demo_eicu: Path) -> None:
+    years = pl.read_csv(demo_eicu / "patient.csv.gz", infer_schema_length=0).filter(hospitaldischargeyear="2014")
+    mine = {int(stay) for stay in years["patientunitstayid"]}
+    samples = make_samples(eicu_cohort, "los")[1]
+    kept = eligible(samples, eicu_cohort, ["2014"], str(demo_eicu))[0]
+    assert {sample.visit_id for sample in kept} == mine & {sample.visit_id for sample in samples} and kept
+
+
+def test_years_of_a_source_that_tells_none_are_refused(mimic3_cohort: Cohort, shared_data: Path) -> None:
+    samples = make_samples(mimic3_cohort, "los")[1]
+    for root in (str(shared_data / "mimic-iii-demo-1.4"), None):
+        with pytest.raises(BadInput, match=r"years \(2011-2016\).*do not say in which years.*leave the years out"):
+            eligible(samples, mimic3_cohort, ["2011-2016"], root)
+
+
 def test_rules_leave_histories_whole_and_are_counted_one_after_the_other(mimic4_cohort: Cohort) -> None:
     samples = make_samples(mimic4_cohort, "los")[1]
     kept, counts = eligible(samples, mimic4_cohort, ["icu", "first"])
@@ -67,10 +97,19 @@ def test_some_patients_have_all_that_is_theirs(mimic4_cohort: Cohort, count: int
     assert set(people) <= set(take_patients(mimic4_cohort, count + 1).events["subject_id"])
 
 
+@pytest.mark.parametrize(("words", "read"), [
+    (["task.stays=[2014]"], ("2014",)),
+    (["task.stays=[adults,2011-2016]"], ("adults", "2011-2016")),
+])  # fmt: skip
+def test_years_may_be_one_or_a_span(words: list[str], read: tuple[str, ...]) -> None:
+    assert load(words).task.stays == read
+
+
 @pytest.mark.parametrize(("words", "told"), [
     (["data.take=10"], "data.take takes some patients of real tables"),
     (["task=guo_los", "system=ehr_rag", "task.stays=[icu]"], "task=guo_los has none"),
-    (["task.stays=[old]"], "task.stays"),
+    (["task.stays=[old]"], "years such as 2011-2016"),
+    (["task.stays=[2016-2011]"], "years such as 2011-2016"),
 ])  # fmt: skip
 def test_keys_that_do_not_go_together(words: list[str], told: str) -> None:
     with pytest.raises(BadInput, match=told.replace("[", r"\[")):

@@ -35,9 +35,9 @@ class TableColumns:
 
     read: column -> type, opened by the reader; a folder without one is refused. optional: the same, where a folder has
     the column. records: read for the text of records alone (ghar/data/findings.py). drug_keys: read for drugs' classes
-    alone (ghar/data/mapping.py). groups: read for numbers by group of patients
-    (ghar/data/groups.py). ignored: reason -> columns, with blanks between. never_empty: one with a header and no row
-    was cut short and is refused (of patients and stays the readers ask for a sound row).
+    alone (ghar/data/mapping.py). groups: read for numbers by group of patients (ghar/data/groups.py). years: read for
+    the years of stays alone (ghar/data/years.py). ignored: reason -> columns, with blanks between. never_empty: one
+    with a header and no row was cut short and is refused (of patients and stays the readers ask for a sound row).
     """
 
     read: Mapping[str, pl.DataType]
@@ -45,13 +45,14 @@ class TableColumns:
     records: Mapping[str, pl.DataType] = field(default_factory=dict)
     drug_keys: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    years: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
     never_empty: bool = False
 
     @property
     def types(self) -> dict[str, pl.DataType]:
         """Type of each column that is read by anyone."""
-        others = dict.fromkeys((*self.drug_keys, *self.groups), pl.String())
+        others = dict.fromkeys((*self.drug_keys, *self.groups, *self.years), pl.String())
         return {**others, **self.records, **self.optional, **self.read}
 
     @property

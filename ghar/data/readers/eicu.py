@@ -27,7 +27,7 @@ lab          known when last revised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -56,6 +56,7 @@ from ghar.data.readers.events import (
     with_drug_code,
     words,
 )
+from ghar.data.readers.infusions import read_eicu_infusions
 from ghar.data.readers.mimic import COMMON_NAMES
 from ghar.data.readers.open_demos import is_open_demo
 from ghar.data.readers.tables import find_table, sift, sift_large
@@ -66,16 +67,18 @@ from ghar.progress import progress
 
 VERSION = "eicu-2"  # part of the cache key: raise it when a rule changes
 TABLES = ("patient", "diagnosis", "treatment", "medication", "lab")
+MORE: Mapping[str, tuple[str, ...]] = {"inputs": ("infusiondrug",)}
 ICD9 = r"^([0-9]{3}(\.[0-9]{1,2})?|V[0-9]{2}(\.[0-9]{1,2})?|E[0-9]{3}(\.[0-9])?)$"
 ICD10 = r"^[A-UW-Z][0-9][0-9A-Z](\.[0-9A-Z]{1,4})?$"
-OWN_NAMES = "^(DRUG|ICU_ADMISSION|LAB)/"
+OWN_NAMES = "^(DRUG|ICU_ADMISSION|LAB|INPUT)/"
 
 
-def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True) -> Cohort:
+def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True, more: Sequence[str] = ()) -> Cohort:
     """Read the folder `root` (tables as csv.gz, csv or parquet, in any letter case), or its copy under `cache`.
 
     `charts=False` leaves the chart measurements out, which the tasks on visits do not need and which are hundreds of
-    millions in the full eICU. The cache is keyed by name, size and modification time of the source files.
+    millions in the full eICU; `more` (of MORE) reads further tables for systems that read events. The cache is keyed by
+    name, size and modification time of the source files.
     `credentialed` is False only for the open demo, known by its ICU stays and its tables' content.
     Raises BadInput for an absent table or column, a file that is cut short, and a cell that is not of its type; lab and
     the chart tables may be absent, which is counted ("absent.lab").
@@ -84,41 +87,42 @@ def read_eicu(root: Path, cache: Path | None = None, *, charts: bool = True) -> 
     if not root.is_dir():
         raise BadInput(f"There is no folder {root}: point data.root to the folder that contains patient.csv.gz.")
     name = f"eICU tables in {root}"
-    files = [find_table(root, table) for table in tables_read(charts)]
-    return through_cache(
-        lambda work: _read(root, name, charts, work), name, cache, "eicu", files, f"{VERSION}-{charts}"
-    )
+    files = [find_table(root, table) for table in tables_read(charts, more)]
+    version = f"{VERSION}-{charts}" + "".join(f"-{part}" for part in sorted(more))
+    return through_cache(lambda work: _read(root, name, charts, more, work), name, cache, "eicu", files, version)
 
 
-def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
+def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) -> Cohort:
     tables = event_tables(charts=charts)
+    optional = {*tables} - {*TABLES[:-1]}
+    tables |= {"infusiondrug": read_eicu_infusions} if "inputs" in more else {}
     with progress(2 + len(tables), "Read eICU") as advance:
         stays, counts = read_stays(root)
         advance()
-        diagnoses, names, more = read_diagnoses(root, stays)
+        diagnoses, names, found = read_diagnoses(root, stays)
         parts: list[pl.DataFrame | pl.LazyFrame] = [diagnoses]
-        counts |= more
+        counts |= found
         advance()
         for table, read in tables.items():
-            if table not in TABLES[:-1] and find_table(root, table) is None:
+            if table in optional and find_table(root, table) is None:
                 counts[f"absent.{table}"] = 1
             else:
-                events, more = read(root, stays, work)
+                events, found = read(root, stays, work)
                 parts.append(events)
-                counts |= more
+                counts |= found
             advance()
-        events, more = stay_events(stays)
+        events, found = stay_events(stays)
         parts.extend(events)
-        counts |= more
+        counts |= found
         if charts:
-            for events, more in (body_measures(stays), vitals_of_labs(stacked(parts), EICU_LABS)):
+            for events, found in (body_measures(stays), vitals_of_labs(stacked(parts), EICU_LABS)):
                 parts.append(events)
-                counts |= more
+                counts |= found
         events = in_order(parts, work)
-        codes, more = code_table(events, [names, _path_names(events), vital_names(), COMMON_NAMES], OWN_NAMES)
+        codes, found = code_table(events, [names, _path_names(events), vital_names(), COMMON_NAMES], OWN_NAMES)
     visits = stays.select("subject_id", "visit_id", "group", "start", "end", "died", "death_time")
-    credentialed = not is_open_demo("eicu", root, tables_read(charts))
-    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | more, stay="ICU")
+    credentialed = not is_open_demo("eicu", root, tables_read(charts, more))
+    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | found, stay="ICU")
 
 
 def event_tables(*, charts: bool) -> dict[str, Callable[[Path, pl.DataFrame, Path], FoundLarge]]:
@@ -128,9 +132,9 @@ def event_tables(*, charts: bool) -> dict[str, Callable[[Path, pl.DataFrame, Pat
     return always | (CHARTS if charts else {})
 
 
-def tables_read(charts: bool) -> list[str]:
+def tables_read(charts: bool, more: Sequence[str] = ()) -> list[str]:
     """Names of the tables that are looked for."""
-    return [*TABLES, *(CHARTS if charts else ())]
+    return [*TABLES, *(CHARTS if charts else ()), *(table for part in more for table in MORE[part])]
 
 
 def read_diagnoses(root: Path, stays: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:

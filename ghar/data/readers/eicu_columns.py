@@ -98,6 +98,14 @@ EICU = SourceColumns(
             },
             ignored={KEY: "nursingchartid", REPEATED: "nursingchartcelltypecat"},
         ),
+        "infusiondrug": TableColumns(  # data.more
+            {**STAY, "infusionoffset": I64, "drugname": TEXT, "drugrate": TEXT},
+            ignored={
+                KEY: "infusiondrugid",
+                DOSE: "drugamount volumeoffluid",
+                REPEATED: "infusionrate patientweight",
+            },
+        ),
         "respiratorycharting": TableColumns(
             {
                 **STAY,
@@ -110,7 +118,7 @@ EICU = SourceColumns(
         ),
     },
     {
-        NOT_YET: "admissiondx admissiondrug allergy customlab infusiondrug intakeoutput microlab note nurseassessment "
+        NOT_YET: "admissiondx admissiondrug allergy customlab intakeoutput microlab note nurseassessment "
         "nursecare pasthistory physicalexam respiratorycare",
         "score that is computed from other tables, some of its parts after the first day": "apacheapsvar apachepredvar",
         OUTCOME: "apachepatientresult",

@@ -14,7 +14,7 @@ ages           of patients above 89 are 90; the source moved their birth 300 yea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from ghar.data.readers.events import (
     stacked,
     through_cache,
 )
+from ghar.data.readers.infusions import read_mimic3_inputs
 from ghar.data.readers.mimic import (
     COMMON_NAMES,
     demographics,
@@ -72,13 +73,16 @@ TABLES = (
     "d_labitems",
 )
 OPTIONAL = ("labevents", "chartevents")
+MORE: Mapping[str, tuple[str, ...]] = {"inputs": ("inputevents_cv", "inputevents_mv", "d_items")}
+OWN_NAMES = "^(DRUG|DILUENT|ICU_ADMISSION|INPUT)/"
 
 
-def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True) -> Cohort:
+def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True, more: Sequence[str] = ()) -> Cohort:
     """Read the folder `root` (tables as csv.gz, csv or parquet, in any letter case), or its copy under `cache`.
 
-    `charts=False` leaves chartevents out, the largest table by far, which the tasks on visits do not need. The cache
-    is keyed by name, size and modification time of the source files. `credentialed` is False only for the open
+    `charts=False` leaves chartevents out, the largest table by far, which the tasks on visits do not need;
+    `more` (of MORE) reads further tables for systems that read events. The cache is keyed by name, size and
+    modification time of the source files. `credentialed` is False only for the open
     demo, known by its ids and its tables' content. Raises BadInput for an absent table or column, a
     file that is cut short, and a cell that is not of its type; labevents and chartevents may be absent, which is
     counted ("absent.labevents").
@@ -87,41 +91,42 @@ def read_mimic3(root: Path, cache: Path | None = None, *, charts: bool = True) -
     if not root.is_dir():
         raise BadInput(f"There is no folder {root}: point data.root to the folder that contains ADMISSIONS.csv.gz.")
     name = f"MIMIC-III tables in {root}"
-    files = [find_table(root, table) for table in tables_read(charts)]
-    return through_cache(
-        lambda work: _read(root, name, charts, work), name, cache, "mimic3", files, f"{VERSION}-{charts}"
-    )
+    files = [find_table(root, table) for table in tables_read(charts, more)]
+    version = f"{VERSION}-{charts}" + "".join(f"-{part}" for part in sorted(more))
+    return through_cache(lambda work: _read(root, name, charts, more, work), name, cache, "mimic3", files, version)
 
 
-def _read(root: Path, name: str, charts: bool, work: Path) -> Cohort:
-    with progress(7 + charts, "Read MIMIC-III") as advance:
+def _read(root: Path, name: str, charts: bool, more: Sequence[str], work: Path) -> Cohort:
+    with progress(7 + charts + len(more), "Read MIMIC-III") as advance:
         patients, counts = read_patients(root, MIMIC3, "patients")
-        visits, more = read_visits(root, MIMIC3, "admissions", patients)
-        counts |= more
+        visits, found = read_visits(root, MIMIC3, "admissions", patients)
+        counts |= found
         advance()
         names = read_titles(root)
         if find_table(root, "labevents") is not None:
             names.append(_lab_names(root))
         parts = []
-        for table, read in event_tables(root, visits, patients, names, work, charts=charts).items():
+        readers = event_tables(root, visits, patients, names, work, charts=charts)
+        further = {"inputs": partial(read_mimic3_inputs, root, visits, patients, work)}
+        for table, read in (readers | {part: further[part] for part in more}).items():
             if table in OPTIONAL and find_table(root, table) is None:
                 counts[f"absent.{table}"] = 1
             else:
-                events, more = read()
+                events, found = read()
                 parts.append(events)
-                counts |= more
+                counts |= found
             advance()
-        events, more = deaths_after_discharge(patients, visits)
+        events, found = deaths_after_discharge(patients, visits)
         parts.append(events)
-        counts |= more
+        counts |= found
         if charts:
-            events, more = vitals_of_labs(stacked(parts), MIMIC_LABS)
+            events, found = vitals_of_labs(stacked(parts), MIMIC_LABS)
             parts.append(events)
-            counts |= more
+            counts |= found
         events = in_order(parts, work)
-        codes, more = code_table(events, [*names, vital_names(), COMMON_NAMES])
-    credentialed = not is_open_demo("mimic3", root, tables_read(charts))
-    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | more)
+        codes, found = code_table(events, [*names, vital_names(), COMMON_NAMES], OWN_NAMES)
+    credentialed = not is_open_demo("mimic3", root, tables_read(charts, more))
+    return Cohort(name, events, codes, visits, credentialed=credentialed, counts=counts | found)
 
 
 def event_tables(
@@ -149,9 +154,10 @@ def event_tables(
     return readers
 
 
-def tables_read(charts: bool) -> list[str]:
+def tables_read(charts: bool, more: Sequence[str] = ()) -> list[str]:
     """Names of the tables that are looked for."""
-    return [table for table in TABLES if charts or table != "chartevents"]
+    further = [table for part in more for table in MORE[part]]
+    return [*(table for table in TABLES if charts or table != "chartevents"), *further]
 
 
 def read_titles(root: Path) -> list[pl.DataFrame]:

@@ -19,6 +19,8 @@ from ghar.data.readers.columns import (
 )  # fmt: skip
 from ghar.data.readers.events import F64, I64, TEXT, TIME
 
+INPUT = {"itemid": I64, "amount": F64, "amountuom": TEXT, "rate": F64, "rateuom": TEXT}
+
 MIMIC3 = SourceColumns(
     "MIMIC-III",
     {
@@ -90,6 +92,31 @@ MIMIC3 = SourceColumns(
             records={"fluid": TEXT},
             ignored={KEY: "row_id", NOT_YET: "category loinc_code"},
         ),
+        "inputevents_cv": TableColumns(  # data.more
+            {**KEYS, "charttime": TIME, "storetime": TIME, **INPUT},
+            ignored={
+                KEY: "row_id icustay_id orderid linkorderid",
+                STAFF: "cgid",
+                END: "stopped",
+                ORDER: "newbottle originalamount originalamountuom originalroute originalrate originalrateuom "
+                "originalsite",
+            },
+        ),
+        "inputevents_mv": TableColumns(
+            {**KEYS, **dict.fromkeys(("starttime", "endtime", "storetime"), TIME), **INPUT, "statusdescription": TEXT},
+            ignored={
+                KEY: "row_id icustay_id orderid linkorderid",
+                STAFF: "cgid comments_editedby comments_canceledby",
+                ORDER: "ordercategoryname secondaryordercategoryname ordercomponenttypedescription "
+                "ordercategorydescription totalamount totalamountuom isopenbag continueinnextdept cancelreason "
+                "comments_date originalamount originalrate",
+                REPEATED: "patientweight",
+            },
+        ),
+        "d_items": TableColumns(
+            {"itemid": I64, "label": TEXT},
+            ignored={KEY: "row_id conceptid", REPEATED: "abbreviation dbsource linksto category unitname param_type"},
+        ),
         "noteevents": TableColumns(  # system.notes
             {
                 **KEYS,
@@ -102,8 +129,7 @@ MIMIC3 = SourceColumns(
         ),
     },
     {
-        NOT_YET: "inputevents_cv inputevents_mv outputevents procedureevents_mv datetimeevents microbiologyevents "
-        "services transfers d_items",
+        NOT_YET: "outputevents procedureevents_mv datetimeevents microbiologyevents services transfers",
         ORDER: "callout cptevents d_cpt drgcodes",
         STAFF: "caregivers",
     },

@@ -28,7 +28,7 @@ SAID_BY_PATIENT = "scale of the patient, which vitals.py does not have"
 HOSPITAL = {
     "hosp/patients": TableColumns(
         {"subject_id": I64, "dod": TIME, "gender": TEXT, "anchor_age": I64, "anchor_year": I64},
-        ignored={"dates are shifted, and nothing hangs on the true year": "anchor_year_group"},
+        years=("anchor_year_group",),
     ),
     "hosp/admissions": TableColumns(
         {**KEYS, "admittime": TIME, "dischtime": TIME, "deathtime": TIME, "hospital_expire_flag": I64},

@@ -1,5 +1,6 @@
 """Further tables of MIMIC-IV for systems that read events (data.more): outpatient measures, microbiology, drugs given,
-the course of a stay (mimic4_care.py), and the emergency department (MIMIC-IV-ED 2.2, its folder ed/ beside hosp/).
+infusions (infusions.py), the course of a stay (mimic4_care.py), and the emergency department (MIMIC-IV-ED 2.2, its
+folder ed/ beside hosp/).
 
 No event here is a code of a visit, so that visits show what they show without them. Rules, counted as in mimic4.py:
 
@@ -25,8 +26,9 @@ import polars as pl
 
 from ghar.data.readers.columns import open_declared
 from ghar.data.readers.events import F64, I64, FoundLarge, event, stacked
+from ghar.data.readers.infusions import read_inputs
 from ghar.data.readers.mimic import join_visits
-from ghar.data.readers.mimic4_care import read_inputs, read_outputs, read_services, read_transfers
+from ghar.data.readers.mimic4_care import read_outputs, read_services, read_transfers
 from ghar.data.readers.mimic4_columns import MIMIC4
 from ghar.data.readers.tables import find_table, sift, sift_large
 from ghar.data.readers.vitals import INCH, POUND, celsius, implausible, variables_of
@@ -64,8 +66,9 @@ def more_tables(
 ) -> dict[str, Callable[[], FoundLarge]]:
     """How each of MORE is read; BadInput of the first table where it is absent."""
     readers: dict[str, Reader] = {"ed": _ed, "omr": _omr, "microbiology": _microbiology, "emar": _emar}
-    readers |= {"inputs": read_inputs, "outputs": read_outputs, "transfers": read_transfers, "services": read_services}
-    return {name: partial(read, root, visits, patients, work) for name, read in readers.items()}
+    readers |= {"outputs": read_outputs, "transfers": read_transfers, "services": read_services}
+    inputs = partial(read_inputs, root, MIMIC4, "icu/inputevents", "icu/d_items", visits, patients, work)
+    return {name: partial(read, root, visits, patients, work) for name, read in readers.items()} | {"inputs": inputs}
 
 
 def _known(rows: pl.LazyFrame, patients: pl.DataFrame) -> pl.LazyFrame:

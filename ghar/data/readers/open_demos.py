@@ -125,6 +125,9 @@ DEMOS = {
         {
             "patients": ("f65803a46bcb88127574bfd0b70d78d4123783d05bb411e70d4c9629edd7b703",),
             "admissions": ("487e0b87cc81472cc2eb9ee911b3493c39e15d32e8230cec559907060c009b1c",),
+            "d_items": ("b4642d6d278987b5fb96c790bca02058c5f070accfa58c249100bda38a608089",),
+            "inputevents_cv": ("471558d62d85f6841032840c753311bed3dc8a554bf1e36003cfeceabee1928c",),
+            "inputevents_mv": ("5d66734bef2d8511009d43dd63a76948ac2490936ec86dfe64b966b37b2f1dab",),
             "diagnoses_icd": ("74dc979906bc2172f0cf025271dcd44c7cd52506b297e4b36e63dd40dce923da",),
             "procedures_icd": ("0a1474dcb7e1bc083cc7b329257e5e85305f3e54ee5b0bedd325b3772806d655",),
             "prescriptions": ("053a015f55044550e4536def11df04432490c4a5ca3e1f380c30ac7e17f33fd3",),
@@ -151,6 +154,10 @@ DEMOS = {
             "patient": (
                 "15e1eb52169828e3cfff3b67132a087298de4d0365bbb31bb294f6043bffd474",
                 "2ba8fc9b193cb26b74188362ab76f7a4b69a5094ac62a080595fa844d7f0f3a0",
+            ),
+            "infusiondrug": (
+                "3b9f024d28682884a820763ac516ae68b247ebf17903fee4f38240c04886d527",
+                "ef4b639cb3ee09dac530e4e230caed5782bb9dacddbbfb6b57bdde6df432e94c",
             ),
             "diagnosis": (
                 "c99770c25fdeaee1eb34e490f982bd17459bc8902f951a2ae23adef65e7b1b52",

@@ -12,12 +12,15 @@ from ghar.data.readers.eicu import read_eicu
 from ghar.data.readers.meds import read_meds, require_shown
 from ghar.data.readers.mimic3 import read_mimic3
 from ghar.data.readers.mimic4 import read_mimic4
+from ghar.data.readers.mimic4_more import MORE as MIMIC4_MORE
 from ghar.data.readers.open_demos import DEMOS, is_open_demo, is_open_file
 from ghar.data.readers.own_source import read_own
 from ghar.data.take import take_patients
 from ghar.errors import BadInput
 from ghar.extensions import is_module
 from ghar.provenance import GENERATED, Provenance, signed_mark
+
+MORE = {"mimic4": MIMIC4_MORE, "mimic3": mimic3.MORE, "eicu": eicu.MORE}  # data.more -> tables, by source
 
 
 def origin(data: DataConfig) -> Provenance:
@@ -30,9 +33,9 @@ def origin(data: DataConfig) -> Provenance:
     signed = signed_mark(root)
     if data.name not in DEMOS or not signed.credentialed:
         return signed
-    mine = partial(mimic4.tables_read, more=data.more or ())
-    tables = {"mimic4": mine, "mimic3": mimic3.tables_read, "eicu": eicu.tables_read}[data.name]
-    return Provenance(credentialed=not is_open_demo(data.name, root, tables(charts=True)))
+    tables = {"mimic4": mimic4.tables_read, "mimic3": mimic3.tables_read, "eicu": eicu.tables_read}[data.name]
+    more = [part for part in data.more or () if part in MORE[data.name]]
+    return Provenance(credentialed=not is_open_demo(data.name, root, tables(charts=True, more=more)))
 
 
 def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) -> Cohort:
@@ -49,8 +52,12 @@ def read_source(data: DataConfig, *, charts: bool = True, stays: bool = True) ->
 
 def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
     cache = Path(data.cache)
-    if data.more and data.name not in ("mimic4", "demo"):
-        raise BadInput(f"data.more={list(data.more)} are tables of MIMIC-IV, not of data={data.name}: leave it out.")
+    there = MORE.get(data.name, {}) if data.name != "demo" else MORE["mimic4"]
+    if absent := [part for part in data.more if part not in there]:
+        raise BadInput(
+            f"data.more={absent} has no tables in data={data.name}, which has {', '.join(there) or 'none of them'}: "
+            "leave it out."
+        )
     if data.root is None:
         raise BadInput(f"data={data.name} reads real tables: set data.root to their folder, or choose data=demo.")
     if is_module(data.name):
@@ -60,8 +67,7 @@ def _read(data: DataConfig, *, charts: bool, stays: bool) -> Cohort:
         told = None if data.vocabulary is None else Path(data.vocabulary)
         cohort = read_meds(Path(data.root), cache / "cohorts", told, charts=charts)
         return require_shown(cohort, told) if stays else cohort
-    readers = {name: partial(read, charts=charts) for name, read in readers.items()}
-    readers["mimic4"] = partial(read_mimic4, charts=charts, more=data.more if charts else ())
+    readers = {name: partial(read, charts=charts, more=data.more if charts else ()) for name, read in readers.items()}
     if data.name not in readers:
         raise BadInput(f"data={data.name} has no reader for data.root={data.root}: choose {', '.join(readers)}, meds.")
     return readers[data.name](Path(data.root), cache / "cohorts")

@@ -1,16 +1,17 @@
-"""In which stays predictions are asked for: of adults, of a patient's first stay, of stays in intensive care."""
+"""In which stays predictions are asked for: of adults, of a patient's first stay, of stays in intensive care, of stays
+in some years."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import polars as pl
 
 from ghar.data.cohort import Cohort
+from ghar.data.years import stays_within
 from ghar.errors import BadInput
 
-Rule = Literal["adults", "first", "icu"]
 ADULT = 18.0  # years at the start of the stay
 
 
@@ -24,14 +25,17 @@ class OfVisit(Protocol):
 S = TypeVar("S", bound=OfVisit)
 
 
-def eligible(samples: Sequence[S], cohort: Cohort, rules: Sequence[Rule]) -> tuple[list[S], dict[str, int]]:
+def eligible(
+    samples: Sequence[S], cohort: Cohort, rules: Sequence[str], root: str | None = None
+) -> tuple[list[S], dict[str, int]]:
     """The samples whose stay every rule allows, and how many each rule left out, the first rule that does.
 
-    Histories stay whole: older stays are shown whatever they are. BadInput where no sample is left.
+    root: folder of the source's own tables, for years. Histories stay whole: older stays are shown whatever they are.
+    BadInput where no sample is left, and for years of a source that tells none.
     """
     found, counts = list(samples), {}
     for rule in rules:
-        allowed = stays_of(cohort, rule)
+        allowed = stays_within(cohort, root, rule) if rule[0].isdigit() else stays_of(cohort, rule)
         kept = [sample for sample in found if sample.visit_id in allowed]
         counts[f"left out, task.stays={rule}"] = len(found) - len(kept)
         found = kept
@@ -41,7 +45,7 @@ def eligible(samples: Sequence[S], cohort: Cohort, rules: Sequence[Rule]) -> tup
     return found, counts
 
 
-def stays_of(cohort: Cohort, rule: Rule) -> set[int]:
+def stays_of(cohort: Cohort, rule: str) -> set[int]:
     """Ids of the stays that a rule allows.
 
     adults: 18 years or older at the start; a stay of unknown age is none. first: the earliest of a patient, of each

@@ -58,7 +58,7 @@ def read_task(cohort: Cohort, data: DataConfig, task: TaskConfig, code_map: Code
         task = located(task, data)
         counts = _uncounted(cohort, task)
     about, samples = visit_samples(cohort, task, data.leakage, labels)
-    samples, left_out = eligible(samples, cohort, task.stays)
+    samples, left_out = eligible(samples, cohort, task.stays, data.root)
     samples = _drawn_next_visits(samples, task) if task.draw == "kare" else drawn(samples, cohort, task)
     samples = samples if code_map is None else code_map.samples(samples)
     return TaskSamples(about, samples, _split(samples, cohort, data, task), {**counts, **left_out})
