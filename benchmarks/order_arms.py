@@ -6,9 +6,10 @@ rft     from there, rejection-sampling fine-tuning
 mappo   from there, multi-agent PPO with a critic of its own
 label   the base model after SFT on labels alone, of as many training questions as SFT has; all weights, never searching
 
-rloo, rft and mappo play as many episodes on the same questions, and train adapters. Every step goes on where it was
-killed: runs by their own checkpoints, evaluations by the episodes played. The first `OPENED` test questions are left
-out: earlier tables of docs/order-check.md have shown them. `PLAYED` of those behind them are played.
+rloo, rft and mappo play as many episodes on the same questions, and train adapters. Their last weights are played, so
+none are chosen by a validation. All is trained before a test question is opened. The first `OPENED` of the test are
+left out, which earlier tables of docs/order-check.md have shown; `PLAYED` of those behind them are played. Every step
+goes on where it was killed: runs by their own checkpoints, evaluations by the episodes played.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ghar.envs.system import System
 
-OPENED, PLAYED = 300, 200
+OPENED, PLAYED = 300, 120
 ROOT = Path(__file__).resolve().parents[1]
 SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 LABEL = "label_sft"
@@ -34,18 +35,19 @@ RULES = ("usual", "degree", "lexical", "scripted", "scripted_one", "scripted_all
 @dataclass(frozen=True)
 class Arm:
     """A run from the SFT of folder/sft. settings: overrides of its configuration; variant: what is played of it;
-    trained: what its own evaluation must list so that it is trained."""
+    listed: what its own evaluation lists, so that it is trained; weights: overrides that name what is played."""
 
     settings: tuple[str, ...]
     variant: str = "ghar_rl"
-    trained: str = "usual"
+    listed: str = "usual"
+    weights: tuple[str, ...] = ("eval.checkpoint=${run_dir}/checkpoints/step-${trainer.rl.updates}",)
 
 
 ARMS = {
     "rloo": Arm(("trainer.method=mappo", "trainer.rl.estimator=rloo")),
     "rft": Arm(("trainer.method=rft",)),
     "mappo": Arm(("trainer.method=mappo", "trainer.rl.estimator=gae")),
-    "label": Arm((*SFT, "task.max_train=${trainer.warmup.samples}"), LABEL, LABEL),
+    "label": Arm((*SFT, "task.max_train=${trainer.warmup.samples}"), LABEL, LABEL, ()),
 }
 OF_SFT = (*RULES, "ghar_sft", "llm_only", "reads")
 COLUMNS = ("correct", "named", "reward", "retrievals")
@@ -60,13 +62,14 @@ def order_arms(folder: Path, overrides: Sequence[str], timeout: float) -> dict[s
     """Train what is not trained, play what is not played; numbers by group and paired differences, whose intervals
     draw patients and drugs."""
     _train(folder / "sft", [*overrides, *SFT], "usual", timeout)
-    rows = _played(folder / "sft", overrides, SFT, OF_SFT)
-    summary, draw = rows.pop("summary"), rows.pop("draw")
     for name, arm in ARMS.items():
         settings = [*overrides, *arm.settings]
-        _fork(folder, name, settings, arm.trained)
-        _train(folder / name, settings, arm.trained, timeout)
-        found = _played(folder / name, overrides, arm.settings, (arm.variant,))
+        _fork(folder, name, settings, arm.listed)
+        _train(folder / name, settings, arm.listed, timeout)
+    rows = _played(folder / "sft", [*overrides, *SFT], OF_SFT)
+    summary, draw = rows.pop("summary"), rows.pop("draw")
+    for name, arm in ARMS.items():
+        found = _played(folder / name, [*overrides, *arm.settings, *arm.weights], (arm.variant,))
         rows[name] = found[arm.variant]
         summary[name] = found["summary"][arm.variant]
     return {"orders": summary, "differences": differences(rows, draw)}
@@ -111,7 +114,7 @@ def _fork(folder: Path, name: str, overrides: Sequence[str], variant: str) -> No
         begin_from(folder / "sft", load(_settings(folder / name, overrides, variant)))
 
 
-def _played(run: Path, overrides: Sequence[str], own: Sequence[str], variants: Sequence[str]) -> dict[str, Any]:
+def _played(run: Path, overrides: Sequence[str], variants: Sequence[str]) -> dict[str, Any]:
     """Rows of each variant on the questions to play, beside "summary", their numbers by group, and "draw"."""
     from ghar.envs import system as systems
     from ghar.envs.ghar.orders.numbers import by_group
@@ -121,7 +124,7 @@ def _played(run: Path, overrides: Sequence[str], own: Sequence[str], variants: S
     from ghar.trainers.evaluate import evaluate_system, lean
     from ghar.trainers.runs.models import use_cores
 
-    config = load([*overrides, *own, "task.max_test=null", f"run_dir={run}"])
+    config = load([*overrides, "task.max_test=null", f"run_dir={run}"])
     config = replace(config, eval=replace(config.eval, variants=tuple(variants)))
     use_cores(config.threads)
     system = systems.build(Records(config))
