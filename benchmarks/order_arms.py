@@ -1,77 +1,121 @@
 """What each way of training adds to SFT on order check: arms from one SFT, on test questions that were never opened.
 
 sft     SFT on the scripted teacher's right episodes, all weights (folder/sft)
-rft     from there, rejection-sampling fine-tuning
 rloo    from there, policy gradients without a critic
+rft     from there, rejection-sampling fine-tuning
 mappo   from there, multi-agent PPO with a critic of its own
+label   the base model after SFT on labels alone, of as many training questions as SFT has; all weights, never searching
 
-The last three play as many episodes on the same questions, and train adapters. Every step goes on where it was killed:
-runs by their own checkpoints, evaluations by the episodes played. The first `OPENED` test questions are left out: the
-pilot of docs/order-check.md has shown them.
+rloo, rft and mappo play as many episodes on the same questions, and train adapters. Their last weights are played, so
+none are chosen by a validation. All is trained before a test question is opened. The first `OPENED` of the test are
+left out, which earlier tables of docs/order-check.md have shown; `PLAYED` of those behind them are played. Every step
+goes on where it was killed: runs by their own checkpoints, evaluations by the episodes played.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-OPENED = 100
+if TYPE_CHECKING:
+    from ghar.envs.system import System
+
+OPENED, PLAYED = 300, 120
 ROOT = Path(__file__).resolve().parents[1]
 SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
-ARMS = {
-    "rft": ("trainer.method=rft",),
-    "rloo": ("trainer.rl.estimator=rloo",),
-    "mappo": ("trainer.rl.estimator=gae",),
-}
+LABEL = "label_sft"
 RULES = ("usual", "degree", "lexical", "scripted", "scripted_one", "scripted_all", "scripted_first", "upper_bound",
          "facts_regression")  # fmt: skip
-OF_SFT = (*RULES, "reads", "ghar_sft", "llm_only")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A run from the SFT of folder/sft. settings: overrides of its configuration; variant: what is played of it;
+    listed: what its own evaluation lists, so that it is trained; weights: overrides that name what is played."""
+
+    settings: tuple[str, ...]
+    variant: str = "ghar_rl"
+    listed: str = "usual"
+    weights: tuple[str, ...] = ("eval.checkpoint=${run_dir}/checkpoints/step-${trainer.rl.updates}",)
+
+
+ARMS = {
+    "rloo": Arm(("trainer.method=mappo", "trainer.rl.estimator=rloo")),
+    "rft": Arm(("trainer.method=rft",)),
+    "mappo": Arm(("trainer.method=mappo", "trainer.rl.estimator=gae")),
+    "label": Arm((*SFT, "task.max_train=${trainer.warmup.samples}"), LABEL, LABEL, ()),
+}
+OF_SFT = (*RULES, "ghar_sft", "llm_only", "reads")
 COLUMNS = ("correct", "named", "reward", "retrievals")
+CONTRASTS = (
+    ("rloo", "ghar_sft"), ("mappo", "ghar_sft"), ("rft", "ghar_sft"), ("rloo", "rft"), ("mappo", "rft"),
+    ("mappo", "rloo"), ("ghar_sft", "llm_only"), ("ghar_sft", "label"), ("ghar_sft", "scripted"),
+    ("ghar_sft", "lexical"), ("ghar_sft", "facts_regression"), ("reads", "ghar_sft"),
+)  # fmt: skip
 
 
 def order_arms(folder: Path, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
     """Train what is not trained, play what is not played; numbers by group and paired differences, whose intervals
     draw patients and drugs."""
-    _train(folder / "sft", [*overrides, *SFT], timeout)
-    rows = _played(folder / "sft", overrides, SFT, OF_SFT)
+    _train(folder / "sft", [*overrides, *SFT], "usual", timeout)
+    for name, arm in ARMS.items():
+        settings = [*overrides, *arm.settings]
+        _fork(folder, name, settings, arm.listed)
+        _train(folder / name, settings, arm.listed, timeout)
+    rows = _played(folder / "sft", [*overrides, *SFT], OF_SFT)
     summary, draw = rows.pop("summary"), rows.pop("draw")
-    for name, own in ARMS.items():
-        settings = [*overrides, *own]
-        _fork(folder, name, settings)
-        _train(folder / name, settings, timeout)
-        found = _played(folder / name, overrides, own, ("ghar_rl",))
-        rows[name] = found["ghar_rl"]
-        summary[name] = found["summary"]["ghar_rl"]
-    return {"orders": summary, "differences": _differences(rows, draw)}
+    for name, arm in ARMS.items():
+        found = _played(folder / name, [*overrides, *arm.settings, *arm.weights], (arm.variant,))
+        rows[name] = found[arm.variant]
+        summary[name] = found["summary"][arm.variant]
+    return {"orders": summary, "differences": differences(rows, draw)}
 
 
-def _settings(run: Path, overrides: Sequence[str]) -> list[str]:
-    # the run's own evaluation would open the test's first questions once more
-    return [*overrides, "eval.variants=[usual]", f"run_dir={run}"]
+def with_test(system: System[Any], cases: Sequence[Any]) -> System[Any]:
+    """The system with these test cases alone, also once it has been made for a model's reader."""
+    return replace(
+        system,
+        cases=replace(system.cases, test=tuple(cases)),
+        read_by=lambda reader: with_test(system.read_by(reader), cases),
+    )
 
 
-def _train(run: Path, overrides: Sequence[str], timeout: float) -> None:
+def differences(rows: Mapping[str, Any], draw: dict[str, int]) -> dict[str, Any]:
+    """Paired differences of `CONTRASTS`, column by column."""
+    from ghar.envs.ghar.orders.numbers import order_difference
+
+    return {
+        f"{a} - {b}": {c: order_difference(rows[a], rows[b], c, draw).as_list() for c in COLUMNS} for a, b in CONTRASTS
+    }
+
+
+def _settings(run: Path, overrides: Sequence[str], variant: str) -> list[str]:
+    # the run's own evaluation would open further test questions
+    return [*overrides, "task.max_test=4", f"eval.variants=[{variant}]", f"run_dir={run}"]
+
+
+def _train(run: Path, overrides: Sequence[str], variant: str, timeout: float) -> None:
     if (run / "summary.json").is_file():
         return
-    command = [sys.executable, str(ROOT / "launch" / "train.py"), *_settings(run, overrides)]
+    command = [sys.executable, str(ROOT / "launch" / "train.py"), *_settings(run, overrides, variant)]
     print(" ".join(command), flush=True)
     subprocess.run(command, check=True, timeout=timeout)
 
 
-def _fork(folder: Path, name: str, overrides: Sequence[str]) -> None:
+def _fork(folder: Path, name: str, overrides: Sequence[str], variant: str) -> None:
     from ghar.launch.entry import load
     from ghar.trainers.runs.fork_run import begin_from
 
     if not (folder / name).exists():
-        begin_from(folder / "sft", load(_settings(folder / name, overrides)))
+        begin_from(folder / "sft", load(_settings(folder / name, overrides, variant)))
 
 
-def _played(run: Path, overrides: Sequence[str], own: Sequence[str], variants: Sequence[str]) -> dict[str, Any]:
-    """Rows of each variant on test questions from `OPENED` on, beside "summary", their numbers by group, and "draw"."""
+def _played(run: Path, overrides: Sequence[str], variants: Sequence[str]) -> dict[str, Any]:
+    """Rows of each variant on the questions to play, beside "summary", their numbers by group, and "draw"."""
     from ghar.envs import system as systems
     from ghar.envs.ghar.orders.numbers import by_group
     from ghar.envs.records import Records
@@ -80,23 +124,13 @@ def _played(run: Path, overrides: Sequence[str], own: Sequence[str], variants: S
     from ghar.trainers.evaluate import evaluate_system, lean
     from ghar.trainers.runs.models import use_cores
 
-    config = load([*_settings(run, [*overrides, *own])])
+    config = load([*overrides, "task.max_test=null", f"run_dir={run}"])
     config = replace(config, eval=replace(config.eval, variants=tuple(variants)))
     use_cores(config.threads)
     system = systems.build(Records(config))
-    unopened = {case.sample_id for case in system.cases.test[OPENED:]}
+    played = with_test(system, system.cases.test[OPENED : OPENED + PLAYED])
     folder = RunFolder.open(run / "evaluations" / "unopened")
-    evaluate_system(system, config, folder, resume=True)  # plays all: a model's reader makes the cases anew
+    evaluate_system(played, config, folder, resume=True)
     draw = {"seed": config.seed, "resamples": config.eval.bootstrap}
-    rows = {name: [row for row in lean(folder, name) if row["sample_id"] in unopened] for name in variants}
+    rows = {name: lean(folder, name) for name in variants}
     return {"summary": by_group(rows, draw)["orders"], "draw": draw} | rows
-
-
-def _differences(rows: dict[str, Any], draw: dict[str, int]) -> dict[str, Any]:
-    """Of each arm less SFT, and of RL less rejection-sampling fine-tuning."""
-    from ghar.envs.ghar.orders.numbers import order_difference
-
-    pairs = [(name, "ghar_sft") for name in ARMS] + [(name, "rft") for name in ARMS if name != "rft"]
-    return {
-        f"{a} - {b}": {c: order_difference(rows[a], rows[b], c, draw).as_list() for c in COLUMNS} for a, b in pairs
-    }

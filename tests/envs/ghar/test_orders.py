@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.order_arms import ARMS, CONTRASTS, OF_SFT, with_test
 from ghar.config import Config
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.baselines import LexicalRule, best_bound
@@ -22,11 +23,13 @@ from ghar.envs.ghar.orders.teacher import OrderTeacher
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.rollout import EpisodeJob, rollout
-from ghar.envs.system import System, build
+from ghar.envs.system import WORDS, System, build
 from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.metapaths import MetaPath
 from ghar.launch.entry import load
+from ghar.metrics.runfolder import RunFolder
+from ghar.trainers.evaluate import evaluate_system, lean
 from ghar.trainers.rows import rows_of, summarise
 from tests.smollm2 import needs_smollm2, smollm2_folder
 
@@ -229,6 +232,27 @@ def test_real_orders_are_played_by_rules(made: System[Any], config: Config) -> N
         assert summary["differences"][f"{name} - again"]["accuracy"] == [0.0, 0.0, 0.0]
     assert right["usual"] == 0.5 and right["scripted_one"] > 0.9 and right["upper_bound"] > 0.9
     assert right["scripted_first"] < right["facts_regression"] <= right["upper_bound"]
+
+
+def test_the_arms_play_given_test_questions_alone(made: System[Any], config: Config, tmp_path: Path) -> None:
+    played, variants = made.cases.test[4:12], ("usual", "scripted")
+    own = with_test(made, played)
+    assert own.read_by(WORDS).cases.test == played and own.cases.train == made.cases.train
+    config = replace(config, run_dir=str(tmp_path), eval=replace(config.eval, variants=variants))
+    folder = RunFolder.open(tmp_path / "unopened")
+    evaluate_system(own, config, folder, resume=True)
+    for name in variants:
+        assert [row["sample_id"] for row in lean(folder, name)] == [question.sample_id for question in played]
+
+
+def test_the_arms_name_variants_and_contrasts_that_exist(made: System[Any], config: Config) -> None:
+    named = {name for arm in ARMS.values() for name in (arm.variant, arm.listed)}
+    assert named | {*OF_SFT} <= set(made.listed)
+    assert {name for pair in CONTRASTS for name in pair} <= {*OF_SFT, *ARMS}
+    base = ["+experiment=order_check", "trainer.warmup.samples=90", "trainer.rl.updates=4", "run_dir=/runs/arm"]
+    rloo, label = (load([*base, *ARMS[name].settings, *ARMS[name].weights]) for name in ("rloo", "label"))
+    assert rloo.eval.checkpoint == "/runs/arm/checkpoints/step-4" and rloo.trainer.rl.estimator == "rloo"
+    assert label.task.max_train == 90 and label.trainer.rl.updates == 0 and label.model.finetune == "full"
 
 
 def test_other_sources_are_refused(config: Config) -> None:
