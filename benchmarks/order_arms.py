@@ -7,9 +7,10 @@ mappo   from there, multi-agent PPO with a critic of its own
 label   the base model after SFT on labels alone, of as many training questions as SFT has; all weights, never searching
 
 rloo, rft and mappo play as many episodes on the same questions, and train adapters. Their last weights are played, so
-none are chosen by a validation. All is trained before a test question is opened. The first `OPENED` of the test are
-left out, which earlier tables of docs/order-check.md have shown; `PLAYED` of those behind them are played. Every step
-goes on where it was killed: runs by their own checkpoints, evaluations by the episodes played.
+none are chosen by a validation. `--arms` names those to train and play; contrasts with an arm left out are left out.
+All is trained before a test question is opened. The first `OPENED` of the test are left out, which earlier tables of
+docs/order-check.md have shown; `PLAYED` of those behind them are played. Every step goes on where it was killed: runs
+by their own checkpoints, evaluations by the episodes played.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ghar.envs.system import System
 
-OPENED, PLAYED = 300, 120
+OPENED, PLAYED = 420, 120
 ROOT = Path(__file__).resolve().parents[1]
 SFT = ("model.finetune=full", "trainer.warmup.batch=8", "trainer.warmup.lr=1.0e-4", "trainer.rl.updates=0")
 LABEL = "label_sft"
@@ -58,17 +59,20 @@ CONTRASTS = (
 )  # fmt: skip
 
 
-def order_arms(folder: Path, overrides: Sequence[str], timeout: float) -> dict[str, Any]:
+def order_arms(folder: Path, overrides: Sequence[str], timeout: float, arms: Sequence[str]) -> dict[str, Any]:
     """Train what is not trained, play what is not played; numbers by group and paired differences, whose intervals
-    draw patients and drugs."""
+    draw patients and drugs. arms: names of `ARMS`, in the order of training."""
+    if unknown := [name for name in arms if name not in ARMS]:
+        raise SystemExit(f"--arms {','.join(unknown)}: choose among {', '.join(ARMS)}.")
+    chosen = {name: ARMS[name] for name in arms}
     _train(folder / "sft", [*overrides, *SFT], "usual", timeout)
-    for name, arm in ARMS.items():
+    for name, arm in chosen.items():
         settings = [*overrides, *arm.settings]
         _fork(folder, name, settings, arm.listed)
         _train(folder / name, settings, arm.listed, timeout)
     rows = _played(folder / "sft", [*overrides, *SFT], OF_SFT)
     summary, draw = rows.pop("summary"), rows.pop("draw")
-    for name, arm in ARMS.items():
+    for name, arm in chosen.items():
         found = _played(folder / name, [*overrides, *arm.settings, *arm.weights], (arm.variant,))
         rows[name] = found[arm.variant]
         summary[name] = found["summary"][arm.variant]
@@ -85,11 +89,13 @@ def with_test(system: System[Any], cases: Sequence[Any]) -> System[Any]:
 
 
 def differences(rows: Mapping[str, Any], draw: dict[str, int]) -> dict[str, Any]:
-    """Paired differences of `CONTRASTS`, column by column."""
+    """Paired differences of those `CONTRASTS` that were played, column by column."""
     from ghar.envs.ghar.orders.numbers import order_difference
 
     return {
-        f"{a} - {b}": {c: order_difference(rows[a], rows[b], c, draw).as_list() for c in COLUMNS} for a, b in CONTRASTS
+        f"{a} - {b}": {c: order_difference(rows[a], rows[b], c, draw).as_list() for c in COLUMNS}
+        for a, b in CONTRASTS
+        if a in rows and b in rows
     }
 
 

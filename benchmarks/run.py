@@ -97,7 +97,7 @@ WHAT: dict[str, Callable[[argparse.Namespace], Any]] = {
     "coverage": lambda a: bench("coverage").coverage(a.share),
     "trivial": lambda a: bench("trivial").trivial(a.overrides, a.folder),
     "sync": lambda a: bench("sync").sync(a.seeds),
-    "order_arms": lambda a: bench("order_arms").order_arms(a.folder, a.overrides, a.timeout),
+    "order_arms": lambda a: bench("order_arms").order_arms(a.folder, a.overrides, a.timeout, a.arms.split(",")),
     "real_model": lambda a: bench("real_model").real_model(share=a.share),
     "adapter_play": lambda a: bench("adapter_play").adapter_play(a.seeds, a.share),
     "base_model": lambda a: bench("base_model").base_model(a.folder / "base_model"),
@@ -114,6 +114,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the full size of what is generated")
     parser.add_argument("--labs", type=int, default=147, help="large: lab rows an admission")
     parser.add_argument("--trl", type=Path, help="ppo: python of an environment with trl==1.12")
+    parser.add_argument("--arms", default="rloo,rft,mappo,label", help="order_arms: arms to train and play")
     parser.add_argument("overrides", nargs="*", help="configuration of every run, as for launch/train_ghar.py")
     arguments = parser.parse_intermixed_args()  # overrides may follow options
     from benchmarks.result import tell
