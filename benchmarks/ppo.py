@@ -209,6 +209,17 @@ def one_turn_each(prompts: Any, replies: Any, vocab: int) -> Any:
     return build(episodes, rewards, ("top",), ("predict",))
 
 
+def trl_settings(epochs: int, minibatches: int, micro_tokens: int) -> Any:
+    """Our settings of an update, as TRL's defaults are."""
+    from ghar.trainers.rl.settings import MappoConfig
+
+    return MappoConfig(
+        epochs=epochs, minibatches=minibatches, micro_tokens=micro_tokens, clip=CLIP, value_clip=VALUE_CLIP, gamma=1.0,
+        lam=LAM, credit="token", per_agent=False, kl=KL, ratio="behaviour", critic_target="returns",
+        value_coef=VALUE_COEF, entropy=0.0, max_grad_norm=1.0, importance_cap=None, mismatch_limit=None,
+    )  # fmt: skip
+
+
 def _ours() -> Callable[..., list[Clocks]]:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     import numpy as np
@@ -217,18 +228,12 @@ def _ours() -> Callable[..., list[Clocks]]:
 
     from ghar.trainers.rl.actor_critic import ActorCritic, ActorCriticConfig
     from ghar.trainers.rl.mappo import update
-    from ghar.trainers.rl.settings import MappoConfig
 
     def run(spec: Spec, config: Any, prompts: Any, replies: Any) -> list[Clocks]:
         how = ActorCriticConfig(spec.finetune, RANK, ALPHA, detach=True, agents=("top",))  # type: ignore[arg-type]
         actor = ActorCritic(Qwen2ForCausalLM(config).eval(), how)
-        settings = MappoConfig(
-            epochs=spec.epochs, minibatches=spec.minibatches,
-            micro_tokens=min(MICRO_TOKENS, -(-spec.prompts // spec.minibatches) * (spec.prompt + spec.reply)),
-            clip=CLIP, value_clip=VALUE_CLIP, gamma=1.0, lam=LAM, credit="token", per_agent=False, kl=KL,
-            ratio="behaviour", critic_target="returns", value_coef=VALUE_COEF, entropy=0.0, max_grad_norm=1.0,
-            importance_cap=None, mismatch_limit=None,
-        )  # fmt: skip
+        micro_tokens = min(MICRO_TOKENS, -(-spec.prompts // spec.minibatches) * (spec.prompt + spec.reply))
+        settings = trl_settings(spec.epochs, spec.minibatches, micro_tokens)
         optimizer = torch.optim.AdamW(actor.parameter_groups(LR, LR))
         traj, rng, seconds = one_turn_each(prompts, replies, spec.vocab), np.random.default_rng(0), []
         for _ in range(spec.repeats + 1):

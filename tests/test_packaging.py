@@ -52,15 +52,14 @@ for command, code in (["train", "task=read"], 2), (["data", "data.patients=60", 
 """
 
 
-def test_importing_ghar_is_quick_and_loads_no_model_library() -> None:
+def test_importing_ghar_loads_no_large_library() -> None:
+    heavy = ("torch", "vllm", "transformers", "hydra", "wandb", "scipy", "sklearn", "pandas", "polars")
     code = (
-        "import time, sys; start = time.process_time(); import ghar, ghar.config, ghar.configure, ghar.episode;"
-        "took = time.process_time() - start;"
-        "print(took, *[m for m in ('torch', 'vllm', 'transformers', 'hydra', 'wandb') if m in sys.modules])"
+        "import sys; import ghar, ghar.config, ghar.configure, ghar.episode;"
+        f"print(*[m for m in {heavy} if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    took, *heavy = out.split()
-    assert float(took) < 1 and not heavy
+    assert not out.split()
 
 
 def test_every_folder_with_code_is_a_package() -> None:

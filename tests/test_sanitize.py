@@ -3,7 +3,6 @@
 import copy
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from ghar.llm.engine import Request
 from ghar.llm.scripted import ScriptedEngine
 from ghar.llm.tokens import encode_many, encode_prompt, encode_reply
 from ghar.sanitize import count_marks, marks_of, plain, readable
+from tests.growth import TENFOLD, times_as_long
 
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -149,17 +149,13 @@ def test_every_character_there_is():
 
 
 @pytest.mark.parametrize("piece", ["\x0b", "\ud800", "7 \ufeff.", "\ud800no", "ß\x1b[31m", "\U000e0041x", "\u2028[]"])
-def test_a_megabyte_of_anything_takes_milliseconds_and_twice_as_much_twice_that(piece):
+def test_ten_times_the_text_of_anything_takes_about_ten_times_as_long(piece):
     text = piece * (1_000_000 // len(piece))
-    took = [min(seconds(half) for _ in range(5)) for half in (text[: len(text) // 2], text)]
-    assert took[1] < 0.1 and took[1] < 4 * took[0] + 0.01, took
 
+    def of(some):
+        return lambda: (plain(some), count_marks(some))
 
-def seconds(text):
-    start = time.process_time()
-    plain(text)
-    count_marks(text)
-    return (time.process_time() - start) / 2
+    assert times_as_long(of(text[: len(text) // 10]), of(text)) < TENFOLD
 
 
 @pytest.mark.parametrize("mark", ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "<tools>",

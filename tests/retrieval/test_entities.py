@@ -1,6 +1,6 @@
 """What the demo world relies on: asking for an entity finds that entity's own edge, and quickly."""
 
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ from ghar.episode import Retrieve
 from ghar.kg.metapaths import metapaths
 from ghar.kg.primekg import read_primekg
 from ghar.retrieval.build import build_retriever
+from tests.growth import TENFOLD, times_as_long
 from tests.kg.graphs import Edge, graph_of
 
 ENDINGS = ("", " type 6", " with parkinsonism", "-parkinsonism-dementia complex", ", juvenile", " of childhood onset")
@@ -55,7 +56,7 @@ def test_the_best_edge_in_the_real_graph(shared_data: Path, prefix: str):
     assert graph.head[best].tolist() == heads  # all 216
 
 
-def test_five_hundred_queries_take_little_time(tmp_path: Path):
+def test_ten_times_the_queries_take_about_ten_times_as_long(tmp_path: Path):
     rng = np.random.default_rng(0)
     edges: list[Edge] = []
     for i in range(2000):
@@ -69,7 +70,5 @@ def test_five_hundred_queries_take_little_time(tmp_path: Path):
     graph = graph_of(tmp_path, edges)
     retriever = build_retriever(graph, "tfidf")
     requests = [Retrieve(f"disease {graph.names[i]}", (0, 1, 2)) for i in rng.integers(2000, size=500).tolist()]
-    retriever.retrieve(requests[:5])
-    start = time.process_time()
-    retriever.retrieve(requests)
-    assert time.process_time() - start < 1.5
+    few, all_of_them = partial(retriever.retrieve, requests[:50]), partial(retriever.retrieve, requests)
+    assert times_as_long(few, all_of_them) < TENFOLD
