@@ -47,7 +47,7 @@ class HFEngine:
         self.model = model
         self.tokenizer = tokenizer
         self.max_batch = max_batch
-        self.version = 0
+        self.version = -1
         self._ends = frozenset(facts_of(tokenizer).ends)
         self._pad: int = tokenizer.pad_token_id or 0
         self._store = PrefixStore()
@@ -65,7 +65,11 @@ class HFEngine:
 
     def judge(self, expected: canary.TrainerScores) -> float:
         """How far the engine is from what a trainer expects, in nats; see `Canary.judge`."""
-        return self._canary.judge(expected, self.probe(expected.ids))
+        try:
+            return self._canary.judge(expected, self.probe(expected.ids))
+        except canary.WrongWeights:
+            self.version = -1
+            raise
 
     def forget(self) -> None:
         """Give back the memory of what was read."""

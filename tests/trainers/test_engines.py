@@ -61,12 +61,22 @@ def test_a_folded_adapter_is_judged_at_every_sync_and_taken_back_exactly(dtype):
         perturb(actor, seed=2 + version)
 
 
-def test_an_adapter_that_was_not_folded_in_stops_the_run(actor, monkeypatch):
+def test_a_folded_adapter_is_judged_once_for_each_version(actor, monkeypatch):
+    engine, judged = HFEngine(actor.model, tiny_tokenizer()), []
+    monkeypatch.setattr(engine, "judge", lambda expected: judged.append(engine.version))
+    for version in (0, 0, 1, 1, 2):
+        with serving(engine, actor, version):
+            pass
+    assert judged == [0, 1, 2]
+
+
+def test_an_adapter_that_was_not_folded_in_stops_the_run_at_every_try(actor, monkeypatch):
     engine = HFEngine(actor.model, tiny_tokenizer())
     base = tiny_model()
     monkeypatch.setattr(actor, "merged", lambda: nullcontext(base))
-    with pytest.raises(WrongWeights, match="differ by"), serving(engine, actor, 0):
-        pass
+    for _ in range(2):
+        with pytest.raises(WrongWeights, match="differ by"), serving(engine, actor, 0):
+            pass
 
 
 class Remote:

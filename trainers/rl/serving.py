@@ -17,17 +17,19 @@ def serving(engine: AnyEngine, policy: ActorCritic | Any, version: int) -> Itera
     """For the duration, `engine` answers with the weights of `policy` (an actor, or a plain model), its adapter folded
     in unless the engine takes adapters; see `ghar.llm.engines.serving_model`.
 
-    WrongWeights when the engine with the folded adapter is further from the actor in float32 than rounding explains.
+    Every engine is judged once for each `version`. WrongWeights when it is further from the actor in float32 than
+    rounding explains.
     """
+    is_new = engine.version != version
     if isinstance(engine, HFEngine):
-        expected = _expected(engine, policy) if _has_adapter(policy) else None
+        expected = _expected(engine, policy) if is_new and _has_adapter(policy) else None
         with plain(policy, merge=True) as model, serving_model(engine, model, version):
             if expected is not None:
                 engine.judge(expected)
             yield
         return
     engine.wake()
-    if engine.version != version:
+    if is_new:
         with plain(policy, merge=not engine.takes_adapters) as model:
             engine.sync(model, version)
     try:
