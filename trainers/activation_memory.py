@@ -96,6 +96,9 @@ def _peak(one: TrainingPass, layers: int) -> int:
 def architecture(text: str, layers: int | None = None, dtype: str = "float32") -> Any:
     """A causal language model of a configuration in JSON, with as many layers; on torch's meta device without
     weights."""
+    from ghar.llm import import_transformers  # noqa: F401
+
+    # isort: split
     from transformers import AutoConfig, AutoModelForCausalLM
 
     values = json.loads(text)

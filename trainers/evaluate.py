@@ -73,7 +73,9 @@ def _evaluate(config: Config) -> dict[str, Any]:
     on_main(lambda: check_overlap(config, records))
     system = main_first(lambda: table_of(systems.build(records), records))
     on_main(lambda: ask_gate(config, lambda: system.credentialed))  # once more, of what has been read
-    on_main(lambda: check_machine(config, training=False))
+    played = [system.variant(name) for name in config.eval.variants or system.listed]
+    if any(map(system.asks_model, played)):  # what rules play loads no model
+        on_main(lambda: check_machine(config, training=False))
     folder = on_main(lambda: _opened(config, data_print(system, records)))
     summary = evaluate_system(system, config, folder)
 

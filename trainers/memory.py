@@ -16,7 +16,6 @@ import torch
 
 from ghar.config import Config
 from ghar.errors import BadInput
-from ghar.llm.kv_cache import KEPT, read_at_once
 from ghar.llm.models import model_path
 from ghar.llm.vllm_build import GIB, check_installed, free_memory
 from ghar.trainers.activation_memory import TrainingPass, activations, architecture
@@ -157,6 +156,8 @@ def _played(config: Config, shape: ModelShape) -> Need:
 def _engine(config: Config, shape: ModelShape) -> Need:
     """Of an engine besides the weights of the trainer's model: vLLM's copy with its keys and values, or those of hf and
     the pass that reads prompts."""
+    from ghar.llm.kv_cache import KEPT, read_at_once  # transformers
+
     engine, item = config.engine, _item(config)
     if engine.kind == "vllm":
         held = shape.weights * item + (engine.kv_cache_gb or 0) * GIB

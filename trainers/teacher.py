@@ -14,7 +14,6 @@ from ghar.envs.rollout import derive_seed
 from ghar.envs.system import System
 from ghar.errors import BadInput
 from ghar.llm.engines import asking, served
-from ghar.llm.hf import HFEngine
 from ghar.llm.models import load_configured, load_pretrained, model_path
 from ghar.llm.policy import EnginePolicy, Policy
 from ghar.llm.tokens import Tokenizer
@@ -101,6 +100,8 @@ def teaching(config: Config, system: System[Any]) -> Iterator[Policy]:
             with served(replace(config, model=replace(config.model, finetune="full")), model, tokenizer) as engine:
                 yield EnginePolicy(engine, temperature, decisions)
         else:
+            from ghar.llm.hf import HFEngine  # transformers
+
             yield EnginePolicy(HFEngine(model, tokenizer, config.engine.max_batch), temperature, decisions)
         return
     if system.teacher is None:

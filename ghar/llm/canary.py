@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 
 from ghar.llm.model_facts import facts_of
 
@@ -98,6 +97,8 @@ def in_float32(model: Any) -> Iterator[None]:
 
 def _modules_with_weights(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
     """The modules that compute with weights: those that hold some, and layers with an adapter as a whole."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
     if isinstance(module, BaseTunerLayer) or next(module.parameters(recurse=False), None) is not None:
         yield module
     else:

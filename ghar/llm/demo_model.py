@@ -11,12 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from tokenizers import AddedToken
-
-from ghar.llm import import_transformers  # noqa: F401
-
-# isort: split
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 PAD = "<|pad|>"
 SPELLING = 1024  # entries for spelling; the rest of the vocabulary is names
@@ -24,6 +18,13 @@ SPELLING = 1024  # entries for spelling; the rest of the vocabulary is names
 
 def build_tokenizer(texts: Iterable[str], names: Sequence[str], vocab: int) -> Any:
     """BPE of at most `SPELLING` entries over `texts`, and as many of `names` as fit into `vocab` as whole tokens."""
+    from tokenizers import AddedToken
+
+    from ghar.llm import import_transformers  # noqa: F401
+
+    # isort: split
+    from transformers import Qwen2Tokenizer
+
     untrained = Qwen2Tokenizer(pad_token=PAD)
     tokenizer = untrained.train_new_from_iterator(texts, min(SPELLING, vocab), show_progress=False)
     kept = list(dict.fromkeys(names))[: max(0, vocab - len(tokenizer))]
@@ -33,6 +34,11 @@ def build_tokenizer(texts: Iterable[str], names: Sequence[str], vocab: int) -> A
 
 def build_model(tokenizer: Any, *, hidden: int, layers: int, heads: int, seed: int, copying: bool = False) -> Any:
     """A randomly initialised Qwen2 for causal language modelling, tied embeddings, float32. copying: see `_copying`."""
+    from ghar.llm import import_transformers  # noqa: F401
+
+    # isort: split
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=hidden,

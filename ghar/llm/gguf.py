@@ -83,6 +83,10 @@ def _convert(file: Path, folder: Path) -> None:
     """Write weights in float32, tokenizer and configuration. The model is built anew: transformers saves no model that
     was read from quantised weights."""
     import torch
+
+    from ghar.llm import import_transformers  # noqa: F401
+
+    # isort: split
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers.utils import logging as bars
 

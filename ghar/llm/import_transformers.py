@@ -1,8 +1,8 @@
 """Import transformers without scikit-learn and scipy.optimize, which it takes one function each of.
 
-Those two, with pandas and scipy.stats, are more than a third of the processor time of importing `ghar.trainers.recipe`,
-for assisted generation and object detection. Both functions stay callable: they are imported when they are called. A
-module that imports transformers when it is itself imported imports this one first.
+Those two, with pandas and scipy.stats, are a third of the processor time of importing it, for assisted generation and
+object detection. Both functions stay callable: they are imported when they are called. Whatever may be the first to
+import a model class imports this module before. What plays no model imports neither.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ def load_pretrained(
 
     arguments, system: what the template is frozen with. BadInput when they cannot be loaded, or not be served.
     """
+    from ghar.llm import import_transformers  # noqa: F401
+
+    # isort: split
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as bars
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from peft import PeftModel
 from torch import Tensor, uint8
 
 from ghar.llm.canary import WrongWeights
@@ -52,6 +51,8 @@ def pack(model: Any, adapters: bool) -> list[WeightUpdate]:
 
     Without `adapters` a peft model must have been merged by the caller. Tensors are `model`'s own, not copies.
     """
+    from peft import PeftModel
+
     parcels = [WeightUpdate(list(plain_weights(model)))]
     if adapters and isinstance(model, PeftModel):
         with TemporaryDirectory(prefix="ghar-adapter-") as folder:

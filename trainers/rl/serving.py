@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ghar.llm import canary
 from ghar.llm.engines import AnyEngine, serving_model
-from ghar.llm.hf import HFEngine
 from ghar.trainers.rl.actor_critic import ActorCritic
+
+if TYPE_CHECKING:
+    from ghar.llm.hf import HFEngine
 
 
 @contextmanager
@@ -20,6 +22,8 @@ def serving(engine: AnyEngine, policy: ActorCritic | Any, version: int) -> Itera
     Every engine is judged once for each `version`. WrongWeights when it is further from the actor in float32 than
     rounding explains.
     """
+    from ghar.llm.hf import HFEngine  # transformers
+
     is_new = engine.version != version
     if isinstance(engine, HFEngine):
         expected = _expected(engine, policy) if is_new and _has_adapter(policy) else None

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ghar.llm.kv_cache import Model
 from ghar.trainers.rl.last_layer import only_at
 from ghar.trainers.rl.rows import collate, packed, prefix_groups
 from ghar.trainers.rl.trajectory import Row
@@ -67,7 +66,7 @@ def _rows(batch: Mapping[str, Any]) -> list[Row]:
     return found
 
 
-def packed_logits(model: Model, inner: Model, pairs: PackedPairs) -> tuple[Tensor, Tensor, Tensor]:
+def packed_logits(model: Any, inner: Any, pairs: PackedPairs) -> tuple[Tensor, Tensor, Tensor]:
     """`completion_logits` of packed pairs."""
     device = next(inner.parameters()).device
     batch = collate(pairs.rows, device, pairs.trees)
@@ -78,7 +77,7 @@ def packed_logits(model: Model, inner: Model, pairs: PackedPairs) -> tuple[Tenso
     return logits, batch.target, torch.arange(len(pairs.rows)).repeat_interleave(sizes).to(device)
 
 
-def can_share(model: Model) -> bool:
+def can_share(model: Any) -> bool:
     """Whether the model takes a mask of a tree."""
     config = model.config.get_text_config()
     return config._attn_implementation == "sdpa" and getattr(config, "sliding_window", None) is None
