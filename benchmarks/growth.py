@@ -1,9 +1,10 @@
 """How costs grow with the work: processor seconds at three sizes, and the exponent of a power fitted to them.
 
-An exponent of 1 is a cost in proportion to the work. What begins with a fixed cost has less at these sizes, least in the
-step from a tenth to a third; what compares all pairs has 2. Sizes are a tenth, a third and the whole of what `COSTS` names; `--share` makes all
-smaller. Each size is measured `--seeds` times on one core, and the least counts: other work on the machine only adds.
-The first, smallest size runs once before, so that what is imported or compiled late is not counted.
+An exponent of 1 is a cost in proportion to the work. What begins with a fixed cost has less at these sizes, least in
+the step from a tenth to a third; what compares all pairs has 2. Sizes are a tenth, a third and the whole of what
+`COSTS` names; `--share` makes all smaller. Each size is measured `--seeds` times on one core, and the least counts:
+other work on the machine only adds. The first, smallest size runs once before, so that what is imported or compiled
+late is not counted.
 
 Processes are not among them: on two cores ten of them measure the machine. Nor is a model's reply, whose cost its
 length and the engine decide (`real_model`, `rollout`).
