@@ -23,11 +23,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ghar.config import DeepspeedConfig
 from ghar.launch.entry import load
+from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.rl.actor_critic import ActorCritic
 from ghar.trainers.rl.critic import Critic, CriticConfig
 from ghar.trainers.rl.learner import DeepSpeedLearner, Learner, PlainLearner, score
 from ghar.trainers.rl.mappo import improve
 from ghar.trainers.rl.rft import imitate
+from ghar.trainers.rl.sampling import telling
 from ghar.trainers.rl.state import State, states, width
 from ghar.trainers.rl.trajectory import Trajectories
 from ghar.trainers.runs import checkpoint, manifest
@@ -115,6 +117,19 @@ def rft(deepspeed: DeepspeedConfig, finetune: str) -> dict:
     with learner.whole():
         weights = {name: w.flatten()[:5].tolist() for name, w in actor.trainable_state().items()}
     return {"reports": reports, "weights": weights}
+
+
+def dynamic(deepspeed: DeepspeedConfig, finetune: str) -> dict:
+    """An update on the patients whose attempts earned different rewards: the first two, which process 0 has."""
+    actor = perturb(make_actor(finetune, checkpointing=deepspeed.checkpointing))
+    whole, mine = play(actor, 8, np.random.default_rng(0), attempts=2), share(range(8))
+    rewards = [EpisodeReward({}, float(i < 4 and i % 2), (), "shared") for i in mine]
+    differ = telling([whole.sample_ids[i] for i in mine], rewards)
+    kept = {i for i, differs in zip(mine, differ, strict=True) if differs}
+    traj = select(whole, [row.index for row in whole.rows() if int(whole.segments.episode[2 * row.index]) in kept])
+    report = improve(make_learner(actor, deepspeed), traj, replace(CONFIG, minibatches=2), np.random.default_rng(1))
+    report.pop("tokens_per_second")
+    return {"report": report, "kept": sum(gather(len(kept)))}
 
 
 def saved(learner: Learner) -> dict:
@@ -268,7 +283,7 @@ def own_part(whole: Trajectories) -> Trajectories:
 
 JOBS = {
     "sft": sft, "best": best, "killed": killed, "mappo": mappo, "rft": rft, "changed": changed, "summed": summed,
-    "critic": critic, "fine": fine,
+    "critic": critic, "fine": fine, "dynamic": dynamic,
 }  # fmt: skip
 
 

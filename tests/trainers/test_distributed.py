@@ -45,7 +45,7 @@ def leaves(value: Any, name: str = "") -> Any:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     """Numbers of one process without DeepSpeed."""
-    what = ("sft", "best", "mappo", "rft", "critic")
+    what = ("sft", "best", "mappo", "rft", "critic", "dynamic")
     jobs = [f"{name}:none:{finetune}" for name in what for finetune in ("full", "lora")]
     return numbers(1, tmp_path_factory.mktemp("alone") / "out.json", *jobs)
 
@@ -62,7 +62,7 @@ def same(found: dict[str, dict[str, float]], alone: dict[str, dict[str, float]])
 
 def test_two_processes_without_deepspeed_train_like_one(tmp_path: Path, alone: dict[str, dict[str, float]]):
     jobs = ("sft:none:full", "best:none:lora", "killed:none:lora", "mappo:none:full", "rft:none:full")
-    jobs += ("critic:none:lora",)
+    jobs += ("critic:none:lora", "dynamic:none:full")
     same(numbers(2, tmp_path / "out.json", *jobs), alone)
 
 

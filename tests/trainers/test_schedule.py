@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ghar.rewards.compose import EpisodeReward
+from ghar.trainers.rl import sampling
 from ghar.trainers.rl.learner import PlainLearner
 from ghar.trainers.rl.sampling import Curriculum, telling
 from ghar.trainers.rl.schedule import adapted, rate
@@ -85,6 +86,11 @@ def test_patients_whose_attempts_all_earned_the_same_teach_nothing():
     ids = ("a", "a", "b", "b", "c", "c")
     assert telling(ids, rewards(1, 1, 0, 1, 2, 2)).tolist() == [False, False, True, True, False, False]
     assert telling(ids, rewards(1, 1, 1, 1, 2, 2)).all()  # nothing to choose from: all stay
+
+
+def test_a_process_whose_attempts_are_all_alike_keeps_none_where_others_differ(monkeypatch):
+    monkeypatch.setattr(sampling, "gather", lambda own: [own, True])
+    assert not telling(("a", "a"), rewards(1, 1)).any()
 
 
 def test_a_curriculum_draws_what_fails_more_often():

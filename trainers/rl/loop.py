@@ -241,7 +241,7 @@ def _update(about: TrainingInputs, loop: _Loop, workers: Workers) -> dict[str, f
     loop.learner.take(share_of_rate)
     learn = _imitate if config.trainer.method == "rft" else _improve
     report = learn(about, loop, [episodes[i] for i in kept], [rewards[i] for i in kept])
-    report |= {"lr": learning_rate(config) * share_of_rate, "dropped": float(len(told) - told.sum())}
+    report |= {"lr": learning_rate(config) * share_of_rate, "dropped": float(sum(gather(int((~told).sum()))))}
     _note(about, loop, episodes, cases)
     if _is_evaluated(loop.step, rl):
         kept_rows = sampled_rows(about.system, config, step, cases, episodes, rewards)
