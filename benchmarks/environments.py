@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ghar.llm.policy import FunctionPolicy
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, SCORES = ROOT / "docs" / "environments.md", ROOT / "envs" / "scores.json"
 BEGIN, END = "<!-- scores -->", "<!-- /scores -->"
@@ -87,9 +89,9 @@ def _scripted(name: str) -> Any:
 
         return ExactTeacher(demo_scene()[1], NO_ERROR)
     if name == "EXPRAG":
-        from ghar.envs.exprag.rule import MajorityOfExperiences
+        from ghar.envs.exprag.rule import majority_of_experiences
 
-        return MajorityOfExperiences()
+        return FunctionPolicy(majority_of_experiences)
     return None
 
 

@@ -78,7 +78,7 @@ def _patients(system: System[Any]) -> int:
 def _texts(system: System[Any], config: Config) -> dict[str, Any]:
     """policy -> (its numbers, its rows), the system's own rule last."""
     from ghar.data.tasks.splits import Splits
-    from ghar.envs.trivial import ConstantReply, replies, trivial_policies
+    from ghar.envs.trivial import constant_policy, replies, trivial_policies
     from ghar.trainers.playing import score
 
     variant = system.taught or system.variants[system.main]  # the same questions, whoever answers
@@ -86,7 +86,7 @@ def _texts(system: System[Any], config: Config) -> dict[str, Any]:
     learning = replace(system, cases=Splits(few, system.cases.valid, system.cases.test))
 
     def right(reply: str) -> float:
-        return sum(row["correct"] for row in score(learning, config, variant, ConstantReply(reply), "train"))
+        return sum(row["correct"] for row in score(learning, config, variant, constant_policy(reply), "train"))
 
     policies = dict(trivial_policies(system, max(replies(system), key=right)))
     rows = {who: score(system, config, variant, policy, "test") for who, policy in policies.items()}

@@ -7,8 +7,8 @@ played by the model and one by the rule.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,22 +17,12 @@ from ghar.envs.graph_cases import CutCases, graph_corpus
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, System, Variant
-from ghar.episode import Act, Completion, Episode, EpisodeGenerator
+from ghar.episode import Act, Episode, EpisodeGenerator
+from ghar.llm.policy import FunctionPolicy
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
 PROMPTS = 200  # training episodes whose prompts the demo's tokenizer is made from
-
-
-@dataclass(frozen=True)
-class RulePolicy:
-    """Reply to each act by a function of it."""
-
-    rule: Callable[[Act], str]
-
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        """One completion an act; the seeds are not used."""
-        return [Completion(self.rule(act)) for act in acts]
 
 
 def graph_system(
@@ -61,7 +51,7 @@ def graph_system(
         partial(_reward, eta=config.reward.eta),
         {main: played, "scripted": replace(played, name="scripted", who="rule")},
         main, (main, "scripted"), lambda reader: replace(system, cases=cut(reader)),
-        fixed={"rule": partial(RulePolicy, rule)}, decides=decides, teacher="rule",
+        fixed={"rule": partial(FunctionPolicy, rule)}, decides=decides, teacher="rule",
         texts=lambda: _prompts(system, records), partitions=partitions,
         generated=records.cohort.generated, credentialed=records.credentialed(records.cohort),
     )  # fmt: skip

@@ -15,23 +15,13 @@ from typing import Any
 import numpy as np
 
 from ghar.envs.system import System
-from ghar.episode import Act, Completion
-from ghar.llm.policy import Policy
+from ghar.episode import Act
+from ghar.llm.policy import FunctionPolicy, Policy
 
 NUMBER = re.compile(r"\d+")
 EAGER = ("yes", "continue", "act")  # choices that look something up, or go on, of whatever room
 LONGEST = 200  # characters of a line that is asked for
 LETTERS = "ABCDE"  # of options, where a task has no labels
-
-
-@dataclass(frozen=True)
-class ConstantReply:
-    """`reply` to everything."""
-
-    reply: str
-
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(self.reply) for _ in acts]
 
 
 @dataclass(frozen=True)
@@ -43,10 +33,7 @@ class Retrieves:
     final: Callable[[str], str]
     between: Callable[[str], str]
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(self._one(act)) for act in acts]
-
-    def _one(self, act: Act) -> str:
+    def __call__(self, act: Act) -> str:
         if act.role in self.decides:
             said = self.final(act.prompt)
             return f"answer: {said}" if not act.choices else said if said in act.choices else act.choices[0]
@@ -73,15 +60,22 @@ def replies(system: System[Any]) -> list[str]:
     return [*said, *(f"answer: {one}" for one in said)]
 
 
+def constant_policy(reply: str) -> Policy:
+    """Give `reply` to everything."""
+    return FunctionPolicy(lambda act: reply)
+
+
 def trivial_policies(system: System[Any], best: str) -> dict[str, Policy]:
     """By name. best: of `replies`, the one that does best on training cases."""
     label = best.removeprefix("answer: ")
     return {
-        "always the same reply": ConstantReply(best),
-        "never acting": ConstantReply(""),
-        "always retrieving": Retrieves(system.decides, lambda prompt: label, longest_line),
-        "largest number seen": Retrieves(
-            system.decides, largest_number, lambda prompt: f"{longest_line(prompt)} {largest_number(prompt)}"
+        "always the same reply": constant_policy(best),
+        "never acting": constant_policy(""),
+        "always retrieving": FunctionPolicy(Retrieves(system.decides, lambda prompt: label, longest_line)),
+        "largest number seen": FunctionPolicy(
+            Retrieves(
+                system.decides, largest_number, lambda prompt: f"{longest_line(prompt)} {largest_number(prompt)}"
+            )
         ),
     }
 

@@ -33,13 +33,12 @@ from ghar.metrics.runfolder import RunFolder
 from ghar.rewards.compose import EpisodeReward
 from ghar.trainers.base import reader_of, start_model
 from ghar.trainers.rl.schedule import rate
-from ghar.trainers.rl.settings import has_critic
+from ghar.trainers.rl.settings import VALUE_CLIP, has_critic
 from ghar.trainers.runs.models import save_model, use_cores
 from ghar.trainers.sft.pairs import Example, tokenised
 from ghar.trainers.sft.warmup import chosen, sample_references
 from ghar.trainers.teacher import teaching
 
-VALUE_CLIP = 5.0  # how far one update may move a value, in units of reward
 # section.key -> the values that this file implements; launch/train.py implements all
 SUPPORTED: dict[str, tuple[Any, ...]] = {
     "trainer.method": ("mappo",), "trainer.rl.estimator": ("gae", "rloo"), "trainer.rl.credit": ("turn",),

@@ -21,9 +21,9 @@ from ghar.envs import system as systems
 from ghar.envs.play import play, stage_of
 from ghar.envs.records import Records
 from ghar.envs.system import WORDS, DemoPretraining, System, Variant, words
-from ghar.episode import Act, Completion, Episode
+from ghar.episode import Act, Episode
 from ghar.errors import BadInput
-from ghar.llm.policy import Policy
+from ghar.llm.policy import FunctionPolicy, Policy
 from ghar.llm.vllm_build import GIB, free_memory
 from ghar.trainers.activation_memory import architecture
 from ghar.trainers.base import packaged_base
@@ -182,11 +182,9 @@ def _tokens(config: Config, pairs: Sequence[Any]) -> float:
 # ---------------------------------------------------------------- the probe
 
 
-class _Sketch:
-    """Answers with the first choice, and with as many words as may be where there is none."""
-
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(act.choices[0] if act.choices else "so " * (act.max_tokens // 2)) for act in acts]
+def _longest_reply(act: Act) -> str:
+    """Answer with the first choice, and with as many words as may be where there is none."""
+    return act.choices[0] if act.choices else "so " * (act.max_tokens // 2)
 
 
 def probe(system: System[Any], config: Config) -> EpisodeCounts:
@@ -194,7 +192,7 @@ def probe(system: System[Any], config: Config) -> EpisodeCounts:
     cases = system.cases.train
     chosen = [cases[i] for i in np.linspace(0, len(cases) - 1, min(PROBED, len(cases))).astype(int)]
     variant: Variant = system.taught or system.variants[system.main]
-    policy: Policy = system.fixed[system.teacher]() if system.teacher else _Sketch()
+    policy: Policy = system.fixed[system.teacher]() if system.teacher else FunctionPolicy(_longest_reply)
     stage = stage_of(system, variant, config)
     play(stage, chosen[:1], policy, seed=config.seed, title="Probe")  # what is read or built at the first look-up
     found: list[list[Episode]] = []

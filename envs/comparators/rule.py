@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from ghar.envs.case import Case
 from ghar.envs.worlds.severity_grades import Knowledge, finding, grade_in, targets_in
-from ghar.episode import Act, Completion, ReasoningStep
+from ghar.episode import Act, ReasoningStep
 
 RELATIONS = "entities: {entities} | relations: phenotype present; drug protein"
 
 
 class ComparatorRule:
-    """Policy without a model. knowledge: grades of what it knows."""
+    """Answer each act by its role. knowledge: grades of what it knows."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.knowledge = knowledge
@@ -22,8 +22,8 @@ class ComparatorRule:
             "extract": self._extract, "predict": self._predict,
         }  # fmt: skip
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(self._rules[act.role](act, act.facts["case"])) for act in acts]
+    def __call__(self, act: Act) -> str:
+        return self._rules[act.role](act, act.facts["case"])
 
     def _unknown(self, case: Case) -> list[str]:
         return [topic for topic in case.topics if topic not in self.knowledge.grades]

@@ -18,6 +18,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import WORDS, SftExamples, System, Variant
 from ghar.envs.worlds.severity_grades import RELATIONS, Knowledge, SpreadRule, exact_knowledge, follows
 from ghar.episode import Episode
+from ghar.llm.policy import FunctionPolicy
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
@@ -53,7 +54,7 @@ def build(records: Records, settings: Settings) -> System[Case]:
         main=settings.method,
         listed=(f"{RULE}_{settings.method}", f"base_{settings.method}", settings.method),
         read_by=lambda reader: replace(made, cases=cut(reader)),
-        fixed={RULE: lambda: ComparatorRule(knowledge_of(records))},
+        fixed={RULE: lambda: FunctionPolicy(ComparatorRule(knowledge_of(records)))},
         teacher=RULE,
         texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
         practice="ghar" if config.model.kind == "demo" else None,

@@ -19,7 +19,7 @@ import numpy as np
 
 from ghar.data.sections import sentences
 from ghar.envs.exprag.dischargeqa import DischargeQuestion, letters
-from ghar.episode import Act, Completion
+from ghar.episode import Act
 from ghar.retrieval.reports import ReportQuery
 from ghar.retrieval.sparse import words
 
@@ -35,8 +35,8 @@ class MajorityAnswer:
 
     train: Sequence[DischargeQuestion]
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(in_words(self._fitting(act.facts["case"]))) for act in acts]
+    def __call__(self, act: Act) -> str:
+        return in_words(self._fitting(act.facts["case"]))
 
     def _fitting(self, question: DischargeQuestion) -> int:
         """Of questions with as many options; the first option where there are none."""
@@ -58,8 +58,8 @@ class OptionRegression:
     features: Features
     _model: list[Any] = field(default_factory=list)
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(in_words(self.chosen(act.facts["case"]))) for act in acts]
+    def __call__(self, act: Act) -> str:
+        return in_words(self.chosen(act.facts["case"]))
 
     def chosen(self, question: DischargeQuestion) -> int:
         """The most probable option, or all that are more probable than not, at least one."""

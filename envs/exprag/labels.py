@@ -38,6 +38,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import WORDS, Reader, System
 from ghar.episode import Episode
 from ghar.errors import BadInput
+from ghar.llm.policy import FunctionPolicy
 from ghar.retrieval.reports import KINDS, ReportIndex, ReportQuery, build_reports, entries_of
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
@@ -51,7 +52,7 @@ def build_labels(records: Records, settings: Settings) -> System[LabelCase]:
     corpus = _corpus(records, settings, reports)
     played = variants(spec_of(config, settings), LabelEpisodes)
     cases = _cut(records, WORDS)
-    rule = partial(MajorityOfOutcomes, _usual(records.splits.train, task))
+    rule = partial(FunctionPolicy, MajorityOfOutcomes(_usual(records.splits.train, task)))
     made = System(
         name="exprag",
         task=task,

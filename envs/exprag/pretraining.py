@@ -22,11 +22,12 @@ from ghar.data.sections import sentences
 from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
 from ghar.envs.exprag.episode import ExpragEpisodes, common_pieces, own_pieces, play_exprag
 from ghar.envs.exprag.report_corpus import RankReports
-from ghar.envs.exprag.rule import MajorityOfExperiences
+from ghar.envs.exprag.rule import majority_of_experiences
 from ghar.envs.play import PlayContext, play
 from ghar.envs.rollout import derive_seed
 from ghar.envs.system import DemoPretraining, PretrainingTasks, Variant
 from ghar.episode import Evidence, Passage, Retrieve
+from ghar.llm.policy import FunctionPolicy
 
 FORMAT = 7  # raise it when the exercises change
 PASSES = 3  # times an exercise is seen
@@ -55,7 +56,7 @@ def _exercises(
     corpus = GeneratedReports([reports for _, reports in made])
     stage = PlayContext(config, ("top",), play_exprag, Variant("base", spec=episodes), corpus)
     questions = [question for question, _ in made]
-    played = play(stage, questions, MajorityOfExperiences(), seed=seed, title="Base exercises")
+    played = play(stage, questions, FunctionPolicy(majority_of_experiences), seed=seed, title="Base exercises")
     return PretrainingTasks(played, names_of(train), {"predict": 1.0}, copying=True)
 
 

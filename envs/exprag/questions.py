@@ -28,7 +28,7 @@ from ghar.envs.exprag.report_build import index_reports, queries_of
 from ghar.envs.exprag.report_corpus import ReportCorpus
 from ghar.envs.exprag.reward import score_options
 from ghar.envs.exprag.rows import question_row
-from ghar.envs.exprag.rule import MajorityOfExperiences
+from ghar.envs.exprag.rule import majority_of_experiences
 from ghar.envs.exprag.settings import Settings
 from ghar.envs.exprag.upper_bounds import experience_ceilings
 from ghar.envs.exprag.variants import (
@@ -45,6 +45,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import WORDS, Reader, System, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
+from ghar.llm.policy import FunctionPolicy
 from ghar.retrieval.encoders import Encoder
 from ghar.rewards.compose import EpisodeReward
 
@@ -77,14 +78,14 @@ def build_question_system(records: Records, settings: Settings) -> System[Discha
         # texts are cut to words, whoever reads them; only FLARE asks a reader for more
         read_by=lambda reader: replace(made, variants=_variants(config, settings, reader)),
         fixed={
-            RULE: MajorityOfExperiences,
-            "usual": partial(MajorityAnswer, splits.train),
-            "options_only": partial(OptionRegression, splits.train, of_option),
-            "background_only": partial(OptionRegression, splits.train, OptionFeatures(corpus.queries)),
+            RULE: partial(FunctionPolicy, majority_of_experiences),
+            "usual": partial(FunctionPolicy, MajorityAnswer(splits.train)),
+            "options_only": partial(FunctionPolicy, OptionRegression(splits.train, of_option)),
+            "background_only": partial(FunctionPolicy, OptionRegression(splits.train, OptionFeatures(corpus.queries))),
         },
         teacher=RULE,
         taught=taught,
-        texts=lambda: prompts_of(splits.train, taught, corpus, MajorityOfExperiences(), config),
+        texts=lambda: prompts_of(splits.train, taught, corpus, FunctionPolicy(majority_of_experiences), config),
         practice=practice(config, splits.train, taught.spec),
         answer=_in_letters,
         row=question_row,

@@ -11,27 +11,24 @@ from ghar.envs.exprag.baselines import in_words
 from ghar.envs.exprag.discharge_items import essence
 from ghar.envs.exprag.dischargeqa import ASKED, DischargeQuestion
 from ghar.envs.exprag.episode import own_pieces
-from ghar.episode import Act, Completion, Evidence
+from ghar.episode import Act, Evidence
 from ghar.retrieval.reports import DECIMALS
 
 HALF = 0.5  # share of the reports that must be exceeded
 
 
-class MajorityOfExperiences:
-    """Chooses the options that most reports list where the question asks (say, under "discharge diagnosis"), of the
+def majority_of_experiences(act: Act) -> str:
+    """Choose the options that most reports list where the question asks (say, under "discharge diagnosis"), of the
     reports that name them and whose list was found; where none is so, all that are listed as often as any. Of a
     question with one right option, the one that is listed most. Where a reply may quote, it quotes the piece of that
     option which most reports list, the first of equals."""
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(self._said(act.facts["case"], act.facts["evidence"], act.choices)) for act in acts]
-
-    def _said(self, question: DischargeQuestion, evidence: Evidence, quotable: Sequence[str]) -> str:
-        found = chosen(question, evidence)
-        if not quotable:
-            return in_words(found)
-        pieces = [piece for piece in own_pieces(question)[found.bit_length() - 1] if piece in quotable]
-        return max(pieces, key=lambda piece: listed_share(piece, question, evidence) or 0.0)
+    question, evidence = act.facts["case"], act.facts["evidence"]
+    found = chosen(question, evidence)
+    if not act.choices:
+        return in_words(found)
+    pieces = [piece for piece in own_pieces(question)[found.bit_length() - 1] if piece in act.choices]
+    return max(pieces, key=lambda piece: listed_share(piece, question, evidence) or 0.0)
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,11 @@ class MajorityOfOutcomes:
 
     usual: tuple[int, ...]
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(f"answer: {self._chosen(act)}") for act in acts]
-
-    def _chosen(self, act: Act) -> str:
+    def __call__(self, act: Act) -> str:
         labels = act.facts["case"].task.labels
         shares = outcome_shares(act.facts["ranked"], len(labels))
         best = max(range(len(labels)), key=lambda label: (shares[label], self.usual[label], -label))
-        return labels[best]
+        return f"answer: {labels[best]}"
 
 
 def outcome_shares(ranked: Evidence, labels: int) -> list[float]:

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from ghar.envs.graphwalker.corpus import Examples
 from ghar.envs.graphwalker.episode import NOTHING, comparison
 from ghar.envs.graphwalker.selectors.rare_items import RARE, items_in, items_of
-from ghar.episode import Act, Completion
+from ghar.episode import Act
 
 THOUGHT = "The earlier patients tell."
 
 
-class MajorityOfExamples:
-    """Answers the outcome with the largest share of the examples (`shares`), the lower label among equals."""
-
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(_reply(act)) for act in acts]
+def majority_of_examples(act: Act) -> str:
+    """Answer the outcome with the largest share of the examples (`shares`), the lower label among equals."""
+    return _reply(act)
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,8 @@ class RarestShared:
 
     weights: Mapping[str, float]
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(self._compared(a) if a.role == "compare" else _reply(a, self._weighed(a))) for a in acts]
+    def __call__(self, act: Act) -> str:
+        return self._compared(act) if act.role == "compare" else _reply(act, self._weighed(act))
 
     def _weighed(self, act: Act) -> list[float]:
         if act.role != "predict":

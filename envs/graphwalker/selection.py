@@ -30,7 +30,6 @@ from ghar.envs.rollout import Corpus
 from ghar.envs.stepper import Scene
 from ghar.episode import (
     Act,
-    Completion,
     Episode,
     EpisodeGenerator,
     Evidence,
@@ -205,7 +204,7 @@ def _evidence(request: Retrieve, values: Sequence[float]) -> Evidence:
 
 
 class Greedy:
-    """Algorithm 1's rule as a policy: the highest gain, ties to the lower row; stop where nothing gains.
+    """Algorithm 1's rule: the highest gain, ties to the lower row; stop where nothing gains.
 
     What was not measured for it, it has measured by `corpus`.
     """
@@ -213,10 +212,7 @@ class Greedy:
     def __init__(self, corpus: Corpus):
         self.corpus = corpus
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(self._one(act)) for act in acts]
-
-    def _one(self, act: Act) -> str:
+    def __call__(self, act: Act) -> str:
         gains, shots = act.facts["gains"], act.facts["shots"]
         if not gains:
             rows = act.facts["frontier"]

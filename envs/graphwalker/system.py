@@ -15,7 +15,7 @@ from ghar.envs.graphwalker.numbers import ClinicalNumbers
 from ghar.envs.graphwalker.pool import EncodedCases, SelectionPool, cut_to, everyone
 from ghar.envs.graphwalker.react import AGENT
 from ghar.envs.graphwalker.rows import SelectionRows
-from ghar.envs.graphwalker.rule import MajorityOfExamples, RarestShared
+from ghar.envs.graphwalker.rule import RarestShared, majority_of_examples
 from ghar.envs.graphwalker.selectors.protocol import Name
 from ghar.envs.graphwalker.selectors.rare_items import rarity
 from ghar.envs.graphwalker.series import PREFIX, series_material
@@ -25,6 +25,7 @@ from ghar.envs.records import Records
 from ghar.envs.system import WORDS, Reader, SftExamples, System, Variant
 from ghar.episode import Episode
 from ghar.errors import BadInput
+from ghar.llm.policy import FunctionPolicy
 from ghar.rewards.compose import EpisodeReward
 from ghar.rewards.outcome import score_outcome
 
@@ -66,7 +67,10 @@ def assemble(material: EncodedCases[Any], config: Config, reader: Reader) -> Sys
     return System(
         NAME, task, (AGENT,), spec.roles, _cases(walkers), ExampleEpisodes(spec).episode, corpus,
         partial(_reward, config.reward.eta), variants, MAIN, LISTED, partial(assemble, material, config),
-        fixed={RULE: MajorityOfExamples, ALIKE: lambda: RarestShared(weights())},
+        fixed={
+            RULE: partial(FunctionPolicy, majority_of_examples),
+            ALIKE: lambda: FunctionPolicy(RarestShared(weights())),
+        },
         teacher=ALIKE if lists else RULE, taught=variants["scripted_alike" if lists else TAUGHT], texts=material.texts,
         stages={SUPERVISED: lambda reader: _label_pairs(cut_to(material, reader), spec)},
         practice=material.practice, row=rows.row, ceilings=partial(_ceilings, material),

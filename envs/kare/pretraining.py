@@ -39,7 +39,8 @@ from ghar.envs.worlds.severity import story
 from ghar.envs.worlds.severity.vocabulary import tail_words
 from ghar.envs.worlds.severity.world import World
 from ghar.envs.worlds.severity_grades import reading_of
-from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
+from ghar.episode import Act, Episode, Evidence, Passage, Retrieve
+from ghar.llm.policy import FunctionPolicy
 
 FORMAT = 2  # raise it when the exercises change
 SHARES = {"both": 0.75, "predict": 0.15, "reason": 0.1}  # of the exercises, by role
@@ -188,15 +189,13 @@ class ExpertReplies:
     def __init__(self, known: Belief):
         self.expert = scripted_expert(known.knowledge, known.threshold)
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(self._reply(act.role, act.facts["case"], act.facts["knowledge"])) for act in acts]
-
-    def _reply(self, role: str, case: KareCase, knowledge: str) -> str:
+    def __call__(self, act: Act) -> str:
+        case: KareCase = act.facts["case"]
         label = case.task.labels[case.label]
-        if role == "predict":
+        if act.role == "predict":
             return label
-        chain = read_chain(self.expert(expert_prompt(case, knowledge, ""))).text
-        return chain if role == "reason" else join_both(chain, label)
+        chain = read_chain(self.expert(expert_prompt(case, act.facts["knowledge"], ""))).text
+        return chain if act.role == "reason" else join_both(chain, label)
 
 
 def practice(
@@ -238,7 +237,8 @@ def _exercises(
         told = GeneratedKnowledge({case.sample_id: evidence for case, evidence in disguised})
         stage = PlayContext(config, ("top",), player.episode, variant, told)
         some = [case for case, _ in disguised]
-        played += play(stage, some, ExpertReplies(known), seed=seed, title=f"Exercises, {variant.spec.reasoning}")
+        expert = FunctionPolicy(ExpertReplies(known))
+        played += play(stage, some, expert, seed=seed, title=f"Exercises, {variant.spec.reasoning}")
     return PretrainingTasks(played, _token_names(records, names, corpus), SHARES, copying=True)
 
 

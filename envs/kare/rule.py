@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ghar.envs.case import topics_of
@@ -19,7 +18,8 @@ from ghar.envs.worlds.severity_grades import (
     mean_labels,
     reading_of,
 )
-from ghar.episode import Act, Completion
+from ghar.episode import Act
+from ghar.llm.policy import FunctionPolicy, Policy
 
 LEAST = 8  # samples that a topic needs for its mean label to count
 
@@ -40,20 +40,18 @@ class GradeRule:
             self._known[subject] = self.knowledge.about(subject)
         return self._known[subject]
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        return [Completion(self._reply(act.role, act.facts["case"], act.facts["knowledge"])) for act in acts]
-
-    def _reply(self, role: str, case: KareCase, context: str) -> str:
+    def __call__(self, act: Act) -> str:
+        case: KareCase = act.facts["case"]
         knowledge = self._about(case.subject_id)
         known = knowledge.grades
         grades = {
-            topic: known[topic] if topic in known else reading_of(topic, context).grade
+            topic: known[topic] if topic in known else reading_of(topic, act.facts["knowledge"]).grade
             for topic in case.topics
         }
         highest = max((grade for grade in grades.values() if grade is not None), default=0)
         label = case.task.labels[knowledge.label_of(highest)]
         chain = "; ".join(finding(topic, grade) for topic, grade in grades.items()) or "nothing recorded"
-        return {"reason": chain, "predict": label, "both": join_both(chain, label)}[role]
+        return {"reason": chain, "predict": label, "both": join_both(chain, label)}[act.role]
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,6 @@ def belief(records: Records) -> Belief:
     return Belief(mean_labels(seen, len(records.task.labels) - 1, LEAST), None)
 
 
-def rule_of(records: Records) -> GradeRule:
+def rule_of(records: Records) -> Policy:
     """The rule, of generated patients."""
-    return GradeRule(belief(records).knowledge)
+    return FunctionPolicy(GradeRule(belief(records).knowledge))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ghar.episode import Act, Completion
@@ -107,6 +108,17 @@ class _Queue:
 
     def cancel(self) -> None:
         self.engine.cancel()
+
+
+@dataclass(frozen=True)
+class FunctionPolicy:
+    """Reply to each act by a function of it: a rule, a scripted teacher or a constant, without a model."""
+
+    reply: Callable[[Act], str]
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        """One completion an act; the seeds are not used."""
+        return [Completion(self.reply(act)) for act in acts]
 
 
 class ForcedPolicy:

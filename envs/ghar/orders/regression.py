@@ -15,7 +15,7 @@ import numpy as np
 
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.episode import NONE, confirmed, fact_ends, fixed_query
-from ghar.episode import Act, Completion, Evidence
+from ghar.episode import Act, Evidence
 from ghar.kg.names import disease_key
 
 MOST_QUESTIONS = 1000  # of training; more change nothing
@@ -23,16 +23,12 @@ MOST_QUESTIONS = 1000  # of training; more change nothing
 
 @dataclass(frozen=True, eq=False)
 class FactRegression:
-    """Policy of episodes whose searches are fixed (`OrderSpec.reads`). search: queries -> the facts each brings."""
+    """Rule of episodes whose searches are fixed (`OrderSpec.reads`). search: queries -> the facts each brings."""
 
     train: Sequence[OrderQuestion]
     search: Callable[[Sequence[str]], Sequence[Evidence]]
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        """One reply an act; nothing is drawn."""
-        return [Completion(self._reply(act)) for act in acts]
-
-    def _reply(self, act: Act) -> str:
+    def __call__(self, act: Act) -> str:
         question, history = act.facts["case"], act.facts["history"]
         if act.role != "summarise":
             found = confirmed(history)

@@ -33,7 +33,7 @@ from ghar.envs.system import SftExamples, System, Variant
 from ghar.episode import Act, Episode, EpisodeGenerator, Evidence, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.contraindications import CONTRAINDICATION, contraindications
-from ghar.llm.policy import Policy
+from ghar.llm.policy import FunctionPolicy, Policy
 from ghar.rewards.compose import EpisodeReward
 
 NAME = "order_check"
@@ -79,7 +79,7 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
     edges = contraindications(graph)
     name_of: Callable[[int], str] = graph.names.__getitem__
     scripted = {
-        name: partial(OrderTeacher, name_of, edges.parents, at_once, exact, stops)
+        name: partial(FunctionPolicy, OrderTeacher(name_of, edges.parents, at_once, exact, stops))
         for name, (_, at_once, exact, stops) in SCRIPTED.items()
     }
     path = next(part.index for part in partitions if part.relation == CONTRAINDICATION)
@@ -105,7 +105,8 @@ def build_order_system(records: Records, settings: Settings) -> System[OrderQues
         listed=LISTED,
         read_by=lambda reader: made,
         fixed={
-            **scripted, **_baselines(every.train, diseases), REGRESSION: lambda: FactRegression(every.train, search),
+            **scripted, **_baselines(every.train, diseases),
+            REGRESSION: lambda: FunctionPolicy(FactRegression(every.train, search)),
         },
         teacher="scripted",
         rehearsed={READS: 1.0},
@@ -166,7 +167,7 @@ def _baselines(
         "lexical": lambda: LexicalRule(diseases),
         "minilm": lambda: SentenceRule(train, diseases, sentence_encoder()),
     }
-    return {name: lambda make=make: OrderRule(make()) for name, make in numbers.items()}
+    return {name: lambda make=make: FunctionPolicy(OrderRule(make())) for name, make in numbers.items()}
 
 
 def _label_pairs(episodes: OrderEpisodes, cases: Splits[OrderQuestion], epochs: int) -> SftExamples:

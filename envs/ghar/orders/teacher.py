@@ -6,13 +6,13 @@ it searches: it asks about conditions in the chart's order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ghar.data.tasks.order_check import OrderQuestion
 from ghar.envs.ghar.orders.episode import ANSWER, SEARCH, confirmed, fact_ends, reading_choices
 from ghar.envs.rollout import derive_seed
-from ghar.episode import Act, Completion, Evidence, ReasoningStep
+from ghar.episode import Act, Evidence, ReasoningStep
 from ghar.kg.contraindications import CONTRAINDICATION
 
 MOST = 3  # conditions that a drawn habit puts into one search
@@ -20,7 +20,7 @@ MOST = 3  # conditions that a drawn habit puts into one search
 
 @dataclass(frozen=True)
 class OrderTeacher:
-    """Policy that searches for `at_once` conditions together and stops at the first that a fact confirms.
+    """Rule that searches for `at_once` conditions together and stops at the first that a fact confirms.
 
     at_once: None draws 1, 2 or 3 for each question, so that its examples show all three habits. name_of: of a node;
     parents: disease node -> its parents. exact: reads by the links; else it takes any fact that names the drug.
@@ -33,11 +33,7 @@ class OrderTeacher:
     exact: bool = True
     stops: bool = True
 
-    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
-        """One reply an act; nothing is drawn from the seeds."""
-        return [Completion(self._reply(act)) for act in acts]
-
-    def _reply(self, act: Act) -> str:
+    def __call__(self, act: Act) -> str:
         question: OrderQuestion = act.facts["case"]
         history: tuple[ReasoningStep, ...] = act.facts["history"]
         found = confirmed(history)

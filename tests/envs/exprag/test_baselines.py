@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,8 +64,8 @@ def question(kind: Any, options: tuple[str, ...], answer: int, number: int = 1) 
     return DischargeQuestion(f"{number}", number, number, kind, options, answer, "")
 
 
-def said(policy: Any, asked: DischargeQuestion) -> str:
-    return policy.answer([Act("top", "predict", "", facts={"case": asked})], [0])[0].text
+def said(rule: Callable[[Act], str], asked: DischargeQuestion) -> str:
+    return rule(Act("top", "predict", "", facts={"case": asked}))
 
 
 def test_the_usual_answer_is_that_of_questions_as_long() -> None:

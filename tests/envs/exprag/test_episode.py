@@ -11,9 +11,10 @@ from ghar.envs.exprag.dischargeqa import DischargeQuestion
 from ghar.envs.exprag.episode import ExpragEpisodes, ExpragSpec, experience_text, exprag_scene
 from ghar.envs.exprag.flare import flare, tentative
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
-from ghar.envs.exprag.rule import MajorityOfExperiences, chosen, listed_share
+from ghar.envs.exprag.rule import chosen, listed_share, majority_of_experiences
 from ghar.envs.rollout import EpisodeJob, rollout
 from ghar.episode import Act, Completion, Evidence, Passage, Reply, Retrieve
+from ghar.llm.policy import FunctionPolicy
 
 QUESTION = DischargeQuestion(
     "5-diagnosis", 1, 5, "diagnosis", ("Sepsis", "Gout", "Asthma"), 0b001, "chief complaint: fever"
@@ -136,7 +137,7 @@ def test_the_rule_chooses_what_most_reports_list() -> None:
 
 
 def test_the_rule_plays_without_a_model() -> None:
-    episode, _ = play(MajorityOfExperiences())
+    episode, _ = play(FunctionPolicy(majority_of_experiences))
     assert episode.prediction.label == QUESTION.answer and not episode.turns[0].trainable
 
 

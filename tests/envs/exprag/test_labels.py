@@ -181,7 +181,7 @@ def test_every_outcome_is_shown_and_pieces_as_far_as_they_fit() -> None:
 ])  # fmt: skip
 def test_the_rule_follows_most_of_the_weight(usual: tuple[int, ...], ranked: Evidence, answer: str) -> None:
     act = Act("top", "predict", "", facts={"case": CASE, "ranked": ranked, "evidence": Evidence()})
-    assert MajorityOfOutcomes(usual).answer([act], [0])[0].text == f"answer: {answer}"
+    assert MajorityOfOutcomes(usual)(act) == f"answer: {answer}"
     assert sum(outcome_shares(ranked, 3)) == pytest.approx(float(bool(ranked.passages)))
 
 

@@ -28,6 +28,7 @@ from ghar.episode import Act, Completion, Episode, Evidence, Passage, Retrieve
 from ghar.errors import BadInput
 from ghar.kg.metapaths import MetaPath
 from ghar.launch.entry import load
+from ghar.llm.policy import FunctionPolicy
 from ghar.metrics.runfolder import RunFolder
 from ghar.trainers.evaluate import evaluate_system, lean
 from ghar.trainers.rows import rows_of, summarise
@@ -74,8 +75,8 @@ def played(policy: Any, corpus: Facts | None = None, question: OrderQuestion = Q
     return rollout(jobs, {"top": policy, "low": policy}, corpus or Facts(), seed=0, in_flight=1)[0]
 
 
-def teacher(**habits: Any) -> OrderTeacher:
-    return OrderTeacher(NAMES.__getitem__, {}, **{"at_once": 1, **habits})
+def teacher(**habits: Any) -> FunctionPolicy:
+    return FunctionPolicy(OrderTeacher(NAMES.__getitem__, {}, **{"at_once": 1, **habits}))
 
 
 def acts(episode: Episode) -> list[Act]:

@@ -32,6 +32,7 @@ from ghar.envs.views.gym_view import GymView
 from ghar.envs.views.pettingzoo_view import aec
 from ghar.episode import Act, Completion, Retrieve
 from ghar.errors import BadInput
+from ghar.llm.policy import FunctionPolicy
 from tests.envs.graphwalker.selectors.walks import HashScorer, links, make_world, play, soft_coverage
 
 MEASURED = pytest.mark.parametrize("measured", [True, False])
@@ -67,7 +68,7 @@ def found(scene, policy) -> tuple[Selection, float]:
 @given(seed=st.integers(0, 10**6), budget=st.integers(1, 5), noisy=st.booleans())
 def test_greedy_is_algorithm_1(measured: bool, seed: int, budget: int, noisy: bool) -> None:
     scene, entropy, anchors, near = small(seed, budget, measured, noisy)
-    mine, worth = found(scene, Greedy(scene.corpus))
+    mine, worth = found(scene, FunctionPolicy(Greedy(scene.corpus)))
     theirs, _ = play(greedy(anchors, near.__getitem__, budget), entropy)
     assert (mine.shots, mine.gains) == (theirs.shots, theirs.gains)
     assert [step.frontier for step in mine.steps] == [step.frontier for step in theirs.steps]
@@ -198,7 +199,7 @@ def test_real_patients_walk_as_graphwalker_has_them() -> None:
         search = greedy(graphwalker.anchors(pool, query), near, pool.selector.k)
         [theirs] = drive([lambda s=search, q=query: graphwalker.measured(s, q)], HashScorer(), 1)
         job = EpisodeJob(case.sample_id, 0, lambda case=case: scene.episode(case))
-        [episode] = rollout([job], {"selector": Greedy(corpus)}, corpus, seed=0, in_flight=1)
+        [episode] = rollout([job], {"selector": FunctionPolicy(Greedy(corpus))}, corpus, seed=0, in_flight=1)
         assert isinstance(episode.prediction, WalkPrediction)
         assert episode.prediction.selection == theirs
         assert all(query.allowed[row] for row in theirs.shots)

@@ -8,10 +8,11 @@ from ghar.envs.kare.graph.considerations import considerations_of
 from ghar.envs.kare.rule import GradeRule
 from ghar.envs.worlds.severity_grades import Knowledge
 from ghar.episode import Act
+from ghar.llm.policy import FunctionPolicy
 
 TASK = Task("kare-readmission", "Back soon?", ("no", "yes"))
 CASE = KareCase("s", 1, 1, "now: disease gout; drug iron", "", ("disease gout", "drug iron"), TASK, 1)
-RULE = GradeRule(Knowledge({"drug iron": 2}, {}, lambda grade: int(grade >= 5)))
+RULE = FunctionPolicy(GradeRule(Knowledge({"drug iron": 2}, {}, lambda grade: int(grade >= 5))))
 
 
 def said(role: str, told: str) -> str:
