@@ -10,6 +10,7 @@ from pathlib import Path
 from ghar.data.cohort import Sample
 from ghar.data.tasks.splits import Splits
 from ghar.envs.case import Case, build_cases
+from ghar.envs.questions import question_cases
 from ghar.envs.records import Records
 from ghar.envs.rollout import Corpus
 from ghar.envs.system import Reader
@@ -22,11 +23,13 @@ from ghar.retrieval.wire import ServiceVersion
 
 @dataclass(frozen=True)
 class CutCases:
-    """Cases whose record fits env.history_tokens as a reader counts."""
+    """Cases whose record, or question, fits env.history_tokens as a reader counts."""
 
     records: Records
 
     def __call__(self, reader: Reader) -> Splits[Case]:
+        if self.records.asks_questions:
+            return question_cases(self.records, reader)
         splits = self.records.splits
         return Splits(*(tuple(self._cases(part, reader)) for part in (splits.train, splits.valid, splits.test)))
 
@@ -97,7 +100,7 @@ def graph_corpus(records: Records) -> tuple[Corpus, Sequence[MetaPath]]:
     from ghar.retrieval.client import connect  # needs httpx
 
     expected = ServiceVersion(graph.fingerprint, retriever.kind, retriever.probes)
-    credentialed = records.credentialed(records.cohort)
+    credentialed = records.credentialed(records.provenance)
     served = connect(retriever.service, expected, credentialed=credentialed, allow=config.privacy.allow)
     return _by_node_names(records, served), metapaths(graph)
 

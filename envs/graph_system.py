@@ -53,7 +53,7 @@ def graph_system(
         main, (main, "scripted"), lambda reader: replace(system, cases=cut(reader)),
         fixed={"rule": partial(FunctionPolicy, rule)}, decides=decides, teacher="rule",
         texts=lambda: _prompts(system, records), partitions=partitions,
-        generated=records.cohort.generated, credentialed=records.credentialed(records.cohort),
+        generated=records.provenance.generated, credentialed=records.credentialed(records.provenance),
     )  # fmt: skip
     system = replace(made, **parts)
     return system
@@ -61,7 +61,7 @@ def graph_system(
 
 def usual_label(records: Records) -> str:
     """The most frequent label of the training samples."""
-    counts = Counter(sample.label for sample in records.splits.train)
+    counts = Counter(records.train_labels)
     return records.task.labels[counts.most_common(1)[0][0]]
 
 

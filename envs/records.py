@@ -22,6 +22,7 @@ from ghar.data.tasks.cards import TaskCard, card_of
 from ghar.data.tasks.label_files import label_file_card, labels_path
 from ghar.data.tasks.order_check import OrderGraph, OrderQuestion, build_order_questions
 from ghar.data.tasks.prevalence import beside_the_paper
+from ghar.data.tasks.questions import MEDQA, QuestionSet, read_question_set
 from ghar.data.tasks.splits import S, Splits
 from ghar.data.tasks.stays import Leakage
 from ghar.data.tasks.visits import VISIT_TASKS, TaskSamples, read_task
@@ -36,6 +37,7 @@ from ghar.kg.contraindications import contraindications
 from ghar.kg.drug_names import order_text
 from ghar.kg.graph import KnowledgeGraph
 from ghar.kg.linking import Links, chart_names, link_codes, link_groups
+from ghar.kg.mentions import Mentions, mentions_of
 from ghar.kg.names import shared_words
 from ghar.kg.primekg import open_primekg
 from ghar.kg.umls import Umls, read_umls
@@ -115,7 +117,11 @@ class Records:
 
     @cached_property
     def source(self) -> Cohort:
-        """Events, codes and visits as they were read, without charts: they would cost memory for nothing."""
+        """Events, codes and visits as they were read, without charts: they would cost memory for nothing.
+
+        BadInput for a task of questions, which no patient stands behind.
+        """
+        self.require_patients()
         name = "mimic4" if self.config.data.name == "demo" else self._data.name
         data = replace(self.config.data, name=name, root=str(self.root))
         return read_source(data, charts=False, stays=self._reads_stays)
@@ -179,10 +185,49 @@ class Records:
         anything else that the configuration names: texts beside the tables, models that have learned from patients."""
         return any(part.credentialed for part in parts) or any(beside(self.config).values())
 
+    def require_patients(self) -> None:
+        """BadInput for a task of questions, which no patient stands behind."""
+        if self.asks_questions:
+            raise BadInput(
+                f"system={self.config.system.name} reads codes, visits or events of patients, and task={MEDQA} has "
+                "questions alone: choose system=ghar, exprag, graphwalker or comparators."
+            )
+
+    @property
+    def provenance(self) -> Provenance:
+        """Whose patients the samples are of."""
+        if self.asks_questions:
+            return origin(self.config.data)
+        return Provenance(self.cohort.generated, self.cohort.credentialed)
+
+    @property
+    def asks_questions(self) -> bool:
+        """Whether the task is questions and no patients (`questions`)."""
+        return self.config.task.name == MEDQA
+
+    @cached_property
+    def questions(self) -> QuestionSet:
+        """The questions of data.root by split, at most task.max_train and so on."""
+        root = self.config.data.root
+        assert root is not None  # ghar.contradictions asks for it
+        found = read_question_set(Path(root), self.config.task)
+        return replace(found, splits=self.limited(found.splits))
+
+    @cached_property
+    def mentions(self) -> Mentions:
+        """What questions may mention of the graph."""
+        return mentions_of(self.primekg)
+
     @property
     def task(self) -> Task:
-        """The task of visits that task=... names."""
-        return self.samples.task
+        """The task of visits or questions that task=... names."""
+        return self.questions.task if self.asks_questions else self.samples.task
+
+    @property
+    def train_labels(self) -> list[int]:
+        """The label of each training sample."""
+        train = self.questions.splits.train if self.asks_questions else self.splits.train
+        return [sample.label for sample in train]
 
     @cached_property
     def samples(self) -> TaskSamples:
@@ -236,6 +281,8 @@ class Records:
     def world(self) -> World | None:
         """The truth of the demo world, None for real patients, for an export of generated ones, which has none of it,
         and for worlds that have one of their own."""
+        if self.asks_questions:
+            return None
         return load_world(self.root) if self.source.generated and self._data.name != "meds" else None
 
     @cached_property
@@ -285,7 +332,10 @@ class Records:
     @cached_property
     def names(self) -> Mapping[str, str]:
         """Text of every code in the chart's own words, as every system shows it; a linked node's name is for retrieval
-        (`node_names`). Generated charts take the letter case of their nodes, by which their rules find names."""
+        (`node_names`). Generated charts take the letter case of their nodes, by which their rules find names. Questions
+        have no codes."""
+        if self.asks_questions:
+            return {}
         if not self.source.generated:
             return self.described
         graph = self.graph.graph if isinstance(self.graph, Umls) else self.graph
@@ -306,7 +356,7 @@ class Records:
     @cached_property
     def node_names(self) -> Mapping[str, str]:
         """Chart text -> name of the linked node where they differ, for retrieval. Empty for generated patients."""
-        if self.source.generated:
+        if self.asks_questions or self.source.generated:
             return {}
         return self.links.node_names(self.described, self.primekg)
 
@@ -350,6 +400,8 @@ class Records:
     def graph_path(self) -> Path:
         """File of the graph, or folder of UMLS. BadInput where there is none."""
         given = self.config.kg.path
+        if given is None and self.asks_questions:
+            raise BadInput(f"task={MEDQA} has no graph of its own: set kg.path to a PrimeKG-format csv or csv.gz.")
         path = Path(given) if given else self.root / "kg" / "kg.csv.gz"
         if not path.exists():
             raise BadInput(f"kg.path={path} does not exist: set kg.path to a PrimeKG-format csv or csv.gz.")
@@ -366,6 +418,10 @@ class Records:
     def counts(self) -> dict[str, Any]:
         """What was read and repaired, for the report; and where a paper's protocol is followed, whether its tables
         allow the share of positives."""
+        if self.asks_questions:
+            parts = self.questions.splits
+            sizes = {"train": len(parts.train), "validation": len(parts.valid), "test": len(parts.test)}
+            return {f"{part} questions": size for part, size in sizes.items()}
         cohort, splits, config = self.cohort, self.splits, self.config
         labels = [sample.label for sample in self.samples.samples]
         beside = beside_the_paper(config.protocol.name, config.task.name, config.data.name, labels)
@@ -383,7 +439,7 @@ class Records:
 
     def graph_counts(self) -> dict[str, int]:
         """Size of the graph, and by which rule codes were linked to it."""
-        graph, counts = self.graph, self.links.counts
+        graph, counts = self.graph, {} if self.asks_questions else self.links.counts
         nodes = len(graph.cuis) if isinstance(graph, Umls) else graph.num_nodes
         edges = len(graph.graph.head) if isinstance(graph, Umls) else graph.num_edges
         linked = {f"codes linked, {r}" if r != "unlinked" else "codes unlinked": n for r, n in counts.items()}

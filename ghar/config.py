@@ -62,7 +62,7 @@ class DataConfig:
         Literal["demo", "demo_long", "demo_long_small", "demo_cases", "mimic4", "mimic3", "eicu", "meds", "medqa"],
         OwnModule(),
     ]
-    root: str | None  # folder of the source's tables, a file of medqa; null generates the demo world
+    root: str | None  # folder of the source's tables, a file or folder of medqa; null generates the demo world
     patients: Count  # size of the demo world
     world_seed: Natural  # of the demo world
     two_steps: Fraction  # of the demo world's visits that need two look-ups, the second named by the first
@@ -103,7 +103,7 @@ class TaskConfig:
         "series_mortality", "series_readmission", "series_los", "series_dec",
         "dischargeqa_diagnosis", "dischargeqa_medication", "dischargeqa_instruction",  # EXPRAG's DischargeQA
         "guo_los", "guo_readmission", "new_acutemi", "lab_anemia",  # EHRSHOT's, for EHR-RAG
-        "medqa",  # GraphWalker's Appendix M
+        "medqa",  # examination questions (ghar/data/tasks/question_files.py)
         "order_check",  # contraindicated orders: real stays, the graph's truth (ghar/data/tasks/order_check.py)
         "labels",  # those of a MEDS label file
     ], OwnModule()]

@@ -99,7 +99,7 @@ def _data_contradictions(c: Config) -> Iterator[str]:
     if (c.task.name == "medqa") != (c.data.name == "medqa"):
         yield f"task={c.task.name} is not asked of data={c.data.name}: task=medqa and data=medqa go together."
     elif c.data.name == "medqa" and c.data.root is None:
-        yield "task=medqa reads questions: set data.root to a file of MedQA (jsonl or jsonl.gz)."
+        yield "task=medqa reads questions: set data.root to a file of MedQA (jsonl or jsonl.gz), or to their folder."
     own = {"labels": c.task.labels, "question": c.task.question, "answers": c.task.answers, "bins": c.task.bins}
     if c.task.name == "labels" and c.task.labels is None and c.data.name != "meds" and not own_world:
         yield "task=labels needs a file: set task.labels to a MEDS label file (parquet), or a folder of them."

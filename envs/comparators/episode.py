@@ -65,12 +65,18 @@ class PathPartition(Protocol):
 @dataclass(frozen=True)
 class Spec:
     """What all methods share. words: of raw evidence that a look-up shows; None: a method's share of `EVIDENCE`.
-    top_n: nodes and edges a look-up gives at least."""
+    top_n: nodes and edges a look-up gives at least. wording: what full prompts call the text that is asked about."""
 
     prompts: Literal["full", "compact"]
     max_iterations: int
     words: int | None
     top_n: int
+    wording: Literal["records", "questions"] = "records"
+
+    @property
+    def templates(self) -> str:
+        """The folder of the prompts. Compact ones name no patient, and serve questions too."""
+        return "questions" if self.wording == "questions" and self.prompts == "full" else self.prompts
 
     def words_of(self, method: Method) -> int:
         """Words that one look-up of a method shows: all methods may show alike before they answer."""
@@ -101,7 +107,7 @@ class Comparators:
     def __init__(self, spec: Spec, partitions: Sequence[PathPartition]) -> None:
         self.spec = spec
         self.partitions = tuple(partitions)
-        self.templates = load_prompts("ghar.envs.comparators", spec.prompts, ROLES)
+        self.templates = load_prompts("ghar.envs.comparators", spec.templates, ROLES)
 
     def episode(self, case: Case, variant: Variant) -> EpisodeGenerator:
         """The label, and what was looked up on the way."""

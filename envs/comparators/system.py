@@ -39,7 +39,9 @@ def build(records: Records, settings: Settings) -> System[Case]:
     corpus, partitions = graph_corpus(records)
     config = records.config
     words = settings.words or (DEMO_WORDS if config.scale.name == "demo" else None)
-    made_by = Comparators(Spec(config.env.prompts, settings.max_iterations, words, config.retriever.top_n), partitions)
+    wording = "questions" if records.asks_questions else "records"
+    shared = Spec(config.env.prompts, settings.max_iterations, words, config.retriever.top_n, wording)
+    made_by = Comparators(shared, partitions)
     cut = CutCases(records)
     made = System(
         name="comparators",
@@ -59,8 +61,8 @@ def build(records: Records, settings: Settings) -> System[Case]:
         texts=lambda: [case.text for case in made.cases.train[:EXAMPLES]],
         practice="ghar" if config.model.kind == "demo" else None,
         counts=records.counts() | records.graph_counts(),
-        generated=records.cohort.generated,
-        credentialed=records.credentialed(records.cohort),
+        generated=records.provenance.generated,
+        credentialed=records.credentialed(records.provenance),
     )
     return without_rules(made, records, lambda reader: label_pairs(made_by, cut(reader)))
 

@@ -7,12 +7,13 @@ outcome of the same task. The agent is "top" and its one decision "predict", so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
 from ghar.data.cohort import Task
+from ghar.envs.case import Case
 from ghar.envs.exprag.episode import NOTHING, ExpragSpec, pieces_by_stay
 from ghar.envs.exprag.report_corpus import FindExcerpts, RankReports
 from ghar.episode import Act, EpisodeGenerator, Evidence, Options, Prediction, ReasoningStep, Reply
@@ -20,6 +21,7 @@ from ghar.llm.parsing import parse_label
 from ghar.llm.prompts import load_prompts
 
 LABEL_ROLES = ("predict",)
+Shown = Callable[[Evidence, Evidence, Sequence[str], int], str]
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,17 @@ class LabelCase:
 
 
 class LabelEpisodes:
-    """Makes episodes. spec: as for questions, without FLARE."""
+    """Makes episodes. spec: as for questions of DischargeQA, without FLARE.
 
-    def __init__(self, spec: ExpragSpec):
+    template: name of the prompt; shown: how it tells of ranked stays, their pieces, the labels, within so many words.
+    """
+
+    def __init__(self, spec: ExpragSpec, template: str = "label", shown: Shown | None = None):
         self.spec = spec
-        self.template = load_prompts("ghar.envs.exprag", spec.prompts, ("label",))["label"]
+        self.template = load_prompts("ghar.envs.exprag", spec.prompts, (template,))[template]
+        self.shown = shown or outcomes_text
 
-    def episode(self, case: LabelCase) -> EpisodeGenerator:
+    def episode(self, case: LabelCase | Case) -> EpisodeGenerator:
         """Returns the label; its one step holds which stays were ranked and what their reports said."""
         spec, ranked, evidence = self.spec, Evidence(), Evidence()
         asked = f"{case.task.question}\n{case.text}"
@@ -58,8 +64,8 @@ class LabelEpisodes:
         step = ReasoningStep(asked, f"stays {stays or 'none'}", bool(ranked.passages), evidence=evidence.text)
         return Prediction(reply.value, (step,))
 
-    def _predict(self, case: LabelCase, ranked: Evidence, evidence: Evidence) -> Act:
-        task, experience = case.task, outcomes_text(ranked, evidence, case.task.labels, self.spec.words)
+    def _predict(self, case: LabelCase | Case, ranked: Evidence, evidence: Evidence) -> Act:
+        task, experience = case.task, self.shown(ranked, evidence, case.task.labels, self.spec.words)
         prompt = self.template.render(
             task=task.name,
             question=task.question,

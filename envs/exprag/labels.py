@@ -47,7 +47,7 @@ from ghar.rewards.outcome import score_outcome
 def build_labels(records: Records, settings: Settings) -> System[LabelCase]:
     """BadInput for settings that labels know nothing of, for a task without visits, and where no stay is experience."""
     config, task = records.config, records.task
-    _check(settings, config.task.name)
+    check_label_settings(settings, config.task.name)
     reports = stay_reports(records.cohort, records.notes(settings.notes))
     corpus = _corpus(records, settings, reports)
     played = variants(spec_of(config, settings), LabelEpisodes)
@@ -78,7 +78,7 @@ def build_labels(records: Records, settings: Settings) -> System[LabelCase]:
     return made
 
 
-def _check(settings: Settings, task: str) -> None:
+def check_label_settings(settings: Settings, task: str) -> None:
     """BadInput for what only DischargeQA's questions have."""
     other = f"task={task} asks for a label"
     if settings.retriever == "flare":

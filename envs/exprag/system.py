@@ -1,7 +1,9 @@
-"""EXPRAG as a system: on DischargeQA's questions (questions.py), or on any label of visits (labels.py)."""
+"""EXPRAG as a system: on DischargeQA's questions (questions.py), on any label of visits (labels.py), or on medical
+examinations (exam.py)."""
 
 from __future__ import annotations
 
+from ghar.envs.exprag.exam import build_exam
 from ghar.envs.exprag.labels import build_labels
 from ghar.envs.exprag.questions import PREFIX, build_question_system
 from ghar.envs.exprag.settings import Settings
@@ -12,8 +14,10 @@ from ghar.envs.system import System
 def build(records: Records, settings: Settings) -> System:
     """The system that answers task=...
 
-    BadInput for a task that is neither, and as `build_question_system` and `build_labels` raise it.
+    BadInput for a task that is none of these, and as `build_question_system`, `build_exam` and `build_labels` raise it.
     """
+    if records.asks_questions:
+        return build_exam(records, settings)
     if records.config.task.name.startswith(PREFIX):
         return build_question_system(records, settings)
     return build_labels(records, settings)

@@ -61,7 +61,8 @@ class GharSpec:
     """The paper sets K=3 rewrites, at most 3 meta-paths and N=1 per partition, and leaves the iterations I open.
 
     decision: whether to retrieve is asked of Agent-Top, or fixed, in training too: baselines of "when to retrieve".
-        "everyone": always, and of every source a line."""
+        "everyone": always, and of every source a line.
+    wording: what full prompts call the text that is asked about."""
 
     prompts: Literal["full", "compact"]
     rewrites: int
@@ -70,6 +71,12 @@ class GharSpec:
     top_n: int
     ablation: Ablation
     decision: Decision = "learned"
+    wording: Literal["records", "questions"] = "records"
+
+    @property
+    def templates(self) -> str:
+        """The folder of the prompts. Compact ones name no patient, and serve questions too."""
+        return "questions" if self.wording == "questions" and self.prompts == "full" else self.prompts
 
 
 class GharEpisodes(Generic[P]):
@@ -83,7 +90,7 @@ class GharEpisodes(Generic[P]):
         self.whom = whom
         self.metapaths = tuple(metapaths)
         self.personal = any(isinstance(part, MenuPart) for part in self.metapaths)
-        self.templates = load_prompts("ghar.envs.ghar", spec.prompts, ROLES)
+        self.templates = load_prompts("ghar.envs.ghar", spec.templates, ROLES)
         self._menu = "\n".join(f"{path.index} {path.text}" for path in self.metapaths)
 
     def episode(self, case: Case) -> EpisodeGenerator:

@@ -9,40 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from ghar.envs.case import NOT_SHOWN, Case
 from ghar.envs.records import Records
 from ghar.episode import Act, ReasoningStep, Reply
+from ghar.kg.mentions import NameMatcher
 from ghar.kg.names import plain
 
 KINDS = ("disease", "drug")  # of nodes that a patient has: a gene or a phenotype may be asked about without it
-OWN_FORM = re.compile(r"(?:disease|drug|gene)\s+(.+)", re.DOTALL)  # how compact prompts word a sub-query
 ITEM = re.compile(r"[;\n]")  # between names of a record
-
-
-@dataclass(frozen=True, eq=False)
-class NameMatcher:
-    """Known names, found in texts as whole words, the longest first."""
-
-    known: frozenset[str]
-    longest: dict[str, int] = field(default_factory=dict)  # first word -> most words of a name that begins with it
-
-    def __post_init__(self) -> None:
-        for name in self.known:
-            words = name.split()
-            self.longest[words[0]] = max(len(words), self.longest.get(words[0], 0))
-
-    def named(self, query: str) -> tuple[str, ...]:
-        """The names in a sub-query, from left to right. Of "disease NAME" it is NAME, though no one knows it."""
-        words, found, at = plain(query).split(), [], 0
-        while at < len(words):
-            most = min(self.longest.get(words[at], 0), len(words) - at)
-            size = next((n for n in range(most, 0, -1) if " ".join(words[at : at + n]) in self.known), 0)
-            found += [" ".join(words[at : at + size])] if size else []
-            at += size or 1
-        own = OWN_FORM.fullmatch(query.strip())
-        return tuple(found) if found or own is None else (plain(own[1]),)
 
 
 def names_of(records: Records) -> NameMatcher:

@@ -1,4 +1,5 @@
-"""GHAR as a system: its cases, variants, teacher, rewards and ceilings, from the records of a task of visits."""
+"""GHAR as a system: its cases, variants, teacher, rewards and ceilings, from the records of a task of visits or of
+questions."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from ghar.config import Config
+from ghar.data.tasks.questions import MEDQA
 from ghar.envs.case import Case
 from ghar.envs.ghar.budget import budget_summary
 from ghar.envs.ghar.episode import AGENTS, ROLES, GharEpisodes, GharSpec, Partition, play_ghar
@@ -21,6 +23,7 @@ from ghar.envs.ghar.navigator import Navigator, rules
 from ghar.envs.ghar.orders.system import NAME as ORDERS
 from ghar.envs.ghar.orders.system import build_order_system
 from ghar.envs.ghar.pretraining import MISLED, TEACHER, practice, teacher_knowledge
+from ghar.envs.ghar.question_teacher import with_question_teacher
 from ghar.envs.ghar.routing import ASKING, EverySource, asking, by_source, routed
 from ghar.envs.ghar.rows import GharRows
 from ghar.envs.ghar.settings import Settings
@@ -52,7 +55,7 @@ ITERATIONS = {"full": 6, "laptop": 3, "demo": 4}  # where system.max_iterations 
 
 
 def build(records: Records, settings: Settings) -> System[Any]:
-    """GHAR on the task of `records`: orders (envs/ghar/orders), or any task of visits."""
+    """GHAR on the task of `records`: orders (envs/ghar/orders), any task of visits, or questions."""
     return build_order_system(records, settings) if records.config.task.name == ORDERS else _build(records, settings)
 
 
@@ -101,9 +104,11 @@ def _build(records: Records, settings: Settings) -> System[Case]:
         prepare=lambda variant, policy: routed(made, config, episodes, needed, variant),
         partitions=partitions,
         counts=records.counts() | records.graph_counts() | lacking(corpus),
-        generated=records.cohort.generated,
-        credentialed=records.credentialed(records.cohort),
+        generated=records.provenance.generated,
+        credentialed=records.credentialed(records.provenance),
     )
+    if records.asks_questions:
+        return with_question_teacher(made)
     return without_rules(made, records, lambda reader: label_pairs(episodes, cut(reader), None))
 
 
@@ -111,7 +116,8 @@ def spec_of(config: Config, settings: Settings) -> GharSpec:
     """The episode's settings."""
     iterations = settings.max_iterations or ITERATIONS[config.scale.name]
     limits = settings.rewrites, iterations, settings.max_paths, config.retriever.top_n
-    return GharSpec(config.env.prompts, *limits, settings.ablation, settings.decision)
+    wording = "questions" if config.task.name == MEDQA else "records"
+    return GharSpec(config.env.prompts, *limits, settings.ablation, settings.decision, wording)
 
 
 def rewards_of(records: Records, settings: Settings, names: NameMatcher, partitions: Sequence[Partition]) -> RewardSpec:
@@ -133,7 +139,7 @@ def rewards_of(records: Records, settings: Settings, names: NameMatcher, partiti
         prices=tuple(dict(zip(settings.sources, settings.prices, strict=True))[source_of(p)] for p in partitions)
         if settings.prices
         else (),
-        classes=balanced_weights([s.label for s in records.splits.train], classes) if balanced else (),
+        classes=balanced_weights(records.train_labels, classes) if balanced else (),
     )
 
 

@@ -9,19 +9,14 @@ Questions stand where patients stand elsewhere, their text embeddings where EHR 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ghar.data.cohort import Task
-from ghar.data.readers.source import origin
-from ghar.data.tasks.splits import Splits, split_stratified
+from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.data.tasks.questions import MedicalQuestion
 from ghar.envs.graphwalker.encoders.embeddings import embed_texts
 from ghar.envs.graphwalker.pool import EncodedCases, dense, everyone
-from ghar.envs.graphwalker.question_files import LETTERS, ChoiceQuestion, read_parts, read_questions
 from ghar.envs.graphwalker.selectors.prompt import Prompt, question_head
 from ghar.envs.graphwalker.selectors.protocol import Patient
 from ghar.envs.graphwalker.settings import Settings
@@ -29,58 +24,18 @@ from ghar.envs.graphwalker.text_metrics import text_scores
 from ghar.envs.graphwalker.visits import WITHOUT_SERIES, no_looks, text_vectors
 from ghar.envs.records import Records
 from ghar.envs.system import Reader
-from ghar.errors import BadInput
-
-MEDQA, ASKED = "medqa", "Which answer is right?"
-
-
-@dataclass(frozen=True)
-class MedicalQuestion:
-    """A question as a sample of its own patient. subject_id: its line among the questions."""
-
-    question: ChoiceQuestion
-    subject_id: int
-
-    @property
-    def sample_id(self) -> str:
-        return self.question.question_id
-
-    @property
-    def label(self) -> int:
-        return self.question.answer
 
 
 def exams_material(records: Records, settings: Settings) -> EncodedCases[MedicalQuestion]:
     """Read, split and encode the questions."""
-    config, (task, splits) = records.config, read_exams(records)
+    config, task, splits = records.config, records.questions.task, records.limited(records.questions.splits)
     model, exams = dense(config.retriever.kind), tuple(everyone(splits))
     vectors = embed_texts([exam.question.shown() for exam in exams], model)
     found = text_vectors(tuple(exam.sample_id for exam in exams), vectors)
     return EncodedCases(
         settings, config.seed, task, question_head(task), splits, found, found, model, _piece, _shown, no_looks,
-        selectors=WITHOUT_SERIES, generated=False, credentialed=records.credentialed(origin(config.data)),
+        selectors=WITHOUT_SERIES, generated=False, credentialed=records.credentialed(records.provenance),
     )  # fmt: skip
-
-
-def read_exams(records: Records) -> tuple[Task, Splits[MedicalQuestion]]:
-    """Task and questions, in the official parts of a folder, else split within each answer.
-
-    BadInput for questions of different numbers of options.
-    """
-    root, cut = records.config.data.root, records.config.task
-    assert root is not None  # ghar.configure asks for it
-    parts = read_parts(Path(root)) if Path(root).is_dir() else {"all": read_questions(Path(root))}
-    questions = [question for part in parts.values() for question in part]
-    counts = {len(question.options) for question in questions}
-    if len(counts) != 1:
-        raise BadInput(f"{root} has questions of {sorted(counts)} options: give questions of one number.")
-    numbers = count()
-    exams = {name: tuple(MedicalQuestion(question, next(numbers)) for question in part) for name, part in parts.items()}
-    if "all" in exams:
-        splits = split_stratified(exams["all"], cut.split, cut.split_seed)
-    else:
-        splits = Splits(exams["train"], exams["valid"], exams["test"])
-    return Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()])), records.limited(splits)
 
 
 def _piece(prompt: Prompt, reader: Reader, exam: MedicalQuestion) -> Patient:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghar.data.cohort import Task
-from ghar.envs.graphwalker.medical_questions import MedicalQuestion, answer_scores
+from ghar.data.tasks.questions import MedicalQuestion
+from ghar.envs.graphwalker.medical_questions import answer_scores
 from ghar.metrics.clinical import length_of_stay, risk
 from ghar.metrics.policy import policy_summary
 from ghar.metrics.rows import patients_of

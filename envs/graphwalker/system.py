@@ -7,10 +7,11 @@ from functools import cache, partial
 from typing import Any, cast
 
 from ghar.config import Config
+from ghar.data.tasks.questions import MEDQA, MedicalQuestion
 from ghar.data.tasks.splits import Splits
 from ghar.envs.graphwalker.corpus import Examples, ExamplesCorpus, SelectExamples, earlier
 from ghar.envs.graphwalker.episode import ExampleEpisodes, ExampleSpec, SelectorSpec, WalkerCase, prompt_text
-from ghar.envs.graphwalker.medical_questions import MEDQA, MedicalQuestion, exams_material
+from ghar.envs.graphwalker.medical_questions import exams_material
 from ghar.envs.graphwalker.numbers import ClinicalNumbers
 from ghar.envs.graphwalker.pool import EncodedCases, SelectionPool, cut_to, everyone
 from ghar.envs.graphwalker.react import AGENT

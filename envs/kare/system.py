@@ -170,9 +170,10 @@ def _reward(eta: float, episode: Episode, case: KareCase) -> EpisodeReward:
 
 
 def build(records: Records, settings: Settings) -> System[KareCase]:
-    """Build or open the communities. BadInput, before anything costly, for a task without a theme, for variant rag
-    without abstracts, and for whatever a step of the build cannot use."""
+    """Build or open the communities. BadInput, before anything costly, for questions, for a task without a theme,
+    for variant rag without abstracts, and for whatever a step of the build cannot use."""
     config = records.config
+    records.require_patients()
     theme_of(records.task.name)
     papers = abstracts_of(records, settings)
     for name in {"rag", TUNED_RAG}.intersection(config.eval.variants or ()):

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from ghar.data.cohort import Sample, Task
+from ghar.data.tasks.question_files import ChoiceQuestion
 from ghar.data.tasks.samples import TimeSeriesSample
 from ghar.data.views.visits import TextView
-from ghar.envs.graphwalker.question_files import ChoiceQuestion
 from ghar.envs.graphwalker.selectors.protocol import Patient
 from ghar.envs.graphwalker.series_text import UNITS, USUAL, number
 from ghar.errors import BadInput

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ghar.data.cohort import Task
-from ghar.envs.graphwalker.question_files import ChoiceQuestion
+from ghar.data.tasks.question_files import ChoiceQuestion
 from ghar.envs.graphwalker.selectors.prompt import (
     asked_text,
     example_text,

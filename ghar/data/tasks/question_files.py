@@ -3,16 +3,20 @@
 set                             a row has
 MedQA (Jin et al. 2021)         question, options {A: ...}, answer_idx
 MIRAGE (Xiong et al. 2024)      question, options {A: ...}, answer (a letter); one JSON file of several sets
-MMLU (Hendrycks et al. 2021)    question, choices [...], answer (a number from 0, or a letter)
+MMLU (Hendrycks et al. 2021)    question, choices [...], answer (a number from 0, or a letter); or the authors' csv
 MedMCQA (Pal et al. 2022)       question, opa, opb, opc, opd, cop (1 to 4, or 0 to 3 in copies that count from 0)
 PubMedQA (Jin et al. 2019)      QUESTION, CONTEXTS, final_decision; or question, context, final_decision
-A file is JSON lines, a JSON list, or a JSON object of rows by id, plain or gzipped. A folder holds the official parts,
-files whose names begin with train, dev (or valid, validation) and test.
+A file is JSON lines, a JSON list, or a JSON object of rows by id, plain or gzipped. MMLU's csv has no header: question,
+options, letter. A folder holds the official parts: files whose names begin with train, dev (or valid, validation) and
+test; or MMLU's folders dev, val and test of SUBJECT_PART.csv, of which dev, five questions a subject to show, is for
+training.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +30,9 @@ LETTERS = "ABCDEFGHIJ"
 CHOICES = ("opa", "opb", "opc", "opd")  # MedMCQA's
 DECISIONS = ("yes", "no", "maybe")  # PubMedQA's
 PARTS = {"train": ("train",), "valid": ("dev", "valid"), "test": ("test",)}
-SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+MMLU_PARTS = {"train": "dev", "valid": "val", "test": "test"}  # part -> folder
+TABLES = (".csv", ".csv.gz")
+SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", *TABLES)
 FORMS = (
     "MedQA (question, options, answer_idx), MIRAGE (question, options, answer), MMLU (question, choices, answer), "
     "MedMCQA (question, opa to opd, cop) or PubMedQA (QUESTION, final_decision)"
@@ -56,6 +62,8 @@ class ChoiceQuestion:
 
 def read_parts(folder: Path) -> dict[str, list[ChoiceQuestion]]:
     """The official parts of a set, "train", "valid" and "test". BadInput where one of them is not there just once."""
+    if all((folder / name).is_dir() for name in MMLU_PARTS.values()):
+        return {part: _read_subjects(folder / name) for part, name in MMLU_PARTS.items()}
     files = [path for path in sorted(folder.iterdir()) if path.name.lower().endswith(SUFFIXES)]
     parts = {}
     for part, names in PARTS.items():
@@ -80,9 +88,27 @@ def read_questions(path: Path) -> list[ChoiceQuestion]:
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read ({error}): give a file of questions, {FORMS}.") from error
     stem = path.name.partition(".")[0]
-    rows = list(_rows(text, path))
+    rows = list((_table_rows if path.name.endswith(TABLES) else _rows)(text, path))
     first = _counts_from_one([row for _, row in rows])
     return [_question(row, f"{stem}-{place.partition(' ')[2]}", f"{path}, {place}", first) for place, row in rows]
+
+
+def _read_subjects(folder: Path) -> list[ChoiceQuestion]:
+    """The questions of all subjects of one of MMLU's folders, subject by subject."""
+    files = [path for path in sorted(folder.iterdir()) if path.name.endswith(TABLES)]
+    if not files:
+        raise BadInput(f"{folder} has no csv file of questions: put MMLU's SUBJECT_{folder.name}.csv there.")
+    return [question for path in files for question in read_questions(path)]
+
+
+def _table_rows(text: str, path: Path) -> Iterator[tuple[str, Row]]:
+    """The rows of a csv file without a header: question, options, letter of the right one."""
+    for i, cells in enumerate(csv.reader(io.StringIO(text)), start=1):
+        if not cells:
+            continue
+        if len(cells) < 4:
+            raise BadInput(f"{path}, row {i}: {len(cells)} cells; a row is a question, its options and a letter.")
+        yield f"row {i}", {"question": cells[0], "choices": cells[1:-1], "answer": cells[-1].strip()}
 
 
 def _rows(text: str, path: Path) -> Iterator[tuple[str, Row]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ghar.envs.graphwalker.question_files import read_parts, read_questions
+from ghar.data.tasks.question_files import read_parts, read_questions
 from ghar.envs.graphwalker.text_metrics import text_scores
 from ghar.errors import BadInput
 from ghar.sanitize import readable
@@ -119,4 +119,39 @@ def test_the_official_parts_of_a_folder(tmp_path: Path) -> None:
     assert {part: len(found) for part, found in read_parts(tmp_path).items()} == {"train": 3, "valid": 2, "test": 1}
     (tmp_path / "test-2.jsonl").write_text(LINE)
     with pytest.raises(BadInput, match=r"begins with test: it has test-2\.jsonl, test\.json"):
+        read_parts(tmp_path)
+
+
+def test_mmlu_as_its_authors_distribute_it(shared_data: Path) -> None:
+    parts = read_parts(shared_data / "text/mmlu_medical")
+    assert {part: len(found) for part, found in parts.items()} == {"train": 35, "valid": 141, "test": 1255}
+    ids = [question.question_id for part in parts.values() for question in part]
+    assert len(set(ids)) == len(ids) and ids[0] == "anatomy_dev-1"
+    assert all(len(question.options) == 4 for part in parts.values() for question in part)
+    codons = read_questions(shared_data / "text/mmlu_medical/dev/medical_genetics_dev.csv")
+    assert codons[0].text == "Large triplet repeat expansions can be detected by:"
+    assert codons[0].options[codons[0].answer] == "Southern blotting."
+
+
+def test_a_table_keeps_quoted_commas_and_lines(tmp_path: Path) -> None:
+    (tmp_path / "a_test.csv").write_text('"Which, of\nthese?","one, two",three,B\n\nWhich?,yes,no,A\n')
+    first, second = read_questions(tmp_path / "a_test.csv")
+    assert first.text == "Which, of\nthese?" and first.options == ("one, two", "three") and first.answer == 1
+    assert second.question_id == "a_test-3" and second.letter == "A"
+
+
+@pytest.mark.parametrize("text, said", [
+    ("Which?,one,A\n", "row 1: 3 cells"), ("Which?,one,two,C\n", "row 1: answer 2 of 2 options"),
+    ("question,A,B,answer\n", "row 1"),
+])  # fmt: skip
+def test_a_damaged_table_is_named(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "a_test.csv").write_text(text)
+    with pytest.raises(BadInput, match=said):
+        read_questions(tmp_path / "a_test.csv")
+
+
+def test_a_folder_of_subjects_needs_its_tables(tmp_path: Path) -> None:
+    for name in ("dev", "val", "test"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(BadInput, match=r"dev has no csv file of questions: put MMLU's SUBJECT_dev\.csv there"):
         read_parts(tmp_path)

@@ -1,0 +1,136 @@
+"""EXPRAG on medical examinations (task=medqa): the experience is other questions and their answers.
+
+Training questions stand where other patients' stays stand. They have no codes, so they are ranked by text alone; pieces
+of them are found as pieces of reports are, and each stands below the right answer of its question, in words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from ghar.data.readers.notes import Notes
+from ghar.envs.case import Case
+from ghar.envs.exprag.corpus import encoder_of, finder_of
+from ghar.envs.exprag.episode import NOTHING, pieces_by_stay, play_exprag
+from ghar.envs.exprag.label_episode import LABEL_ROLES, LabelEpisodes
+from ghar.envs.exprag.labels import check_label_settings
+from ghar.envs.exprag.report_corpus import ReportCorpus
+from ghar.envs.exprag.report_texts import rank_by_text, text_scores
+from ghar.envs.exprag.rows import label_row
+from ghar.envs.exprag.settings import Settings
+from ghar.envs.exprag.variants import LISTED, MAIN, PAIRS, RULE, prompts_of, spec_of, variants
+from ghar.envs.questions import plain_question_cases
+from ghar.envs.records import Records
+from ghar.envs.system import WORDS, System
+from ghar.episode import Act, Completion, Episode, Evidence
+from ghar.errors import BadInput
+from ghar.kg.names import FILLERS, plain
+from ghar.retrieval.reports import KINDS, ReportQuery, build_reports, entries_of
+from ghar.rewards.compose import EpisodeReward
+from ghar.rewards.outcome import score_outcome
+
+
+def build_exam(records: Records, settings: Settings) -> System[Case]:
+    """BadInput for rankers by codes, which questions have none of, and for what only DischargeQA has."""
+    config = records.config
+    check_label_settings(settings, config.task.name)
+    if settings.ranker not in ("text", "uniform"):
+        raise BadInput(f"system.ranker={settings.ranker} reads codes, and questions have none: leave it out.")
+    corpus = _corpus(records, settings)
+    played = variants(spec_of(config, settings), partial(LabelEpisodes, template="exam", shown=answers_text))
+    cases, rule = plain_question_cases(records, WORDS), partial(AnswersOfSimilar, _usual(records.train_labels))
+    made = System(
+        name="exprag",
+        task=records.task,
+        agents=("top",),
+        roles=LABEL_ROLES,
+        cases=cases,
+        episode=play_exprag,
+        corpus=corpus,
+        reward=partial(_reward, config.reward.eta),
+        variants=played,
+        main=MAIN,
+        listed=LISTED,
+        read_by=lambda reader: replace(made, cases=plain_question_cases(records, reader)),
+        fixed={RULE: rule},
+        teacher=RULE,
+        texts=lambda: prompts_of(cases.train, played[MAIN], corpus, rule(), config),
+        row=label_row,
+        pairs_of=PAIRS,
+        counts=records.counts() | {"questions that are experience": len(corpus.index)},
+        generated=False,
+        credentialed=records.credentialed(records.provenance),
+    )
+    return made
+
+
+@dataclass(frozen=True)
+class AnswersOfSimilar:
+    """Policy that chooses the option most like the answers of similar questions, the most frequent letter of training
+    where no word is shared. It reads the text that a prompt shows, and no truth.
+
+    usual: the most frequent letter's number.
+    """
+
+    usual: int
+
+    def answer(self, acts: Sequence[Act], seeds: Sequence[int]) -> list[Completion]:
+        """One reply an act; nothing is drawn from the seeds."""
+        return [Completion(f"answer: {self._chosen(act)}") for act in acts]
+
+    def _chosen(self, act: Act) -> str:
+        case: Case = act.facts["case"]
+        ranked: Evidence = act.facts["ranked"]
+        labels = case.task.labels
+        options = [_words(line.partition(". ")[2]) for line in case.text.split("\n")[-len(labels) :]]
+        likeness = [0.0] * len(labels)
+        for passage in ranked.passages:
+            said = _words(passage.text)
+            for number, option in enumerate(options):
+                likeness[number] += passage.score * len(said & option) / max(len(said | option), 1)
+        best = max(range(len(labels)), key=lambda i: (likeness[i], i == self.usual, -i))
+        return labels[best]
+
+
+def answers_text(ranked: Evidence, evidence: Evidence, labels: Sequence[str], words: int) -> str:
+    """Every similar question's answer, the most similar first, and below it the pieces of the question that fit into
+    `words` words together with those of the others."""
+    kept, lines = pieces_by_stay(evidence, words), []
+    for number, question in enumerate(ranked.passages, 1):
+        lines.append(f"similar question {number}, right answer: {question.text}")
+        lines += [f"- {text}" for text in kept.get(question.ident, ())]
+    return "\n".join(lines) or NOTHING
+
+
+def _corpus(records: Records, settings: Settings) -> ReportCorpus:
+    """Training questions with their options as reports. No one is offered the own question."""
+    splits, encoder = records.questions.splits, encoder_of(records.config)
+    every = (*splits.train, *splits.valid, *splits.test)
+    train = sorted(splits.train, key=lambda one: one.subject_id)
+    ids = np.array([one.subject_id for one in train], np.int64)
+    never = np.zeros(len(ids), np.int64)
+    closed = records.provenance.credentialed
+    texts = Notes(ids, ids, never, [one.question.shown() for one in train], {}, generated=False, credentialed=closed)
+    index = build_reports(ids, ids, never, {kind: entries_of([()] * len(ids), kind) for kind in KINDS})
+    asking = {one.sample_id: ReportQuery(one.subject_id, None, ((), (), ())) for one in every}
+    answers = {one.subject_id: one.question.options[one.label] for one in train}
+    ranker = partial(rank_by_text, index, text_scores(index, texts, encoder))
+    labels = {one.subject_id: one.label for one in train}
+    return ReportCorpus(index, texts, asking, ranker, finder_of(settings, encoder), answers.__getitem__, labels)
+
+
+def _usual(labels: Sequence[int]) -> int:
+    return max(Counter(labels).items(), key=lambda item: (item[1], -item[0]))[0]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(plain(text).split()) - FILLERS
+
+
+def _reward(eta: float, episode: Episode, case: Case) -> EpisodeReward:
+    return score_outcome(episode, case.label, eta)

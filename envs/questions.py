@@ -1,0 +1,60 @@
+"""Medical questions as cases of any system that reads a record as text and retrieves by words.
+
+A question and its options stand where a record stands, and what they mention of the run's graph where a visit's
+conditions and drugs stand. A system that reads codes, visits or events is refused (`Records.source`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.data.tasks.questions import MedicalQuestion
+from ghar.data.tasks.splits import Splits
+from ghar.envs.case import Case
+from ghar.envs.records import Records
+from ghar.envs.system import Reader
+
+
+def question_cases(records: Records, reader: Reader) -> Splits[Case]:
+    """The questions, within env.history_tokens as `reader` counts, with what they mention of the run's graph."""
+    return _cases(records, reader, lambda question: records.mentions.topics_in(question.shown()))
+
+
+def plain_question_cases(records: Records, reader: Reader) -> Splits[Case]:
+    """The same for a system without a graph."""
+    return _cases(records, reader, lambda question: ())
+
+
+def _cases(records: Records, reader: Reader, topics: Callable[[ChoiceQuestion], tuple[str, ...]]) -> Splits[Case]:
+    task, budget = records.questions.task, records.config.env.history_tokens
+    closed = records.provenance.credentialed
+
+    def cases(questions: Sequence[MedicalQuestion]) -> tuple[Case, ...]:
+        return tuple(
+            Case(
+                one.sample_id, one.subject_id, one.subject_id, cut_question(one.question, budget, reader.count),
+                topics(one.question), task, one.label, credentialed=closed,
+            )
+            for one in questions
+        )  # fmt: skip
+
+    splits = records.questions.splits
+    return Splits(cases(splits.train), cases(splits.valid), cases(splits.test))
+
+
+def cut_question(question: ChoiceQuestion, budget: int, count: Callable[[str], int]) -> str:
+    """The question and its options in at most `budget` tokens: its first words are left out where it is too long."""
+    words, low, high = question.text.split(), 0, len(question.text.split())
+    if count(question.shown()) <= budget:
+        return question.shown()
+    while low < high:  # the fewest words to drop
+        dropped = (low + high) // 2
+        fits = count(_without(question, words, dropped)) <= budget
+        low, high = (low, dropped) if fits else (dropped + 1, high)
+    return _without(question, words, low)
+
+
+def _without(question: ChoiceQuestion, words: Sequence[str], dropped: int) -> str:
+    return replace(question, text=" ".join(words[dropped:])).shown()

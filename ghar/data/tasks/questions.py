@@ -1,0 +1,60 @@
+"""task=medqa: questions with a choice of answers as samples, in the official parts of their set or split here.
+
+No patient stands behind a question: it is a sample of its own, and its number stands where a patient's does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from ghar.config import TaskConfig
+from ghar.data.cohort import Task
+from ghar.data.tasks.question_files import LETTERS, ChoiceQuestion, read_parts, read_questions
+from ghar.data.tasks.splits import Splits, split_stratified
+from ghar.errors import BadInput
+
+MEDQA, ASKED = "medqa", "Which answer is right?"
+
+
+@dataclass(frozen=True)
+class MedicalQuestion:
+    """A question as a sample of its own patient. subject_id: its line among the questions."""
+
+    question: ChoiceQuestion
+    subject_id: int
+
+    @property
+    def sample_id(self) -> str:
+        return self.question.question_id
+
+    @property
+    def label(self) -> int:
+        return self.question.answer
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """All questions of a file or a folder, by split; the task's labels are the letters of the options."""
+
+    task: Task
+    splits: Splits[MedicalQuestion]
+
+
+def read_question_set(root: Path, cut: TaskConfig) -> QuestionSet:
+    """Read the official parts of a folder, or split a file's questions within each answer.
+
+    BadInput for questions of different numbers of options.
+    """
+    parts = read_parts(root) if root.is_dir() else {"all": read_questions(root)}
+    counts = {len(question.options) for part in parts.values() for question in part}
+    if len(counts) != 1:
+        raise BadInput(f"{root} has questions of {sorted(counts)} options: give questions of one number.")
+    numbers = count()
+    exams = {name: tuple(MedicalQuestion(question, next(numbers)) for question in part) for name, part in parts.items()}
+    if "all" in exams:
+        splits = split_stratified(exams["all"], cut.split, cut.split_seed)
+    else:
+        splits = Splits(exams["train"], exams["valid"], exams["test"])
+    return QuestionSet(Task(MEDQA, ASKED, tuple(LETTERS[: counts.pop()])), splits)

@@ -1,0 +1,99 @@
+"""Questions as a task of every system that reads text: what it is asked, what it looks up, and a whole training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ghar.config import Config
+from ghar.data.tasks.question_files import ChoiceQuestion
+from ghar.envs.play import play, stage_of
+from ghar.envs.questions import cut_question
+from ghar.envs.records import Records
+from ghar.envs.system import System, build, words
+from ghar.episode import Act
+from ghar.errors import BadInput
+from ghar.launch.entry import load
+from tests.envs.exams import exam_keys
+
+PLAYED = ("ghar", "comparators", "exprag")
+SHORT = (
+    "threads=1", "model.hidden=32", "model.layers=1", "model.heads=2", "model.vocab=1000", "trainer.warmup.samples=16",
+    "trainer.warmup.epochs=1", "trainer.rl.updates=1", "trainer.rl.episodes=8", "trainer.rl.eval_samples=4",
+    "trainer.rl.eval_every=1", "eval.bootstrap=20", "task.max_test=4",
+)  # fmt: skip
+
+
+def config_of(folder: Path, *overrides: str) -> Config:
+    return load([*exam_keys(folder), "threads=1", f"data.cache={folder / 'cache'}", *overrides])
+
+
+def prompts(system: System, config: Config, variant: str) -> list[str]:
+    """What a variant's rule is asked about the first test question."""
+    chosen = system.variant(variant)
+    played = play(stage_of(system, chosen, config), system.cases.test[:1], system.fixed[chosen.who](), seed=0, title="")
+    return [record.effect.prompt for record in played[0].trace if isinstance(record.effect, Act)]
+
+
+def test_the_scripted_teacher_finds_what_the_graph_says(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "system=ghar")
+    system = build(Records(config))
+    test, scripted = system.cases.test, system.variant("scripted")
+    assert not system.generated and system.beside is None and system.counts["test questions"] == len(test)
+    assert all(case.topics[0].startswith("disease ") and len(case.topics) == 5 for case in test)
+    played = play(stage_of(system, scripted, config), test, system.fixed["teacher"](), seed=0, title="")
+    assert [episode.prediction.label for episode in played] == [case.label for case in test]
+    assert all(episode.prediction.history[0].retrieved for episode in played)
+
+
+def test_full_prompts_speak_of_an_examination(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "system=ghar", "env.prompts=full", "env.history_tokens=200")
+    shown = "\n".join(prompts(build(Records(config)), config, "scripted"))
+    assert "Examination question" in shown and "A. " in shown and "Patient record" not in shown
+
+
+@pytest.mark.parametrize("name", ["kare", "ehr_rag", "baselines"])
+def test_a_system_that_reads_patients_refuses_questions(name: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=rf"system={name} reads codes, visits or events of patients, and task=medqa has"):
+        build(Records(config_of(tmp_path, f"system={name}")))
+
+
+def test_questions_need_a_graph_of_the_users(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"task=medqa has no graph of its own: set kg\.path"):
+        build(Records(config_of(tmp_path, "system=ghar", "kg.path=null")))
+
+
+def test_a_long_question_loses_its_first_words_and_no_option() -> None:
+    question = ChoiceQuestion("q", " ".join(f"w{i}" for i in range(50)), ("one", "two"), 0)
+    assert cut_question(question, 99, words) == question.shown()
+    cut = cut_question(question, 20, words)
+    assert words(cut) == 20 and cut.startswith("w34 ") and cut.endswith("w49\nA. one\nB. two")
+    assert cut_question(question, 1, words) == "\nA. one\nB. two"
+
+
+def test_the_experience_of_exprag_is_other_questions_and_their_answers(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "system=exprag", "system.top_k=3")
+    system = build(Records(config))
+    scripted, test = system.variant("scripted"), system.cases.test
+    [episode, *others] = play(stage_of(system, scripted, config), test, system.fixed["rule"](), seed=0, title="")
+    [act] = [record.effect for record in episode.trace if isinstance(record.effect, Act)]
+    assert "similar question 3, right answer: " in act.prompt
+    right = [one.prediction.label == case.label for one, case in zip([episode, *others], test, strict=True)]
+    assert sum(right) / len(right) > 0.8, "questions about one disease have one answer"
+    with pytest.raises(BadInput, match=r"system\.ranker=one_code reads codes, and questions have none"):
+        build(Records(config_of(tmp_path, "system=exprag", "system.ranker=one_code")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_training_from_questions_to_a_report(name: str, tmp_path: Path) -> None:
+    from ghar.trainers.recipe import train  # brings torch
+
+    train(config_of(tmp_path, f"system={name}", *SHORT, f"run_dir={tmp_path / 'run'}"))
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    main = summary["policies"][summary["main"]]
+    assert main["n"] == 4 and main["failures"] == 0 and not summary["generated"]
+    assert summary["trained_on"]["episodes"] == 8 and summary["task"]["labels"] == ["A", "B", "C", "D"]
+    assert (tmp_path / "run" / "report.html").is_file()
