@@ -5,6 +5,7 @@ A patient is one of the run's own cohort, by number, or a `Sample` that you made
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -64,6 +65,9 @@ class Agent:
     answers: AnsweringModel | None
     temperature: float
     held: ExitStack
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, self.held.close)  # when Python ends too, before its modules do
 
     def predict(self, patient: Patient | Sequence[Patient]) -> Any:
         """`AgentPrediction` for one patient, or a list of them for a list.

@@ -147,6 +147,7 @@ def test_from_nothing_to_a_report_and_a_prediction(installed: Path, tmp_path: Pa
     assert done.stdout == "Report: runs/quick/report.html\n" and (tmp_path / "runs/quick/report.html").is_file()
     done, _ = run(installed, sys.executable, "-c", LOADED, cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("There is no subject_id -1"), done.stderr
+    assert "Traceback" not in done.stderr  # of what is let go of when Python ends
 
 
 def test_every_command_is_a_launcher() -> None:
