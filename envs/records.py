@@ -179,6 +179,10 @@ class Records:
         anything else that the configuration names: texts beside the tables, models that have learned from patients."""
         return any(part.credentialed for part in parts) or any(beside(self.config).values())
 
+    def provenance(self, *parts: Cohort | Notes) -> Provenance:
+        """Of the cohort together with further `parts` that a system is made of."""
+        return Provenance(self.cohort.generated, self.credentialed(self.cohort, *parts))
+
     @property
     def task(self) -> Task:
         """The task of visits that task=... names."""
